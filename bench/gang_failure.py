@@ -16,7 +16,7 @@ from bench.scripted_sshd import Worker
 from bench.ssh_hosts import directory
 from iris_cli.cli.context import Context
 from iris_cli.core.ids import WorkerId
-from iris_cli.ops import cycle
+from iris_cli.ops.cycle import cycle
 from iris_cli.remote.transport import Output, Payload, Target
 
 LATENCY = 0.5

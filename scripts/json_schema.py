@@ -25,12 +25,12 @@ from iris_cli.core import requests
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.constraint_types import Constraint
 from iris_cli.ops.export import Row
-from iris_cli.ops.history import Entry, History
-from iris_cli.ops.inventory import Inventory, WorkerView
-from iris_cli.ops.job_status import JobStatus
-from iris_cli.ops.pull import Pulled
-from iris_cli.ops.status import ClusterStatus
-from iris_cli.ops.why import Why
+from iris_cli.ops.files.pull import Pulled
+from iris_cli.ops.views.history import Entry, History
+from iris_cli.ops.views.inventory import Inventory, WorkerView
+from iris_cli.ops.views.job_status import JobStatus
+from iris_cli.ops.views.status import ClusterStatus
+from iris_cli.ops.views.why import Why
 from iris_cli.render import (
     cancelled,
     checks,

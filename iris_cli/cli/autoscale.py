@@ -54,8 +54,8 @@ def autoscale(
     Slices of `scale_groups`, for jobs that no worker has room for; failed and preempted ones are deleted, too. It
     places nothing: `iris schedule --autoscale` does both.
     """
-    from iris_cli.ops import autoscale as operation
-    from iris_cli.ops.scale_status import scaling_rows
+    from iris_cli.ops.slices import autoscale as operation
+    from iris_cli.ops.views.scale_status import objection, scaling_rows
     from iris_cli.render import scaling as render
 
     iris: Context = context.obj
@@ -69,14 +69,14 @@ def autoscale(
         session = iris.session("iris autoscale --dry-run")
         plan = operation.dry_run(session)
         render.show_plan(iris.output, plan, scaling_rows(session.cluster, plan, session.clock.now()))
-        if (found := operation.objection(session)) is not None:
+        if (found := objection(session)) is not None:
             iris.output.warning(f"none of this will be done from here: {found}")
         return ExitCode.OK
     return cycles.autoscale(iris, once=once, interval=interval)
 
 
 def _adopt(iris: Context, *, yes: bool) -> int:
-    from iris_cli.ops import autoscale as operation
+    from iris_cli.ops.slices import autoscale as operation
     from iris_cli.render import scaling as render
 
     session = iris.session("iris autoscale --adopt")

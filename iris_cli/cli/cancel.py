@@ -45,8 +45,8 @@ def cancel(
 
     A task gets SIGTERM, the grace of its job to end in, then SIGKILL.
     """
-    from iris_cli.ops import cancel as operation
-    from iris_cli.ops.job_filter import job_filter
+    from iris_cli.ops.jobs import cancel as operation
+    from iris_cli.ops.views.job_filter import job_filter
     from iris_cli.render import cancelled
 
     iris: Context = context.obj

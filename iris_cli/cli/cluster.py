@@ -13,8 +13,8 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ConfigError, ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from iris_cli.ops.cluster_import.recreated import OldMachine
-    from iris_cli.ops.cluster_import.run import Proposal
+    from iris_cli.ops.setup.cluster_import.recreated import OldMachine
+    from iris_cli.ops.setup.cluster_import.run import Proposal
 
 _EXAMPLES = """
 gcloud compute tpus tpu-vm list --zone us-central2-b --format json | iris cluster import --from -
@@ -85,9 +85,9 @@ def import_(
     is in the file stays as it is, comments too.
     """
     from iris_cli.core.nearest import one_of
-    from iris_cli.ops.cluster_import.plan import Addresses
-    from iris_cli.ops.cluster_import.run import propose
-    from iris_cli.ops.cluster_import.source import read_source
+    from iris_cli.ops.setup.cluster_import.plan import Addresses
+    from iris_cli.ops.setup.cluster_import.run import propose
+    from iris_cli.ops.setup.cluster_import.source import read_source
     from iris_cli.render import imported as render
 
     iris: Context = context.obj
@@ -111,7 +111,7 @@ def _write(
     iris: Context, proposal: "Proposal", machines: "list[OldMachine]", *, yes: bool, dry_run: bool
 ) -> bool:
     """Write it, if there is anything to write and whoever sees it says yes."""
-    from iris_cli.ops.cluster_import.run import refused
+    from iris_cli.ops.setup.cluster_import.run import refused
     from iris_cli.render.imported import show_written
 
     if proposal.by_hand:
@@ -149,7 +149,7 @@ def _target(iris: Context) -> Path:
 
 def _old_machines(iris: Context, proposal: "Proposal") -> "list[OldMachine]":
     """The workers of slices that were re-created, as the log knows them."""
-    from iris_cli.ops.cluster_import.recreated import old_machines
+    from iris_cli.ops.setup.cluster_import.recreated import old_machines
 
     if not proposal.plan.recreated:
         return []
@@ -168,7 +168,7 @@ def _and_forget(machines: "list[OldMachine]") -> str:
 
 def _forget(iris: Context, proposal: "Proposal", machines: "list[OldMachine]") -> "list[OldMachine]":
     """Forget the old machines, as the operator agreed when the file was written."""
-    from iris_cli.ops.cluster_import.recreated import forget
+    from iris_cli.ops.setup.cluster_import.recreated import forget
     from iris_cli.render.imported import show_forgotten
 
     if all(each.kept is not None for each in machines):

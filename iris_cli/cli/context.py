@@ -15,9 +15,9 @@ from iris_cli.render.console import Output
 
 if TYPE_CHECKING:
     from iris_cli.client.outbox import Outbox
-    from iris_cli.ops.loop.cycles import Cycles
     from iris_cli.ops.progress import HowFar
     from iris_cli.ops.session import Session
+    from iris_cli.ops.views.cycles import Cycles
     from iris_cli.remote.ssh import SshTransport
 
 
@@ -49,7 +49,7 @@ class Context(Workplace, dict=True):
         """Return why no cycle follows this command, with what to type; '' if cycles follow."""
         from iris_cli.journal.access import why_forbidden, why_unwritable
         from iris_cli.ops.loop.automatic import starts_by_itself
-        from iris_cli.ops.loop.cycles import cycles_of
+        from iris_cli.ops.views.cycles import cycles_of
 
         if why := why_unwritable(self.state.path):
             return why
@@ -64,7 +64,7 @@ class Context(Workplace, dict=True):
 
     def cycles(self, session: Session) -> Cycles | None:
         """Start the background loop if the open jobs need one; return who runs cycles after this command."""
-        from iris_cli.ops.view import look
+        from iris_cli.ops.views.view import look
 
         self.leave()
         return look(session).cycles
@@ -76,7 +76,7 @@ class Context(Workplace, dict=True):
         if self.starts_loop and worked:
             from iris_cli.cli.leaving import see_to_cycles
 
-            see_to_cycles(self, worked[-1], told=self._told_no_cycles)
+            see_to_cycles(self, self.output, worked[-1], self.why_no_cycles, told=self._told_no_cycles)
 
     @cached_property
     def outbox(self) -> Outbox:

@@ -12,7 +12,7 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, IrisError
 
 if TYPE_CHECKING:
-    from iris_cli.ops.cron.entry import CronEntry
+    from iris_cli.ops.loop.cron.entry import CronEntry
 
 _EXAMPLES = """
 iris cron install --every 1m
@@ -55,8 +55,8 @@ def install(
 ) -> int:
     """Have `iris schedule --once` run regularly. To install it again changes it."""
     from iris_cli.core.units import parse_duration
-    from iris_cli.ops.cron import crontab, timer
-    from iris_cli.ops.cron.entry import keys_without_agent, variables_left_behind
+    from iris_cli.ops.loop.cron import crontab, timer
+    from iris_cli.ops.loop.cron.entry import keys_without_agent, variables_left_behind
     from iris_cli.ops.workplace import user_name
     from iris_cli.render.crontab import show_installed
 
@@ -86,8 +86,8 @@ def install(
 
 def show(context: typer.Context) -> int:
     """Show what is installed, and how the last cycle went."""
-    from iris_cli.ops.cron import crontab, timer
-    from iris_cli.ops.view import cycle_age
+    from iris_cli.ops.loop.cron import crontab, timer
+    from iris_cli.ops.views.view import cycle_age
     from iris_cli.render.crontab import show as show_found
 
     iris: Context = context.obj
@@ -104,7 +104,7 @@ def show(context: typer.Context) -> int:
 
 def remove(context: typer.Context) -> int:
     """Let no more cycles of this cluster run by themselves."""
-    from iris_cli.ops.cron import crontab, timer
+    from iris_cli.ops.loop.cron import crontab, timer
     from iris_cli.render.crontab import show_removed
 
     iris: Context = context.obj
@@ -121,7 +121,7 @@ def remove(context: typer.Context) -> int:
 
 
 def cron_entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -> "CronEntry":
-    from iris_cli.ops.cron.entry import CronEntry, absolute
+    from iris_cli.ops.loop.cron.entry import CronEntry, absolute
     from iris_cli.ops.program import this_program
 
     return CronEntry(
@@ -135,6 +135,6 @@ def cron_entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -
 
 
 def units_directory() -> Path:
-    from iris_cli.ops.cron.timer import directory_of
+    from iris_cli.ops.loop.cron.timer import directory_of
 
     return directory_of(Path.home(), os.environ.get("XDG_CONFIG_HOME", ""))

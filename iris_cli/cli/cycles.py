@@ -28,7 +28,7 @@ def schedule(
     `cron`: it is run by cron every so many seconds. A crontab that an older iris wrote does not say so, but waits for
     nobody.
     """
-    from iris_cli.ops import compaction, cycle
+    from iris_cli.ops.cycle import compaction, cycle
     from iris_cli.ops.loop.running import running
     from iris_cli.render import cycles
 
@@ -100,8 +100,8 @@ def _again_and_again(
 
 def _pass(iris: Context, session: Session, *, in_cycle: bool = False) -> PassDocument | None:
     """One pass of the autoscaler. `in_cycle`: before a cycle, which probes new slices, and shows this in its JSON."""
-    from iris_cli.ops import autoscale as operation
-    from iris_cli.ops.scale_status import scaling_rows
+    from iris_cli.ops.slices import autoscale as operation
+    from iris_cli.ops.views.scale_status import scaling_rows
     from iris_cli.render import scaling as render
 
     done = operation.run(session, probe=not in_cycle)

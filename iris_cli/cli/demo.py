@@ -14,11 +14,11 @@ from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.cli.demo_tour import EndedDocument, Tour, TourDocument
 from iris_cli.errors import ExitCode
-from iris_cli.ops.demo_home import demo_home
-from iris_cli.ops.local_cluster import LocalCluster, LocalSlice
 from iris_cli.ops.loop.automatic import SWITCH
 from iris_cli.ops.loop.owner import owned
 from iris_cli.ops.program import this_program
+from iris_cli.ops.setup.demo_home import demo_home
+from iris_cli.ops.setup.local_cluster import LocalCluster, LocalSlice
 
 _KEPT = ".iris-demo"
 _TYPE = "v5litepod-16"

@@ -10,9 +10,9 @@ from iris_cli.errors import IrisError
 
 if TYPE_CHECKING:
     from iris_cli.config.schema import ClusterConfig
-    from iris_cli.ops.cron.checks import Installed
-    from iris_cli.ops.loop.cycles import Cycles
+    from iris_cli.ops.loop.cron.checks import Installed
     from iris_cli.ops.session import Session
+    from iris_cli.ops.views.cycles import Cycles
 
 _EXAMPLES = """
 iris doctor
@@ -33,8 +33,8 @@ def doctor(
     Configuration, keys, hosts, what these say of themselves, state and log, cycles. Changes nothing, here and there;
     exits 0 if nothing failed.
     """
+    from iris_cli.ops.checks.findings import exit_code
     from iris_cli.ops.doctor import examine
-    from iris_cli.ops.findings import exit_code
     from iris_cli.ops.program import this_program
     from iris_cli.render import checks
 
@@ -51,7 +51,7 @@ def doctor(
 
 def _cycles(iris: Context) -> "Cycles | None":
     """Who runs cycles; None where nothing says which cluster is meant."""
-    from iris_cli.ops.loop.cycles import cycles_of
+    from iris_cli.ops.views.cycles import cycles_of
 
     try:
         return cycles_of(iris.state, iris.clock.now(), iris.config.loop)
@@ -62,7 +62,7 @@ def _cycles(iris: Context) -> "Cycles | None":
 def _cron(iris: Context) -> "Installed":
     """What has cycles of this cluster run; nothing can be said where there is no configuration."""
     from iris_cli.cli.cron import cron_entry, units_directory
-    from iris_cli.ops.cron.checks import Installed, installed
+    from iris_cli.ops.loop.cron.checks import Installed, installed
 
     try:
         return installed(cron_entry(iris), units_directory())

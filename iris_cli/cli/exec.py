@@ -43,7 +43,7 @@ def execute(
     Whatever it leaves running is ended with it, and so is all of it on Ctrl-C.
     """
     from iris_cli.core.units import parse_duration
-    from iris_cli.ops.execute import execute as run
+    from iris_cli.ops.workers.execute import execute as run
     from iris_cli.render.executed import show_executed
 
     iris: Context = context.obj

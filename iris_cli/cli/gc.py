@@ -34,7 +34,7 @@ def gc(
     is touched; how the others ended stays in the log.
     """
     from iris_cli.core.units import format_memory, parse_duration
-    from iris_cli.ops import gc as operation
+    from iris_cli.ops.files import gc as operation
     from iris_cli.render import gc as render
 
     iris: Context = context.obj

@@ -39,7 +39,7 @@ def history(
     ] = False,
 ) -> int:
     """Tell what happened: a line for each event."""
-    from iris_cli.ops import history as ops
+    from iris_cli.ops.views import history as ops
     from iris_cli.render.history import show_history
 
     iris: Context = context.obj

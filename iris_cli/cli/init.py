@@ -49,8 +49,8 @@ def init(
     The file is commented. Asks nothing, and says what could be imported.
     """
     from iris_cli.config.locate import FILE_NAME
-    from iris_cli.ops import init as operation
-    from iris_cli.ops.cluster_import.offers import offers
+    from iris_cli.ops.setup import init as operation
+    from iris_cli.ops.setup.cluster_import.offers import offers
     from iris_cli.render.initialized import show
 
     iris: Context = context.obj

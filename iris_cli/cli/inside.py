@@ -27,8 +27,8 @@ from iris_cli.render import inside as render
 if TYPE_CHECKING:
     from iris_cli.cli.context import Context
     from iris_cli.client.records import LogLine, TaskStatus
-    from iris_cli.ops.log_reading import LogLine as Line
-    from iris_cli.ops.logs import Query, TaskLog
+    from iris_cli.ops.logs.log_reading import LogLine as Line
+    from iris_cli.ops.logs.logs import Query, TaskLog
 
 
 def launch(
@@ -57,7 +57,7 @@ def launch(
 
 
 def _everything() -> Query:
-    from iris_cli.ops.logs import Query
+    from iris_cli.ops.logs.logs import Query
 
     return Query(tail=None)
 
@@ -71,7 +71,7 @@ def status(iris: Context, job: str | None) -> int:
 
 def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
     """Wait until child jobs are over; the exit code tells how."""
-    from iris_cli.ops.wait import Waited
+    from iris_cli.ops.loop.wait import Waited
 
     names = list(dict.fromkeys(map(parse_job_id, jobs)))
     try:
@@ -101,7 +101,7 @@ def cancel(iris: Context, jobs: Sequence[str], reason: str) -> int:
 
 def logs(iris: Context, what: str, query: Query, *, follow: bool, folded: bool) -> int:
     """What this task's job has written, or a child of it, or one of their tasks."""
-    from iris_cli.ops.follow import Step
+    from iris_cli.ops.logs.follow import Step
     from iris_cli.render.log_lines import LogPrinter, show
 
     if not follow:
@@ -133,7 +133,7 @@ def _task_logs(iris: Context, what: str, query: Query) -> Iterator[TaskLog]:
 
 
 def _task_log(task: TaskStatus, lines: Sequence[Line], attempt: int | None) -> TaskLog:
-    from iris_cli.ops.logs import TaskLog
+    from iris_cli.ops.logs.logs import TaskLog
 
     return TaskLog(
         task=parse_task_id(task.id),
@@ -154,7 +154,7 @@ def _named(what: str) -> tuple[JobId, tuple[int, ...]]:
 
 
 def _line(line: LogLine) -> Line:
-    from iris_cli.ops.log_reading import LogLine as Line
+    from iris_cli.ops.logs.log_reading import LogLine as Line
 
     return Line(AttemptId(parse_task_id(line.task), line.attempt), line.stream, line.text)
 

@@ -13,7 +13,7 @@ from iris_cli.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from iris_cli.core.ids import JobId
     from iris_cli.core.job import JobRequest
-    from iris_cli.ops.cycle import CycleResult
+    from iris_cli.ops.cycle.cycle import CycleResult
     from iris_cli.ops.session import Session
 
 
@@ -69,8 +69,8 @@ def _submit(
     iris: Context, session: Session, wanted: JobRequest, *, schedule: bool, tell: bool, stays: bool
 ) -> JobId:
     """Submit a job. `stays`: this command goes on to run cycles until the job ends."""
-    from iris_cli.ops.launch import launch as submit
-    from iris_cli.ops.launch import unanswered
+    from iris_cli.ops.jobs.launch import launch as submit
+    from iris_cli.ops.jobs.launch import unanswered
     from iris_cli.render import launched
 
     job_id = submit(session, wanted)
@@ -98,8 +98,8 @@ def _submit(
 def _cycle(
     session: Session, job_id: JobId, show: Callable[[CycleResult | None], None], *, tell: bool
 ) -> None:
-    from iris_cli.ops.cycle import run
-    from iris_cli.ops.launch import see_it_start
+    from iris_cli.ops.cycle.cycle import run
+    from iris_cli.ops.jobs.launch import see_it_start
 
     result = None
     try:
@@ -126,7 +126,7 @@ def _stay(iris: Context, session: Session, job_id: JobId, *, wait: bool, follow:
 
 
 def _show_plan(iris: Context, wanted: JobRequest) -> int:
-    from iris_cli.ops.launch import dry_run, shipped
+    from iris_cli.ops.jobs.launch import dry_run, shipped
     from iris_cli.render import plans
 
     session = iris.session("iris launch --dry-run")

@@ -50,7 +50,7 @@ def verify(context: typer.Context) -> int:
     Takes no lock, changes nothing.
     """
     from iris_cli.journal.layout import LOG
-    from iris_cli.ops.log_checks import verified
+    from iris_cli.ops.checks.log_checks import verified
     from iris_cli.render.log_health import show_verdict
 
     iris: Context = context.obj
@@ -69,8 +69,8 @@ def salvage(
 ) -> int:
     """Make a damaged log usable again. The old one is kept; says what would be lost before --yes."""
     from iris_cli.journal.fault import FaultKind
-    from iris_cli.ops.log_checks import verified
-    from iris_cli.ops.salvaged import probe_anew
+    from iris_cli.ops.checks.log_checks import verified
+    from iris_cli.ops.cycle.salvaged import probe_anew
     from iris_cli.render.log_health import show_accepted
 
     iris: Context = context.obj
@@ -107,7 +107,7 @@ def compact(context: typer.Context) -> int:
     `iris schedule` does it by itself when the log has more than 64 MB.
     """
     from iris_cli.journal.state_dir import LOCK_TIMEOUT
-    from iris_cli.ops import compaction
+    from iris_cli.ops.cycle import compaction
     from iris_cli.render.log_health import show_compacted
 
     iris: Context = context.obj
@@ -139,13 +139,13 @@ def export(
 def _cut(iris: Context, verdict: "Verdict", *, yes: bool) -> int:
     from iris_cli.journal.layout import LOG
     from iris_cli.journal.salvage import salvage as cut
-    from iris_cli.ops.salvaged import probe_anew
+    from iris_cli.ops.cycle.salvaged import probe_anew
     from iris_cli.render.log_health import show_salvage, show_verdict
 
     directory = iris.state_path_in_use
     if not yes:
         show_verdict(iris.output, directory / LOG, verdict)
-        from iris_cli.ops.log_checks import ONLY_HISTORY, only_history_is_lost
+        from iris_cli.ops.checks.log_checks import ONLY_HISTORY, only_history_is_lost
 
         kept = verdict.sound_until.seq
         spared = only_history_is_lost(iris.state_of(None), verdict)

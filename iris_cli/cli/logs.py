@@ -12,7 +12,7 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from iris_cli.ops.logs import Query
+    from iris_cli.ops.logs.logs import Query
     from iris_cli.ops.session import Session
 
 _EXAMPLES = """
@@ -82,9 +82,9 @@ def logs(
     Fetched from their workers; where these are gone, what was pulled before. With --follow, runs scheduling cycles
     until then.
     """
-    from iris_cli.ops.log_diff import TAIL
-    from iris_cli.ops.log_diff import diff as compare
-    from iris_cli.ops.logs import Query, fetch
+    from iris_cli.ops.logs.log_diff import TAIL
+    from iris_cli.ops.logs.log_diff import diff as compare
+    from iris_cli.ops.logs.logs import Query, fetch
     from iris_cli.render import log_diff, log_lines
 
     iris: Context = context.obj
@@ -119,8 +119,8 @@ def logs(
 
 def _show_all(iris: Context, session: "Session", what: str, query: "Query", *, folded: bool) -> int:
     """Print what is there piece by piece: of all that was ever written nobody has to hold more."""
-    from iris_cli.ops.follow import Step
-    from iris_cli.ops.logs import Fetching
+    from iris_cli.ops.logs.follow import Step
+    from iris_cli.ops.logs.logs import Fetching
     from iris_cli.render.log_lines import LogPrinter
 
     fetching = Fetching(session, what, query)
@@ -136,13 +136,13 @@ def _show_all(iris: Context, session: "Session", what: str, query: "Query", *, f
 
 def follow_job(iris: Context, session: "Session", job: str) -> int:
     """Print all that a job writes until it is over. Runs cycles until then."""
-    from iris_cli.ops.logs import Query
+    from iris_cli.ops.logs.logs import Query
 
     return _follow(iris, session, job, Query(tail=None), folded=True)
 
 
 def _follow(iris: Context, session: "Session", what: str, query: "Query", *, folded: bool) -> int:
-    from iris_cli.ops.follow import Follower
+    from iris_cli.ops.logs.follow import Follower
     from iris_cli.render.log_lines import LogPrinter
 
     follower = Follower(session, what, query)
@@ -165,7 +165,7 @@ def _follow(iris: Context, session: "Session", what: str, query: "Query", *, fol
 
 def _streams(stream: str) -> tuple[str, ...]:
     from iris_cli.core.nearest import one_of
-    from iris_cli.ops.log_reading import BOTH
+    from iris_cli.ops.logs.log_reading import BOTH
 
     wanted = one_of(stream, (*BOTH, "both"))
     return BOTH if wanted == "both" else (wanted,)

@@ -47,7 +47,7 @@ def pull(
     Their logs are kept in the state directory. What is here already is not fetched again, what was cut off goes on
     where it was, what has changed is replaced.
     """
-    from iris_cli.ops import pull as operation
+    from iris_cli.ops.files import pull as operation
     from iris_cli.render import pulled
 
     iris: Context = context.obj

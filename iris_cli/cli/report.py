@@ -41,7 +41,7 @@ def report(
 
     Chip-hours by job and label, waiting times, retries, who lost work.
     """
-    from iris_cli.ops import report as ops
+    from iris_cli.ops.views import report as ops
 
     iris: Context = context.obj
     told = ops.report(iris.session("iris report"), since)
@@ -50,7 +50,7 @@ def report(
 
         show_report(iris.output, told)
     else:
-        from iris_cli.ops.init import write_text
+        from iris_cli.ops.setup.init import write_text
         from iris_cli.render.report.page import page
         from iris_cli.render.report.written import show_written
 

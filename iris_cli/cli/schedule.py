@@ -60,7 +60,7 @@ def schedule(
 
 
 def _show_plan(iris: Context) -> int:
-    from iris_cli.ops.launch import dry_run
+    from iris_cli.ops.jobs.launch import dry_run
     from iris_cli.render import plans
 
     made, cluster, _ = dry_run(iris.session("iris schedule --dry-run"))

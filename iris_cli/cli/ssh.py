@@ -48,7 +48,7 @@ def ssh(
     With the system's ssh; of a task in its work directory, with its IRIS_* variables. The shell gets none of the
     chips. The host key is the one on record, and no other is accepted.
     """
-    from iris_cli.ops.ssh_command import ssh_command
+    from iris_cli.ops.workers.ssh_command import ssh_command
 
     iris: Context = context.obj
     words = ssh_command(iris.session("iris ssh"), what)

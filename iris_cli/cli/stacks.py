@@ -48,7 +48,7 @@ def stacks(
     have registered faulthandler for it.
     """
     from iris_cli.core.nearest import one_of
-    from iris_cli.ops.stacks import stacks as ask
+    from iris_cli.ops.logs.stacks import stacks as ask
     from iris_cli.remote.stack_calls import SIGNALS
     from iris_cli.render.stacks import show_stacks
 

@@ -56,7 +56,7 @@ def status(
         from iris_cli.cli import inside
 
         return inside.status(iris, job)
-    from iris_cli.ops.status import cluster_status
+    from iris_cli.ops.views.status import cluster_status
     from iris_cli.render import status as render
 
     if job is not None and (labels or states):
@@ -67,7 +67,7 @@ def status(
 
     def show() -> None:
         if job is not None:
-            from iris_cli.ops.job_status import job_status
+            from iris_cli.ops.views.job_status import job_status
 
             render.show_job(iris.output, job_status(session, job, at=at), everything=everything)
         else:

@@ -138,7 +138,7 @@ def _global_options(
 def _next_steps(iris: Context) -> int:
     """Say what to do next here."""
     iris.starts_loop = False
-    from iris_cli.ops.next_steps import next_steps as look
+    from iris_cli.ops.setup.next_steps import next_steps as look
     from iris_cli.render.next_steps import show
 
     show(iris.output, look(iris, os.environ, Path.home()))

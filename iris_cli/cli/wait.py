@@ -61,7 +61,7 @@ def wait_and_tell(
     iris: Context, session: "Session", jobs: "Sequence[JobId]", *, timeout: float | None = None
 ) -> int:
     """Wait for jobs and say how they ended. Ctrl-C ends the wait, not the jobs."""
-    from iris_cli.ops.wait import wait_for
+    from iris_cli.ops.loop.wait import wait_for
     from iris_cli.render import waited
 
     try:

@@ -31,7 +31,7 @@ def watch(
     Polls the workers, settles what ended, takes a gang down when a rank fails, and shows it as it happens.
     """
     from iris_cli.cli.watching import follow
-    from iris_cli.ops import watch as operation
+    from iris_cli.ops.loop import watch as operation
 
     iris: Context = context.obj
     session = iris.session("iris watch")

@@ -10,9 +10,9 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from iris_cli.ops.loop.watch import Step
     from iris_cli.ops.session import Session
-    from iris_cli.ops.watch import Step
-    from iris_cli.render.watch.screen import Picture
+    from iris_cli.render.watch.board import Picture
 
 EVERY = 2.0
 """Seconds between two looks at the log."""
@@ -30,7 +30,7 @@ def follow(
 
     Ctrl-C ends the watch and nothing else.
     """
-    from iris_cli.ops.watch import listen
+    from iris_cli.ops.loop.watch import listen
     from iris_cli.render.watch.screen import Screen, still_there
 
     try:
@@ -53,8 +53,8 @@ def follow(
 
 def _who_goes_on(iris: Context, session: Session) -> str:
     """Return who runs cycles now, or that nobody does; '' if this command starts a loop, and prints its pid."""
-    from iris_cli.ops.loop.cycles import cycles_of
-    from iris_cli.ops.loop.wording import cycles_words
+    from iris_cli.ops.views.cycles import cycles_of
+    from iris_cli.ops.views.who_runs import cycles_words
 
     if why := iris.no_cycles():
         return why
@@ -79,8 +79,8 @@ def status(
     everything: bool,
 ) -> int:
     """The cluster or one job again and again. Polls nobody, takes no lock."""
-    from iris_cli.ops.status import cluster_status
-    from iris_cli.ops.watch import look_on
+    from iris_cli.ops.loop.watch import look_on
+    from iris_cli.ops.views.status import cluster_status
 
     if at is not None:
         raise UsageError("--watch shows what is, --at what was", hint="leave one of them out")
@@ -97,7 +97,7 @@ def status(
         return of_job(iris.output, session, job, everything=everything)
 
     if job is not None:
-        from iris_cli.ops.job_status import job_status
+        from iris_cli.ops.views.job_status import job_status
 
         job = job_status(session, job).job.id  # BEFORE the screen: what can't be shown is told plainly
     else:

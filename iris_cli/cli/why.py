@@ -32,7 +32,7 @@ def why(
     ],
 ) -> int:
     """Say why a job waits or failed, or what a worker takes."""
-    from iris_cli.ops import why as ops
+    from iris_cli.ops.views import why as ops
     from iris_cli.render.why import show_why
 
     iris: Context = context.obj

@@ -15,7 +15,7 @@ from iris_cli.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from iris_cli.core.worker import Worker
     from iris_cli.ops.session import Session
-    from iris_cli.ops.workers import Probed
+    from iris_cli.ops.workers.workers import Probed
 
 _EXAMPLES = """
 iris worker show v5a-0
@@ -132,7 +132,7 @@ def probe(
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
 ) -> int:
     """Ask workers what they are, whatever their back-off says."""
-    from iris_cli.ops import workers as operation
+    from iris_cli.ops.workers import workers as operation
     from iris_cli.render import probes
 
     iris: Context = context.obj
@@ -148,7 +148,7 @@ def probe(
 
 def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bool) -> "list[Probed]":
     """Of workers that nobody has met show all keys and ask once; of others look at each more closely."""
-    from iris_cli.ops import first_keys
+    from iris_cli.ops.workers import first_keys
 
     new, known = first_keys.to_accept(session, iris.transport, names)
     if not new and not known:
@@ -162,8 +162,8 @@ def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bo
 
 def _take_first(iris: Context, session: "Session", new: "list[Worker]", *, yes: bool) -> "list[Probed]":
     from iris_cli.core.observations import Silence
-    from iris_cli.ops import first_keys
-    from iris_cli.ops.workers import Probed
+    from iris_cli.ops.workers import first_keys
+    from iris_cli.ops.workers.workers import Probed
     from iris_cli.render import probes
 
     shown = first_keys.look(session, iris.transport, new)
@@ -180,9 +180,9 @@ def _take_first(iris: Context, session: "Session", new: "list[Worker]", *, yes: 
 
 def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "Probed":
     """Show who answers as this worker now: its host key, its boot, its incarnation; then take it for the worker."""
-    from iris_cli.ops import workers as operation
     from iris_cli.ops.names import find_worker
-    from iris_cli.ops.workers import Probed
+    from iris_cli.ops.workers import workers as operation
+    from iris_cli.ops.workers.workers import Probed
     from iris_cli.remote.transport import NoAnswer
     from iris_cli.render import probes
 
@@ -207,7 +207,7 @@ def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "Prob
 
 def drain(context: typer.Context, workers: Workers, reason: Reason = "") -> int:
     """Let nothing new onto workers; what runs there runs on."""
-    from iris_cli.ops import workers as operation
+    from iris_cli.ops.workers import workers as operation
 
     iris: Context = context.obj
     return _tell(
@@ -217,7 +217,7 @@ def drain(context: typer.Context, workers: Workers, reason: Reason = "") -> int:
 
 def uncordon(context: typer.Context, workers: Workers) -> int:
     """Lift drain, quarantine and cool-down."""
-    from iris_cli.ops import workers as operation
+    from iris_cli.ops.workers import workers as operation
 
     iris: Context = context.obj
     return _tell(
@@ -232,7 +232,7 @@ def taint(
     remove: Annotated[bool, typer.Option("--remove", help="Take the taint away.")] = False,
 ) -> int:
     """Keep jobs off a worker, but those that tolerate the taint."""
-    from iris_cli.ops import workers as operation
+    from iris_cli.ops.workers import workers as operation
 
     iris: Context = context.obj
     changed = operation.taint(iris.session("iris worker taint"), worker, name, remove=remove)
@@ -246,7 +246,7 @@ def forget(
     reason: Reason = "",
 ) -> int:
     """Take a worker off the books. With --dead its attempts end, and their tasks are placed elsewhere."""
-    from iris_cli.ops import workers as operation
+    from iris_cli.ops.workers import workers as operation
 
     iris: Context = context.obj
     session = iris.session("iris worker forget")
@@ -262,7 +262,7 @@ def unwedge(
 
     And what else iris doesn't own there.
     """
-    from iris_cli.ops import unwedge as operation
+    from iris_cli.ops.workers import unwedge as operation
     from iris_cli.render import unwedge as render
 
     iris: Context = context.obj

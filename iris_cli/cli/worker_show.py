@@ -22,7 +22,7 @@ def show(
     worker: WorkerName,
 ) -> int:
     """Show what a worker is, how it is, and what it holds."""
-    from iris_cli.ops import inventory
+    from iris_cli.ops.views import inventory
     from iris_cli.render.workers import show_worker
 
     iris: Context = context.obj

@@ -21,7 +21,7 @@ def workers(context: typer.Context) -> int:
 
     Of each what is free there, how it is, and why it takes nothing if so.
     """
-    from iris_cli.ops.inventory import inventory
+    from iris_cli.ops.views.inventory import inventory
     from iris_cli.render.workers import show_inventory
 
     iris: Context = context.obj

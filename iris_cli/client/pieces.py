@@ -16,7 +16,7 @@ from iris_cli.client.records import LogLine, TaskStatus
 from iris_cli.core.ids import parse_task_id
 from iris_cli.core.requests import LONGEST_LOG_PIECE, Logs, Refusal, RequestId
 from iris_cli.errors import IrisError, NotFoundError
-from iris_cli.ops.log_stream import LineCutter
+from iris_cli.ops.logs.log_stream import LineCutter
 
 _PATIENCE = 10
 """Turns in which a worker that doesn't answer is asked again for the rest of what has ended."""

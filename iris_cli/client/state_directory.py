@@ -17,10 +17,10 @@ from iris_cli.errors import IrisError, UnreachableError, UsageError
 from iris_cli.ops.workplace import Workplace
 
 if TYPE_CHECKING:
-    from iris_cli.ops.log_reading import LogLine as OpsLine
-    from iris_cli.ops.logs import Query
+    from iris_cli.ops.logs.log_reading import LogLine as OpsLine
+    from iris_cli.ops.logs.logs import Query
     from iris_cli.ops.session import Session
-    from iris_cli.ops.task_rows import TaskRow
+    from iris_cli.ops.views.task_rows import TaskRow
 
 
 OpenSession = Callable[[str], "Session"]
@@ -55,9 +55,9 @@ class StateDirectory:
         self._close = close
 
     def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:
-        from iris_cli.ops import cycle
-        from iris_cli.ops.launch import launch
-        from iris_cli.ops.watch import PASSING
+        from iris_cli.ops.cycle import cycle
+        from iris_cli.ops.jobs.launch import launch
+        from iris_cli.ops.loop.watch import PASSING
 
         if request_id is not None:
             raise UsageError(
@@ -73,7 +73,7 @@ class StateDirectory:
         return job
 
     def status(self, job: str) -> JobStatus:
-        from iris_cli.ops.job_status import job_status
+        from iris_cli.ops.views.job_status import job_status
 
         found = job_status(self._session("status"), job)
         return JobStatus(
@@ -88,8 +88,8 @@ class StateDirectory:
     def wait(
         self, job: str, timeout: float | None, follow: Sequence[int] | None, sink: Sink
     ) -> JobState | None:
+        from iris_cli.ops.loop.wait import wait_for
         from iris_cli.ops.names import find_job
-        from iris_cli.ops.wait import wait_for
 
         session = self._session("wait")
         job_id = find_job(session.view(), job)
@@ -102,8 +102,8 @@ class StateDirectory:
         return None if waited.open else waited.states[job_id]
 
     def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:
+        from iris_cli.ops.loop.wait import wait_for
         from iris_cli.ops.names import find_jobs
-        from iris_cli.ops.wait import wait_for
 
         session = self._session("wait")
         found = find_jobs(session.view(), [*jobs])
@@ -111,7 +111,7 @@ class StateDirectory:
         return [states[job] if states[job].terminal else None for job in found]
 
     def pull(self, job: JobId, directory: Path) -> Path:
-        from iris_cli.ops.pull import pull
+        from iris_cli.ops.files.pull import pull
 
         pulled = pull(self._session("pull"), job, directory)
         for each in pulled.attempts:
@@ -121,14 +121,14 @@ class StateDirectory:
         return pulled.directory
 
     def _follow(self, session: Session, job: JobId, query: LogQuery, until: float, sink: Sink) -> None:
-        from iris_cli.ops.follow import Follower
+        from iris_cli.ops.logs.follow import Follower
 
         for step in Follower(session, job, _query(query), until=until).steps():
             for line in step.lines:
                 sink(_line(line))
 
     def logs(self, what: str, query: LogQuery) -> list[LogLine]:
-        from iris_cli.ops.logs import fetch
+        from iris_cli.ops.logs.logs import fetch
 
         found = fetch(self._session("logs"), what, _query(query))
         for log in found:
@@ -139,12 +139,12 @@ class StateDirectory:
         return [_line(line) for log in found for line in log.lines]
 
     def cancel(self, job: str, reason: str) -> bool:
-        from iris_cli.ops.cancel import cancel
+        from iris_cli.ops.jobs.cancel import cancel
 
         return bool(cancel(self._session("cancel"), [job], reason=reason).cancelled)
 
     def endpoints(self, job: str | None) -> tuple[Endpoint, ...]:
-        from iris_cli.ops.job_status import job_status
+        from iris_cli.ops.views.job_status import job_status
 
         if job is None:
             raise UsageError("outside of a task it takes a job to list endpoints of", hint="endpoints(JOB)")
@@ -177,7 +177,7 @@ def _only_inside() -> NoReturn:
 
 
 def _query(query: LogQuery) -> Query:
-    from iris_cli.ops.logs import Query
+    from iris_cli.ops.logs.logs import Query
 
     return Query(
         tail=query.tail, ranks=tuple(query.ranks), attempt=query.attempt, streams=tuple(query.streams)

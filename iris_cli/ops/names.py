@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from iris_cli.core.attributes import TPU_NAME_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.ids import JobId, TaskId, WorkerId, clip
+from iris_cli.core.ids import JobId, TaskId, WorkerId, clip, parse_attempt_id, parse_task_id
 from iris_cli.core.nearest import did_you_mean, nearest
+from iris_cli.core.task import Attempt, Task
 from iris_cli.core.worker import Worker
-from iris_cli.errors import NotFoundError
+from iris_cli.errors import NotFoundError, UsageError
 
 _MOST_NAMED = 4
 _DIGITS = "0123456789"
@@ -88,3 +91,58 @@ def _workers_of(cluster: Cluster, text: str) -> str:
         return ""
     named = ", ".join(found[:_MOST_NAMED]) + (", ..." if len(found) > _MOST_NAMED else "")
     return f"{text} is a slice; its workers are {named}"
+
+
+def select_tasks(
+    cluster: Cluster,
+    what: str,
+    *,
+    ranks: Collection[int] = (),
+    attempt: int | None = None,
+    kinds: str = "job or task",
+) -> list[tuple[Task, Attempt | None]]:
+    """The tasks of a job, or one task, each with an attempt: the one asked for, else its last one, if it has any.
+
+    No `ranks` means every rank. `kinds`: what may be named, for an error. Raises NotFoundError and UsageError.
+    """
+    tasks, number = _named(cluster, what, kinds)
+    if ranks:
+        missing = set(ranks) - {task.index for task in tasks}
+        if missing:
+            raise NotFoundError(
+                f"{clip(what)} has no rank {min(missing)}",
+                hint=f"its ranks are {tasks[0].index} to {tasks[-1].index}",
+            )
+        tasks = [task for task in tasks if task.index in ranks]
+    if attempt is not None:
+        if number not in (None, attempt):
+            raise UsageError(f"{clip(what)} and --attempt {attempt} contradict each other")
+        number = attempt
+    if number is None:
+        return [(task, task.current) for task in tasks]
+    found = [task for task in tasks if 0 <= number < len(task.attempts)]
+    if not found:
+        most = max(len(task.attempts) for task in tasks)
+        hint = f"the last one is {most - 1}" if most else "nothing of it was ever placed"
+        raise NotFoundError(f"{clip(what)} has no attempt {number}", hint=hint)
+    return [(task, task.attempts[number]) for task in found]
+
+
+def _named(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task], int | None]:
+    """The tasks of a job, one task, or one task and the number of an attempt."""
+    if what in cluster.jobs:
+        return cluster.tasks_of(JobId(what)), None
+    number = None
+    try:
+        attempt_id = parse_attempt_id(what)
+        task_id, number = attempt_id.task, attempt_id.number
+    except UsageError:
+        try:
+            task_id = parse_task_id(what)
+        except UsageError:
+            raise unknown(cluster, what, kinds) from None
+    if task_id.job not in cluster.jobs:
+        raise unknown(cluster, what, kinds)
+    if task_id not in cluster.tasks:
+        raise no_task(cluster, task_id)
+    return [cluster.tasks[task_id]], number

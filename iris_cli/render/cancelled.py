@@ -10,8 +10,8 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.job import JobState
 from iris_cli.core.units import count
-from iris_cli.ops.cancel import Cancelled
-from iris_cli.ops.loop.cycles import Cycles
+from iris_cli.ops.jobs.cancel import Cancelled
+from iris_cli.ops.views.cycles import Cycles
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 

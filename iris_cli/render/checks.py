@@ -7,8 +7,8 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from iris_cli.ops.findings import Finding, Level
-from iris_cli.ops.loop.cycles import Cycles
+from iris_cli.ops.checks.findings import Finding, Level
+from iris_cli.ops.views.cycles import Cycles
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 

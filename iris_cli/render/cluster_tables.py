@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from iris_cli.core.job import JobState
 from iris_cli.core.lifecycle.display import in_words, word_of
 from iris_cli.core.units import count
-from iris_cli.ops.inventory import SliceRow, WorkerRow
-from iris_cli.ops.loop.cycles import Cycles
-from iris_cli.ops.loop.wording import cycles_words, trouble_lines
-from iris_cli.ops.status import ClusterStatus, JobRow, in_reading_order
+from iris_cli.ops.views.inventory import SliceRow, WorkerRow
+from iris_cli.ops.views.status import ClusterStatus, JobRow, in_reading_order
 from iris_cli.render.fold import fold
 from iris_cli.render.layout import Group, Table, Text
-from iris_cli.render.tables import NARROW, Row, clock_time, duration, folded, table, text
+from iris_cli.render.tables import NARROW, Row, duration, folded, table, text
+from iris_cli.render.who_runs import age, banner
 from iris_cli.render.workers import cores, memory
 
 MOST_OPEN = 50
@@ -35,24 +34,6 @@ def cluster_tables(status: ClusterStatus, width: int, *, everything: bool, chose
     problems = list(_problems(status.workers))
     parts += [text(""), *problems] if problems else []
     return Group(parts)
-
-
-def banner(messages: Sequence[str], cycles: Cycles | None) -> list[Text]:
-    """What is wrong with the log, and what the background loop can't do: a line each, above everything else."""
-    return [text(each, "bold red") for each in (*messages, *(trouble_lines(cycles) if cycles else ()))]
-
-
-def cycle_words(cycles: Cycles | None, at: float) -> Text:
-    """Who runs cycles, and how old the facts are. None for a look at the past."""
-    if cycles is None:
-        return text(f"as of {clock_time(at)} UTC", "yellow")
-    is_fine = cycles.coming or not (cycles.needed or cycles.last is None)
-    return text(cycles_words(cycles), "dim" if is_fine else "bold red")
-
-
-def age(cycles: Cycles | None, at: float) -> tuple[str, Text]:
-    """Who runs cycles, in a line of its own; the time of a look at the past, behind what stands there."""
-    return "  " if cycles is None else "\n", cycle_words(cycles, at)
 
 
 def header(status: ClusterStatus) -> Text:

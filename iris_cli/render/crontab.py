@@ -8,9 +8,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from iris_cli.core.units import format_duration
-from iris_cli.ops.cron.entry import last_lines
-from iris_cli.ops.findings import Finding
-from iris_cli.ops.view import CycleAge
+from iris_cli.ops.checks.findings import Finding
+from iris_cli.ops.loop.cron.entry import last_lines
+from iris_cli.ops.views.view import CycleAge
 from iris_cli.render.console import Output
 
 

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.core.observations import SilenceKind
-from iris_cli.ops.cycle import CycleResult
+from iris_cli.ops.cycle.cycle import CycleResult
 from iris_cli.render.console import Output
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from iris_cli.core.ids import TaskId, WorkerId
-from iris_cli.ops.execute import Executed
-from iris_cli.ops.log_stream import LineCutter
+from iris_cli.ops.logs.log_stream import LineCutter
+from iris_cli.ops.workers.execute import Executed
 from iris_cli.render.console import Output
 from iris_cli.render.fold import by_words, fold
 from iris_cli.render.log_lines import rank_prefix, readable

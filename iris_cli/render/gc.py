@@ -10,7 +10,7 @@ from msgspec import Struct
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.units import count, format_memory
 from iris_cli.journal.recovery import Damage
-from iris_cli.ops.gc import Garbage, WorkerFiles
+from iris_cli.ops.files.gc import Garbage, WorkerFiles
 from iris_cli.render.console import Output
 from iris_cli.render.fold import by_words, fold
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_cli.ops.history import Entry, History
+from iris_cli.ops.views.history import Entry, History
 from iris_cli.render.console import Output
 
 

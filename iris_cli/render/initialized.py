@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.units import count
-from iris_cli.ops.cluster_import.offers import Offer
+from iris_cli.ops.setup.cluster_import.offers import Offer
 from iris_cli.render.console import Output
 
 

@@ -10,10 +10,10 @@ from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.job import JobState
 from iris_cli.core.task import TaskState
 from iris_cli.core.units import count
-from iris_cli.ops.job_status import EndpointRow, JobStatus
-from iris_cli.ops.status import JobRow
-from iris_cli.ops.task_rows import AttemptRow, TaskRow
-from iris_cli.render.cluster_tables import age, banner, late_why, where
+from iris_cli.ops.views.job_status import EndpointRow, JobStatus
+from iris_cli.ops.views.status import JobRow
+from iris_cli.ops.views.task_rows import AttemptRow, TaskRow
+from iris_cli.render.cluster_tables import late_why, where
 from iris_cli.render.failures import failure_card, next_line
 from iris_cli.render.fold import MOST_PARTS, fold
 from iris_cli.render.layout import Group, Table, Text
@@ -27,6 +27,7 @@ from iris_cli.render.tables import (
     table,
     text,
 )
+from iris_cli.render.who_runs import age, banner
 from iris_cli.render.workspaces import workspace_words
 
 if TYPE_CHECKING:

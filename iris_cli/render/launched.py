@@ -13,14 +13,14 @@ from iris_cli.core.job import JobState
 from iris_cli.core.lifecycle.display import job_display
 from iris_cli.core.task import Task, TaskState
 from iris_cli.core.units import count
-from iris_cli.ops.launch import being_set_up
-from iris_cli.ops.loop.cycles import Cycles
+from iris_cli.ops.jobs.launch import being_set_up
+from iris_cli.ops.views.cycles import Cycles
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import ReasonKind
-    from iris_cli.ops.cycle import CycleResult
+    from iris_cli.ops.cycle.cycle import CycleResult
 
 
 class WaitReason(Struct, frozen=True):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from iris_cli.core.units import count
-from iris_cli.ops.log_diff import Deviation, StreamDiff
-from iris_cli.ops.logs import TaskLog
+from iris_cli.ops.logs.log_diff import Deviation, StreamDiff
+from iris_cli.ops.logs.logs import TaskLog
 from iris_cli.render.console import Output
 from iris_cli.render.log_lines import LogPrinter, rank_prefix, readable
 from iris_cli.render.tables import duration

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from iris_cli.core.ids import TaskId, WorkerId
-from iris_cli.ops.log_reading import BOTH, LogText
-from iris_cli.ops.logs import TaskLog
+from iris_cli.ops.logs.log_reading import BOTH, LogText
+from iris_cli.ops.logs.logs import TaskLog
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 from iris_cli.render.log_fold import Block, LiveFold, merged
 
 if TYPE_CHECKING:
-    from iris_cli.ops.follow import Step
+    from iris_cli.ops.logs.follow import Step
 
 _COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 _SGR = re.compile(r"\x1b\[[0-9;:]*m")  # colours of the program: left out rather than made visible

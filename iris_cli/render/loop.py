@@ -11,8 +11,8 @@ from msgspec import Struct
 from iris_cli.config.schema import Mode
 from iris_cli.core.cluster import Cluster
 from iris_cli.ops.loop import log_file
-from iris_cli.ops.loop.cycles import Cycles
-from iris_cli.ops.loop.wording import cycles_words
+from iris_cli.ops.views.cycles import Cycles
+from iris_cli.ops.views.who_runs import cycles_words
 from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
 from iris_cli.render.cycles import placement_lines, silence_lines

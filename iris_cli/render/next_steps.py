@@ -9,9 +9,9 @@ from msgspec import UNSET, Struct, UnsetType
 
 from iris_cli.core.job import JobState
 from iris_cli.core.lifecycle.display import word_of
-from iris_cli.ops.loop.cycles import Cycles
-from iris_cli.ops.next_steps import NextSteps, Place, Step
-from iris_cli.ops.status import ClusterStatus, in_reading_order
+from iris_cli.ops.setup.next_steps import NextSteps, Place, Step
+from iris_cli.ops.views.cycles import Cycles
+from iris_cli.ops.views.status import ClusterStatus, in_reading_order
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 from iris_cli.render.layout import Group, Table, Text

@@ -10,8 +10,8 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.core.observations import Silence, SilenceKind
 from iris_cli.core.units import format_memory
 from iris_cli.core.worker import WorkerCondition
-from iris_cli.ops.first_keys import Shown
-from iris_cli.ops.workers import Probed, Stranger
+from iris_cli.ops.workers.first_keys import Shown
+from iris_cli.ops.workers.workers import Probed, Stranger
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from iris_cli.core.ids import AttemptId
 from iris_cli.core.units import count, format_memory
-from iris_cli.ops.pull import Pulled, PulledAttempt
+from iris_cli.ops.files.pull import Pulled, PulledAttempt
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 

@@ -13,9 +13,9 @@ from iris_cli.core.constraint_types import Constraint
 from iris_cli.core.lifecycle.keeping import Objection
 from iris_cli.core.resources import format_memory
 from iris_cli.core.units import count
-from iris_cli.ops.autoscale import Autoscaled
-from iris_cli.ops.scale_status import fates
-from iris_cli.ops.scaling_view import ScaleGroupRow, Scaling, UnmetRow
+from iris_cli.ops.slices.autoscale import Autoscaled
+from iris_cli.ops.views.scale_status import fates
+from iris_cli.ops.views.scaling_rows import ScaleGroupRow, Scaling, UnmetRow
 from iris_cli.render.console import Output
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_cli.ops.scaling_view import MadeRow, ScaleGroupRow, Scaling
+from iris_cli.ops.views.scaling_rows import MadeRow, ScaleGroupRow, Scaling
 from iris_cli.render.layout import Table, Text
 from iris_cli.render.tables import NARROW, Row, duration, table, text
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.core.stacks import Frame
-from iris_cli.ops.stacks import CHILD, MAIN, RankStacks, SharedStack, places
+from iris_cli.ops.logs.stacks import CHILD, MAIN, RankStacks, SharedStack, places
 from iris_cli.remote.stack_calls import Program
 from iris_cli.render.console import Output
 from iris_cli.render.fold import by_words, fold

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iris_cli.ops.status import ClusterStatus
+from iris_cli.ops.views.status import ClusterStatus
 from iris_cli.render.console import Output
 
 if TYPE_CHECKING:
-    from iris_cli.ops.job_status import JobStatus
+    from iris_cli.ops.views.job_status import JobStatus
 
 MOST_LISTED = 100
 """How many jobs that have ended a program gets to see unless it asks for all."""

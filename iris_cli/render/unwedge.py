@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.observations import LockFile, RemoteState
-from iris_cli.ops.unwedge import Obstacle, Owner, Wedge
+from iris_cli.ops.workers.unwedge import Obstacle, Owner, Wedge
 from iris_cli.render.console import Output
 
 _WHOSE = {

@@ -11,9 +11,9 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.core.lifecycle.display import job_display
-from iris_cli.ops.failure import cause_words
-from iris_cli.ops.loop.cycles import Cycles
-from iris_cli.ops.wait import Waited
+from iris_cli.ops.loop.wait import Waited
+from iris_cli.ops.views.cycles import Cycles
+from iris_cli.ops.views.failure import cause_words
 from iris_cli.render.console import Output
 
 if TYPE_CHECKING:

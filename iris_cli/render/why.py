@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from iris_cli.core.ids import JobId
-from iris_cli.ops.why import LiveAttempt, Wait, Why
+from iris_cli.ops.views.why import LiveAttempt, Wait, Why
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Text
 
@@ -28,7 +28,7 @@ def show_why(output: Output, why: Why) -> None:
         output.warnings(why.messages)
         output.line(_in_short(why))
     else:
-        from iris_cli.render.cluster_tables import banner
+        from iris_cli.render.who_runs import banner
 
         for line in banner(why.messages, why.cycles):
             output.show(line)
@@ -44,9 +44,9 @@ def _in_short(why: Why) -> str:
 
 
 def _parts(why: Why, width: int) -> Iterator[RenderableType]:
-    from iris_cli.render.cluster_tables import cycle_words
     from iris_cli.render.failures import failure_card, next_line
     from iris_cli.render.tables import NARROW, state, table, text
+    from iris_cli.render.who_runs import cycle_words
     from iris_cli.render.workers import worker_tables
 
     if why.worker is not None:

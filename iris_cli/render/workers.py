@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from iris_cli.core.units import format_memory
-from iris_cli.ops.causes import skew_words
-from iris_cli.ops.inventory import Inventory, WorkerDetails, WorkerRow, WorkerView
+from iris_cli.ops.outcomes.causes import skew_words
+from iris_cli.ops.views.inventory import Inventory, WorkerDetails, WorkerRow, WorkerView
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Text
 
@@ -36,7 +36,7 @@ def show_worker(output: Output, view: WorkerView) -> None:
         output.warnings(view.messages)
         output.line(details.worker.id)
     else:
-        from iris_cli.render.cluster_tables import banner, cycle_words
+        from iris_cli.render.who_runs import banner, cycle_words
 
         for line in banner(view.messages, view.cycles):
             output.show(line)
@@ -45,8 +45,8 @@ def show_worker(output: Output, view: WorkerView) -> None:
 
 
 def _show_table(output: Output, inventory: Inventory) -> None:
-    from iris_cli.render.cluster_tables import banner, cycle_words
     from iris_cli.render.tables import NARROW, table, text
+    from iris_cli.render.who_runs import banner, cycle_words
 
     for line in (*banner(inventory.messages, inventory.cycles), cycle_words(inventory.cycles, inventory.at)):
         output.show(line)

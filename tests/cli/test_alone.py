@@ -14,7 +14,7 @@ from iris_cli.core.events import WorkerForgotten
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode
 from iris_cli.journal.layout import LOG
-from iris_cli.ops.next_steps import MOST_OF_A_KIND, next_steps
+from iris_cli.ops.setup.next_steps import MOST_OF_A_KIND, next_steps
 from iris_cli.ops.workplace import Workplace
 from tests.cli.test_init import NODE
 from tests.render.scenes import busy, failed_gang, session_of

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from iris_cli.ops.findings import failure, fine, warning
+from iris_cli.ops.checks.findings import failure, fine, warning
 from iris_cli.render import checks
 from iris_cli.render.console import Output
 

@@ -19,7 +19,7 @@ import pytest
 
 from iris_cli.cli import app, complete
 from iris_cli.core.job import EnvPreset, JobState, Priority, ReplaceLost
-from iris_cli.ops.log_reading import BOTH
+from iris_cli.ops.logs.log_reading import BOTH
 from tests.render.scenes import busy, session_of
 from tests.support.waiting import PATIENCE
 

@@ -14,9 +14,9 @@ import pytest
 
 from iris_cli.cli.app import run
 from iris_cli.errors import UsageError
-from iris_cli.ops.cron.crontab import line, when
-from iris_cli.ops.cron.entry import CronEntry
-from iris_cli.ops.cron.timer import units
+from iris_cli.ops.loop.cron.crontab import line, when
+from iris_cli.ops.loop.cron.entry import CronEntry
+from iris_cli.ops.loop.cron.timer import units
 
 OTHERS = "# mine\nMAILTO=me@example.org\n\n0 5 * * 1 tar czf /backups/home.tgz ~ # 100\\%\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.ops.execute import Executed
+from iris_cli.ops.workers.execute import Executed
 from iris_cli.remote.operator_calls import CommandEnd
 from iris_cli.render.console import Output
 from iris_cli.render.executed import show_executed

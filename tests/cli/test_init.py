@@ -16,7 +16,7 @@ from iris_cli.cli.app import run
 from iris_cli.config.entry_text import NewHost, NewSlice
 from iris_cli.config.load import load_cluster_config
 from iris_cli.errors import ExitCode, UsageError
-from iris_cli.ops.init import NewCluster, compose, guess_login, read_host, read_slice
+from iris_cli.ops.setup.init import NewCluster, compose, guess_login, read_host, read_slice
 
 SLICE = "v5a=v5e-16:10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4"
 

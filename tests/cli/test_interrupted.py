@@ -182,7 +182,7 @@ def test_who_does_not_stay_to_see_a_job_start_learns_what_it_is_called(
     def ctrl_c(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("iris_cli.ops.launch.see_it_start", ctrl_c)
+    monkeypatch.setattr("iris_cli.ops.jobs.launch.see_it_start", ctrl_c)
     monkeypatch.delenv("IRIS_STATE_DIR", raising=False)
     monkeypatch.delenv("IRIS_CONFIG", raising=False)
     monkeypatch.chdir(tmp_path)

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId
-from iris_cli.ops.log_diff import MOST_SHOWN, diff, masked
-from iris_cli.ops.log_reading import LogLine
-from iris_cli.ops.logs import TaskLog
+from iris_cli.ops.logs.log_diff import MOST_SHOWN, diff, masked
+from iris_cli.ops.logs.log_reading import LogLine
+from iris_cli.ops.logs.logs import TaskLog
 from iris_cli.render import log_diff
 from iris_cli.render.console import Output
 

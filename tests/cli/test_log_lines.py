@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId
-from iris_cli.ops.follow import Step
-from iris_cli.ops.log_reading import LogLine, LogText
-from iris_cli.ops.logs import TaskLog
+from iris_cli.ops.logs.follow import Step
+from iris_cli.ops.logs.log_reading import LogLine, LogText
+from iris_cli.ops.logs.logs import TaskLog
 from iris_cli.render import log_lines
 from iris_cli.render.clean import clean
 from iris_cli.render.console import Output

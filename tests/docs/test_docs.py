@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.journal import layout
-from iris_cli.ops.cron.entry import LOG as CRON_LOG
+from iris_cli.ops.loop.cron.entry import LOG as CRON_LOG
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

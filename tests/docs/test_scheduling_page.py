@@ -11,8 +11,8 @@ import pytest
 
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.job import JobRequest
-from iris_cli.ops import why
 from iris_cli.ops.session import Session
+from iris_cli.ops.views import why
 from iris_cli.render.console import Output
 from iris_cli.render.why import show_why
 from tests.render.scenes import session_of

@@ -18,7 +18,7 @@ from iris_cli.core.endpoints import MOST_CHANGES
 from iris_cli.core.lifecycle.children import MOST_BROUGHT, inherited_constraints
 from iris_cli.core.limits import Limits
 from iris_cli.core.requests import MOST_BYTES
-from iris_cli.ops.mail import MOST_WAITS
+from iris_cli.ops.cycle.mail import MOST_WAITS
 from tests.support.desk import Desk
 from tests.support.site import Site
 from tests.support.waiting import PATIENCE

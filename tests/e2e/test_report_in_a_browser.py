@@ -15,8 +15,8 @@ import pytest
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import JobState, Priority
 from iris_cli.core.outcome import EndReason
-from iris_cli.ops.report import JobLine, Report, Stretch, report
-from iris_cli.ops.report_fleet import WorkerLine
+from iris_cli.ops.views.report import JobLine, Report, Stretch, report
+from iris_cli.ops.views.report_fleet import WorkerLine
 from iris_cli.render.report.page import page
 from tests.render.scenes import busy, session_of
 from tests.render.test_hostile_text import session_on

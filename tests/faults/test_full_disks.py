@@ -11,7 +11,7 @@ import pytest
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.errors import NotWritableError
-from iris_cli.ops import workers
+from iris_cli.ops.workers import workers
 from tests.faults.conftest import fill, use_home_of
 from tests.support.desk import Desk
 from tests.support.ledger import Ledger

@@ -16,7 +16,7 @@ from iris_cli.core.job import JobState
 from iris_cli.core.observations import SilenceKind
 from iris_cli.core.task import Attempt, AttemptState
 from iris_cli.core.worker import Worker, WorkerCondition
-from iris_cli.ops import workers
+from iris_cli.ops.workers import workers
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer
 from tests.faults.conftest import use_home_of

@@ -13,7 +13,7 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.task import AttemptState
-from iris_cli.ops.causes import end_words
+from iris_cli.ops.outcomes.causes import end_words
 from tests.faults.conftest import use_home_of
 from tests.support.desk import Desk
 from tests.support.ledger import Ledger

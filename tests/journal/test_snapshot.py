@@ -18,7 +18,7 @@ from iris_cli.core.evolve import replay
 from iris_cli.core.ids import JobId, TaskId, Token
 from iris_cli.journal.snapshot import reading
 from iris_cli.ops.doctor import check_snapshot
-from iris_cli.ops.view import as_of
+from iris_cli.ops.views.view import as_of
 from tests.core.test_random_walk import Step, new_lab, steps
 from tests.journal.histories import NEVER, Log, busy_days, same, state_in, write
 from tests.support.autoscaling_script import autoscale, scale_group

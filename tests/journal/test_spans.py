@@ -13,9 +13,9 @@ from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.evolve import replay
 from iris_cli.core.ids import JobId
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops.history import entries_about
-from iris_cli.ops.report import report
 from iris_cli.ops.session import Session
+from iris_cli.ops.views.history import entries_about
+from iris_cli.ops.views.report import report
 from tests.core.test_random_walk import Step
 from tests.journal.histories import Log, busy_days, state_in
 from tests.journal.test_snapshot import HISTORIES, dice, history, spoilt, walks

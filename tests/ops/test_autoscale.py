@@ -22,9 +22,10 @@ from iris_cli.core.scale_group import Provider, SliceTemplate, slice_attributes
 from iris_cli.core.task import TaskState
 from iris_cli.errors import LockedError
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops import autoscale, cycle, launch
-from iris_cli.ops.autoscale import Autoscaled
+from iris_cli.ops.cycle import cycle
+from iris_cli.ops.jobs import launch
 from iris_cli.ops.session import Session
+from iris_cli.ops.slices import autoscale
 from iris_cli.remote.task_runner import TaskRunner
 from tests.ops.world import Clock, Hosts
 from tests.support.memory_provider import Books, MemoryProvider
@@ -70,9 +71,8 @@ class Site:
         request = JobRequest(name=name, command=("true",), tpu="v4-16", **asked)  # type: ignore[arg-type]  # fields of a request
         launch.launch(self.session(), request)
 
-    def autoscale(self) -> Autoscaled:
-        session = self.session()
-        done = autoscale.run(session)
+    def autoscale(self) -> autoscale.Autoscaled:
+        done = autoscale.run(session := self.session())
         assert breaches(session.view()) == []
         return done
 

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris_cli.core.observations import SilenceKind
-from iris_cli.ops import follow, log_stream
-from iris_cli.ops.follow import Follower, Step
-from iris_cli.ops.logs import Query
+from iris_cli.ops.logs import follow, log_stream
+from iris_cli.ops.logs.follow import Follower, Step
+from iris_cli.ops.logs.logs import Query
 from iris_cli.remote.task_runner import TaskRunner
 from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
 from tests.ops.world import World
@@ -86,7 +86,7 @@ def small_numbers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_stream, "FIRST", 16)
         patch.setattr(log_stream, "PIECE", 32)
-        patch.setattr("iris_cli.ops.log_reading.FIRST", 16)
+        patch.setattr("iris_cli.ops.logs.log_reading.FIRST", 16)
         patch.setattr(follow, "TOGETHER", 60.0)
         patch.setattr(follow, "_A_MOMENT", 60.0)
         yield

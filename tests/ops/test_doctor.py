@@ -18,11 +18,11 @@ from iris_cli.core.observations import ProbeReport, Silence, SilenceKind
 from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate
 from iris_cli.core.worker import Worker
 from iris_cli.errors import ConfigError, ExitCode, IrisError
-from iris_cli.ops import key_checks
+from iris_cli.ops.checks import key_checks
+from iris_cli.ops.checks.findings import Finding, Level, exit_code, failure, fine, warning
+from iris_cli.ops.checks.host_checks import answered, differences, shared_directories, unanswered
+from iris_cli.ops.checks.key_checks import check_keys
 from iris_cli.ops.doctor import examine
-from iris_cli.ops.findings import Finding, Level, exit_code, failure, fine, warning
-from iris_cli.ops.host_checks import answered, differences, shared_directories, unanswered
-from iris_cli.ops.key_checks import check_keys
 from iris_cli.ops.session import Session
 from tests.ops.world import World
 from tests.support.lab import Lab

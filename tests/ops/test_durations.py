@@ -13,12 +13,12 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.core.task import Attempt
-from iris_cli.ops import observe
-from iris_cli.ops.durations import job_ran
-from iris_cli.ops.job_status import JobStatus, job_status
-from iris_cli.ops.plausible import MOST_UPTIME
-from iris_cli.ops.replies import job_answer
-from iris_cli.ops.report import report
+from iris_cli.ops.cycle import observe
+from iris_cli.ops.cycle.plausible import MOST_UPTIME
+from iris_cli.ops.cycle.replies import job_answer
+from iris_cli.ops.outcomes.durations import job_ran
+from iris_cli.ops.views.job_status import JobStatus, job_status
+from iris_cli.ops.views.report import report
 from tests.journal.test_museum import hung
 from tests.ops.world import World
 from tests.support.fake_runner import Clock, Site

@@ -11,7 +11,7 @@ from iris_cli.core.constraints import Constraint, ConstraintOp, constraints_to_j
 from iris_cli.core.ids import parse_attempt_id
 from iris_cli.core.job import EnvPreset
 from iris_cli.errors import UsageError
-from iris_cli.ops.environment import coordinator_port, environment, listens, place_of
+from iris_cli.ops.cycle.environment import coordinator_port, environment, listens, place_of
 from tests.support.lab import Lab
 
 CONTRACT = [

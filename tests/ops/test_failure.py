@@ -9,11 +9,11 @@ import pytest
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.core.outcome import EndReason
-from iris_cli.ops.failure import FailureCard, cause_words
-from iris_cli.ops.job_status import job_status
 from iris_cli.ops.session import Session
-from iris_cli.ops.status import cluster_status
-from iris_cli.ops.why import why
+from iris_cli.ops.views.failure import FailureCard, cause_words
+from iris_cli.ops.views.job_status import job_status
+from iris_cli.ops.views.status import cluster_status
+from iris_cli.ops.views.why import why
 from tests.render.scenes import diagnosed_gang, session_of
 from tests.support.inside import Inside
 from tests.support.lab import Lab

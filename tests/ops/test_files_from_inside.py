@@ -18,10 +18,10 @@ from iris_cli.core.limits import Limits
 from iris_cli.core.observations import Silence
 from iris_cli.core.task import TaskState
 from iris_cli.core.worker import Worker, WorkerCondition
-from iris_cli.ops import mail
-from iris_cli.ops.each_line import line_of
-from iris_cli.ops.fetching import AT_ONCE, fetch
-from iris_cli.ops.plausible import Fetched
+from iris_cli.ops.cycle import mail
+from iris_cli.ops.cycle.each_line import line_of
+from iris_cli.ops.cycle.fetching import AT_ONCE, fetch
+from iris_cli.ops.cycle.plausible import Fetched
 from iris_cli.ops.session import Session
 from iris_cli.ops.workspace.archive import END, padding, tar_header
 from tests.ops.asking import EVAL, running
@@ -182,7 +182,7 @@ def test_who_is_being_stopped_gets_nothing(tmp_path: Path) -> None:
     task.ask("1", "submit", job={**EVAL, "workspace": pack(task)})
     site.cycle()
     host.keeps_packed, host.unkillable = None, True
-    from iris_cli.ops.cancel import cancel
+    from iris_cli.ops.jobs.cancel import cancel
 
     cancel(site.session(), ["train"])
     site.cycle(60.0)

@@ -11,11 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.observations import AttemptReport, RemoteState
-from iris_cli.ops import follow as follow_module
-from iris_cli.ops import log_stream, wait
-from iris_cli.ops.cycle import CycleResult, run
-from iris_cli.ops.follow import Follower, Step
-from iris_cli.ops.logs import Query
+from iris_cli.ops.cycle.cycle import CycleResult, run
+from iris_cli.ops.logs import follow as follow_module
+from iris_cli.ops.logs import log_stream
+from iris_cli.ops.logs.follow import Follower, Step
+from iris_cli.ops.logs.logs import Query
+from iris_cli.ops.loop import wait
 from iris_cli.ops.session import Session
 from tests.ops.world import World
 from tests.support.lab import START, Lab

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.job import JobState
-from iris_cli.ops import workers
-from iris_cli.ops.follow import Follower
-from iris_cli.ops.logs import Query
+from iris_cli.ops.logs.follow import Follower
+from iris_cli.ops.logs.logs import Query
+from iris_cli.ops.workers import workers
 from tests.ops.loop.loop_lab import LoopLab
 
 

@@ -13,8 +13,8 @@ from iris_cli.core.observations import SilenceKind
 from iris_cli.errors import LockedError, WorkspaceGoneError
 from iris_cli.journal.leftovers import leftovers
 from iris_cli.journal.workspaces import Workspaces
-from iris_cli.ops import gc
-from iris_cli.ops.cancel import cancel
+from iris_cli.ops.files import gc
+from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.workspace.pack import list_directory, tar_chunks
 from tests.support.fake_runner import SIZE, Host, Site
 

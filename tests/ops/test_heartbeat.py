@@ -12,7 +12,7 @@ from iris_cli.core.task import AttemptState
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.durable import Disk
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops import cycle
+from iris_cli.ops.cycle import cycle
 from tests.support.fake_runner import Site
 
 

@@ -20,8 +20,8 @@ from iris_cli.core.lifecycle import attempts, gangs
 from iris_cli.core.observations import AttemptReport, ProbeReport, RemoteState, Silence, WorkerReport
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.journal.event_codec import decode_event, encode_event
-from iris_cli.ops import cycle, observe
-from iris_cli.ops.plausible import MOST_TEXT, MOST_UPTIME, Seen, believed
+from iris_cli.ops.cycle import cycle, observe
+from iris_cli.ops.cycle.plausible import MOST_TEXT, MOST_UPTIME, Seen, believed
 from iris_cli.ops.session import Session
 from tests.support.fake_runner import Site
 

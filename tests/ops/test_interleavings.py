@@ -16,9 +16,10 @@ from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.task import AttemptState, TaskState
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.errors import IrisError, NotFoundError, UsageError
-from iris_cli.ops import cycle, observe, workers
-from iris_cli.ops.cancel import cancel
-from iris_cli.ops.environment import Place
+from iris_cli.ops.cycle import cycle, observe
+from iris_cli.ops.cycle.environment import Place
+from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.workers import workers
 from tests.support.fake_runner import Site
 
 
@@ -385,7 +386,7 @@ def test_what_can_not_be_sent_keeps_nobody_else_from_running(
     site = Site(tmp_path, "w0")
     site.launch("bad", env={"X": "1"})
     site.launch("good")
-    monkeypatch.setattr("iris_cli.ops.launch_request.environment", surrogate_in_bad)
+    monkeypatch.setattr("iris_cli.ops.cycle.launch_request.environment", surrogate_in_bad)
     site.run()
     assert (site.state_of("bad"), site.state_of("good")) == (JobState.PENDING, JobState.RUNNING)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.job import JobRequest
-from iris_cli.ops.launch import left_behind
+from iris_cli.ops.jobs.launch import left_behind
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 from iris_cli.cli import app
 from iris_cli.errors import IrisError
 from iris_cli.inhabitants import remove_tree
-from iris_cli.ops.local_cluster import LocalCluster
+from iris_cli.ops.setup.local_cluster import LocalCluster
 
 
 @pytest.mark.parametrize("words", [["demo"], ["demo", "--keep"], ["demo", "--stop"]])

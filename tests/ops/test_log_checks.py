@@ -15,9 +15,9 @@ from iris_cli.errors import ExitCode
 from iris_cli.journal.fault import Fault, FaultKind
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import verify
-from iris_cli.ops import compaction
-from iris_cli.ops.findings import Level
-from iris_cli.ops.log_checks import check_log, fix_of
+from iris_cli.ops.checks.findings import Level
+from iris_cli.ops.checks.log_checks import check_log, fix_of
+from iris_cli.ops.cycle import compaction
 from tests.journal.samples import HOST, NOON, state_in
 from tests.journal.test_record import sealed
 

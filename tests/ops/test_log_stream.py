@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from iris_cli.ops import log_stream
-from iris_cli.ops.log_stream import LineCutter, LogStream
+from iris_cli.ops.logs import log_stream
+from iris_cli.ops.logs.log_stream import LineCutter, LogStream
 from iris_cli.remote.task_runner import LogChunk
 
 TEXTS = st.text(alphabet=st.sampled_from("ab é€𝄞\n\r\t"), max_size=60)

@@ -12,9 +12,9 @@ from iris_cli.core.job import JobState, ReplaceLost
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import SilenceKind
 from iris_cli.core.task import TaskState
-from iris_cli.ops.inventory import inventory
-from iris_cli.ops.salvaged import probe_anew
-from iris_cli.ops.status import cluster_status
+from iris_cli.ops.cycle.salvaged import probe_anew
+from iris_cli.ops.views.inventory import inventory
+from iris_cli.ops.views.status import cluster_status
 from tests.support.fake_runner import Clock, Entry, S, Site
 
 
@@ -75,7 +75,7 @@ def test_nothing_is_placed_where_a_ghost_can_t_be_killed(site: Site) -> None:
 
 
 def test_what_was_forgotten_as_dead_is_stopped_when_it_is_configured_again(site: Site) -> None:
-    from iris_cli.ops import workers
+    from iris_cli.ops.workers import workers
 
     w0, ghost = site.hosts["w0"], site.attempt("train").token
     w0.silence = SilenceKind.UNREACHABLE

@@ -15,9 +15,9 @@ from iris_cli.core.limits import Limits
 from iris_cli.core.observations import AttemptReport, RemoteState, SilenceKind
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.task import AttemptState
-from iris_cli.ops import cycle, observe
-from iris_cli.ops.dispatch import Dispatcher
-from iris_cli.ops.workers import uncordon
+from iris_cli.ops.cycle import cycle, observe
+from iris_cli.ops.cycle.dispatch import Dispatcher
+from iris_cli.ops.workers.workers import uncordon
 from tests.support.fake_runner import Site
 
 W0 = WorkerId("w0")

@@ -21,10 +21,11 @@ from iris_cli.core.task import AttemptState, TaskState
 from iris_cli.errors import LockedError, NotWritableError
 from iris_cli.journal.durable import Disk
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops import cycle, workers
-from iris_cli.ops.cancel import cancel
+from iris_cli.ops.cycle import cycle
+from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.loop.watch import Step, watch
 from iris_cli.ops.session import Session
-from iris_cli.ops.watch import Step, watch
+from iris_cli.ops.workers import workers
 from tests.support.fake_runner import Host, S, Site
 
 SAFETY_NET = 60.0  # seconds; what has not happened by then never will

@@ -9,7 +9,7 @@ import pytest
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import SilenceKind
 from iris_cli.core.worker import WorkerCondition
-from iris_cli.ops.history import history
+from iris_cli.ops.views.history import history
 from tests.support.fake_runner import Host, Site
 
 DAY = 86400.0

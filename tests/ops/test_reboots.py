@@ -10,8 +10,9 @@ import pytest
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import TaskState
-from iris_cli.ops import cycle, workers
-from iris_cli.ops.dispatch import Dispatcher
+from iris_cli.ops.cycle import cycle
+from iris_cli.ops.cycle.dispatch import Dispatcher
+from iris_cli.ops.workers import workers
 from tests.support.fake_runner import Site
 
 

@@ -9,10 +9,10 @@ import pytest
 from iris_cli.core.job import JobState
 from iris_cli.core.outcome import EndReason
 from iris_cli.errors import NotFoundError, UsageError
-from iris_cli.ops import report as ops
-from iris_cli.ops.report import Report, report
-from iris_cli.ops.report_figures import by_label, by_priority, ends, total, uses
 from iris_cli.ops.session import Session
+from iris_cli.ops.views import report as ops
+from iris_cli.ops.views.report import Report, report
+from iris_cli.ops.views.report_figures import by_label, by_priority, ends, total, uses
 from tests.render.scenes import displays, failed_gang, lost_host, retried_gang, session_of
 from tests.support.lab import Lab
 

@@ -16,8 +16,8 @@ from iris_cli.core.job import JobState
 from iris_cli.core.limits import Limits
 from iris_cli.core.task import TaskState
 from iris_cli.errors import LockedError
-from iris_cli.ops import cycle
-from iris_cli.ops.mail import MOST_ROUNDS
+from iris_cli.ops.cycle import cycle
+from iris_cli.ops.cycle.mail import MOST_ROUNDS
 from tests.ops.asking import EVAL, running
 from tests.support.fake_runner import Entry, Killed, S, Site
 

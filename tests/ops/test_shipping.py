@@ -11,8 +11,8 @@ from iris_cli.core.job import JobState, Workspace
 from iris_cli.core.observations import RemoteState, SilenceKind
 from iris_cli.core.task import AttemptState, TaskState
 from iris_cli.core.worker import WorkerCondition
-from iris_cli.ops.cancel import cancel
-from iris_cli.ops.view import look
+from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.views.view import look
 from tests.support.fake_runner import Site
 from tests.support.onlooker import Onlooker
 
@@ -223,7 +223,7 @@ def test_it_says_how_far_it_is(tmp_path: Path) -> None:
     session = site.session()
     onlooker = Onlooker()
     session.progress = onlooker
-    from iris_cli.ops.shipping import Progress
+    from iris_cli.ops.cycle.shipping import Progress
 
     sending = Progress(session)
     with session.state.workspaces.open(packed(site).hash) as file:

@@ -13,9 +13,9 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.core.job import JobRequest, JobState
 from iris_cli.core.task import AttemptState, TaskState
 from iris_cli.core.worker import WorkerCondition
-from iris_cli.ops import cycle
-from iris_cli.ops.cycle import CycleResult
-from iris_cli.ops.launch import launch, see_it_start
+from iris_cli.ops.cycle import cycle
+from iris_cli.ops.cycle.cycle import CycleResult
+from iris_cli.ops.jobs.launch import launch, see_it_start
 from tests.ops.test_one_loop import SAFETY_NET, hanging, until, while_hanging
 from tests.support.fake_hosts import S
 from tests.support.fake_runner import Site

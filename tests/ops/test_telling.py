@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.journal.pulled_logs import MOST_TELLING
-from iris_cli.ops import cycle, telling
-from iris_cli.ops.job_status import job_status
-from iris_cli.ops.status import cluster_status
-from iris_cli.ops.wait import wait_for
-from iris_cli.ops.why import why
+from iris_cli.ops.cycle import cycle, telling
+from iris_cli.ops.loop.wait import wait_for
+from iris_cli.ops.views.job_status import job_status
+from iris_cli.ops.views.status import cluster_status
+from iris_cli.ops.views.why import why
 from tests.ops.world import World
 from tests.support.lab import Lab
 

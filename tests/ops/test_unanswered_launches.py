@@ -14,11 +14,11 @@ from iris_cli.core.job import JobState
 from iris_cli.core.observations import SilenceKind
 from iris_cli.core.task import AttemptState
 from iris_cli.core.worker import Worker, WorkerCondition
-from iris_cli.ops import cycle, observe
-from iris_cli.ops.cancel import cancel
-from iris_cli.ops.dispatch import Dispatcher
-from iris_cli.ops.job_status import job_status
-from iris_cli.ops.why import why
+from iris_cli.ops.cycle import cycle, observe
+from iris_cli.ops.cycle.dispatch import Dispatcher
+from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.views.job_status import job_status
+from iris_cli.ops.views.why import why
 from tests.render.scenes import session_of
 from tests.support.fake_hosts import Host
 from tests.support.fake_runner import Site

@@ -11,9 +11,9 @@ from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.job import JobState
 from iris_cli.core.observations import Holder, SilenceKind
 from iris_cli.errors import IrisError, UnreachableError
-from iris_cli.ops import unwedge
-from iris_cli.ops.history import history
-from iris_cli.ops.unwedge import Owner, Wedge
+from iris_cli.ops.views.history import history
+from iris_cli.ops.workers import unwedge
+from iris_cli.ops.workers.unwedge import Owner, Wedge
 from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
 from iris_cli.render.unwedge import document, show

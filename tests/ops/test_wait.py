@@ -13,10 +13,10 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.core.observations import AttemptReport, RemoteState, WorkerReport
 from iris_cli.errors import ExitCode
-from iris_cli.ops import wait
-from iris_cli.ops.cycle import CycleResult, run
+from iris_cli.ops.cycle.cycle import CycleResult, run
+from iris_cli.ops.loop import wait
+from iris_cli.ops.loop.wait import Waited, wait_for
 from iris_cli.ops.session import Session
-from iris_cli.ops.wait import Waited, wait_for
 from tests.ops.world import World
 from tests.support.fake_hosts import Entry, Host
 from tests.support.fake_runner import Clock, Site

@@ -10,11 +10,11 @@ import pytest
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobRequest, JobState
 from iris_cli.core.observations import SilenceKind
-from iris_cli.ops import cycle
-from iris_cli.ops.launch import launch
-from iris_cli.ops.mail import MOST_WAITS
-from iris_cli.ops.wait import wait_for
-from iris_cli.ops.watch import watch
+from iris_cli.ops.cycle import cycle
+from iris_cli.ops.cycle.mail import MOST_WAITS
+from iris_cli.ops.jobs.launch import launch
+from iris_cli.ops.loop.wait import wait_for
+from iris_cli.ops.loop.watch import watch
 from tests.ops.asking import EVAL, running
 from tests.support.fake_runner import Entry, Host, Site
 

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.ids import WorkerId
-from iris_cli.ops.board import Concern, board
-from iris_cli.ops.job_status import job_status
-from iris_cli.ops.status import cluster_status
-from iris_cli.ops.why import why
+from iris_cli.ops.views.board import Concern, board
+from iris_cli.ops.views.job_status import job_status
+from iris_cli.ops.views.status import cluster_status
+from iris_cli.ops.views.why import why
 from tests.ops.test_failure import DISK, card, ended, gang
 from tests.render.scenes import session_of
 from tests.support.lab import Lab

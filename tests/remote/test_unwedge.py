@@ -16,11 +16,11 @@ from iris_cli.core.ids import JobId, TaskId, Token
 from iris_cli.core.job import JobRequest
 from iris_cli.core.observations import Holder, LockFile, RemoteState, UnwedgeReport
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops import cycle
-from iris_cli.ops import unwedge as operation
-from iris_cli.ops.history import history
-from iris_cli.ops.launch import launch
+from iris_cli.ops.cycle import cycle
+from iris_cli.ops.jobs.launch import launch
 from iris_cli.ops.session import Session
+from iris_cli.ops.views.history import history
+from iris_cli.ops.workers import unwedge as operation
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support.devices import HOLD, Devices

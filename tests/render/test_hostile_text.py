@@ -24,10 +24,10 @@ from iris_cli.core.task import TaskState
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.journal.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops import history, inventory, job_status, status, why
-from iris_cli.ops.report import report
 from iris_cli.ops.session import Session
-from iris_cli.ops.view import look
+from iris_cli.ops.views import history, inventory, job_status, status, why
+from iris_cli.ops.views.report import report
+from iris_cli.ops.views.view import look
 from iris_cli.render.console import Output
 from iris_cli.render.history import show_history
 from iris_cli.render.plans import show_plan

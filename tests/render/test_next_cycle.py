@@ -12,12 +12,12 @@ import pytest
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.job import JobRequest, JobState
-from iris_cli.ops.cancel import Cancelled
-from iris_cli.ops.cycle import CycleResult
-from iris_cli.ops.job_status import job_status
-from iris_cli.ops.status import cluster_status
-from iris_cli.ops.wait import Waited
-from iris_cli.ops.why import why
+from iris_cli.ops.cycle.cycle import CycleResult
+from iris_cli.ops.jobs.cancel import Cancelled
+from iris_cli.ops.loop.wait import Waited
+from iris_cli.ops.views.job_status import job_status
+from iris_cli.ops.views.status import cluster_status
+from iris_cli.ops.views.why import why
 from iris_cli.render import cancelled, launched, waited
 from iris_cli.render.why import show_why
 from tests.render.pictures import PICTURES

@@ -15,7 +15,7 @@ import pytest
 
 from iris_cli.cli import app
 from iris_cli.errors import ExitCode
-from iris_cli.ops.report import report
+from iris_cli.ops.views.report import report
 from iris_cli.render.as_json import document
 from iris_cli.render.report.as_json import report_document
 from iris_cli.render.report.html import embedded

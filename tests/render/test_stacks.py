@@ -9,7 +9,7 @@ import pytest
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
 from iris_cli.core.observations import RemoteState, Silence, SilenceKind
 from iris_cli.core.stacks import Frame, Thread
-from iris_cli.ops.stacks import RankStacks
+from iris_cli.ops.logs.stacks import RankStacks
 from iris_cli.remote.stack_calls import Program, Programs
 from iris_cli.render.console import Output
 from iris_cli.render.stacks import show_stacks

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from iris_cli.ops.job_status import job_status
-from iris_cli.ops.status import cluster_status
+from iris_cli.ops.views.job_status import job_status
+from iris_cli.ops.views.status import cluster_status
 from iris_cli.render.console import Output
 from iris_cli.render.status import show_cluster, show_job
 from iris_cli.render.tables import folded, table

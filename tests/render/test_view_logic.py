@@ -18,14 +18,14 @@ from iris_cli.core.task import Task
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.journal.event_codec import EVENT_TYPES
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops.causes import end_words, exit_words
-from iris_cli.ops.event_words import event_words
-from iris_cli.ops.history import history
-from iris_cli.ops.inventory import inventory
-from iris_cli.ops.job_status import job_status
-from iris_cli.ops.status import cluster_status, in_reading_order
-from iris_cli.ops.view import as_of, cycle_age, look, parse_moment
-from iris_cli.ops.why import why
+from iris_cli.ops.outcomes.causes import end_words, exit_words
+from iris_cli.ops.outcomes.event_words import event_words
+from iris_cli.ops.views.history import history
+from iris_cli.ops.views.inventory import inventory
+from iris_cli.ops.views.job_status import job_status
+from iris_cli.ops.views.status import cluster_status, in_reading_order
+from iris_cli.ops.views.view import as_of, cycle_age, look, parse_moment
+from iris_cli.ops.views.why import why
 from tests.journal.samples import HOST
 from tests.render.scenes import SCENES, busy, displays, failed_gang, many_tasks, retried_gang, session_of
 from tests.support.inside import Inside
@@ -387,7 +387,7 @@ def test_history_of_a_name_that_never_was_is_an_error(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_event_has_its_words() -> None:
-    from iris_cli.ops import event_words as words
+    from iris_cli.ops.outcomes import event_words as words
 
     assert set(EVENT_TYPES.values()) == set(words._WORDS)
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from iris_cli.core.limits import Limits
-from iris_cli.ops.board import Board, Concern, board
-from iris_cli.ops.history import Entry
 from iris_cli.ops.session import Session
+from iris_cli.ops.views.board import Board, Concern, board
+from iris_cli.ops.views.history import Entry
 from iris_cli.render.watch.board import Moment, frame
 from iris_cli.render.watch.news import News, news
 from tests.render.scenes import SCENES, busy, failed_gang, many_tasks, retried_gang, session_of
@@ -190,7 +190,7 @@ def test_a_line_for_many_has_the_time_of_the_last() -> None:
 
 
 def test_looking_on_tells_what_is_about_these_jobs(tmp_path: Path) -> None:
-    from iris_cli.ops.watch import look_on
+    from iris_cli.ops.loop.watch import look_on
 
     lab = Lab().worker("w", cpu=8)
     session: Session = session_of(lab, tmp_path / "state")

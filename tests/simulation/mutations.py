@@ -25,7 +25,7 @@ from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Attempt, AttemptState, TaskState
 from iris_cli.core.worker import Worker
 from iris_cli.journal.snapshot import writing
-from iris_cli.ops import dispatch, observe, readiness
+from iris_cli.ops.cycle import dispatch, observe, readiness
 from tests.simulation import machines, wires
 from tests.simulation.planting import (
     Mutation,

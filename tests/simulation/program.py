@@ -11,13 +11,14 @@ from iris_cli.core.canonical import preemptible_constraint
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import Job, JobRequest, Priority, ReplaceLost
 from iris_cli.core.worker import Worker, WorkerCondition
-from iris_cli.ops import cycle, unwedge, workers
-from iris_cli.ops.cancel import cancel
-from iris_cli.ops.compaction import compact
-from iris_cli.ops.launch import launch
+from iris_cli.ops.cycle import cycle
+from iris_cli.ops.cycle.compaction import compact
+from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.jobs.launch import launch
+from iris_cli.ops.loop.watch import watch
 from iris_cli.ops.session import Session
-from iris_cli.ops.watch import watch
-from iris_cli.ops.why import why
+from iris_cli.ops.views.why import why
+from iris_cli.ops.workers import unwedge, workers
 from tests.simulation.fleet import Place, is_as_probed, serves
 from tests.simulation.machines import Machine
 from tests.simulation.site import Site

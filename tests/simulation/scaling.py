@@ -17,9 +17,11 @@ from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.lifecycle.workers import REMOVED
 from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate
-from iris_cli.ops import autoscale, cycle, workers
-from iris_cli.ops.cancel import cancel
+from iris_cli.ops.cycle import cycle
+from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.session import Session
+from iris_cli.ops.slices import autoscale
+from iris_cli.ops.workers import workers
 from tests.simulation.cloud import Cloud, SimProvider
 from tests.simulation.fleet import Place
 from tests.simulation.ledger import SLACK, Ledger

@@ -19,7 +19,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import Token
 from iris_cli.core.lifecycle import slices
 from iris_cli.core.slice import Slice, SliceState
-from iris_cli.ops import autoscale, set_up
+from iris_cli.ops.slices import autoscale, set_up
 from tests.simulation import scaling as worlds
 from tests.simulation.cloud import SimProvider
 from tests.simulation.planting import Mutation

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from iris_cli.core.lifecycle import children
-from iris_cli.ops.mail import Mail
+from iris_cli.ops.cycle.mail import Mail
 from tests.simulation.simulation import run
 
 _SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "600"))

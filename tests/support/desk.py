@@ -18,9 +18,9 @@ from iris_cli.core.job import JobRequest, JobState
 from iris_cli.core.observations import Silence
 from iris_cli.core.task import Attempt
 from iris_cli.core.worker import Worker
-from iris_cli.ops import cycle
-from iris_cli.ops.cancel import cancel
-from iris_cli.ops.launch import launch
+from iris_cli.ops.cycle import cycle
+from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.jobs.launch import launch
 from iris_cli.ops.session import Session
 from iris_cli.remote.task_runner import TaskRunner
 from tests.support.site import Site

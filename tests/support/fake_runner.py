@@ -41,8 +41,8 @@ from iris_cli.core.observations import (
 )
 from iris_cli.core.task import Attempt, Task
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops import cycle
-from iris_cli.ops.launch import launch
+from iris_cli.ops.cycle import cycle
+from iris_cli.ops.jobs.launch import launch
 from iris_cli.ops.session import Session
 from iris_cli.remote.task_runner import LaunchRequest, LogChunk, Shipment, TaskRunner
 from iris_cli.remote.transport import Target

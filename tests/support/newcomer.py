@@ -25,7 +25,7 @@ from tests.support.waiting import until
 HOME = "/home/ann"
 """What a reader sees instead of the directory of a test."""
 COLUMNS = 100
-_PATIENT = "import iris_cli.ops.launch; iris_cli.ops.launch._SETTING_UP = 100.0"
+_PATIENT = "import iris_cli.ops.jobs.launch; iris_cli.ops.jobs.launch._SETTING_UP = 100.0"
 """On a machine that is busy with other tests it may take longer to unpack a directory than a launch waits for."""
 _EXAMPLES = ROOT / "examples" / "first_gang"
 

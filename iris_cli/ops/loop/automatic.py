@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from iris_cli.config.schema import Mode
 from iris_cli.journal.loop_order import read_loop_order
 from iris_cli.journal.runners import LOOP
-from iris_cli.ops.loop.cycles import cycles_of
-from iris_cli.ops.loop.work import work_left
+from iris_cli.ops.views.cycles import cycles_of
+from iris_cli.ops.views.work import work_left
 
 if TYPE_CHECKING:
     from iris_cli.ops.session import Session

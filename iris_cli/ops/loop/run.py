@@ -15,14 +15,15 @@ from iris_cli.config.schema import Mode
 from iris_cli.errors import ConfigError, IrisError, LogDamagedError, NotFoundError
 from iris_cli.journal.loop_order import LoopOrder, read_loop_order
 from iris_cli.journal.runners import LOOP, HeldRunner
-from iris_cli.ops import autoscale, compaction, cycle
-from iris_cli.ops.dispatch import Dispatcher
+from iris_cli.ops.cycle import compaction, cycle
+from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.loop.configuration import Configuration
 from iris_cli.ops.loop.pace import SOON, Pace
 from iris_cli.ops.loop.troubles import environment_troubles, missing_here
-from iris_cli.ops.loop.work import work_left
+from iris_cli.ops.loop.watch import PASSING
 from iris_cli.ops.session import Session
-from iris_cli.ops.watch import PASSING
+from iris_cli.ops.slices import autoscale
+from iris_cli.ops.views.work import work_left
 
 LOOK = 1.0
 """Seconds between two looks at whether the loop is to end, and at what others wrote."""

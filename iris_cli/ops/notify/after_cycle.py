@@ -10,7 +10,7 @@ from iris_cli.core.job import Job
 from iris_cli.core.notices import Books, Look, brought_up_to_date, first_books
 from iris_cli.core.units import format_duration
 from iris_cli.ops.session import Session
-from iris_cli.ops.view import cycle_age
+from iris_cli.ops.views.view import cycle_age
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Plan
@@ -103,7 +103,7 @@ def _look(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | No
     now, cluster = session.clock.now(), session.cluster
 
     def cause(job: Job) -> str:
-        from iris_cli.ops.failure import cause_words
+        from iris_cli.ops.views.failure import cause_words
 
         assert job.end is not None
         words = cause_words(cluster, job, session.state)

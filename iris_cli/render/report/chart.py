@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from iris_cli.core.outcome import PROGRAM_FAILURES, EndReason
-from iris_cli.ops.causes import reason_words
-from iris_cli.ops.report import Report, Stretch
-from iris_cli.ops.report_figures import LOSSES, Use
+from iris_cli.ops.outcomes.causes import reason_words
+from iris_cli.ops.views.report import Report, Stretch
+from iris_cli.ops.views.report_figures import LOSSES, Use
 from iris_cli.render.clean import clean_line
 
 _REASONS: tuple[EndReason | None, ...] = (None, *EndReason)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from iris_cli.core.lifecycle.display import word_of
-from iris_cli.ops.report import Report
-from iris_cli.ops.report_figures import Use
+from iris_cli.ops.views.report import Report
+from iris_cli.ops.views.report_figures import Use
 
 _HOUR = 3600.0
 

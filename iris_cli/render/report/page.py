@@ -10,9 +10,9 @@ from importlib import resources
 from iris_cli import __version__
 from iris_cli.core.lifecycle.display import word_of
 from iris_cli.core.units import count
-from iris_cli.ops.causes import reason_words
-from iris_cli.ops.report import JobLine, Report
-from iris_cli.ops.report_figures import Sum, Use, by_label, by_priority, ends, total, uses
+from iris_cli.ops.outcomes.causes import reason_words
+from iris_cli.ops.views.report import JobLine, Report
+from iris_cli.ops.views.report_figures import Sum, Use, by_label, by_priority, ends, total, uses
 from iris_cli.render.fold import fold
 from iris_cli.render.report.chart import chart, kind_of
 from iris_cli.render.report.figures import counted, hours, of_what_was_there, share

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from iris_cli.core.units import count
-from iris_cli.ops.causes import reason_words
-from iris_cli.ops.report import JobLine, Report
-from iris_cli.ops.report_figures import Sum, Use, by_label, ends, total, uses
+from iris_cli.ops.outcomes.causes import reason_words
+from iris_cli.ops.views.report import JobLine, Report
+from iris_cli.ops.views.report_figures import Sum, Use, by_label, ends, total, uses
 from iris_cli.render.console import Output
 from iris_cli.render.failures import next_line
 from iris_cli.render.layout import Group, Table, Text

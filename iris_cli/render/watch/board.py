@@ -14,15 +14,16 @@ from iris_cli.core.job import JobState
 from iris_cli.core.lifecycle.display import word_of
 from iris_cli.core.units import count
 from iris_cli.core.waiting import overdue_words
-from iris_cli.ops.board import Board, Bunch, Concern, JobOnBoard
-from iris_cli.ops.inventory import SliceRow, WorkerRow
-from iris_cli.ops.loop.cycles import Cycles
-from iris_cli.ops.status import ClusterStatus
+from iris_cli.ops.views.board import Board, Bunch, Concern, JobOnBoard
+from iris_cli.ops.views.cycles import Cycles
+from iris_cli.ops.views.inventory import SliceRow, WorkerRow
+from iris_cli.ops.views.status import ClusterStatus
 from iris_cli.render.clean import clean_line
-from iris_cli.render.cluster_tables import banner, cycle_words, tasks, where
+from iris_cli.render.cluster_tables import tasks, where
 from iris_cli.render.fold import fold
 from iris_cli.render.tables import NARROW, STYLES, clock_time, duration, folded, style_of
 from iris_cli.render.watch.news import News
+from iris_cli.render.who_runs import banner, cycle_words
 
 _AIRY = 16  # lines from which on there is room for blank ones and headings
 _ROOMY = 10  # lines from which on there is room for more than jobs and what is wrong
@@ -41,6 +42,10 @@ class Moment(Struct, frozen=True, kw_only=True):
     now: float
     news: Sequence[News] = ()
     trouble: str = ""
+
+
+Picture = Callable[[Moment, int, int], Sequence[Text]]
+"""The lines of a screen of so many columns and lines."""
 
 
 class _Section(Struct, frozen=True):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from iris_cli.core.patterns import pattern
-from iris_cli.ops.history import Entry
+from iris_cli.ops.views.history import Entry
 from iris_cli.render.fold import fold
 
 # A name that ends in a number, the one of a task for an attempt: `v5a-3`, `train/task-3`, `train/task-3/attempt-0`.

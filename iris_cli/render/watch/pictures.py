@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from iris_cli.ops.board import board
-from iris_cli.ops.job_status import JobStatus, job_status
 from iris_cli.ops.session import Session
+from iris_cli.ops.views.board import board
+from iris_cli.ops.views.job_status import JobStatus, job_status
 from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
 from iris_cli.render.job_tables import job_tables
-from iris_cli.render.watch.board import Moment, frame
-
-if TYPE_CHECKING:
-    from iris_cli.render.watch.screen import Picture
+from iris_cli.render.watch.board import Moment, Picture, frame
 
 
 def of_cluster(session: Session, *, labels: Sequence[str] = (), states: Sequence[str] = ()) -> Picture:

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.ops.loop.watch import Step
 from iris_cli.ops.session import Session
-from iris_cli.ops.watch import Step
 from iris_cli.render.console import Output, is_screen
 from iris_cli.render.fold import fold
 from iris_cli.render.watch.news import News, news
@@ -20,11 +20,8 @@ from iris_cli.render.watch.news import News, news
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from iris_cli.render.watch.board import Moment
+    from iris_cli.render.watch.board import Picture
     from iris_cli.render.watch.live import LiveScreen
-
-    Picture = Callable[[Moment, int, int], Sequence[Text]]
-    """The lines of a screen of so many columns and lines."""
 
 _KEPT = 50
 """Newest things that happened of which a screen may show some."""

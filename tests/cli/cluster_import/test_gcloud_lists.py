@@ -11,7 +11,7 @@ import pytest
 from iris_cli.config.load import load_cluster_config
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
 from iris_cli.errors import UsageError
-from iris_cli.ops.cluster_import.nodes import read_nodes
+from iris_cli.ops.setup.cluster_import.nodes import read_nodes
 from tests.cli.cluster_import.conftest import SAMPLES, Import
 
 

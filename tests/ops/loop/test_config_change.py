@@ -9,8 +9,8 @@ import pytest
 
 from iris_cli.cli.app import run
 from iris_cli.cli.context import Context
+from iris_cli.ops.loop.watch import look_on, watch
 from iris_cli.ops.session import Session
-from iris_cli.ops.watch import look_on, watch
 from tests.ops.world import Clock
 
 TEXT = "cluster: {name: lab}\nworkers: [{id: w, host: nowhere.invalid}]\n"

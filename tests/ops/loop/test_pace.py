@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.errors import NotWritableError
-from iris_cli.ops import cycle
+from iris_cli.ops.cycle import cycle
 from iris_cli.ops.loop.run import Leaving
 from tests.ops.loop.loop_lab import LoopLab, S
 

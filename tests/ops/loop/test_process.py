@@ -284,12 +284,12 @@ def test_it_becomes_the_version_that_is_installed_under_it_without_a_moment_with
 
 
 def test_a_version_that_can_not_run_is_not_taken(operator: Operator, installed: Path) -> None:
-    (installed / "ops" / "cycle.py").write_text("this is half of a file (")
+    (installed / "ops" / "cycle" / "cycle.py").write_text("this is half of a file (")
     install(installed, "9.9.9")
     beats = (operator.state.read_heartbeat() or {})["at"]
     until(lambda: (operator.state.read_heartbeat() or {})["at"] > beats + 3)
     assert "iris 9.9.9 runs cycles" not in operator.log
-    shutil.copy(ROOT / "iris_cli" / "ops" / "cycle.py", installed / "ops" / "cycle.py")
+    shutil.copy(ROOT / "iris_cli" / "ops" / "cycle" / "cycle.py", installed / "ops" / "cycle" / "cycle.py")
     install(installed, "9.9.10")
     until(lambda: "iris 9.9.10 runs cycles" in operator.log)
 

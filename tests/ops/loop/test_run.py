@@ -21,8 +21,8 @@ from iris_cli.journal.durable import DISK
 from iris_cli.journal.heartbeat import runners_of
 from iris_cli.journal.loop_order import LoopOrder, write_loop_order
 from iris_cli.journal.runners import LOOP
-from iris_cli.ops import cycle
-from iris_cli.ops.cancel import cancel
+from iris_cli.ops.cycle import cycle
+from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.loop.run import Leaving
 from tests.ops.loop.loop_lab import HOUR, LoopLab
 from tests.support.fake_hosts import Host

@@ -15,7 +15,7 @@ from iris_cli.journal.heartbeat import runners_of
 from iris_cli.journal.runners import LOOP
 from iris_cli.ops.loop.troubles import environment_troubles, missing_here
 from iris_cli.ops.secret_values import NOT_SET
-from iris_cli.ops.why import why
+from iris_cli.ops.views.why import why
 from tests.ops.loop.loop_lab import LoopLab
 
 

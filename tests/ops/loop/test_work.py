@@ -14,9 +14,9 @@ from iris_cli.core.lifecycle import jobs
 from iris_cli.core.notices import Books, Channel, Notice
 from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate
 from iris_cli.core.slice import Slice, SliceState
-from iris_cli.ops.cancel import cancel
-from iris_cli.ops.loop.work import work_left
+from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.session import Session
+from iris_cli.ops.views.work import work_left
 from tests.support.fake_runner import Site
 
 TEMPLATE = SliceTemplate(provider=Provider.LOCAL, type="v5litepod-16", zone="us-west4-a")

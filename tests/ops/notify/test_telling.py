@@ -14,15 +14,15 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobRequest
 from iris_cli.core.lifecycle.submit import submit
 from iris_cli.core.limits import Limits
-from iris_cli.ops import cycle
-from iris_cli.ops.cancel import cancel
+from iris_cli.ops.checks.findings import Level
+from iris_cli.ops.cycle import cycle
 from iris_cli.ops.doctor import check_notify
-from iris_cli.ops.findings import Level
+from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.notify import teller
 from iris_cli.ops.notify.command import Command
 from iris_cli.ops.notify.cut import Cut
 from iris_cli.ops.session import Session
-from iris_cli.ops.view import look
+from iris_cli.ops.views.view import look
 from tests.ops.notify.processes import number_in, until_gone
 from tests.support.fake_runner import Site
 from tests.support.listener import SECRET, Listener

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from iris_cli.core.ids import Token
 from iris_cli.errors import NotWritableError
-from iris_cli.ops.local_tree import LocalTree, opened_tree
+from iris_cli.ops.files.local_tree import LocalTree, opened_tree
 from iris_cli.remote.output_calls import PIECE, FileList, FilePiece, Version
 from tests.ops.pull.conftest import pulled, row, tree
 from tests.ops.world import World

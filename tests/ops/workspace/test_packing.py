@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from iris_cli.core.job import JobRequest, Workspace
 from iris_cli.core.limits import Limits
 from iris_cli.errors import UsageError
-from iris_cli.ops.launch import launch, shipped
+from iris_cli.ops.jobs.launch import launch, shipped
 from iris_cli.ops.session import Session
 from iris_cli.ops.workspace import pack
 from iris_cli.ops.workspace.archive import Entry

@@ -9,7 +9,7 @@ from iris_cli.core.requests import CancelAnswer, EndpointPart, JobAnswer, JobPar
 from iris_cli.journal.archive import Segment
 from iris_cli.journal.compact import Compacted
 from iris_cli.journal.position import Position
-from iris_cli.ops.pull import Pulled, PulledAttempt
+from iris_cli.ops.files.pull import Pulled, PulledAttempt
 from iris_cli.render import inside, log_health, pulled
 from iris_cli.render.console import Output
 from tests.render.pictures.picture import Picture

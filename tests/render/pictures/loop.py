@@ -6,7 +6,7 @@ from iris_cli.config.schema import Mode
 from iris_cli.core.ids import JobId
 from iris_cli.journal.loop_order import LoopOrder
 from iris_cli.journal.runners import LOOP, Runner
-from iris_cli.ops.loop.cycles import Cycles
+from iris_cli.ops.views.cycles import Cycles
 from iris_cli.render import loop
 from iris_cli.render.console import Output
 from tests.render.pictures.picture import Picture, Show

@@ -14,10 +14,10 @@ from iris_cli.core.autoscaling.scaling import ScalingPlan
 from iris_cli.core.events import SlicesAdopted
 from iris_cli.core.lifecycle.keeping import Objection
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops.autoscale import Autoscaled
-from iris_cli.ops.findings import warning
-from iris_cli.ops.scaling_view import NO_SCALING
-from iris_cli.ops.view import CycleAge
+from iris_cli.ops.checks.findings import warning
+from iris_cli.ops.slices.autoscale import Autoscaled
+from iris_cli.ops.views.scaling_rows import NO_SCALING
+from iris_cli.ops.views.view import CycleAge
 from iris_cli.render import crontab, scaling
 from iris_cli.render.console import Output
 from tests.render.pictures.picture import Picture, Show

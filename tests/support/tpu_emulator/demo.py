@@ -19,8 +19,8 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.errors import IrisError
-from iris_cli.ops.demo_home import demo_home
 from iris_cli.ops.loop.automatic import SWITCH
+from iris_cli.ops.setup.demo_home import demo_home
 from iris_cli.remote.local_keys import make_key
 from tests.support.tpu_emulator.cloud import Cloud
 from tests.support.tpu_emulator.machines import LocalMachines

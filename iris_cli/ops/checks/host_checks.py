@@ -1,0 +1,250 @@
+"""The part of a check-up that asks the hosts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from iris_cli.config.schema import HostConfig
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.connection import Connection
+from iris_cli.core.constraints import (
+    PREEMPTIBLE_ATTRIBUTE_KEY,
+    ZONE_ATTRIBUTE_KEY,
+    build_worker_attributes,
+)
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.observations import ProbeReport, Silence, SilenceKind
+from iris_cli.core.units import format_duration, format_memory
+from iris_cli.core.worker import MOST_SKEW, Worker, WorkerCondition
+from iris_cli.errors import ExitCode
+from iris_cli.ops.checks.findings import Finding, Level, failure, fine, warning
+from iris_cli.ops.cycle.facts import facts_of
+from iris_cli.ops.session import Session
+
+_NOBODY = "none"
+LEAST_DISK = 1 << 30  # bytes; a launch needs little, but whoever is below this is about to have none
+
+
+class Answer(Struct, frozen=True):
+    """What a worker said, and how far its clock is from ours at least; in seconds, positive if ahead."""
+
+    worker: Worker
+    seen: ProbeReport | Silence
+    skew: float = 0.0
+
+
+def check_hosts(session: Session, cluster: Cluster, told: Collection[str] = ()) -> Iterator[Finding]:
+    """Look at every worker of the log and of the configuration, in parallel: first who does not answer, then what
+    the others say. Records nothing, and makes nothing there. What was `told` of keys is not said of each host again.
+    """
+    answers = sorted(_ask(session, all_workers(session, cluster)), key=lambda answer: answer.worker.id)
+    gone = _silent_slices(session, answers)
+    for answer in answers:
+        if isinstance(answer.seen, Silence) and not _was_told(answer.seen, told):
+            host = session.hosts.get(answer.worker.id)
+            whole = host is not None and host.slice in gone
+            yield unanswered(answer.worker, answer.seen, host, whole_slice=whole)
+    skews = [each.skew for each in answers if isinstance(each.seen, ProbeReport)]
+    ours_is_wrong = len(skews) > 1 and (min(skews) > MOST_SKEW or max(skews) < -MOST_SKEW)
+    if ours_is_wrong:
+        yield warning(
+            "clock", f"ours is {_apart(-skews[0])} that of every host", "sudo timedatectl set-ntp true"
+        )
+    for answer in answers:
+        if isinstance(answer.seen, Silence):
+            continue
+        known = answer.worker.id in cluster.workers
+        refusal = facts_of(session, cluster, answer.seen).refusal if known else ""
+        host = session.hosts.get(answer.worker.id)
+        skew = 0.0 if ours_is_wrong else answer.skew
+        yield from answered(answer.worker, host, answer.seen, skew, refusal)
+    yield from shared_directories([each.seen for each in answers if isinstance(each.seen, ProbeReport)])
+
+
+def _was_told(silence: Silence, told: Collection[str]) -> bool:
+    return silence.step == "key" and any(silence.detail in text for text in told)
+
+
+def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
+    """The workers of the log, as they are reached now, and those of the configuration that aren't in it yet."""
+    new = (host for worker, host in session.hosts.items() if worker not in cluster.workers)
+    unprobed = (
+        Worker(id=host.worker, connection=host.connection, condition=WorkerCondition.UNPROBED) for host in new
+    )
+    known = (
+        replace(worker, connection=session.target(worker).connection) for worker in cluster.workers.values()
+    )
+    return [*known, *unprobed]
+
+
+def _silent_slices(session: Session, answers: Iterable[Answer]) -> set[str]:
+    """Slices of which no VM can be reached."""
+    reached: dict[str, bool] = {}
+    for answer in answers:
+        host, seen = session.hosts.get(answer.worker.id), answer.seen
+        if host is not None and host.slice is not None:
+            away = isinstance(seen, Silence) and seen.kind in _OUT_OF_REACH
+            reached[host.slice] = reached.get(host.slice, False) or not away
+    return {name for name, any_vm in reached.items() if not any_vm}
+
+
+def unanswered(
+    worker: Worker, silence: Silence, host: HostConfig | None = None, *, whole_slice: bool = False
+) -> Finding:
+    """What it means that a worker did not answer; `whole_slice`: nor did any other VM of its slice."""
+    fix = silence.hint or _FIXES.get(silence.kind, "").format(login=_login(worker.connection), id=worker.id)
+    slice_name, zone = _of_google(host) if host is not None else ("", "")
+    if slice_name and silence.kind is SilenceKind.AUTH:
+        login = f"gcloud compute tpus tpu-vm ssh {slice_name} --zone {zone} --worker all --command true"
+        fix = f"{login}  # puts your key there; or {fix}"
+    if slice_name and whole_slice:
+        fix = f"gcloud compute tpus tpu-vm describe {slice_name} --zone {zone}  # whether it is still there"
+    # Whoever it is and where stands before it, and in what is to be typed: so hosts that are alike are one finding.
+    place = re.compile(rf"worker {re.escape(worker.id)} at \S+: ")
+    text = f"no answer: {silence.step}: {place.sub('', silence.detail, count=1)}"
+    return failure(f"worker {worker.id}", text, fix, ExitCode.UNREACHABLE)
+
+
+def answered(
+    worker: Worker, host: HostConfig | None, report: ProbeReport, skew: float, refusal: str = ""
+) -> list[Finding]:
+    """What is to be said of a worker that answered; `refusal` is why it could not be used."""
+    findings = [*_identity(worker, report), *_health(worker, report, skew, refusal)]
+    if host is not None:
+        findings += [
+            warning(f"worker {worker.id}", text, "correct cluster.yaml if the host is right")
+            for text in differences(host, report)
+        ]
+    if any(finding.level is not Level.OK for finding in findings):
+        return findings
+    cores = f"{report.cpus} cores, {format_memory(report.memory)}"
+    chips = f", {report.chips} chips" if report.chips else ""
+    return [fine(f"worker {worker.id}", f"up: {cores}{chips}")]
+
+
+def differences(host: HostConfig, report: ProbeReport) -> list[str]:
+    """Where the configuration says otherwise than the host itself. The configuration wins."""
+    found = dict(report.metadata)
+    probed = build_worker_attributes(dict(found)) if found else {}
+    texts = [
+        f"cluster.yaml says {key}={value}, the host says {key}={probed[key]}"
+        for key, value in host.attributes.items()
+        if key in probed
+        and probed[key] != value
+        and not (key == PREEMPTIBLE_ATTRIBUTE_KEY and key not in found)
+    ]
+    if host.cpu is not None and report.cpus and host.cpu > report.cpus:
+        texts.append(f"cluster.yaml says {host.cpu:g} cores, the host has {report.cpus}")
+    if host.memory is not None and report.memory and host.memory > report.memory:
+        sizes = format_memory(host.memory), format_memory(report.memory)
+        texts.append(f"cluster.yaml says {sizes[0]} of memory, the host has {sizes[1]}")
+    return texts
+
+
+def shared_directories(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
+    """Workers that are one host, or share one iris directory: they would see each other's attempts."""
+    by_incarnation: dict[str, list[WorkerId]] = {}
+    for report in reports:
+        if not report.incarnation:  # nobody has probed it yet
+            continue
+        by_incarnation.setdefault(report.incarnation, []).append(report.worker)
+    for workers in by_incarnation.values():
+        if len(workers) > 1:
+            yield failure(
+                f"worker {workers[0]}",
+                f"is the same host as {', '.join(workers[1:])}, or shares its iris directory",
+                "remove one of them from cluster.yaml, or set remote_dir to a local disk",
+            )
+
+
+def _ask(session: Session, workers: Sequence[Worker]) -> Iterator[Answer]:
+    # Made here once, not in each of the threads. Where there is no log yet the cluster has no id, and nothing on any
+    # host is its own.
+    runner = session.runner if session.cluster_id else session.make_runner(_NOBODY)
+
+    def one(worker: Worker) -> Answer:
+        before = session.clock.now()
+        seen = runner.probe(session.target(worker), make=False)
+        after = session.clock.now()
+        if isinstance(seen, Silence):
+            return Answer(worker, seen)
+        # Its clock was read somewhere in between: only what lies outside is certain.
+        skew = seen.clock - min(max(seen.clock, before), after)
+        return Answer(worker, seen, skew)
+
+    for batch in session.fan_out(workers, one, what="checking"):
+        yield from batch
+
+
+def _identity(worker: Worker, report: ProbeReport) -> Iterator[Finding]:
+    subject = f"worker {worker.id}"
+    if not worker.incarnation:
+        return
+    if report.incarnation != worker.incarnation:
+        what = "its iris directory is another one" + (
+            ""
+            if report.boot_id == worker.boot_id
+            else ", and it was booted since: it may have been re-created"
+        )
+        yield failure(subject, what, f"iris worker probe --accept-key {worker.id}  # if that is right")
+    elif report.boot_id != worker.boot_id:
+        yield warning(
+            subject, "was rebooted; what ran there is gone", "iris schedule --once  # records it, and goes on"
+        )
+
+
+def _health(worker: Worker, report: ProbeReport, skew: float, refusal: str) -> Iterator[Finding]:
+    subject = f"worker {worker.id}"
+    if refusal:
+        yield failure(subject, f"can't be used: {refusal}", _REFUSED)
+    if abs(skew) > MOST_SKEW:
+        yield warning(
+            subject,
+            f"its clock is {_apart(skew)} ours",
+            f"ssh {_login(worker.connection)} sudo timedatectl set-ntp true",
+        )
+    if report.disk_free < LEAST_DISK:
+        yield warning(
+            subject,
+            f"only {format_memory(report.disk_free)} of disk are free",
+            f"iris gc  # removes old output, and asks; what else is there: ssh {_login(worker.connection)} du -xhd2",
+        )
+    for text in report.warnings:
+        if not text.startswith("refused: "):
+            yield warning(subject, text)
+
+
+def _apart(skew: float) -> str:
+    return f"{format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'}"
+
+
+def _of_google(host: HostConfig) -> tuple[str, str]:
+    """The slice of a host and its zone, as gcloud knows them; "" if it is none of Google's."""
+    zone = host.attributes.get(ZONE_ATTRIBUTE_KEY)
+    return (host.slice, str(zone)) if host.slice is not None and zone is not None else ("", "")
+
+
+_OUT_OF_REACH = (SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT)
+_REFUSED = "iris worker probe  # once that is put right on the host"
+_FIXES: Mapping[SilenceKind, str] = {
+    SilenceKind.UNREACHABLE: "ssh {login} true  # whether it is up",
+    SilenceKind.TIMEOUT: "ssh {login} uptime  # whether it is overloaded",
+    SilenceKind.AUTH: "ssh -v {login} true  # which key it takes",
+    SilenceKind.HOST_KEY: "iris worker probe --accept-key {id}  # if it was re-created",
+    SilenceKind.UNKNOWN_HOST: "iris worker probe --accept-key {id}  # if it is new",
+    SilenceKind.PROTOCOL: "ssh {login} 'exec /bin/sh -s' </dev/null  # what its login shell does",
+}
+
+
+def _login(connection: Connection) -> str:
+    """What to type behind `ssh`: the way that iris goes itself."""
+    jump = ["-J", connection.proxy_jump] if connection.proxy_jump else []
+    port = ["-p", str(connection.port)] if connection.port else []
+    key = ["-i", connection.key] if connection.key else []
+    host = f"{connection.user}@{connection.host}" if connection.user else connection.host
+    return shlex.join([*jump, *port, *key, host])

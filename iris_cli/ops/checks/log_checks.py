@@ -1,0 +1,120 @@
+"""What a check-up says of the event log: each verdict with what to type about it."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+from iris_cli.core.evolve import IllegalTransitionError
+from iris_cli.core.units import count, format_memory
+from iris_cli.errors import ExitCode, IrisError, NotFoundError
+from iris_cli.journal.fault import Fault, FaultKind
+from iris_cli.journal.layout import ARCHIVE, HEAD, LOG
+from iris_cli.journal.scan import Scan
+from iris_cli.journal.state_dir import StateDir
+from iris_cli.journal.verify import Verdict, verify
+from iris_cli.ops.checks.findings import Finding, failed_by, failure, fine, warning
+from iris_cli.ops.cycle.compaction import LARGE, size_of_log
+from iris_cli.ops.progress import Far, Progress
+
+_ALIKE = 10  # findings with one remedy that are told: a flipped bit in packed bytes spoils thousands of lines
+
+
+def verified(directory: Path, progress: Progress) -> Verdict:
+    """Every line of archive and log, read while somebody looks on. Raises as `verify`."""
+    begun: list[tuple[str, Scan]] = []
+
+    def how_far() -> Far:
+        file, scan = begun[-1]
+        return f"reading {file}", *scan.how_far
+
+    with progress(how_far):
+        return verify(directory, lambda *scan: begun.append(scan), replayed=True)
+
+
+def check_log(
+    state: StateDir, large: int = LARGE, progress: Progress = lambda _: nullcontext()
+) -> Iterator[Finding]:
+    """Whether every line of archive and log can be believed, whether it goes as far as HEAD says, and its size."""
+    try:
+        verdict = verified(state.path, progress)
+    except NotFoundError:
+        yield fine("log", "there is none yet")
+        return
+    except IrisError as error:
+        yield failed_by("log", error)
+        return
+    spared = bool(verdict.findings) and only_history_is_lost(state, verdict)
+    alike: Counter[str] = Counter()
+    for fault in verdict.findings:
+        place = f"{fault.file}, " if fault.file.startswith(ARCHIVE) else ""
+        fix = _SPARED.format(_path(state.path, ARCHIVE)) if spared else fix_of(fault, state.path)
+        alike[fix] += 1
+        if alike[fix] <= _ALIKE:
+            yield failure("log", f"{place}{fault}", fix, ExitCode.LOG_DAMAGED)
+    for fix, number in alike.items():
+        if number > _ALIKE:
+            what = f"{number - _ALIKE} more places, which `iris log verify` lists"
+            yield failure("log", what, fix, ExitCode.LOG_DAMAGED)
+    if verdict.ok:
+        archived = f", with {count(verdict.segments, 'segment')} of its archive" if verdict.segments else ""
+        yield fine("log", f"{count(verdict.records, 'transaction')}{archived}, all sound")
+    if verdict.unfinished is not None and verdict.ok:
+        yield warning(
+            "log", f"{verdict.unfinished}", "nothing to do: the next command that writes sets it aside"
+        )
+    if (size := size_of_log(state.path)) > large:
+        yield warning("log", f"it has {format_memory(size)}", "iris log compact")
+
+
+def only_history_is_lost(state: StateDir, verdict: Verdict) -> bool:
+    """Whether all that is wrong is in the archive, and the snapshot has what that came to."""
+    if any(each.file == LOG and each.kind is not FaultKind.MISSING for each in verdict.findings):
+        return False
+    try:
+        return state.load().damage is None
+    except (IrisError, IllegalTransitionError):
+        return False
+
+
+ONLY_HISTORY = "only history is lost, for the snapshot has the state, until another version of iris comes"
+_SPARED = f"put it back into {{}} from a copy, or leave it: {ONLY_HISTORY}"
+
+
+def fix_of(fault: Fault, directory: Path) -> str:
+    """What to type about a finding."""
+    return _FIXES[fault.kind](directory)
+
+
+def _path(directory: Path, name: str = "") -> str:
+    return shlex.quote(str(directory / name if name else directory))
+
+
+def _damaged(directory: Path) -> str:
+    copy = shlex.quote(f"{directory}.copy")
+    return f"cp -a {_path(directory)} {copy}; iris log verify; iris log salvage  # it asks for --yes"
+
+
+_FIXES: dict[FaultKind, Callable[[Path], str]] = {
+    FaultKind.TORN: _damaged,
+    FaultKind.DAMAGED: _damaged,
+    FaultKind.EDITED: lambda _: "iris log salvage --yes  # restores the lines as they were committed",
+    FaultKind.LOST: lambda directory: (
+        f"put the newer copy of {_path(directory)} back; or go on without what is lost: "
+        "iris log salvage --accept-loss"
+    ),
+    FaultKind.MISSING: lambda directory: (
+        f"put what is missing back into {_path(directory, ARCHIVE)}; or go on with what comes before it: "
+        "iris log salvage  # it asks for --yes"
+    ),
+    FaultKind.HEAD: lambda directory: (
+        f"mv {_path(directory, HEAD)} {_path(directory, HEAD + '.damaged')}: the next command makes it anew"
+    ),
+    FaultKind.NEWER: lambda _: "pip install --upgrade iris-cli",
+    FaultKind.FOREIGN: lambda directory: (
+        f"put the log that belongs to {_path(directory)} back, or name its directory: iris --state-dir DIR"
+    ),
+}

@@ -1,0 +1,167 @@
+"""Calls to workers under way: one at a time for each worker, and beside it what takes long; no more than the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from iris_cli.core.ids import AttemptId, Token, WorkerId
+from iris_cli.core.observations import Silence, SilenceKind
+from iris_cli.errors import IrisError
+from iris_cli.ops.cycle import observe
+from iris_cli.ops.cycle.observe import Answer, Known, Question
+from iris_cli.ops.cycle.plausible import Seen
+from iris_cli.ops.session import Session
+
+if TYPE_CHECKING:
+    from iris_cli.ops.cycle.requests import Key, LogReading
+    from iris_cli.ops.progress import Far
+    from iris_cli.remote.fan_out import FanOut
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """One call of the worker protocol, and what was known of the worker when it was made.
+
+    `question` is what it is to answer, if it is asked in a poll; `starts` are the attempts that it may start,
+    `goes` those among the prepared ones that it tells to start, `reads` the pieces of logs that it fetches for tasks.
+    A call that `ships` the workspace of that hash, or `fetches` what a request needs, may take long: it keeps the
+    worker from nothing else.
+    """
+
+    known: Known
+    act: Callable[[], Seen]
+    question: Question | None = None
+    starts: tuple[AttemptId, ...] = ()
+    goes: tuple[Token, ...] = ()
+    reads: tuple[LogReading, ...] = ()
+    ships: str = ""
+    fetches: Key | None = None
+
+    @property
+    def launching(self) -> tuple[AttemptId, ...]:
+        """The attempts that it is to prepare or start."""
+        return (*self.starts, *(self.known.attempts[token] for token in self.goes))
+
+    @property
+    def aside(self) -> str:
+        """Empty for those of which a worker has one at a time; of the others which one it is."""
+        return self.ships or " ".join(self.fetches or ())
+
+    @property
+    def worker(self) -> WorkerId:
+        return self.known.worker
+
+
+Returned = tuple[Call, Answer]
+Enough = Callable[[], bool]
+"""Whether who waits for answers may stop doing so."""
+
+_FEW = 3
+"""So many workers are named while they are waited for."""
+
+
+class Calls:
+    """The calls of one invocation. A call's deadline starts when it is sent: there is always room for it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._fan_out: FanOut[Returned] | None = None
+        self._under_way: dict[tuple[WorkerId, str], Call] = {}
+        self._answered = 0  # since nothing was under way
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    @property
+    def full(self) -> bool:
+        """Whether one more would have to wait for its turn."""
+        return len(self._under_way) >= max(self._session.limits.max_dispatch_parallelism, 1)
+
+    def busy(self, worker: WorkerId) -> bool:
+        """Whether a call to this worker hasn't been answered yet, of those of which there is one at a time."""
+        return (worker, "") in self._under_way
+
+    def under_way(self) -> list[Call]:
+        """What hasn't been answered yet."""
+        return list(self._under_way.values())
+
+    @property
+    def asked(self) -> set[WorkerId]:
+        """The workers with a question under way."""
+        return {call.worker for call in self._under_way.values() if call.question}
+
+    @property
+    def occupied(self) -> set[WorkerId]:
+        """The workers with a call under way. What is shipped keeps them from nothing."""
+        return {call.worker for call in self._under_way.values() if not call.aside}
+
+    @property
+    def working(self) -> bool:
+        """Whether something else than questions is under way."""
+        return any(call.question is None for call in self._under_way.values())
+
+    @property
+    def listening(self) -> bool:
+        """Whether something else than launches and transfers is under way."""
+        return any(not (call.launching or call.aside) for call in self._under_way.values())
+
+    def send(self, call: Call) -> None:
+        """Send a call to a worker that isn't busy, while there is room."""
+        if self._fan_out is None:
+            self._fan_out = self._session.make_fan_out(self._session.limits.max_dispatch_parallelism)
+        self._answered = self._answered if self._under_way else 0
+        self._under_way[call.worker, call.aside] = call
+        self._fan_out.submit(lambda: (call, self._carry_out(call)))
+
+    def take(self, patience: float | None = None) -> list[Returned]:
+        """What has been answered; waits for an answer up to `patience` seconds, or as long as it takes."""
+        if self._fan_out is None:
+            return []
+        with self._session.progress(self._how_far):
+            returned = self._fan_out.take(patience)
+        for call, _ in returned:
+            del self._under_way[call.worker, call.aside]
+        self._answered += len(returned)
+        return returned
+
+    def _how_far(self) -> Far:
+        """What is shipped speaks for itself."""
+        calls = [call for call in self.under_way() if not call.ships]
+        if len(calls) <= _FEW:
+            what = f"waiting for {', '.join(dict.fromkeys(call.worker for call in calls))}" if calls else ""
+        else:
+            what = "starting" if any(call.starts or call.goes for call in calls) else "asking workers"
+        return what, self._answered, self._answered + len(calls), "answer"
+
+    def _carry_out(self, call: Call) -> Answer:
+        """In a thread of its own. A fault of ours in one call must not end the others: it is no answer."""
+        asked_at = self._session.clock.now()
+        try:
+            return observe.heard(self._session, call.known, asked_at, call.act(), call.launching)
+        except Exception as error:
+            detail = f"internal error: {type(error).__name__}: {error}"
+            seen = Silence(worker=call.worker, kind=SilenceKind.LOCAL, step="call", detail=detail)
+            return observe.heard(self._session, call.known, asked_at, seen, call.launching)
+
+    def close(self) -> list[Call]:
+        """Wait for nothing more. Returns what is under way, which may still happen on its worker."""
+        if self._fan_out is not None:
+            self._fan_out.close()
+        self._fan_out = None
+        left = self.under_way()
+        self._under_way.clear()
+        return left
+
+
+def never() -> bool:
+    """Wait for all answers."""
+    return False
+
+
+def not_sent(worker: WorkerId, step: str, error: IrisError) -> Silence:
+    """What went wrong on this machine before anything was sent: the worker has no part in it."""
+    return Silence(
+        worker=worker, kind=SilenceKind.LOCAL, step=step, detail=error.message, hint=error.hint, sent=False
+    )

@@ -1,0 +1,339 @@
+"""One cycle: see how the workers are, settle what ended, place what waits, carry it out.
+
+A loop of small transactions. The lock is held for each only as long as it takes to read, decide and append, and
+only if there is something to append; everything over SSH happens between them, so that several invocations may
+run at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
+from iris_cli.core.lifecycle import attempts, workers
+from iris_cli.core.observations import Silence
+from iris_cli.core.outcome import EndReason
+from iris_cli.core.task import TaskState
+from iris_cli.core.worker import WorkerCondition
+from iris_cli.ops.cycle import observe
+from iris_cli.ops.cycle.calls import Enough, never
+from iris_cli.ops.cycle.dispatch import Dispatcher
+from iris_cli.ops.session import Session
+from iris_cli.ops.views.missing import what_is_missing
+
+if TYPE_CHECKING:
+    from iris_cli.core.scheduling import Assignment, Plan
+
+PROMPT = 1.0
+"""Seconds without an answer after which jobs are placed that fit on the workers that have answered."""
+PATIENCE = 3.0
+"""Seconds without an answer after which the others are placed without those that are still silent."""
+PARTING = 0.5
+"""Seconds that a launch gives the calls about other jobs after its own job needs no answer any more; starts and stops
+get them twice."""
+
+
+class CycleResult(Struct):
+    """What a cycle did: the last plan it made, what it placed, whom it asked and who did not answer.
+
+    Where nothing waits there is no plan.
+
+    `late`: when that plan was made a call was under way; or the cycle ended before it made one.
+    """
+
+    plan: Plan | None = None
+    assigned: list[Assignment] = field(default_factory=list)
+    asked: int = 0
+    silent: list[Silence] = field(default_factory=list)
+    late: bool = False
+
+
+def run(
+    session: Session,
+    dispatcher: Dispatcher | None = None,
+    *,
+    schedule: bool = True,
+    patience: float = PATIENCE,
+    job: JobId | None = None,
+) -> CycleResult:
+    """One cycle. What hangs delays the placement on the others by no more than `patience` seconds.
+
+    With a dispatcher that the caller keeps, what is still under way at the end is left to `linger`; else the
+    cycle sees everything to its end. With a `job` it ends when no answer is missing that the job needs: what is under
+    way then is left to the next cycle. Raises LockedError before anything is done, or NotWritableError.
+    """
+    if session.config.notify.channels:
+        from iris_cli.ops.notify import after_cycle
+
+        after_cycle.begin(session)
+    if dispatcher is not None:
+        result = CycleResult()
+        _run(session, dispatcher, result, schedule=schedule, patience=patience)
+    else:
+        with Dispatcher(session) as own:
+            result = CycleResult()
+            enough = partial(_needs_no_answer, own, result, job, schedule) if job is not None else never
+            _run(session, own, result, schedule=schedule, patience=patience, enough=enough)
+            linger(session, own, result, schedule=schedule, enough=enough)
+            if job is not None:
+                _part(session, own, result, schedule=schedule)
+    look_closer(session, dispatcher or own)
+    tell_news(session, result.plan)
+    # AFTER the last call: where this can't be written, nothing else is lost.
+    now = session.clock.now()
+    session.state.write_heartbeat(
+        {"at": now, "asked": result.asked, "silent": len(result.silent)},
+        session.runs_as,
+        {"at": now, **session.recorded()},
+    )
+    return result
+
+
+def look_closer(session: Session, dispatcher: Dispatcher) -> None:
+    """Read more of what the attempts said that were seen to fail, where the end of it may not tell why."""
+    ended, dispatcher.ended = dispatcher.ended, []
+    if all(event.end.reason is EndReason.OK for event in ended):
+        return
+    from iris_cli.ops.cycle.telling import keep_telling
+
+    try:
+        keep_telling(session, ended)
+    except Exception as error:
+        session.fault("looking for the cause of a failure", error)
+
+
+def tell_news(session: Session, plan: Plan | None = None) -> None:
+    """Begin to tell what `notify` in `cluster.yaml` is for, if anything is new. What fails here fails alone."""
+    if not session.config.notify.channels:
+        session.state.notices.forget()
+        return
+    from iris_cli.ops.notify import after_cycle
+
+    try:
+        after_cycle.tell(session, plan, session.state.read_heartbeat())
+    except Exception as error:
+        session.fault("telling what is new", error)
+
+
+def linger(
+    session: Session,
+    dispatcher: Dispatcher,
+    result: CycleResult,
+    *,
+    schedule: bool = True,
+    until: float = math.inf,
+    enough: Enough = never,
+) -> None:
+    """Attend to what a cycle left under way, until it is `enough` and at most until that monotonic time.
+
+    When those that were late have answered, it places once more: they may have room, or have made some.
+    """
+    if dispatcher.attend(until=until, enough=enough) and result.late:
+        _conclude(session, dispatcher, result, schedule=schedule)
+        dispatcher.attend(until=until, enough=enough)
+
+
+def _part(session: Session, dispatcher: Dispatcher, result: CycleResult, *, schedule: bool) -> None:
+    """Give the calls about other jobs a little time; starts that follow from their answers get as much once more."""
+    linger(session, dispatcher, result, schedule=schedule, until=session.clock.monotonic() + PARTING)
+    if dispatcher.calls.working:
+        dispatcher.attend(until=session.clock.monotonic() + PARTING)
+
+
+def _needs_no_answer(dispatcher: Dispatcher, result: CycleResult, job: JobId, schedule: bool) -> bool:
+    """Whether no call is under way that a job needs: to its own workers, or to one that could serve a pending task."""
+    cluster = dispatcher.cluster
+    own = {attempt.worker for _, attempt in cluster.live_of(job)}
+    if not own.isdisjoint(dispatcher.engaged):
+        return False
+    if not schedule or all(task.state is not TaskState.PENDING for task in cluster.tasks_of(job)):
+        return True
+    if result.plan is None or not dispatcher.unheard:
+        return result.plan is not None
+    from iris_cli.core.scheduling import untouched
+
+    competing = {key.job if isinstance(key, TaskId) else key for key in result.plan.result.waiting}
+    now = dispatcher.session.clock.now()
+    return job not in competing or job in untouched(cluster, dispatcher.unheard, now)
+
+
+def _run(
+    session: Session,
+    dispatcher: Dispatcher,
+    result: CycleResult,
+    *,
+    schedule: bool,
+    patience: float,
+    enough: Enough = never,
+) -> None:
+    _begin(session, dispatcher)
+    result.asked = dispatcher.begin()
+    _listen(session, dispatcher, result, schedule=schedule, patience=patience, enough=enough)
+    result.late = enough()
+    if not result.late:
+        _conclude(session, dispatcher, result, schedule=schedule)
+        dispatcher.send()
+
+
+def _listen(
+    session: Session,
+    dispatcher: Dispatcher,
+    result: CycleResult,
+    *,
+    schedule: bool,
+    patience: float,
+    enough: Enough,
+) -> None:
+    """Wait for the answers, `patience` seconds for each next one. Place at once what no missing one can change.
+
+    After `PROMPT` seconds nobody waits for launches and transfers any more.
+    """
+    strict, prompt = True, min(PROMPT, patience)
+    decided: set[JobId] = set()
+
+    def missing() -> set[WorkerId]:
+        return dispatcher.unheard | dispatcher.calls.occupied
+
+    while True:
+        before = missing()
+        if schedule and before and _anything_waits(dispatcher.cluster):
+            _place_independent(session, dispatcher, result, decided, strict=strict)
+            before = missing()
+
+        def is_news(before: Collection[WorkerId] = before) -> bool:
+            return enough() or missing() != before
+
+        wait = prompt if strict else patience - prompt
+        if dispatcher.attend(patience=wait, enough=is_news) or enough():
+            return
+        if missing() != before:
+            continue
+        if not strict or not (dispatcher.unheard or dispatcher.calls.listening):
+            return
+        strict = False
+
+
+def _place_independent(
+    session: Session, dispatcher: Dispatcher, result: CycleResult, decided: set[JobId], *, strict: bool
+) -> None:
+    """Place the jobs that do not depend on an answer that is missing. Those `decided` before are not looked at again.
+
+    Ends without a placement are left to the end of the cycle, for they name what was missing.
+    """
+    from iris_cli.core.lifecycle.placement import carry_out
+    from iris_cli.core.scheduling import independent, untouched
+
+    unheard = dispatcher.calls.occupied | dispatcher.unheard
+
+    def rule(draft: Draft) -> tuple[tuple[Assignment, ...], list[AttemptId], list[JobId]]:
+        pending = dict.fromkeys(task.id.job for task in draft.cluster.pending_tasks())
+        candidates = untouched(draft.cluster, unheard, draft.at) if strict else pending
+        if decided.issuperset(candidates):
+            return (), [], []
+        made = _plan(session, draft, unheard)
+        found = independent(made, draft.cluster, unheard, draft.at, strict=strict)
+        mine = carry_out(draft, made.only(found.assignments), _new_token(session))
+        return found.assignments, mine, [job for job in pending if job not in found.dependent]
+
+    assigned, mine, now_decided = dispatcher.decide(rule)
+    decided.update(now_decided)
+    result.assigned += assigned
+    dispatcher.start(mine)
+
+
+def _begin(session: Session, dispatcher: Dispatcher) -> None:
+    """What time and the configuration have changed.
+
+    An invocation that has not written yet takes the lock before it asks anybody.
+    """
+
+    def rule(draft: Draft) -> None:
+        workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
+        attempts.take_over(draft, session.limits)
+        unable = what_is_missing(draft.cluster, session.state).jobs
+        observe.settle(session, draft, dict.fromkeys(attempts.give_back(draft, unable)))
+
+    dispatcher.decide(rule)
+    if not session.begun and observe.questions(session, session.cluster, session.clock.now()):
+        session.take_turn()
+
+
+def _conclude(session: Session, dispatcher: Dispatcher, result: CycleResult, *, schedule: bool) -> None:
+    """Settle what waited for evidence, and place what waits on those that have answered."""
+
+    def rule(draft: Draft) -> tuple[Plan | None, list[AttemptId]]:
+        observe.weigh_silence(session, draft, dispatcher.seen)
+        if draft.cluster.slices:
+            _let_join(draft)
+        observe.settle_waiting(session, draft, dispatcher.unheard)
+        if not schedule or not _anything_waits(draft.cluster):
+            return None, []
+        return assign(session, draft, dispatcher.calls.occupied | dispatcher.unheard)
+
+    made, mine = dispatcher.decide(rule)
+    dispatcher.start(mine)
+    result.plan, result.late = made, bool(dispatcher.unheard or dispatcher.calls.occupied)
+    result.assigned += made.assignments if made is not None else ()
+    result.silent = [each for each in dispatcher.seen if isinstance(each, Silence)]
+    dispatcher.concluded()
+
+
+def _let_join(draft: Draft) -> None:
+    """Slices of scale groups whose VMs have all passed their probes."""
+    from iris_cli.core.lifecycle.slices import joined  # only for clusters that have some
+
+    joined(draft)
+
+
+def _anything_waits(cluster: Cluster) -> bool:
+    return next(cluster.pending_tasks(), None) is not None
+
+
+def assign(
+    session: Session, draft: Draft, unheard: Collection[WorkerId] = ()
+) -> tuple[Plan, list[AttemptId]]:
+    """Place what waits, on the draft: all assignments of a cycle are one transaction.
+
+    Workers that have not answered yet are taken for silent ones: they may turn out to be that.
+    """
+    # Only here: most cycles place nothing, and the scheduler takes time to load.
+    from iris_cli.core.lifecycle.placement import carry_out
+
+    made = _plan(session, draft, unheard)
+    return made, carry_out(draft, made, _new_token(session))
+
+
+def _plan(session: Session, draft: Draft, unheard: Collection[WorkerId]) -> Plan:
+    from iris_cli.core.scheduling import plan
+
+    return plan(
+        _without(draft.cluster, unheard),
+        draft.at,
+        limits=session.limits,
+        missing=what_is_missing(draft.cluster, session.state),
+        offered=session.config.offered,
+    )
+
+
+def _new_token(session: Session) -> Callable[[], Token]:
+    return lambda: Token(session.randomness.hexadecimal(16))
+
+
+def _without(cluster: Cluster, unheard: Collection[WorkerId]) -> Cluster:
+    """The cluster as it is if these workers stay silent."""
+    if not unheard:
+        return cluster
+    doubtful = {
+        worker.id: replace(worker, condition=WorkerCondition.SUSPECT, reason="it has not answered yet")
+        for worker in cluster.workers.values()
+        if worker.id in unheard and worker.condition is WorkerCondition.HEALTHY
+    }
+    return replace(cluster, workers={**cluster.workers, **doubtful})

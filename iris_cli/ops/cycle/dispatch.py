@@ -1,0 +1,399 @@
+"""Carry out what the log says: ask, stop, start. No lock is held while a call is under way.
+
+Launching is idempotent per token, so everything here may be done again by anybody: an attempt whose
+dispatcher died is simply dispatched once more, and so is a gang that waited for one slow set-up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from types import TracebackType
+from typing import TypeVar
+
+from iris_cli.core.events import AttemptEnded, AttemptStopRequested
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
+from iris_cli.core.lifecycle import attempts, workers
+from iris_cli.core.observations import RemoteState, Silence, SilenceKind, WorkerReport
+from iris_cli.core.task import Attempt, AttemptState
+from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.errors import IrisError
+from iris_cli.ops.cycle import observe
+from iris_cli.ops.cycle.calls import Call, Calls, Enough, never
+from iris_cli.ops.cycle.launch_request import go_call, launch_request, prepare_call
+from iris_cli.ops.cycle.mail import Mail
+from iris_cli.ops.cycle.observe import Answer, Question
+from iris_cli.ops.cycle.plausible import Seen
+from iris_cli.ops.cycle.readiness import Readiness
+from iris_cli.ops.cycle.reap import reap_call
+from iris_cli.ops.cycle.requests import Outcomes
+from iris_cli.ops.cycle.shipping import Shipping
+from iris_cli.ops.cycle.strays import Strays, attempt_of, stop_order
+from iris_cli.ops.secret_values import MissingSecretError
+from iris_cli.ops.session import Session
+
+_EVER = math.inf
+R = TypeVar("R")
+V = TypeVar("V")
+Item = tuple[AttemptId, Attempt]
+
+_LACKING = frozenset({RemoteState.ABSENT, RemoteState.PREPARING})
+"""Nothing is there yet, or the call that prepared it may have been cut off; one that is under way minds no other."""
+
+
+class Dispatcher:
+    """The one loop of an invocation: what arrives is weighed in one transaction, and what follows is sent at once.
+
+    A worker that hangs keeps its call and delays nobody: the others are asked, stopped and started meanwhile.
+    Whoever runs cycle after cycle keeps one dispatcher, so that such a call lasts into the next ones. Each thing
+    is sent once in a cycle; what is sent is decided when its turn comes, on what was last seen to be committed.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.cluster = session.cluster  # as of the last decision
+        self._read_at = session.read_at
+        self.seen: list[Seen] = []  # what was answered to the questions of this cycle
+        self.ended: list[AttemptEnded] = []  # what this invocation has seen to end, for whoever empties it
+        self.requests = 0  # of tasks, that were heard so far
+        self._old = 0  # how much of that is of no use to the next one
+        self.calls = Calls(session)
+        self._to_stop: dict[WorkerId, None] = {}
+        self._to_ask: dict[WorkerId, Question] = {}
+        self._to_start: dict[WorkerId, None] = {}
+        self._to_reap: dict[WorkerId, None] = {}
+        self._readiness = Readiness()
+        self._mail = Mail()
+        self._shipping = Shipping(session)
+        self._has_shipped = False  # since the last decision
+        self._mine: set[Token] = set()  # assigned by this invocation, and nothing was sent yet
+        self._strays = Strays()
+        self._begun: set[tuple[Token, AttemptState]] = set()
+        self._answers: list[Answer] = []  # not weighed yet
+        self._silent: set[WorkerId] = set()  # in this cycle: the next one asks again
+        self._not_sent: dict[Token, tuple[AttemptId, str]] = {}  # for certain, and not committed yet
+
+    def __enter__(self) -> Dispatcher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        calls = self.calls.close()
+        if kind is None or issubclass(kind, (KeyboardInterrupt, GeneratorExit)):
+            self._leave({attempt_id for call in calls for attempt_id in call.launching})
+
+    def _leave(self, launching: set[AttemptId]) -> None:
+        """Give up what was not sent, or not answered yet. Where that can't be written, our lease ends it later."""
+
+        def rule(draft: Draft) -> None:
+            live = draft.cluster.live_attempts()
+            left = [each for each, attempt in live if each in launching or attempt.token in self._mine]
+            attempts.give_up(draft, left)
+
+        if launching or self._mine:
+            with suppress(IrisError):
+                self.session.decide(rule)
+
+    @property
+    def unheard(self) -> set[WorkerId]:
+        """The workers that were asked, or are about to be, and haven't answered."""
+        return {*self._to_ask, *self.calls.asked}
+
+    @property
+    def engaged(self) -> set[WorkerId]:
+        """The workers with a call under way or about to be sent, transfers included."""
+        under_way = {call.worker for call in self.calls.under_way()}
+        return under_way.union(self._to_stop, self._to_ask, self._to_start)
+
+    def decide(self, rule: Callable[[Draft], R]) -> R:
+        """As `Session.decide`; the stops that the rule asks for are sent next."""
+
+        decided, events = self.session.decide(lambda draft: (rule(draft), draft.events))
+        self._take_cluster()
+        for event in events:
+            if isinstance(event, AttemptStopRequested):
+                self._to_stop[self.cluster.attempt(event.attempt_id).worker] = None
+            elif isinstance(event, AttemptEnded):
+                self.ended.append(event)
+        return decided
+
+    def _take_cluster(self) -> None:
+        self.cluster, self._read_at = self.session.cluster, self.session.read_at
+        self._mail.look(self.cluster)
+
+    def begin(self, *, ask: bool = True) -> int:
+        """A new cycle, after a decision: what the log asks for may be sent once more. Returns how many are asked."""
+        self._take_cluster()
+        del self.seen[: self._old]
+        self._old = 0
+        self._readiness.begin(self.cluster)
+        self._mail.begin()
+        self._shipping.begin()
+        self._begun.clear()
+        self._silent.clear()
+        mine, self._mine = self._mine, set()
+        for attempt_id, attempt in self.cluster.live_attempts():
+            if attempt.state is AttemptState.STOPPING:
+                self._to_stop[attempt.worker] = None
+            elif attempt.token in mine and not attempt.taken_over:
+                self.start([attempt_id])
+        asked = observe.questions(self.session, self.cluster, self.session.clock.now()) if ask else []
+        self._to_ask = {each.worker: each for each in asked if not self.calls.busy(each.worker)}
+        return len(self._to_ask)
+
+    def concluded(self) -> None:
+        """What this cycle's answers mean was decided; those that come later belong to the next one.
+
+        Whoever has answered may be asked to remove files now: that delays nothing that matters.
+        """
+        self._old = len(self.seen)
+        self._to_reap = {seen.worker: None for seen in self.seen if not isinstance(seen, Silence)}
+
+    def start(self, mine: Iterable[AttemptId]) -> None:
+        """Start attempts that this invocation has just assigned."""
+        for attempt_id in mine:
+            attempt = self.cluster.attempt(attempt_id)
+            self._mine.add(attempt.token)
+            self._to_start[attempt.worker] = None
+
+    def attend(self, *, patience: float = _EVER, until: float = _EVER, enough: Enough = never) -> bool:
+        """Send what is to be sent, weigh what arrives, and so on. True once nothing is under way any more.
+
+        False when it is `enough`, after `patience` seconds without an answer, or at the monotonic time `until`: the
+        next call goes on. Raises what `Session.transaction` does; then too nothing is lost.
+        """
+        while True:
+            self.send()
+            if self._answers or self._not_sent:
+                self._weigh()
+                continue
+            if not self.calls:
+                return True
+            is_enough = enough()
+            wait = 0.0 if is_enough else min(patience, until - self.session.clock.monotonic())
+            if (wait <= 0 and not is_enough) or not self._listen(wait):
+                return False
+
+    def send(self) -> None:
+        """Send as much as there is room for: stops first, then questions, then starts, then what can wait."""
+        self._readiness.look_again()
+        self._begin(self._to_stop, lambda worker, _: self._stop(worker))
+        self._begin(self._mail.to_answer, partial(self._mail.answer_call, self.session, self.cluster))
+        self._begin(self._to_ask, self._ask)
+        self._begin(self._to_start, lambda worker, _: self._start(worker))
+        self._begin(self._mail.to_read, partial(self._mail.read_call, self.session, self.cluster))
+        self._begin(self._to_reap, lambda worker, _: reap_call(self.session, self.cluster, worker))
+        if not self.calls.full:
+            aside = (self._shipping.calls(self.cluster), self._mail.fetch_calls(self.session, self.cluster))
+            for call in chain(*aside):
+                self.calls.send(call)
+
+    def _begin(self, waiting: dict[WorkerId, V], call_of: Callable[[Worker, V], Call | None]) -> None:
+        now = self.session.clock.now()
+        unweighed = {answer.known.worker for answer in self._answers}
+        for worker_id in list(waiting):
+            if self.calls.full:
+                return
+            if self.calls.busy(worker_id) or worker_id in unweighed:
+                continue  # its turn comes after that answer
+            task = waiting[worker_id]
+            worker = self.cluster.workers.get(worker_id)
+            if worker is not None and self._is_left_alone(worker, now):
+                self._give_up(worker_id, f"the worker is {worker.condition}: {worker.reason}")
+                worker = None
+            waiting.pop(worker_id, None)
+            if worker is None:
+                continue
+            call = call_of(worker, task)
+            if call is not None:
+                self.calls.send(call)
+
+    def _is_left_alone(self, worker: Worker, now: float) -> bool:
+        return worker.id in self._silent or workers.left_alone(self.cluster, worker, now, self.session.limits)
+
+    def _stop(self, worker: Worker) -> Call | None:
+        orders = []
+        for attempt_id, attempt in self.cluster.live_on(worker.id):
+            if attempt.state is AttemptState.STOPPING and self._first_time(attempt):
+                orders.append(stop_order(self.cluster, attempt_id, attempt))
+        strays = self._strays.take(worker.id)
+        if not orders and not strays:
+            return None
+        act = partial(self.session.runner.stop, self.session.target(worker), [*orders, *strays.items()])
+        return Call(known=observe.known_of(self.cluster, worker.id, also=strays), act=act)
+
+    def _ask(self, worker: Worker, question: Question) -> Call | None:
+        if worker.condition is WorkerCondition.UNTRUSTED and not (question.probe or question.stops):
+            return None  # its word would count for nothing
+        known = observe.known_of(self.cluster, worker.id, also=dict(question.stops))
+        held = self._mail.held(known.attempts)
+        act = observe.asking(self.session, self.cluster, self._read_at, question, known, held)
+        return Call(known=known, act=act, question=question)
+
+    def _start(self, worker: Worker) -> Call | None:
+        """The next call that starts something there: single tasks at once, others are set up first."""
+        direct: list[Item] = []
+        staged: list[Item] = []
+        ready: list[Token] = []
+        for attempt_id, attempt in self.cluster.live_on(worker.id):
+            if attempt.state is not AttemptState.ASSIGNED:
+                continue
+            job = self.cluster.jobs[attempt_id.task.job]
+            if self._shipping.holds_up(worker.id, job):
+                continue
+            if self._readiness.is_prepared(attempt):
+                if not job.is_gang or self._readiness.is_ready(self.cluster, job.id):
+                    ready.append(attempt.token)
+            elif self._is_to_prepare(attempt):
+                (staged if job.is_gang or job.setup or job.workspace else direct).append(
+                    (attempt_id, attempt)
+                )
+        for items, go in ((direct, True), (staged, False)):
+            call = self._prepare(worker, items, go=go)
+            if call is not None:
+                return call
+        return self._go(worker, ready) if ready else None
+
+    def _is_to_prepare(self, attempt: Attempt) -> bool:
+        """Whether we assigned it and have sent nothing, or nobody else is about to and it isn't there yet."""
+        if attempt.token in self._mine:
+            return True
+        adopted = attempt.taken_over or attempt.acknowledged
+        lacking = self._readiness.said.get(attempt.token) in _LACKING
+        return adopted and lacking and (attempt.token, attempt.state) not in self._begun
+
+    def _prepare(self, worker: Worker, items: list[Item], *, go: bool) -> Call | None:
+        """A call that sets up these attempts, those of them that may be sent now and from here."""
+        requests = {}
+        for attempt_id, attempt in items:
+            self._first_time(attempt)
+            self._mine.discard(attempt.token)
+            if self._has_expired(attempt):
+                continue  # we slept: somebody else may have taken it over
+            try:
+                requests[attempt_id] = launch_request(self.session, self.cluster, attempt_id)
+            except MissingSecretError:
+                continue  # it can't start from here; whoever has the secret will start it
+            except ValueError as error:
+                self._not_sent[attempt.token] = (attempt_id, f"it can't be sent: {error}")
+        if not requests:
+            return None
+        return prepare_call(self.session, self.cluster, worker, requests, go=go)
+
+    def _go(self, worker: Worker, tokens: list[Token]) -> Call:
+        self._readiness.told_to_start(tokens)
+        return go_call(self.session, self.cluster, worker, tokens)
+
+    def _first_time(self, attempt: Attempt) -> bool:
+        """Whether this has not been sent in this cycle; from now on it has."""
+        new = (attempt.token, attempt.state) not in self._begun
+        self._begun.add((attempt.token, attempt.state))
+        return new
+
+    def _has_expired(self, attempt: Attempt) -> bool:
+        lease = self.session.limits.dispatch_lease
+        late = not 0 <= self.session.clock.now() - attempt.assigned_at < lease
+        return late and not attempt.taken_over and not attempt.acknowledged
+
+    def _give_up(self, worker: WorkerId, why: str) -> None:
+        """A worker won't be asked for a while: what was assigned to it and not sent will not be."""
+        self._mail.refuse_readings(self.cluster, worker, why)
+        for attempt_id, attempt in self.cluster.live_on(worker):
+            if attempt.token in self._mine:
+                self._mine.discard(attempt.token)
+                self._not_sent[attempt.token] = (attempt_id, why)
+
+    def _listen(self, patience: float) -> bool:
+        """Take what has been answered, or is within that time. False if nothing was."""
+        returned = self.calls.take(None if math.isinf(patience) else patience)
+        for call, answer in returned:
+            self._heard(call, answer)
+        return bool(returned)
+
+    def _heard(self, call: Call, answer: Answer) -> None:
+        seen, worker = answer.seen, call.worker
+        self._mail.was_read(self.cluster, call, seen)
+        if call.ships:
+            self._shipped(call, seen)
+        if call.aside and isinstance(seen, Silence) and seen.kind is SilenceKind.LOCAL:
+            return  # nothing of that is the worker's
+        self.requests += len(answer.asked)
+        self._answers.append(self._mail.taken(answer))
+        self._to_stop[worker] = self._to_start[worker] = None
+        if call.question is not None:
+            self.seen.append(seen)
+        rest = observe.rest_of(call.question, answer)
+        if rest is not None:
+            self._to_ask[worker] = rest
+        if not isinstance(seen, Silence):
+            self._readiness.was_told(call.goes)
+            if isinstance(seen, WorkerReport) and seen.lacking and call.starts:
+                self._lacking(call, seen)
+        else:
+            self._silent.add(worker)
+            why = f"{seen.step}: {seen.detail}"
+            if worker in self.cluster.workers:
+                self._give_up(worker, why)
+            for token, attempt_id in answer.known.attempts.items():
+                if attempt_id in call.starts and not seen.sent:
+                    self._not_sent[token] = (attempt_id, why)
+
+    def _lacking(self, call: Call, seen: WorkerReport) -> None:
+        """Nothing was done for those who wait for a workspace: they are as if nothing had been sent."""
+        for token, attempt_id in self._shipping.lacking(self.cluster, call, seen).items():
+            attempt = attempt_of(self.cluster, attempt_id)
+            if attempt is not None and not (attempt.taken_over or self._has_expired(attempt)):
+                self._mine.add(token)
+
+    def _shipped(self, call: Call, seen: Seen) -> None:
+        """Those who waited for it are prepared next; or they go elsewhere, if it can't be had from here."""
+        self._has_shipped = True
+        for token, attempt_id in self._shipping.answered(call, seen).items():
+            self._begun.discard((token, AttemptState.ASSIGNED))
+            if isinstance(seen, Silence) and token in self._mine:
+                self._mine.discard(token)
+                self._not_sent[token] = (attempt_id, f"{seen.step}: {seen.detail}")
+
+    def _weigh(self) -> None:
+        """Record what is known. The state may have moved since: everything is decided again."""
+
+        def rule(draft: Draft) -> tuple[observe.States, Outcomes]:
+            given_up = self._record_not_sent(draft)
+            if self._has_shipped:  # which may have taken longer than our lease
+                attempts.take_over(draft, self.session.limits)
+            states, outcomes = observe.weigh(self.session, draft, self._answers, self.unheard)
+            for seen in (answer.seen for answer in self._answers):
+                if isinstance(seen, WorkerReport):
+                    held_up = self._readiness.give_up(draft, seen, states, self.session.limits)
+                    given_up.update(dict.fromkeys(held_up))
+            observe.settle(self.session, draft, given_up, self.unheard)
+            return states, outcomes
+
+        said, outcomes = self.decide(rule)
+        self._readiness.said |= said
+        self._mail.take_in(self.cluster, outcomes.values())
+        self._to_ask = {**self._mail.questions(self._answers), **self._to_ask}
+        self._strays.find(self.cluster, self._answers)
+        told = dict.fromkeys(mine.task.job for each in self._answers for mine in each.known.attempts.values())
+        self._answers.clear()
+        self._not_sent.clear()
+        self._has_shipped = False
+        known = self.cluster.jobs
+        gangs = [job for job in told if job in known and known[job].is_gang]
+        self._to_start.update(dict.fromkeys(self._readiness.where_ready(self.cluster, gangs)))
+
+    def _record_not_sent(self, draft: Draft) -> dict[JobId, None]:
+        """Say that attempts never started, while we may: within our lease. Returns the jobs this is about."""
+        recorded: dict[JobId, None] = {}
+        for token, (attempt_id, why) in self._not_sent.items():
+            attempt = attempt_of(draft.cluster, attempt_id)
+            if attempt is None or attempt.token != token or self._has_expired(attempt):
+                continue
+            attempts.not_sent(draft, attempt_id, why)
+            recorded[attempt_id.task.job] = None
+        return recorded

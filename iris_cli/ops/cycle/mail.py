@@ -1,0 +1,269 @@
+"""Answers on their way to tasks: what is to be said to whom, who waits for the end of a job, and which logs to read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.observations import Silence, WorkerReport
+from iris_cli.core.requests import Answer, Logs, Refusal, Submit, Wait, check_end_can_come, refusal_of
+from iris_cli.core.worker import Worker
+from iris_cli.errors import IrisError, UnreachableError
+from iris_cli.ops.cycle.calls import Call
+from iris_cli.ops.cycle.fetching import AT_ONCE, fetch
+from iris_cli.ops.cycle.observe import Question, known_of
+from iris_cli.ops.cycle.plausible import Fetched, LogPieces
+from iris_cli.ops.cycle.requests import Asked, Key, LogReading, Outcome
+
+if TYPE_CHECKING:
+    from iris_cli.ops.cycle.observe import Answer as Heard
+    from iris_cli.ops.session import Session
+    from iris_cli.remote.task_runner import LogChunk
+
+MOST_ROUNDS = 64
+"""How often in a cycle a worker is asked at once for more of what its tasks ask for: 16 each time, and a job may have
+1,000 children. The rest has time."""
+MOST_WAITS = 64
+"""How many ends of jobs one attempt may wait for at a time."""
+MOST_READ = 8
+"""How many pieces of logs one call reads."""
+_MOST_BYTES = 256 << 10  # of answers in one call
+
+
+class Mail:
+    """What an invocation owes to tasks. All of it may be lost: what isn't answered is asked for again."""
+
+    def __init__(self) -> None:
+        self.to_answer: dict[WorkerId, dict[Key, bytes]] = {}
+        self.to_read: dict[WorkerId, dict[Key, LogReading]] = {}
+        self._waits: dict[Key, Asked] = {}
+        self._being_read: set[Key] = set()
+        self._to_fetch: dict[Key, Asked] = {}
+        self._being_fetched: dict[Key, Asked] = {}
+        self._rounds: Counter[WorkerId] = Counter()
+
+    def begin(self) -> None:
+        """A new cycle: everybody may ask for as much again."""
+        self._rounds.clear()
+
+    def taken(self, answer: Heard) -> Heard:
+        """An answer that has just come, with the attempts whose end has to wait for what else they ask for."""
+        seen = answer.seen
+        if not isinstance(seen, WorkerReport):
+            return answer
+        deferred = {token for token, _ in (*self._to_fetch, *self._being_fetched)}
+        if seen.requests or seen.asking:
+            self._rounds[seen.worker] += 1
+            deferred.update(seen.asking if self.has_time(seen.worker) else ())
+        return replace(answer, deferred=frozenset(deferred)) if deferred else answer
+
+    def has_time(self, worker: WorkerId) -> bool:
+        """Whether that worker may be asked for more in this cycle."""
+        return self._rounds[worker] < MOST_ROUNDS
+
+    def held(self, tokens: Iterable[Token]) -> list[Key]:
+        """The requests of these attempts that are known and wait for something, if only for their answer to be sent."""
+        wanted = set(tokens)
+        unread = [key for queue in self.to_read.values() for key in queue]
+        untold = [key for queue in self.to_answer.values() for key in queue]
+        known = (*self._waits, *self._being_read, *unread, *untold, *self._to_fetch, *self._being_fetched)
+        return [key for key in known if key[0] in wanted]
+
+    def take_in(self, cluster: Cluster, outcomes: Iterable[Outcome]) -> None:
+        """What was decided is committed, and can be told."""
+        for outcome in outcomes:
+            self._tell(cluster, outcome.asked, partial(self._answer_of, cluster, outcome))
+
+    def look(self, cluster: Cluster) -> None:
+        """See whose wait is over, as the state is now."""
+        for key, asked in list(self._waits.items()):
+            assert isinstance(asked.request, Wait)
+            job = cluster.jobs.get(asked.request.job)
+            if job is None or job.end is not None or _worker_of(cluster, asked) is None:
+                del self._waits[key]
+                self._tell(cluster, asked, partial(_read_only, cluster, asked))
+
+    def _answer_of(self, cluster: Cluster, outcome: Outcome) -> Answer | None:
+        """The answer, or None for one that has to wait."""
+        asked, said = outcome.asked, outcome.said
+        if isinstance(said, Wait):
+            check_end_can_come(asked.attempt.task.job, said.job)
+            answer = _read_only(cluster, asked)
+            if cluster.jobs[said.job].end is not None:
+                return answer
+            if sum(token == asked.token for token, _ in self._waits) >= MOST_WAITS:
+                raise IrisError(f"{asked.attempt} waits for {MOST_WAITS} jobs already")
+            self._waits[asked.key] = asked
+            return None
+        if isinstance(said, Submit):
+            self._to_fetch[asked.key] = asked
+            return None
+        if isinstance(said, Logs):
+            from iris_cli.ops.cycle.replies import place_of_log
+
+            place = place_of_log(cluster, asked.attempt, said)
+            readings = self.to_read.setdefault(place.worker, {})
+            readings[asked.key] = LogReading(asked, place.token, said)
+            return None
+        return said if isinstance(said, Refusal | dict) else _read_only(cluster, asked)
+
+    def _tell(self, cluster: Cluster, asked: Asked, answer_of: Callable[[], Answer | None]) -> None:
+        """Put an answer into the mail. Nobody hears those to an attempt that is over."""
+        worker = _worker_of(cluster, asked)
+        if worker is None:
+            return
+        try:
+            answer = answer_of()
+        except IrisError as error:
+            answer = refusal_of(error)
+        except Exception as error:  # a fault of ours costs this answer, and never the cycle
+            answer = refusal_of(IrisError(f"internal error: {type(error).__name__}", hint="please report it"))
+        if answer is not None:
+            from iris_cli.config.request_text import write_answer
+
+            self.to_answer.setdefault(worker, {})[asked.key] = write_answer(answer)
+
+    def answer_call(
+        self, session: Session, cluster: Cluster, worker: Worker, waiting: Mapping[Key, bytes]
+    ) -> Call | None:
+        """A call that brings answers to a worker, and polls it; what is too much for one stays in the mail."""
+        known = known_of(cluster, worker.id)
+        chosen, room = [], _MOST_BYTES
+        for (token, request), text in waiting.items():
+            if room <= 0:
+                self.to_answer.setdefault(worker.id, {})[token, request] = text
+            elif token in known.attempts:
+                chosen.append((token, request, text))
+                room -= len(text)
+        if not chosen:
+            return None
+        act = partial(
+            session.runner.answer,
+            session.target(worker),
+            chosen,
+            list(known.attempts),
+            telling=self.has_time(worker.id),
+            held=self.held(known.attempts),
+        )
+        return Call(known=known, act=act)
+
+    def questions(self, answers: Iterable[Heard]) -> dict[WorkerId, Question]:
+        """Whom to ask because attempts there have ended and left requests, where no answer is under way to them.
+
+        Also where what a request waited for has come: it is told once more, and decided.
+        """
+        return {
+            each.known.worker: Question(each.known.worker, probe=False)
+            for each in answers
+            if self._is_to_ask(each) and each.known.worker not in self.to_answer
+        }
+
+    def _is_to_ask(self, answer: Heard) -> bool:
+        seen = answer.seen
+        if isinstance(seen, WorkerReport):
+            return self.has_time(seen.worker) and not answer.deferred.isdisjoint(seen.asking)
+        return isinstance(seen, Fetched) and not seen.problem
+
+    # Directories
+
+    def fetch_calls(self, session: Session, cluster: Cluster) -> Iterator[Call]:
+        """Calls for what tasks have packed for child jobs, as far as there is room for more.
+
+        One of each worker at a time: a slow one must not hold up the others.
+        """
+        busy = {_worker_of(cluster, asked) for asked in self._being_fetched.values()}
+        for key, asked in list(self._to_fetch.items()):
+            if len(self._being_fetched) >= AT_ONCE:
+                return
+            name = _worker_of(cluster, asked)
+            if name in busy and name is not None:
+                continue
+            busy.add(name)
+            del self._to_fetch[key]
+            worker = cluster.workers.get(name or WorkerId(""))
+            wanted = asked.request.job.workspace if isinstance(asked.request, Submit) else None
+            if worker is None or wanted is None:
+                continue  # nobody waits for it any more
+            self._being_fetched[key] = asked
+            act = partial(fetch, session, worker, asked.token, wanted)
+            yield Call(known=known_of(cluster, worker.id), act=act, fetches=key)
+
+    def _was_fetched(self, cluster: Cluster, asked: Asked, seen: object) -> None:
+        """Without an answer, the next cycle finds the request again. So it does where the directory has come."""
+        if isinstance(seen, Fetched) and seen.problem:
+            self._tell(cluster, asked, lambda: refusal_of(IrisError(seen.problem)))
+
+    # Logs
+
+    def read_call(
+        self, session: Session, cluster: Cluster, worker: Worker, waiting: Mapping[Key, LogReading]
+    ) -> Call:
+        """A call that reads logs for tasks; what is too much for one stays in the mail."""
+        readings = tuple(waiting.values())
+        if readings[MOST_READ:]:
+            self.to_read[worker.id] = {each.asked.key: each for each in readings[MOST_READ:]}
+        self._being_read.update(each.asked.key for each in readings[:MOST_READ])
+        act = partial(_read_logs, session, worker, readings[:MOST_READ])
+        return Call(known=known_of(cluster, worker.id), act=act, reads=readings[:MOST_READ])
+
+    def was_read(self, cluster: Cluster, call: Call, seen: object) -> None:
+        """What a call brought, or that it brought nothing."""
+        readings = call.reads
+        if call.fetches is not None:
+            self._was_fetched(cluster, self._being_fetched.pop(call.fetches), seen)
+        pieces: Iterator[LogChunk | None] = iter(seen.pieces if isinstance(seen, LogPieces) else ())
+        why = f"{seen.step}: {seen.detail}" if isinstance(seen, Silence) else "no answer"
+        for reading in readings:
+            self._being_read.discard(reading.asked.key)
+            chunk = next(pieces, None)
+            self._tell(cluster, reading.asked, partial(_piece, reading, chunk, why))
+
+    def refuse_readings(self, cluster: Cluster, worker: WorkerId, why: str) -> None:
+        """Nobody can read there now."""
+        readings = tuple(self.to_read.pop(worker, {}).values())
+        for reading in readings:
+            self._tell(cluster, reading.asked, partial(_piece, reading, None, why))
+
+
+def _read_logs(session: Session, worker: Worker, readings: Sequence[LogReading]) -> LogPieces | Silence:
+    """Read pieces of logs on one worker, one after the other. No lock is held."""
+    target, pieces = session.target(worker), []
+    for each in readings:
+        piece = each.piece
+        chunk = session.runner.logs(
+            target, each.token, stream=piece.stream, offset=piece.offset, limit=piece.limit
+        )
+        if isinstance(chunk, Silence):
+            return chunk
+        pieces.append(chunk)
+    return LogPieces(
+        worker=worker.id, boot_id=worker.boot_id, incarnation=worker.incarnation, pieces=tuple(pieces)
+    )
+
+
+def _piece(reading: LogReading, chunk: LogChunk | None, why: str) -> Answer:
+    if chunk is None:
+        return refusal_of(UnreachableError(f"the worker of {reading.piece.task} can't be asked: {why}"))
+    from base64 import b64encode
+
+    return {"offset": chunk.offset, "size": chunk.size, "data": b64encode(chunk.data).decode("ascii")}
+
+
+def _read_only(cluster: Cluster, asked: Asked) -> Answer:
+    from iris_cli.ops.cycle.replies import reply
+
+    return reply(cluster, asked.attempt, asked.request)  # type: ignore[arg-type]  # all the others were decided
+
+
+def _worker_of(cluster: Cluster, asked: Asked) -> WorkerId | None:
+    """Where the attempt lives that asks; None if it doesn't any more."""
+    task = cluster.tasks.get(asked.attempt.task)
+    number = asked.attempt.number
+    attempt = task.attempts[number] if task is not None and number < len(task.attempts) else None
+    return attempt.worker if attempt is not None and attempt.live and attempt.token == asked.token else None

@@ -1,0 +1,375 @@
+"""Whom to ask how they are, and what the answers mean: asked without the lock, weighed under it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
+from iris_cli.core.lifecycle import (
+    attempts,
+    clocks,
+    gangs,
+    ghosts,
+    identity,
+    jobs,
+    lease,
+    presumption,
+    reaping,
+    workers,
+)
+from iris_cli.core.observations import (
+    OVER,
+    AttemptReport,
+    ProbeReport,
+    ReapReport,
+    RemoteState,
+    Silence,
+    SilenceKind,
+    WorkerReport,
+)
+from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.ops.cycle import requests
+from iris_cli.ops.cycle.facts import facts_of
+from iris_cli.ops.cycle.plausible import MOST_UPTIME, Fetched, LogPieces, Seen, believed
+from iris_cli.ops.cycle.requests import Asked, Key, Outcomes
+from iris_cli.ops.session import ReadAt, Session
+
+_ON_ITS_WAY = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
+
+States = dict[Token, RemoteState]
+"""What workers said last about each token."""
+
+
+class Question(Struct, frozen=True):
+    """One worker to ask: for a probe, for how its live attempts are, or for both, one after the other.
+
+    `stops` are its ghosts, each with its grace in seconds: they are stopped before anything else happens there.
+    """
+
+    worker: WorkerId
+    probe: bool
+    stops: tuple[tuple[Token, float], ...] = ()
+
+
+class Known(Struct, frozen=True):
+    """What was known of a worker when it was asked: who it was, and its live attempts by their tokens.
+
+    `reaped` are those whose files it was asked to remove. An answer may lie around for long before it is weighed:
+    others hold the lock, or this process was stopped.
+    """
+
+    worker: WorkerId
+    identity: tuple[str, str] | None
+    attempts: Mapping[Token, AttemptId]
+    acknowledged: frozenset[Token]
+    ghosts: frozenset[Token] = frozenset()
+    reaped: Mapping[Token, AttemptId] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> frozenset[Token]:
+        """Everything that the worker may be asked about."""
+        return self.ghosts.union(self.attempts, self.reaped)
+
+
+class Answer(Struct, frozen=True):
+    """What was seen of a worker, at what time, what had been known of it when it was asked, and when that was.
+
+    `asked` is what its tasks ask for; the end of those in `deferred` waits for what else they ask for. `launching`
+    are the attempts that the call was to prepare or start.
+    """
+
+    seen: Seen
+    at: float
+    known: Known
+    asked_at: float | None = None
+    asked: tuple[Asked, ...] = ()
+    deferred: frozenset[Token] = frozenset()
+    launching: tuple[AttemptId, ...] = ()
+
+
+def known_of(cluster: Cluster, worker: WorkerId, also: Iterable[Token] = ()) -> Known:
+    """What is known now of a worker that is about to be asked; `also` about attempts that are over by the log."""
+    live = list(cluster.live_on(worker))
+    return Known(
+        worker=worker,
+        identity=_identity(cluster, worker),
+        attempts={attempt.token: attempt_id for attempt_id, attempt in live},
+        acknowledged=frozenset(attempt.token for _, attempt in live if attempt.acknowledged),
+        ghosts=frozenset(ghost.token for ghost in cluster.ghosts.get(worker, ())).union(also),
+    )
+
+
+def heard(
+    session: Session, known: Known, asked_at: float, seen: Seen, launching: tuple[AttemptId, ...] = ()
+) -> Answer:
+    """What a worker has just answered, if it can be true."""
+    said = believed(seen, known.worker, known.tokens)
+    asked = requests.read(said, known.attempts)
+    return Answer(said, session.clock.now(), known, asked_at, asked, launching=launching)
+
+
+def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
+    """Whom to ask: who runs something or may, who is not well and whose back-off is over, and who is new.
+
+    A healthy idle worker is left alone, but where it has to stand witness for the silence of another, and at most
+    once a day where there are files to remove. Those who are well come first: the others may take their time.
+    """
+    asked = []
+    for worker in cluster.workers.values():
+        if workers.left_alone(cluster, worker, now, session.limits):
+            continue
+        probe = _needs_probe(session, worker, now)
+        stops = _stops(cluster, worker.id)
+        well = worker.condition is WorkerCondition.HEALTHY
+        reap = reaping.due(cluster, worker, now, session.limits, pause=reaping.ALONE)
+        if probe or worker.claims or stops or reap or not well:
+            asked.append(Question(worker.id, probe, stops))
+    witnesses = presumption.witnesses(cluster, {question.worker: None for question in asked})
+    asked += [Question(worker, probe=False) for worker in witnesses]
+    return sorted(
+        asked, key=lambda each: cluster.workers[each.worker].condition is not WorkerCondition.HEALTHY
+    )
+
+
+def _stops(cluster: Cluster, worker: WorkerId) -> tuple[tuple[Token, float], ...]:
+    return tuple(
+        (ghost.token, cluster.jobs[ghost.attempt.task.job].grace) for ghost in cluster.ghosts.get(worker, ())
+    )
+
+
+def _needs_probe(session: Session, worker: Worker, now: float) -> bool:
+    unknown = worker.condition in (WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED)
+    if unknown or not worker.incarnation or worker.unschedulable:
+        return True
+    host = session.hosts.get(worker.id)
+    if host is not None and host.fingerprint != worker.declared:
+        return True
+    return workers.quarantine_served(worker, now, session.limits)
+
+
+def asking(
+    session: Session,
+    cluster: Cluster,
+    read_at: ReadAt,
+    question: Question,
+    known: Known,
+    held: Sequence[Key] = (),
+) -> Callable[[], Seen]:
+    """The call that puts a question, or its first part, to a worker. The cluster was read at `read_at`.
+
+    The requests of tasks there that are `held` need not be told again.
+    """
+    worker = cluster.workers[question.worker]
+    target = session.target(worker)
+    if question.probe:
+        return partial(probe, session, worker)
+    if question.stops:
+        return partial(session.runner.stop, target, question.stops)
+
+    def poll() -> Seen:
+        renew = lease.may_renew(worker, session.age(read_at), session.limits)
+        return session.runner.poll(target, list(known.attempts), renew=renew, held=held)
+
+    return poll
+
+
+def rest_of(question: Question | None, answer: Answer) -> Question | None:
+    """What is still to be asked after an answer, also after one to something else than a question."""
+    if isinstance(answer.seen, Silence):
+        return None
+    if question is None:
+        return Question(answer.known.worker, probe=False) if rebooted(answer) else None
+    if not (question.probe or question.stops):
+        return None
+    rest = replace(question, probe=False, stops=question.stops if question.probe else ())
+    return rest if rest.stops or answer.known.attempts else None
+
+
+def rebooted(answer: Answer) -> bool:
+    """Whether the host was known in another boot, and in that ran what this answer says nothing of."""
+    seen, known = answer.seen, answer.known
+    if isinstance(seen, Silence) or known.identity is None or known.identity[1] != seen.incarnation:
+        return False
+    told = {report.token for report in seen.attempts} if isinstance(seen, WorkerReport) else set()
+    return known.identity[0] != seen.boot_id and not told.issuperset(known.attempts)
+
+
+def probe(session: Session, worker: Worker, *, first_contact: bool = True) -> ProbeReport | Silence:
+    """Ask a worker what it is."""
+    return session.runner.probe(session.target(worker), first_contact=first_contact)
+
+
+def weigh(
+    session: Session, draft: Draft, batch: Iterable[Answer], unheard: Container[WorkerId] = ()
+) -> tuple[States, Outcomes]:
+    """Decide what a batch of answers means, on the draft. Returns what was said of each token, and to each request.
+
+    Each is weighed by itself: what one of them does to us, also by a fault of ours, is not felt by the others.
+    """
+    states: States = {}
+    outcomes: Outcomes = {}
+    touched: dict[JobId, None] = {}
+    for answer in batch:
+        worker = answer.known.worker
+        if _identity(draft.cluster, worker) != answer.known.identity:
+            continue  # forgotten, rebooted or re-created meanwhile: this is about what was there before
+        affected = {attempt_id.task.job: None for attempt_id, _ in draft.cluster.live_on(worker)}
+        kept = len(draft.events)
+        try:
+            told, decided = _weigh_one(session, draft, answer)
+            states |= told
+            outcomes |= decided
+        except Exception as error:
+            draft.take_back(kept)
+            session.fault(f"weighing the answer of {worker}", error)
+            detail = f"it could not be weighed: {type(error).__name__}"
+            useless = Silence(worker=worker, kind=SilenceKind.PROTOCOL, step="answer", detail=detail)
+            workers.silent(draft, useless, session.limits)
+        # A gang's verdict may have waited for just this answer; of other jobs nothing new is nothing to settle.
+        news = len(draft.events) > kept
+        touched.update((job, None) for job in affected if news or draft.cluster.jobs[job].is_gang)
+    settle(session, draft, touched, unheard)
+    return states, outcomes
+
+
+def _identity(cluster: Cluster, worker_id: WorkerId) -> tuple[str, str] | None:
+    worker = cluster.workers.get(worker_id)
+    return (worker.boot_id, worker.incarnation) if worker is not None else None
+
+
+def settle(
+    session: Session, draft: Draft, touched: Iterable[JobId], unheard: Container[WorkerId] = ()
+) -> None:
+    """Settle the rounds and the jobs that the last answers were about, each by itself."""
+    for job in touched:
+        kept = len(draft.events)
+        try:
+            if draft.cluster.jobs[job].is_gang:
+                gangs.settle(draft, job, session.limits, unheard)
+            jobs.settle(draft, job)
+        except Exception as error:
+            draft.take_back(kept)
+            session.fault(f"settling {job}", error)
+
+
+def weigh_silence(session: Session, draft: Draft, seen: Iterable[Seen]) -> None:
+    """At the end of a cycle: what its silences mean, given everything that was said in it."""
+    policies = {
+        worker: session.hosts[worker].replace_lost if worker in session.hosts else session.config.replace_lost
+        for worker in draft.cluster.workers
+    }
+    said = (each for each in seen if not isinstance(each, LogPieces | Fetched))
+    touched = presumption.weigh(draft, said, policies, session.limits)
+    touched += lease.settle(draft, session.limits)
+    settle(session, draft, dict.fromkeys(touched))
+
+
+def settle_waiting(session: Session, draft: Draft, unheard: Container[WorkerId] = ()) -> None:
+    """Settle the rounds whose verdict waited for evidence that may never come."""
+    waiting = [job.id for job in draft.cluster.open_jobs() if job.is_gang and not job.end]
+    settle(session, draft, waiting, unheard)
+
+
+_NOTHING: tuple[States, Outcomes] = ({}, {})
+
+
+def _weigh_one(session: Session, draft: Draft, answer: Answer) -> tuple[States, Outcomes]:
+    seen = answer.seen
+    known = answer.known
+    if isinstance(seen, Silence):
+        launching = bool(answer.launching)
+        workers.silent(draft, seen, session.limits, asked_at=answer.asked_at, launching=launching)
+        if launching and seen.sent:
+            _give_up_launches(draft, answer)
+        if known.reaped and seen.sent:
+            reaping.told(draft, known.worker, tuple(known.reaped.values()))
+        return _NOTHING
+    if isinstance(seen, LogPieces | Fetched):
+        return _NOTHING
+    if answer.asked_at is not None:
+        clocks.told(draft, seen.worker, seen.clock, answer.asked_at, answer.at)
+    if isinstance(seen, ProbeReport):
+        found = facts_of(session, draft.cluster, seen)
+        identity.probed(draft, found, session.limits)
+        return _NOTHING
+    if isinstance(seen, ReapReport):
+        if (seen.boot_id, seen.incarnation) == known.identity:
+            gone = {known.reaped[token] for token in seen.tokens}
+            reaping.told(draft, known.worker, tuple(known.reaped.values()), gone)
+        return _NOTHING
+    if draft.cluster.workers[seen.worker].condition is WorkerCondition.UNTRUSTED:
+        _give_up_launches(draft, answer)
+        return _NOTHING  # only a probe tells enough to trust it again
+    if not identity.answered(draft, seen, session.limits):
+        _give_up_launches(draft, answer)  # another boot or incarnation refuses them
+        return _NOTHING
+    return _weigh_report(session, draft, answer, seen)
+
+
+def _give_up_launches(draft: Draft, answer: Answer) -> None:
+    """Leave the attempts that a call was to launch, and that its answer says nothing of, to the next cycle."""
+    live = [attempt_id for attempt_id, _ in draft.cluster.live_on(answer.known.worker)]
+    attempts.give_up(draft, (each for each in live if each in answer.launching))
+
+
+def _weigh_report(
+    session: Session, draft: Draft, answer: Answer, seen: WorkerReport
+) -> tuple[States, Outcomes]:
+    """What a worker says of its attempts, and what these ask for.
+
+    What they ask for comes after their being alive, for a child has a parent that runs; and before their end.
+    """
+    ghosts.reported(draft, seen.worker, seen.attempts)
+    by_token = {attempt.token: attempt_id for attempt_id, attempt in draft.cluster.live_on(seen.worker)}
+    waited = max(0.0, draft.at - answer.at)
+    deferred = set(answer.deferred)
+
+    def weigh_attempts(over: bool) -> None:
+        for report in seen.attempts:
+            attempt_id = by_token.get(report.token)
+            if attempt_id is None or (report.state in OVER) is not over:
+                continue
+            if report.state is RemoteState.ABSENT and report.token not in answer.known.acknowledged:
+                continue  # it wasn't there *yet*: it may have been launched since
+            attempt = draft.cluster.attempt(attempt_id)
+            if over and report.token in deferred and attempt.stop is None:
+                continue  # what it still asks for comes first
+            lived = max(0.0, draft.at - attempt.assigned_at)
+            attempts.reported(draft, attempt_id, _aged(report, waited, lived), session.limits)
+
+    weigh_attempts(over=False)
+    asked = (each for each in answer.asked if by_token.get(each.token) == each.attempt)
+    outcomes = requests.carry_out(session, draft, asked)
+    deferred.update(token for (token, _), each in outcomes.items() if each.waits_for_files)
+    weigh_attempts(over=True)
+    return {report.token: report.state for report in seen.attempts}, outcomes
+
+
+def _aged(report: AttemptReport, waited: float, lived: float) -> AttemptReport:
+    """The report as it is now, that long after it was heard; nothing happened before the attempt was assigned.
+
+    What was on its way then may be there by now: how long it took is known up to that moment only. How long the
+    command ran is the worker's word alone: a clock of this machine that was set since must not change it.
+    """
+    ran = _ran(report)
+    if report.state in _ON_ITS_WAY:
+        waited = 0.0
+    started, ended = (
+        None if ago is None else min(round(ago + waited, 3), lived)
+        for ago in (report.started_ago, report.ended_ago)
+    )
+    return replace(report, started_ago=started, ended_ago=ended, ran=ran)
+
+
+def _ran(report: AttemptReport) -> float | None:
+    """The seconds from start to end by the worker's clock; None if it reports no such time, or an impossible one."""
+    started, ended = report.started_ago, report.ended_ago
+    if report.state not in OVER or started is None or ended is None:
+        return None
+    return round(started - ended, 3) if 0 <= ended <= started <= MOST_UPTIME else None

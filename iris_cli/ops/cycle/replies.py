@@ -1,0 +1,121 @@
+"""Answers to requests that only read: how a job stands, what its tasks are and where they listen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct, to_builtins
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
+from iris_cli.core.job import Job
+from iris_cli.core.lifecycle.children import visible
+from iris_cli.core.lifecycle.display import job_display, task_displays
+from iris_cli.core.requests import (
+    Answer,
+    EndpointPart,
+    Endpoints,
+    JobAnswer,
+    JobPart,
+    Logs,
+    Status,
+    TaskPart,
+    Tasks,
+    Wait,
+)
+from iris_cli.core.task import Task
+from iris_cli.errors import NotFoundError
+from iris_cli.ops.outcomes.causes import end_words
+from iris_cli.ops.outcomes.durations import attempt_ran
+from iris_cli.ops.views.failure import cause_words
+from iris_cli.ops.views.job_status import endpoint_rows
+
+Reading = Status | Tasks | Endpoints
+
+
+class Place(Struct, frozen=True):
+    """Where a piece of a log is to be had."""
+
+    worker: WorkerId
+    token: Token
+
+
+def reply(cluster: Cluster, asker: AttemptId, request: Reading | Wait) -> Answer:
+    """What the state says. Raises NotFoundError for a job that the task may not see."""
+    job = visible(cluster, asker, request.job)
+    answer = job_answer(cluster, job)
+    if isinstance(request, Tasks):
+        return {"tasks": to_builtins(answer.tasks)}
+    if isinstance(request, Endpoints):
+        return {"endpoints": to_builtins(answer.endpoints)}
+    said: Mapping[str, Any] = to_builtins(answer)
+    return said
+
+
+def job_answer(cluster: Cluster, job_id: JobId) -> JobAnswer:
+    """A job with its tasks and their endpoints."""
+    return JobAnswer(
+        job=_job(cluster, cluster.jobs[job_id]),
+        tasks=list(map(_task, cluster.tasks_of(job_id), task_displays(cluster, job_id))),
+        endpoints=[
+            EndpointPart(
+                task=str(row.task),
+                name=row.name,
+                address=row.address,
+                port=row.port,
+                metadata=row.metadata,
+            )
+            for row in endpoint_rows(cluster, job_id)
+        ],
+    )
+
+
+def _job(cluster: Cluster, job: Job) -> JobPart:
+    return JobPart(
+        id=str(job.id),
+        state=cluster.job_state(job.id).value,
+        display=job_display(cluster, job.id),
+        reason=job.end.reason.value if job.end else None,
+        why=cause_words(cluster, job),
+        replicas=job.replicas,
+        submitted_at=job.submitted_at,
+        ended_at=job.end.at if job.end else None,
+        children=[str(child.id) for child in cluster.children_of(job.id)],
+    )
+
+
+def _task(task: Task, display: str) -> TaskPart:
+    attempt = task.current
+    end = attempt.end if attempt is not None else None
+    return TaskPart(
+        id=str(task.id),
+        state=task.state.value,
+        display=display,
+        attempt=attempt.number if attempt is not None else None,
+        worker=str(attempt.worker) if attempt is not None else None,
+        exit_code=end.exit_code if end else None,
+        reason=end.reason.value if end else None,
+        why=end_words(task.end) if task.end else end_words(end) if end else "",
+        started_at=attempt.started_at if attempt is not None else None,
+        ended_at=end.at if end else None,
+        duration=attempt_ran(attempt, end.at) if attempt is not None and end else None,
+    )
+
+
+def place_of_log(cluster: Cluster, asker: AttemptId, request: Logs) -> Place:
+    """Where to read what a task wrote. Raises NotFoundError where there is nothing to be had."""
+    job = visible(cluster, asker, request.task.job)
+    if request.task not in cluster.tasks:
+        last = cluster.jobs[job].replicas - 1
+        raise NotFoundError(f"{job} has no task-{request.task.index}", hint=f"its last one is task-{last}")
+    attempts = cluster.tasks[request.task].attempts
+    number = len(attempts) - 1 if request.attempt is None else request.attempt
+    if not 0 <= number < len(attempts):
+        raise NotFoundError(f"{request.task} has no attempt {max(number, 0)} yet", hint="ask again later")
+    attempt = attempts[number]
+    if attempt.reaped_at is not None or attempt.worker not in cluster.workers:
+        raise NotFoundError(
+            f"what {request.task} wrote is no longer there", hint="output stays for some days only"
+        )
+    return Place(attempt.worker, attempt.token)

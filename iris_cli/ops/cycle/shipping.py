@@ -1,0 +1,160 @@
+"""Bring packed workspaces to the workers that lack them: to each once, however many attempts wait for it there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, BinaryIO
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import AttemptId, Token, WorkerId
+from iris_cli.core.job import Job, Workspace
+from iris_cli.core.observations import RemoteState, WorkerReport
+from iris_cli.core.task import AttemptState
+from iris_cli.core.units import count
+from iris_cli.core.worker import Worker
+from iris_cli.errors import WorkspaceGoneError
+from iris_cli.ops.cycle import observe
+from iris_cli.ops.cycle.calls import Call, not_sent
+from iris_cli.ops.cycle.plausible import Seen
+from iris_cli.ops.cycle.strays import attempt_of
+from iris_cli.ops.session import Session
+
+if TYPE_CHECKING:
+    from iris_cli.ops.progress import Far
+
+AT_ONCE = 16
+"""Workers that are sent a workspace at the same time: they share one way out, and other calls need room, too."""
+_PIECE = 256 << 10
+
+Cargo = tuple[WorkerId, str]
+"""A worker, and the hash of the workspace that it lacks."""
+
+
+class Shipping:
+    """What is lacking where, as far as workers have said so, and what became of it in this cycle."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._progress = Progress(session)
+        self._wanted: dict[Cargo, dict[Token, AttemptId]] = {}  # who waits for it
+        self._under_way: set[Cargo] = set()
+        self._done: set[Cargo] = set()  # in this cycle, whatever came of it
+
+    def begin(self) -> None:
+        """A new cycle: what did not work in the last one is tried once more. What is under way stays so."""
+        self._done.clear()
+        self._wanted = {cargo: who for cargo, who in self._wanted.items() if cargo in self._under_way}
+
+    def holds_up(self, worker: WorkerId, job: Job) -> bool:
+        """Whether an attempt of this job waits for its workspace there."""
+        return job.workspace is not None and (worker, job.workspace.hash) in self._wanted
+
+    def lacking(self, cluster: Cluster, call: Call, seen: WorkerReport) -> dict[Token, AttemptId]:
+        """What a worker said it lacks for those that it was to prepare. Returns those who wait for that now."""
+        absent = {report.token for report in seen.attempts if report.state is RemoteState.ABSENT}
+        waiting = {}
+        for token, attempt_id in call.known.attempts.items():
+            workspace = cluster.jobs[attempt_id.task.job].workspace
+            if token in absent and attempt_id in call.starts and workspace and workspace.hash in seen.lacking:
+                self._wanted.setdefault((call.worker, workspace.hash), {})[token] = attempt_id
+                waiting[token] = attempt_id
+        return waiting
+
+    def calls(self, cluster: Cluster) -> Iterator[Call]:
+        """What is to be sent next, as far as there is room."""
+        for cargo, who in self._wanted.items():
+            if len(self._under_way) >= AT_ONCE:
+                return
+            worker = cluster.workers.get(cargo[0])
+            if cargo in self._done or cargo in self._under_way or worker is None:
+                continue
+            waiting = {token: each for token, each in who.items() if _waits(cluster, each, token)}
+            if not waiting:
+                self._done.add(cargo)
+                continue
+            self._under_way.add(cargo)
+            workspace = cluster.jobs[next(iter(waiting.values())).task.job].workspace
+            assert workspace is not None
+            act = partial(self._ship, worker, workspace, list(waiting))
+            yield Call(known=observe.known_of(cluster, worker.id), act=act, ships=workspace.hash)
+
+    def answered(self, call: Call, seen: Seen) -> dict[Token, AttemptId]:
+        """What became of it. Returns those who don't wait for it any more: it is there, or will not be."""
+        cargo = (call.worker, call.ships)
+        self._under_way.discard(cargo)
+        self._done.add(cargo)
+        if isinstance(seen, WorkerReport) and call.ships in seen.lacking:
+            there = {report.token for report in seen.attempts if report.state is RemoteState.ABSENT}
+            if there:
+                return {}  # somebody else is at it: they wait until the next cycle
+        return self._wanted.pop(cargo, {})
+
+    def _ship(self, worker: Worker, workspace: Workspace, tokens: list[Token]) -> Seen:
+        """In a thread of its own."""
+        from iris_cli.remote.task_runner import Shipment
+
+        session = self._session
+        try:
+            file = session.state.workspaces.open(workspace.hash)
+        except WorkspaceGoneError as error:
+            return not_sent(worker.id, "workspace", error)
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            shipment = Shipment(
+                hash=workspace.hash,
+                size=workspace.size,
+                packed_size=size,
+                chunks=lambda: self._progress.of(workspace, size, file),
+                limit=session.limits.workspace_size,
+            )
+            return session.runner.ship(
+                session.target(worker),
+                shipment,
+                tokens,
+                boot_id=worker.boot_id,
+                incarnation=worker.incarnation,
+            )
+
+
+class Progress:
+    """How far the sending is. Safe for many threads."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lock = Lock()
+        self._sending = 0  # to so many workers
+        self._total = self._sent = 0  # bytes, since nothing was being sent
+        self._name = ""
+
+    def of(self, workspace: Workspace, size: int, file: BinaryIO) -> Iterator[bytes]:
+        """All of a file in pieces; each counts when the next one is asked for."""
+        self._begin(size, workspace)
+        try:
+            with self._session.progress(self._how_far):
+                file.seek(0)
+                while piece := file.read(_PIECE):
+                    yield piece
+                    with self._lock:
+                        self._sent += len(piece)
+        finally:
+            with self._lock:
+                self._sending -= 1
+
+    def _begin(self, size: int, workspace: Workspace) -> None:
+        with self._lock:
+            if not self._sending:
+                self._total = self._sent = 0
+            self._sending += 1
+            self._total += size
+            self._name = workspace.name or "a workspace"
+
+    def _how_far(self) -> Far:
+        return f"sending {self._name} to {count(self._sending, 'worker')}", self._sent, self._total, "bytes"
+
+
+def _waits(cluster: Cluster, attempt_id: AttemptId, token: Token) -> bool:
+    attempt = attempt_of(cluster, attempt_id)
+    return attempt is not None and attempt.token == token and attempt.state is AttemptState.ASSIGNED

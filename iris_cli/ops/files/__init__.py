@@ -1,0 +1,1 @@
+"""Files of tasks: workspaces packed, outputs pulled, what is left removed."""

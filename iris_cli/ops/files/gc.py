@@ -1,0 +1,232 @@
+"""What is left of work that is over: files of ended attempts on workers, and files that nobody reads in the state.
+
+First it is found and measured, then, with the operator's consent, removed. Nothing of an attempt that lives, or of
+which it isn't proven that it is over, is ever among it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import takewhile
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import AttemptId, WorkerId
+from iris_cli.core.lifecycle import reaping
+from iris_cli.core.observations import Silence, UsageReport
+from iris_cli.core.outputs import BATCH
+from iris_cli.core.task import AttemptState
+from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.journal.leftovers import Leftover, leftovers, remove_leftover
+from iris_cli.journal.recovery import Damage
+from iris_cli.ops.cycle import caches, observe
+from iris_cli.ops.cycle.calls import Call
+from iris_cli.ops.cycle.observe import Answer
+from iris_cli.ops.session import Session
+
+_UNSURE = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
+
+
+class WorkerFiles(Struct, frozen=True, kw_only=True):
+    """What attempts that have ended left on one worker, in bytes by attempt.
+
+    `removed` are those that are gone by now, `left` those that were asked for and take longer. `caches` are bytes of
+    workspaces and set-ups that nobody has used for long, `caches_removed` those that are gone. `problem` says why it
+    isn't known, or can't be removed now; `silent`: the worker did not answer.
+    """
+
+    worker: WorkerId
+    sizes: Mapping[AttemptId, int]
+    removed: tuple[AttemptId, ...] = ()
+    left: tuple[AttemptId, ...] = ()
+    caches: int = 0
+    caches_removed: int = 0
+    problem: str = ""
+    silent: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.sizes.values()) + self.caches
+
+    @property
+    def bytes_removed(self) -> int:
+        return sum(self.sizes[attempt] for attempt in self.removed) + self.caches_removed
+
+
+class Garbage(Struct, frozen=True, kw_only=True):
+    """Everything that was found; `files` are in the state directory."""
+
+    workers: tuple[WorkerFiles, ...] = ()
+    files: tuple[Leftover, ...] = ()
+    messages: tuple[str, ...] = ()
+    log_damage: Damage | None = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.workers) + sum(each.bytes for each in self.files)
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is something that can be removed now."""
+        return bool(self.files) or any(
+            (each.sizes or each.caches) and not each.problem for each in self.workers
+        )
+
+
+def find(session: Session, older_than: float = 0.0) -> Garbage:
+    """Ask every worker how much room its ended attempts take, and look through the state directory.
+
+    Only what ended, or was written, more than `older_than` seconds ago.
+    """
+    cluster = session.view()
+    now = session.clock.now()
+    shipped = any(job.workspace is not None for job in cluster.jobs.values())
+    workers = [
+        (worker, ended)
+        for worker in cluster.workers.values()
+        if (ended := reaping.ended_before(cluster, worker, now - older_than))
+        or (shipped and worker.condition is WorkerCondition.HEALTHY)
+    ]
+    found = [
+        each
+        for batch in session.fan_out(
+            workers,
+            lambda item: _measure(session, cluster, *item, older_than if shipped else None),
+            what="measuring",
+        )
+        for each in batch
+        if each.sizes or each.caches or each.problem
+    ]
+    order = {worker.id: place for place, (worker, _) in enumerate(workers)}
+    return Garbage(
+        workers=tuple(sorted(found, key=lambda each: order[each.worker])),
+        files=leftovers(session.state.path, now - older_than, _needed(cluster)),
+        messages=tuple(session.messages),
+        log_damage=session.damage,
+    )
+
+
+def _measure(
+    session: Session,
+    cluster: Cluster,
+    worker: Worker,
+    ended: Sequence[AttemptId],
+    unused_for: float | None,
+) -> WorkerFiles:
+    """In a thread of its own. Into the caches it looks only if told for how long what counts wasn't used."""
+    nothing = WorkerFiles(worker=worker.id, sizes=dict.fromkeys(ended, 0))
+    if worker.condition in _UNSURE:
+        return replace(nothing, problem=f"it is {worker.condition}: iris worker probe {worker.id}")
+    sizes: dict[AttemptId, int] = {}
+    for start in range(0, len(ended), BATCH):
+        tokens = {cluster.attempt(each).token: each for each in ended[start : start + BATCH]}
+        said = session.runner.usage(session.target(worker), list(tokens))
+        if isinstance(said, Silence):
+            return replace(nothing, problem=f"no answer: {said.detail}", silent=True)
+        if not _same(worker, said):
+            return replace(nothing, problem=_ANOTHER)
+        sizes |= {attempt: dict(said.sizes).get(token, 0) for token, attempt in tokens.items()}
+    unused = 0 if unused_for is None else caches.unused(session, cluster, worker, unused_for, remove=False)
+    if isinstance(unused, Silence):
+        return replace(nothing, problem=f"no answer: {unused.detail}", silent=True)
+    return replace(nothing, sizes=sizes, caches=unused)
+
+
+_ANOTHER = "another boot or machine answers than the one in the log: iris schedule --once"
+
+
+def _same(worker: Worker, said: UsageReport) -> bool:
+    return (said.boot_id, said.incarnation) == (worker.boot_id, worker.incarnation)
+
+
+def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage:
+    """Remove what was found: on workers as far as they are reached, a few attempts of each at a time.
+
+    `older_than` is what it was found with, in seconds.
+    Raises LockedError, LogDamagedError and NotWritableError, for what is gone from workers goes into the log.
+    """
+    rows = {each.worker: each for each in found.workers}
+    asked: dict[WorkerId, set[AttemptId]] = {worker: set() for worker in rows}
+    while calls := _next_calls(session, rows, asked):
+        session.take_turn()  # BEFORE: what could not be written down is not removed
+        for batch in session.fan_out(calls, lambda call: _reap(session, call), what="removing"):
+            with session.transaction() as draft:
+                observe.weigh(session, draft, batch)
+            for answer in batch:
+                worker, attempts = answer.known.worker, tuple(answer.known.reaped.values())
+                asked[worker].update(attempts)
+                rows[worker] = _told(session.cluster, rows[worker], answer, attempts)
+    _remove_caches(session, rows, older_than)
+    return replace(found, workers=tuple(rows.values()), files=_remove_files(session, found.files))
+
+
+def _needed(cluster: Cluster) -> frozenset[str]:
+    """The hashes of what was packed for jobs that are open."""
+    packed = [each for job in cluster.open_jobs() for each in (job.workspace, job.each_line)]
+    return frozenset(each.hash for each in packed if each is not None)
+
+
+def _remove_files(session: Session, files: Sequence[Leftover]) -> tuple[Leftover, ...]:
+    """What a job may be submitted with at any moment is looked at once more, with the lock held."""
+    if not any(each.packed for each in files):
+        return tuple(map(remove_leftover, files))
+    with session.transaction() as draft:
+        needed = _needed(draft.cluster)
+        return tuple(
+            replace(each, problem="a job needs it now") if each.packed in needed else remove_leftover(each)
+            for each in files
+        )
+
+
+def _remove_caches(session: Session, rows: dict[WorkerId, WorkerFiles], older_than: float) -> None:
+    cluster = session.view()
+    full = [row for row in rows.values() if row.caches and not row.problem and row.worker in cluster.workers]
+
+    def act(row: WorkerFiles) -> WorkerFiles:
+        worker = cluster.workers[row.worker]
+        left = caches.unused(session, cluster, worker, older_than, remove=True)
+        if isinstance(left, Silence):
+            return replace(row, problem=f"no answer: {left.detail}", silent=True)
+        return replace(row, caches_removed=max(0, row.caches - left))
+
+    for batch in session.fan_out(full, act, what="removing"):
+        rows.update({row.worker: row for row in batch})
+
+
+def _next_calls(
+    session: Session, rows: dict[WorkerId, WorkerFiles], asked: Mapping[WorkerId, set[AttemptId]]
+) -> list[Call]:
+    """What to ask of each worker next: the oldest attempts there, as far as they are among those that were found."""
+    cluster = session.view()
+    calls = []
+    for row in rows.values():
+        wanted = row.sizes.keys() - asked[row.worker]
+        if row.problem or not wanted or row.worker not in cluster.workers:
+            continue
+        outputs = cluster.outputs.get(row.worker)
+        batch = tuple(takewhile(wanted.__contains__, outputs.first)) if outputs is not None else ()
+        if any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(row.worker)):
+            rows[row.worker] = replace(row, problem="something is being started or stopped there: try again")
+        elif batch:
+            reaped = {cluster.attempt(attempt).token: attempt for attempt in batch}
+            known = replace(observe.known_of(cluster, row.worker), reaped=reaped)
+            target = session.target(cluster.workers[row.worker])
+            calls.append(Call(known=known, act=partial(session.runner.reap, target, list(reaped))))
+    return calls
+
+
+def _reap(session: Session, call: Call) -> Answer:
+    """In a thread of its own."""
+    asked_at = session.clock.now()
+    return observe.heard(session, call.known, asked_at, call.act())
+
+
+def _told(cluster: Cluster, row: WorkerFiles, answer: Answer, attempts: tuple[AttemptId, ...]) -> WorkerFiles:
+    if isinstance(answer.seen, Silence):
+        return replace(row, problem=f"no answer: {answer.seen.detail}", silent=True)
+    gone = tuple(each for each in attempts if cluster.attempt(each).reaped_at is not None)
+    left = tuple(each for each in attempts if each not in gone)
+    return replace(row, removed=(*row.removed, *gone), left=(*row.left, *left))

@@ -1,0 +1,220 @@
+"""Fetch what the tasks of a job have written: files of `IRIS_OUTPUT_DIR` to a directory, output to the state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import AttemptId, JobId, WorkerId, parse_attempt_id
+from iris_cli.core.observations import Silence
+from iris_cli.core.task import Attempt
+from iris_cli.errors import NotWritableError, UsageError
+from iris_cli.journal.recovery import Damage
+from iris_cli.ops.files.local_tree import opened_tree
+from iris_cli.ops.files.pull_attempt import Puller, SilentError, Tally, in_few_words
+from iris_cli.ops.logs.logs import is_there, without_worker
+from iris_cli.ops.names import select_tasks
+from iris_cli.ops.session import Session
+
+if TYPE_CHECKING:
+    from iris_cli.remote.output_calls import FileList, OutputCalls
+
+_TOGETHER = 16  # attempts in one list; more would leave little room for each
+
+
+class PulledAttempt(Struct, frozen=True, kw_only=True):
+    """The files fetched from one attempt: `files` of `bytes`, and `log_bytes`; `unchanged` files existed before.
+
+    `problems` name what is missing; `silent`: its worker did not answer.
+    """
+
+    attempt: AttemptId
+    worker: WorkerId
+    directory: Path
+    files: int = 0
+    bytes: int = 0
+    unchanged: int = 0
+    log_bytes: int = 0
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    silent: bool = False
+
+
+class Pulled(Struct, frozen=True, kw_only=True):
+    """All files that were fetched, by task and attempt. `directory` holds a directory for each task."""
+
+    job: JobId
+    directory: Path
+    attempts: tuple[PulledAttempt, ...]
+    messages: tuple[str, ...] = ()
+    log_damage: Damage | None = None
+
+
+def pull(
+    session: Session,
+    what: str,
+    directory: Path,
+    *,
+    ranks: Sequence[int] = (),
+    number: int | None = None,
+    calls: OutputCalls | None = None,
+) -> Pulled:
+    """Fetch the files of a job, a task or an attempt, of all attempts if none is named.
+
+    Those of an attempt go to `<directory>/<job>/task-<index>/attempt-<number>`. What is there already isn't fetched
+    again, what differs is replaced. Raises NotFoundError, UsageError, NotWritableError.
+    """
+    from iris_cli.remote.output_calls import OutputCalls
+
+    cluster = session.view()
+    chosen = _chosen(cluster, what, ranks, number)
+    by_worker: dict[WorkerId, list[tuple[AttemptId, Attempt]]] = {}
+    done: dict[AttemptId, PulledAttempt] = {}
+    for attempt_id, attempt in chosen:
+        if is_there(cluster, attempt):
+            by_worker.setdefault(attempt.worker, []).append((attempt_id, attempt))
+        else:
+            problem = without_worker(attempt, None)
+            done[attempt_id] = _row(directory, attempt_id, attempt, Tally(problems=[problem]))
+    if by_worker and calls is None:
+        calls = OutputCalls(session.runner)
+    work = _Work(session, cluster, directory, calls)
+    with session.progress(lambda: ("pulling", work.bytes_moved, 0, "bytes")):
+        for batch in session.fan_out(list(by_worker.items()), lambda item: work.pull_worker(*item), what=""):
+            done |= {row.attempt: row for rows in batch for row in rows}
+    job = chosen[0][0].task.job if chosen else JobId(what)
+    return Pulled(
+        job=job,
+        directory=directory / job,
+        attempts=tuple(done[attempt_id] for attempt_id, _ in chosen),
+        messages=tuple(session.messages),
+        log_damage=session.damage,
+    )
+
+
+def _chosen(
+    cluster: Cluster, what: str, ranks: Sequence[int], number: int | None
+) -> list[tuple[AttemptId, Attempt]]:
+    """The attempts that may have written something, by task and number."""
+    found = select_tasks(cluster, what, ranks=ranks, attempt=number)
+    only_one = number is not None or _is_attempt(what)
+    return [
+        (AttemptId(task.id, each.number), each)
+        for task, attempt in found
+        for each in ([attempt] if only_one and attempt is not None else task.attempts)
+        if each.acknowledged or each.started_at is not None or each.live
+    ]
+
+
+def _is_attempt(what: str) -> bool:
+    try:
+        parse_attempt_id(what)
+    except UsageError:
+        return False
+    return True
+
+
+def _row(directory: Path, attempt_id: AttemptId, attempt: Attempt, tally: Tally) -> PulledAttempt:
+    return PulledAttempt(
+        attempt=attempt_id,
+        worker=attempt.worker,
+        directory=directory / str(attempt_id),
+        files=tally.files,
+        bytes=tally.bytes,
+        unchanged=tally.unchanged,
+        log_bytes=tally.log_bytes,
+        notes=in_few_words(tally.notes),
+        problems=in_few_words(tally.problems),
+    )
+
+
+class _Work:
+    """What the threads of one pull share."""
+
+    def __init__(
+        self, session: Session, cluster: Cluster, directory: Path, calls: OutputCalls | None
+    ) -> None:
+        self._session, self._cluster, self._directory, self._calls = session, cluster, directory, calls
+        self._lock = Lock()
+        self.bytes_moved = 0
+
+    def moved(self, size: int) -> None:
+        """So many bytes more are here."""
+        with self._lock:
+            self.bytes_moved += size
+
+    def pull_worker(
+        self, worker: WorkerId, attempts: Sequence[tuple[AttemptId, Attempt]]
+    ) -> list[PulledAttempt]:
+        """All attempts of one worker, one after the other. In a thread of its own."""
+        rows: list[PulledAttempt] = []
+        for start in range(0, len(attempts), _TOGETHER):
+            some = attempts[start : start + _TOGETHER]
+            listed_at = self._session.clock.now()
+            try:
+                clock, lists = self._lists(worker, some)
+                for (attempt_id, attempt), found in zip(some, lists, strict=True):
+                    rows.append(self._pull_attempt(attempt_id, attempt, found, clock, listed_at))
+            except SilentError as error:
+                return rows + [self._silent(*each, error.silence) for each in attempts[len(rows) :]]
+        return rows
+
+    def _lists(
+        self, worker: WorkerId, attempts: Sequence[tuple[AttemptId, Attempt]]
+    ) -> tuple[float, list[FileList]]:
+        """Raises SilentError."""
+        assert self._calls is not None
+        target = self._session.target(self._cluster.workers[worker])
+        answer = self._calls.list_files(target, [attempt.token for _, attempt in attempts])
+        if isinstance(answer, Silence):
+            raise SilentError(answer)
+        lists = list(answer.lists)
+        for place, found in enumerate(lists):
+            if found.cut and len(lists) > 1:  # alone it has more room
+                alone = self._calls.list_files(target, [found.token])
+                if isinstance(alone, Silence):
+                    raise SilentError(alone)
+                lists[place] = alone.lists[0]
+        return answer.clock, lists
+
+    def _pull_attempt(
+        self, attempt_id: AttemptId, attempt: Attempt, found: FileList, clock: float, listed_at: float
+    ) -> PulledAttempt:
+        """Raises SilentError and NotWritableError."""
+        assert self._calls is not None
+        tally = Tally(moved=self.moved)
+        target = self._session.target(self._cluster.workers[attempt.worker])
+        puller = Puller(calls=self._calls, target=target, token=attempt.token, clock=clock, tally=tally)
+        if found.gone and attempt.started_at is not None:
+            tally.problems.append(f"nothing of it is left on worker {attempt.worker}")
+        if found.link:
+            tally.problems.append("its output directory has become a link, which is not followed")
+        if found.partial:
+            tally.problems.append("some of its directories can't be read there")
+        if found.cut:
+            tally.problems.append(f"it has too many files: {len(found.files)} of them were looked at")
+        try:
+            puller.pull_logs(found, attempt_id, self._session.state.task_logs, listed_at)
+            if any(name not in (b"out", b"err") for name, _ in found.files):
+                with opened_tree(self._directory / str(attempt_id)) as tree:
+                    puller.pull(found, tree)
+        except UsageError as error:
+            tally.problems.append(error.message)
+        except OSError as error:
+            where = self._directory / str(attempt_id)
+            raise NotWritableError(f"{where} can't be written: {error.strerror or error}") from error
+        return _row(self._directory, attempt_id, attempt, tally)
+
+    def _silent(self, attempt_id: AttemptId, attempt: Attempt, silence: Silence) -> PulledAttempt:
+        return PulledAttempt(
+            attempt=attempt_id,
+            worker=attempt.worker,
+            directory=self._directory / str(attempt_id),
+            problems=(f"{silence.step}: {silence.detail}",),
+            silent=True,
+        )

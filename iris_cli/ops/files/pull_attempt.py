@@ -1,0 +1,263 @@
+"""Fetch the files of one attempt, one after the other, over a connection that others of its worker use, too."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from iris_cli.core.ids import AttemptId, Token, clip
+from iris_cli.core.observations import Silence
+from iris_cli.core.units import count, format_memory
+from iris_cli.errors import NotWritableError
+from iris_cli.journal.pulled_logs import PulledLogs
+from iris_cli.ops.files.local_tree import BadNameError, LocalTree, Part, parts_of
+
+if TYPE_CHECKING:
+    from iris_cli.remote.output_calls import FileList, FilePiece, OutputCalls, Version
+    from iris_cli.remote.transport import Target
+
+SMALL = 64 << 10  # bytes of a file that is fetched together with others
+
+_TOP = b"output/"
+_STREAMS = {b"out": "out", b"err": "err"}
+_TRIES = 3  # for a file that changes while it is fetched
+_FRESH = 2.0  # seconds: what was written so lately may be written again in the same second
+_MOST_WORDS = 5
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+class SilentError(Exception):
+    """The worker did not answer."""
+
+    def __init__(self, silence: Silence) -> None:
+        super().__init__(silence.detail)
+        self.silence = silence
+
+
+class Tally(Struct, kw_only=True):
+    """What became of the files of one attempt; `moved` is told of each file or piece, with its bytes.
+
+    `problems` name what is missing here, `notes` what else there is to know.
+    """
+
+    moved: Callable[[int], None] = lambda _: None
+    files: int = 0
+    bytes: int = 0
+    unchanged: int = 0
+    log_bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class _Wanted(Struct, frozen=True):
+    name: bytes
+    parts: tuple[bytes, ...]
+    version: Version | None
+
+
+class Puller(Struct, kw_only=True):
+    """One attempt on one worker. `clock` is the worker's time when its files were listed."""
+
+    calls: OutputCalls
+    target: Target
+    token: Token
+    clock: float
+    tally: Tally
+
+    def pull(self, found: FileList, tree: LocalTree) -> None:
+        """Fetch what isn't there yet. Raises SilentError, and NotWritableError where nothing more fits."""
+        wanted = list(self._wanted(found, tree))
+        needed = sum(each.version.size for each in wanted if each.version is not None)
+        if needed > tree.free:
+            self.tally.problems.append(
+                f"its files take {format_memory(needed)}, and {format_memory(tree.free)} are free here"
+            )
+            return
+        for group in _groups(wanted):
+            self._fetch_group(tree, group)
+        tree.clean()
+
+    def _wanted(self, found: FileList, tree: LocalTree) -> Iterator[_Wanted]:
+        seen: set[tuple[bytes, ...]] = set()
+        for name, version in found.files:
+            if name in _STREAMS:
+                continue
+            try:
+                if not name.startswith(_TOP):
+                    raise BadNameError("it is not one of its files")
+                parts = parts_of(name.removeprefix(_TOP))
+                if parts in seen:
+                    raise BadNameError("another file has that name here")
+            except BadNameError as error:
+                self._problem(name, str(error))
+                continue
+            seen.add(parts)
+            if version is not None and tree.has(parts, version.size, version.mtime):
+                self.tally.unchanged += 1
+            else:
+                yield _Wanted(name, parts, version)
+
+    def _fetch_group(self, tree: LocalTree, group: Sequence[_Wanted]) -> None:
+        if len(group) > 1:
+            answer = self.calls.batch(self.target, self.token, [each.name for each in group])
+            if isinstance(answer, Silence):
+                raise SilentError(answer)
+            if answer is not None:
+                for each, (version, data) in zip(group, answer, strict=True):
+                    with self._writing(each), tree.part(each.parts, version) as part:
+                        part.write(data, 0)
+                        self.tally.moved(len(data))
+                        self._finish(part, version, len(data), changed=False)
+                return
+        for each in group:
+            with self._writing(each):
+                self._fetch(tree, each)
+
+    def _writing(self, wanted: _Wanted) -> _Writing:
+        return _Writing(self, wanted.name)
+
+    def _fetch(self, tree: LocalTree, wanted: _Wanted) -> None:
+        """One file, going on where an earlier call was cut off. Raises OSError."""
+        version = wanted.version
+        for _ in range(_TRIES):
+            version = version or self._piece(wanted.name, 0, 1).version
+            if not version.inode:
+                self.tally.notes.append(f"{_shown(wanted.name)} vanished meanwhile")
+                return
+            with tree.part(wanted.parts, version) as part:
+                version = self._fetch_version(part, wanted.name, version)
+            if version is None:
+                return
+        self._problem(wanted.name, "it changes all the time")
+
+    def _fetch_version(self, part: Part, name: bytes, version: Version) -> Version | None:
+        """Fetch the file as it was listed: as many bytes, though it may have grown since.
+
+        None when that is done, else what it has become meanwhile.
+        """
+        offset, changed = min(part.size, version.size), False
+        while True:
+            piece = self._piece(name, offset)
+            now = piece.version
+            if now != version:
+                if now.inode != version.inode or now.size < version.size:
+                    part.begin_anew()
+                    return now
+                changed = True
+            data = piece.data[: version.size - offset]
+            part.write(data, offset)
+            self.tally.moved(len(data))
+            offset += len(data)
+            if offset >= version.size:
+                self._finish(part, version, version.size, changed=changed)
+                return None
+            if not data:
+                part.begin_anew()
+                return now
+
+    def _piece(self, name: bytes, offset: int, limit: int | None = None) -> FilePiece:
+        answer = (
+            self.calls.piece(self.target, self.token, name, offset)
+            if limit is None
+            else self.calls.piece(self.target, self.token, name, offset, limit)
+        )
+        if isinstance(answer, Silence):
+            raise SilentError(answer)
+        return answer
+
+    def _finish(self, part: Part, version: Version, size: int, *, changed: bool) -> None:
+        """What may change again in the same second is dated a second early, so that it is fetched once more."""
+        early = changed or version.mtime > self.clock - _FRESH
+        part.finish(size, version.mtime - early)
+        self.tally.files += 1
+        self.tally.bytes += size
+        if changed:
+            self.tally.notes.append("files were still being written: pull again when it has ended")
+
+    def pull_logs(self, found: FileList, attempt: AttemptId, logs: PulledLogs, listed_at: float) -> None:
+        """Fetch the output that isn't kept yet. Raises SilentError, NotWritableError.
+
+        Cut off anywhere, it counts as the beginning; whole, it is what there was at the time `listed_at` of our clock.
+        """
+        whole = True
+        for name, version in found.files:
+            stream = _STREAMS.get(name)
+            if stream is None or version is None:
+                continue
+            if (kept := logs.size(attempt, stream)) > version.size:
+                logs.forget(attempt, stream)  # another file has taken its place
+                kept = 0
+            tries = _TRIES
+            while kept < version.size and tries:
+                data = self._piece(name, kept).data[: version.size - kept]
+                if not data:
+                    break
+                if not logs.put(attempt, stream, kept, data):
+                    kept, tries = logs.size(attempt, stream), tries - 1  # another pull has begun it anew
+                    continue
+                kept += len(data)
+                self.tally.log_bytes += len(data)
+                self.tally.moved(len(data))
+            whole = whole and kept >= version.size
+        if whole:
+            logs.finish(attempt, listed_at)
+
+    def _problem(self, name: bytes, why: str) -> None:
+        self.tally.problems.append(f"{_shown(name)}: {why}")
+
+
+class _Writing:
+    """Around what writes one file: what goes wrong here is a problem of that file, unless the disk is full."""
+
+    def __init__(self, puller: Puller, name: bytes) -> None:
+        self._puller, self._name = puller, name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, OSError):
+            return False
+        if error.errno in _FULL:
+            raise NotWritableError(
+                f"the files of {self._puller.target.worker} can't be written here: {error.strerror}",
+                hint="make room, then pull again: it goes on where it was",
+            ) from error
+        self._puller._problem(self._name, f"it can't be written here ({error.strerror or error})")
+        return True
+
+
+def _groups(wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
+    """Small files together, as many as one call takes; others alone."""
+    from iris_cli.remote.output_calls import LONGEST_NAMES, MOST_NAMES, PIECE
+
+    group: list[_Wanted] = []
+    size = names = 0
+    for each in wanted:
+        if each.version is not None and each.version.size > SMALL:
+            yield [each]
+            continue
+        # What isn't known to be small is taken for that: a group that turns out too large is fetched one by one.
+        own = SMALL if each.version is None else each.version.size
+        own_name = 4 * len(each.name)
+        if group and (size + own > PIECE or names + own_name > LONGEST_NAMES or len(group) == MOST_NAMES):
+            yield group
+            group, size, names = [], 0, 0
+        group.append(each)
+        size, names = size + own, names + own_name
+    if group:
+        yield group
+
+
+def _shown(name: bytes) -> str:
+    return clip(name.decode("utf-8", "replace"))
+
+
+def in_few_words(words: Sequence[str]) -> tuple[str, ...]:
+    """Each once, and of very many only the first ones."""
+    each_once = list(dict.fromkeys(words))
+    more = len(each_once) - _MOST_WORDS
+    return (*each_once[:_MOST_WORDS], *([f"and {count(more, 'more problem')}"] if more > 0 else []))

@@ -1,0 +1,1 @@
+"""Submit and cancel jobs."""

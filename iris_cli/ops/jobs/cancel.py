@@ -1,0 +1,86 @@
+"""End jobs by their user's wish, and see their processes stopped."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import AttemptId, JobId
+from iris_cli.core.lifecycle import jobs, workers
+from iris_cli.errors import NotFoundError
+from iris_cli.ops.cycle import cycle
+from iris_cli.ops.cycle.stops import send_stops
+from iris_cli.ops.names import find_jobs
+from iris_cli.ops.session import Session
+from iris_cli.ops.views.job_filter import EVERY_JOB, JobFilter
+
+_PAUSE = 1.0
+
+
+class Cancelled(Struct):
+    """`over` had ended before; `stopping` are attempts whose end isn't proven yet."""
+
+    cancelled: list[JobId] = field(default_factory=list)
+    over: list[JobId] = field(default_factory=list)
+    stopping: list[AttemptId] = field(default_factory=list)
+
+
+def cancel(
+    session: Session,
+    names: list[str],
+    *,
+    prefix: bool = False,
+    wanted: JobFilter = EVERY_JOB,
+    reason: str = "",
+) -> Cancelled:
+    """Commit the cancellation of these jobs and of their children, then send the stops once.
+
+    With a filter only jobs that match it are cancelled; without names, those of the open jobs. Raises NotFoundError
+    if there is none.
+    """
+    result = Cancelled()
+    with session.transaction() as draft:
+        chosen = _chosen(draft.cluster, names, prefix, wanted)
+        for job in chosen:
+            (result.over if draft.cluster.job_state(job).terminal else result.cancelled).append(job)
+        for job in result.cancelled:
+            jobs.cancel(draft, job, reason)  # a child may have ended with its parent by now
+    send_stops(session)
+    result.stopping = _stopping(session.cluster, result.cancelled + result.over)
+    return result
+
+
+def _chosen(cluster: Cluster, names: list[str], prefix: bool, wanted: JobFilter) -> list[JobId]:
+    found = find_jobs(cluster, names, prefix=prefix) if names else [job.id for job in cluster.open_jobs()]
+    matching = [job for job in found if wanted.matches(cluster, cluster.jobs[job])]
+    if not matching:
+        hint = next(wanted.unknown_labels(cluster), "`iris status` lists the jobs")
+        raise NotFoundError(f"no {'such' if names else 'open'} job matches the --label or --state", hint=hint)
+    return matching
+
+
+def wait_until_stopped(session: Session, result: Cancelled) -> bool:
+    """Run cycles until nothing of the jobs is left. False: only silent or unkillable workers hold it up."""
+    whole = len(result.stopping)
+    with session.progress(lambda: ("stopping", whole - len(result.stopping), whole, "task")):
+        while result.stopping:
+            cycle.run(session, schedule=False)
+            result.stopping = _stopping(session.cluster, result.cancelled + result.over)
+            if result.stopping and all(_stuck(session, attempt) for attempt in result.stopping):
+                return False
+            if result.stopping:
+                session.clock.sleep(_PAUSE)
+    return True
+
+
+def _stopping(cluster: Cluster, cancelled: list[JobId]) -> list[AttemptId]:
+    ours = tuple(f"{each}/" for each in cancelled)
+    family = [job.id for job in cluster.open_jobs() if f"{job.id}/".startswith(ours)]
+    return [attempt_id for job in family for attempt_id, _ in cluster.live_of(job)]
+
+
+def _stuck(session: Session, attempt_id: AttemptId) -> bool:
+    worker = session.cluster.workers[session.cluster.attempt(attempt_id).worker]
+    return worker.quarantined or workers.left_alone(
+        session.cluster, worker, session.clock.now(), session.limits
+    )

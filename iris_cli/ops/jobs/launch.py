@@ -1,0 +1,251 @@
+"""Submit a job."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from iris_cli.core.attributes import (
+    DEVICE_TYPE_ATTRIBUTE_KEY,
+    DEVICE_VARIANT_ATTRIBUTE_KEY,
+    SCALE_GROUP_ATTRIBUTE_KEY,
+    TPU_NAME_ATTRIBUTE_KEY,
+    TPU_VM_COUNT_ATTRIBUTE_KEY,
+    AttributeValue,
+)
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.constraint_types import Constraint, ConstraintOp
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import JobId, WorkerId, clip
+from iris_cli.core.job import Job, JobRequest, Workspace
+from iris_cli.core.lifecycle.asked import over
+from iris_cli.core.lifecycle.near_misses import near_misses
+from iris_cli.core.lifecycle.never import check_possible
+from iris_cli.core.lifecycle.submit import submit
+from iris_cli.core.resources import AUTO
+from iris_cli.core.task import AttemptState, TaskState
+from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.errors import LockedError, UsageError, WorkspaceGoneError
+from iris_cli.ops.cycle.each_line import text_of, with_lines
+from iris_cli.ops.session import Session
+from iris_cli.ops.views.offered import offers
+
+if TYPE_CHECKING:
+    from iris_cli.core.scheduling import Plan
+    from iris_cli.ops.workspace.entries import Listing
+
+
+_SETTING_UP = 10.0  # seconds: to unpack a directory takes less, to install a framework more
+_FIRST_LOOK = 0.1
+_FORCE = "--force queues it anyway"
+
+
+def launch(session: Session, request: JobRequest) -> JobId:
+    """Commit the job. It is in the log when this returns, and nothing has been sent anywhere.
+
+    BEFORE that its directory is packed, without the lock; and the lines that it has a task for each of are kept,
+    of which the log holds no more than their hash.
+    """
+    request = with_lines(request)
+    if request.workdir is not None:
+        _submit(session, Draft(session.view(), session.clock.now()), request)  # tells what else is wrong
+        from iris_cli.ops.workspace.pack import packed
+
+        request = packed(session, request)
+    with session.transaction() as draft:
+        job, slips = _submit(session, draft, request)
+        if request.workspace is not None:
+            _check_kept(session, request.workspace)
+        if request.each_line is not None:
+            session.state.lines.put([text_of(request.each_line)])
+    _warn(session, slips)
+    return job
+
+
+def see_it_start(session: Session, job: JobId) -> None:
+    """Stay while its tasks are being set up, for a few seconds: they would else wait for the next cycle."""
+    from iris_cli.ops.cycle.cycle import run
+
+    until, pause = session.clock.monotonic() + _SETTING_UP, _FIRST_LOOK
+    left = whole = len(being_set_up(session.cluster, job))
+    with session.progress(lambda: ("setting up", whole - left, whole, "worker")):
+        while left and session.clock.monotonic() + pause < until:
+            session.clock.sleep(pause)
+            pause *= 2  # whoever is slow is asked less often
+            try:
+                run(session, schedule=False, job=job)
+            except LockedError:  # somebody else is at it
+                return
+            left = len(being_set_up(session.cluster, job))
+
+
+def being_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:
+    """The workers on which tasks of this job are brought what they need, and have not started."""
+    asked = cluster.jobs[job]
+    if not asked.workspace and not asked.setup:
+        return []
+    last = [task.attempts[-1] for task in cluster.tasks_of(job) if task.attempts]
+    silent = _silent(cluster, job)
+    if silent and asked.is_gang:
+        return []  # no rank starts before all are set up
+    return [
+        attempt.worker
+        for attempt in last
+        if attempt.state is AttemptState.ASSIGNED and attempt.worker not in silent
+    ]
+
+
+def unanswered(session: Session, job: JobId, *, coming: bool) -> dict[WorkerId, str]:
+    """The workers on which tasks of a job were to start and that did not answer: why, and when they are tried again.
+
+    `coming`: there will be a next cycle.
+    """
+    silent = _silent(session.cluster, job)
+    if not silent:
+        return {}
+    from iris_cli.ops.views.inventory import next_try
+
+    now, limits = session.clock.now(), session.limits
+    return {
+        name: f"{each.reason}; {next_try(each, now, limits) if coming else 'nobody runs cycles'}"
+        for name, each in silent.items()
+    }
+
+
+def _silent(cluster: Cluster, job: JobId) -> dict[WorkerId, Worker]:
+    waiting = (TaskState.PENDING, TaskState.ASSIGNED)
+    tasks = [task for task in cluster.tasks_of(job) if task.attempts and task.state in waiting]
+    workers = [cluster.workers.get(task.attempts[-1].worker) for task in tasks]
+    return {
+        worker.id: worker
+        for worker in workers
+        if worker is not None and worker.condition is not WorkerCondition.HEALTHY
+    }
+
+
+def _check_kept(session: Session, workspace: Workspace) -> None:
+    """Only the holder of the lock removes one."""
+    if not session.state.workspaces.has(workspace.hash):
+        raise WorkspaceGoneError(
+            f"the packed workspace {workspace.hash[:12]} was removed in the meantime", hint="launch it again"
+        )
+
+
+def shipped(session: Session, request: JobRequest) -> Listing | None:
+    """What would be shipped with the job, if anything is; warnings are told. Raises UsageError."""
+    from iris_cli.ops.workspace.pack import listing, warn
+
+    found = listing(session, request)
+    if found is not None:
+        warn(session, found)
+    return found
+
+
+def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, Cluster, JobId | None]:
+    """The plan of a cycle that began now, with the job if there is one; nothing is written or sent."""
+    from iris_cli.ops.cycle.cycle import (
+        assign,  # with all of the scheduler, which a launch may have no use for
+    )
+
+    draft = Draft(session.view(), session.clock.now())
+    request = request and with_lines(request)
+    job, slips = _submit(session, draft, request) if request is not None else (None, [])
+    made, _ = assign(session, draft)
+    _warn(session, slips)
+    return made, draft.cluster, job
+
+
+def _submit(session: Session, draft: Draft, request: JobRequest) -> tuple[JobId, list[str]]:
+    """The job, and what may be slips of the pen in its constraints, and in what its workers are to share."""
+    offered = offers(session, draft.cluster)
+    there = [each.attributes for each in offered]
+    whole = over(request, session.config.defaults.job)
+    job = draft.cluster.jobs[submit(draft, whole, there, session.limits)]
+    if not whole.force:
+        _check_can_start(whole, job)
+        check_possible(job, offered)
+    shared = [Constraint(job.coscheduling.group_by, ConstraintOp.EXISTS)] if job.coscheduling else []
+    slips = near_misses([*job.constraints, *shared], there)
+    return job.id, [*slips, *part_of_a_slice(job, there), *left_behind(whole)]
+
+
+def part_of_a_slice(job: Job, there: Sequence[Mapping[str, AttributeValue]]) -> list[str]:
+    """A warning for TPU tasks alone if every worker that may serve them is a VM of a larger slice.
+
+    Scale groups count only if no such worker is registered or declared.
+    """
+    device = job.resources.device
+    if job.is_gang or device is None or device.kind != "tpu":
+        return []
+    wanted = {DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue(device.kind)}
+    if device.variant != AUTO:
+        wanted[DEVICE_VARIANT_ATTRIBUTE_KEY] = AttributeValue(device.variant)
+    fitting = [
+        each
+        for each in there
+        if all(each.get(key) == value for key, value in wanted.items())
+        and all(constraint.matches(each) for constraint in job.constraints if constraint.required)
+    ]
+    workers = [
+        each for each in fitting if TPU_NAME_ATTRIBUTE_KEY in each or SCALE_GROUP_ATTRIBUTE_KEY not in each
+    ]
+    mates = Counter(each[TPU_NAME_ATTRIBUTE_KEY] for each in there if TPU_NAME_ATTRIBUTE_KEY in each)
+    sizes = {_slice_size(each, mates): each for each in reversed(workers or fitting)}
+    if not sizes or min(sizes) == 1:
+        return []
+    size, first = sizes.popitem()
+    variant = first.get(DEVICE_VARIANT_ATTRIBUTE_KEY)
+    known = device.variant == AUTO and variant is not None
+    option = f"--tpu {variant}" if known else f"--replicas {size}"
+    return [
+        f"a task alone takes one VM of a slice of {size}, where a JAX program waits for its peers; "
+        f"{option} starts a task on each VM"
+    ]
+
+
+def _slice_size(attributes: Mapping[str, AttributeValue], mates: Mapping[AttributeValue, int]) -> int:
+    """The number of VMs of a worker's slice: as the worker tells, or as many as there are."""
+    told = attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
+    name = attributes.get(TPU_NAME_ATTRIBUTE_KEY)
+    known = 1 if name is None else mates[name]
+    return max(known, told.value) if told is not None and isinstance(told.value, int) else known
+
+
+def _check_can_start(request: JobRequest, job: Job) -> None:
+    """Raise UsageError if the job lacks a secret or its program: it would wait or fail, whatever is free."""
+    if job.secrets:
+        from iris_cli.ops.secret_values import NOT_SET, missing_secrets
+
+        missing = missing_secrets(job)
+        if missing:
+            what = "; ".join(f"secret {name}: {problem}" for name, problem in missing.items())
+            unset = [f"export {name}=...; " for name, problem in missing.items() if problem == NOT_SET]
+            raise UsageError(f"not submitted: {what}", hint=f"{''.join(unset[:1])}{_FORCE}")
+    program = job.command[0]
+    if (
+        "/" in program
+        and not program.startswith("/")
+        and not (request.workdir or request.workspace or request.setup)
+    ):
+        raise UsageError(
+            f"{clip(program)} is not shipped: a task starts in an empty directory",
+            hint=f"--workdir . ships this directory; {_FORCE}",
+        )
+
+
+def left_behind(request: JobRequest) -> list[str]:
+    """What the command names of the directory that it was typed in, where that is not shipped."""
+    if request.workdir is not None or request.workspace is not None:
+        return []
+    return [
+        f"{clip(word)} is not shipped: a task starts in an empty directory; --workdir . brings this one along"
+        for word in dict.fromkeys(request.command or ())
+        if not word.startswith("/") and os.path.isfile(word)  # absolute paths are those of the workers
+    ]
+
+
+def _warn(session: Session, slips: list[str]) -> None:
+    for slip in slips:
+        session.tell(f"warning: {slip}")

@@ -1,0 +1,93 @@
+"""Whether cycles run by themselves, whether it is this iris that runs them, and what to type if not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import clip
+from iris_cli.core.units import format_duration
+from iris_cli.errors import IrisError
+from iris_cli.ops.checks.findings import Finding, failure, fine, warning
+from iris_cli.ops.loop.cron import crontab, timer
+from iris_cli.ops.loop.cron.entry import CronEntry, last_lines
+from iris_cli.ops.views.cycles import CRON, Cycles
+from iris_cli.ops.views.view import STALE_AFTER
+from iris_cli.ops.views.who_runs import cycles_words, fix_of
+from iris_cli.ops.views.work import jobs_need_cycles
+
+_INSTALL = "iris cron install --every {}"
+
+
+class Installed(Struct, frozen=True, kw_only=True):
+    """What has cycles of a cluster run: `where` it is, the `program` it calls, and how to install it anew."""
+
+    where: str = ""
+    program: str = ""
+    again: str = _INSTALL.format("1m")
+    daemon: str = ""  # how to see whether it is at work
+    log: Path | None = None
+
+
+def installed(entry: CronEntry, units: Path) -> Installed:
+    """The line of this cluster in the crontab, or its timer below `units`; nothing where neither can be read."""
+    with suppress(IrisError):
+        if line := crontab.installed(entry):
+            return Installed(
+                where="the crontab",
+                program=crontab.program(line),
+                again=_INSTALL.format(format_duration(crontab.every(line))),
+                daemon="systemctl status cron crond",
+                log=entry.log,
+            )
+    with suppress(IrisError):
+        if timer.installed(entry, units):
+            name = f"{entry.name}.timer"
+            return Installed(
+                where=name,
+                program=timer.program(entry, units),
+                again=f"{_INSTALL.format(format_duration(timer.every(entry, units)))} --systemd",
+                daemon=f"systemctl --user status {name}; journalctl --user -u {entry.name}",
+            )
+    return Installed()
+
+
+def check_cycles(
+    cycles: Cycles, cluster: Cluster, found: Installed, ours: tuple[str, ...]
+) -> Iterator[Finding]:
+    """Whether somebody runs cycles; `ours` is how this program is called."""
+    yield from _check_program(found, ours[0])
+    for trouble in cycles.troubles:
+        yield warning("cycles", f"background loop: {trouble}", fix_of(trouble))
+    ago = (
+        "no cycle ran yet"
+        if cycles.last is None
+        else f"the last cycle was {format_duration(cycles.last)} ago"
+    )
+    is_silent = cycles.last is None or cycles.last > STALE_AFTER
+    if found.where and not cycles.coming and is_silent:
+        said = last_lines(found.log) if found.log is not None else []
+        last = f"; its last output: {clip(said[-1])}" if said else ""
+        yield warning("cycles", f"{found.where} should run them, and {ago}{last}", found.daemon)
+    elif cycles.needed and not (cycles.coming or found.where):
+        needs = jobs_need_cycles(cluster) or "notices or slices"
+        yield warning("cycles", f"nobody runs cycles, and {ago}; waiting: {needs}", cycles.fix)
+    else:
+        by = f"; {found.where} runs them" if found.where and cycles.by in (None, CRON) else ""
+        yield fine("cycles", f"{cycles_words(cycles).removeprefix('cycles: ') if cycles.by else ago}{by}")
+
+
+def _check_program(found: Installed, ours: str) -> Iterator[Finding]:
+    called = found.program
+    if not found.where or not called:
+        return
+    if shutil.which(called) is None:
+        yield failure("cron", f"{found.where} calls {clip(called)}, which is not there any more", found.again)
+    elif os.path.realpath(called) != os.path.realpath(ours):
+        yield warning("cron", f"{found.where} calls {clip(called)}, and this is {ours}", found.again)

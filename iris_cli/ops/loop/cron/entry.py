@@ -1,0 +1,132 @@
+"""What is to be run, how often, and by which program: with absolute names, for cron has another environment."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from iris_cli.core.connection import Connection
+from iris_cli.core.ids import clip
+from iris_cli.core.scale_group import Provider, ScaleGroup
+from iris_cli.errors import IrisError, UsageError
+from iris_cli.ops.checks.findings import Finding, Level, warning
+from iris_cli.ops.checks.key_checks import check_keys
+
+LOG = "cron.log"
+_LAST = 5  # lines of the output that are shown
+_LONGEST = 4096  # bytes of it that are looked at
+_PATIENCE = 60.0  # seconds that crontab and systemctl may take
+_AGENT = "SSH_AUTH_SOCK"
+_OF_GOOGLE = ("GOOGLE_", "CLOUDSDK_")
+
+
+class CronEntry(Struct, frozen=True, kw_only=True):
+    """Cycles of one cluster, `every` so many seconds. `program` is how iris is called."""
+
+    cluster: str
+    config: Path
+    state: Path
+    program: tuple[str, ...]
+    every: float = 60.0
+    autoscale: bool = False
+
+    @property
+    def command(self) -> list[str]:
+        """Who finds another cycle at work leaves it to that."""
+        names = ["--config", str(self.config), "--state-dir", str(self.state)]
+        more = ["--autoscale"] if self.autoscale else []
+        how = ["--once", "--lock-timeout", "0", "--cron", f"{self.every:g}"]
+        return [*self.program, *names, "schedule", *how, *more]
+
+    @property
+    def log(self) -> Path:
+        return self.state / LOG
+
+    @property
+    def name(self) -> str:
+        """For units of systemd: one for each configuration file."""
+        return f"iris-{self.cluster}-{hashlib.sha256(os.fsencode(self.config)).hexdigest()[:8]}"
+
+
+def absolute(path: Path) -> Path:
+    """A name that means the same everywhere. Raises UsageError for one that no crontab can hold."""
+    if any(ord(character) < 32 for character in str(path)):
+        raise UsageError(f"{clip(str(path))!r} has control characters in its name, which cron can't be given")
+    return path.absolute()
+
+
+def run_tool(
+    words: Sequence[str], text: str | None = None, *, hint: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a tool of the system and wait for it. Raises IrisError where there is none."""
+    tool = shutil.which(words[0])
+    if tool is None:
+        raise IrisError(f"there is no {words[0]} on this machine", hint=hint)
+    try:
+        return subprocess.run(  # noqa: S603 - the tools' own names, with words of ours
+            [tool, *words[1:]],
+            input=text,
+            stdin=subprocess.DEVNULL if text is None else None,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            env={**os.environ, "LC_ALL": "C"},
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise IrisError(f"{words[0]} did not work: {error}", hint=hint) from error
+
+
+def last_lines(log: Path) -> list[str]:
+    """The end of what cycles have said."""
+    try:
+        with log.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _LONGEST))
+            return file.read(_LONGEST).decode("utf-8", "replace").splitlines()[-_LAST:]
+    except OSError:
+        return []
+
+
+def failed(words: Sequence[str], done: subprocess.CompletedProcess[str]) -> IrisError:
+    """What a tool complained of."""
+    said = clip((done.stderr or done.stdout).strip().replace("\n", "; "))
+    return IrisError(f"{' '.join(words)} failed: {said or f'exit {done.returncode}'}")
+
+
+def keys_without_agent(connections: Sequence[Connection]) -> list[Finding]:
+    """What is wrong with the SSH keys where there is no agent and nobody to ask for a passphrase, as in cron."""
+    with _no_agent():
+        return [each for each in check_keys(connections) if each.level is not Level.OK]
+
+
+def variables_left_behind(groups: Sequence[ScaleGroup], timer: str = "") -> list[Finding]:
+    """What Google's client finds in this environment and not in cron's; `timer`: its unit, if systemd runs it."""
+    if all(group.template.provider is not Provider.GCP for group in groups):
+        return []
+    where = f"systemctl --user edit {timer}.service, below [Service]: Environment=" if timer else ""
+    return [
+        warning(
+            "cron", f"cron has no {name}", f"{where or 'crontab -e, above the lines of iris: '}{name}=..."
+        )
+        for name in sorted(os.environ)
+        if name.startswith(_OF_GOOGLE)
+    ]
+
+
+@contextmanager
+def _no_agent() -> Iterator[None]:
+    kept = os.environ.pop(_AGENT, None)
+    try:
+        yield
+    finally:
+        if kept is not None:
+            os.environ[_AGENT] = kept

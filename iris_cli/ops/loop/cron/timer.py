@@ -1,0 +1,127 @@
+"""A timer of the operator's own systemd. Output goes to its journal, which keeps itself small."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from iris_cli.errors import NotWritableError
+from iris_cli.ops.loop.cron.entry import CronEntry, failed, run_tool
+
+_SYSTEMCTL = ("systemctl", "--user")
+_WITHOUT = "iris cron install uses the crontab"
+
+
+def units(entry: CronEntry) -> dict[str, str]:
+    """The files by their names."""
+    service = f"""\
+[Unit]
+Description=iris: one cycle of {_escaped(entry.cluster)}
+
+[Service]
+Type=oneshot
+ExecStart={" ".join(map(_quoted, entry.command))}
+# Some workers did not answer: the next cycle asks them again.
+SuccessExitStatus=7
+"""
+    timer = f"""\
+[Unit]
+Description=iris: cycles of {_escaped(entry.cluster)}
+
+[Timer]
+OnActiveSec=1s
+OnUnitActiveSec={entry.every:g}s
+AccuracySec=1s
+
+[Install]
+WantedBy=timers.target
+"""
+    return {f"{entry.name}.service": service, f"{entry.name}.timer": timer}
+
+
+def install(entry: CronEntry, directory: Path) -> bool:
+    """Have the timer at work. Returns whether anything changed. Raises IrisError, NotWritableError."""
+    wanted = units(entry)
+    changed = any(_text(directory / name) != text for name, text in wanted.items())
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in wanted.items():
+            draft = directory / f".{name}.{os.getpid()}"
+            draft.write_text(text, encoding="utf-8")
+            os.replace(draft, directory / name)
+    except OSError as error:
+        raise NotWritableError(f"{directory} can't be written: {error.strerror or error}") from error
+    _call("daemon-reload")
+    _call("enable", "--now", f"{entry.name}.timer")
+    return changed
+
+
+def remove(entry: CronEntry, directory: Path) -> bool:
+    """Have no such timer. Returns whether there was one."""
+    there = [directory / name for name in units(entry) if (directory / name).is_file()]
+    if not there:
+        return False
+    _call("disable", "--now", f"{entry.name}.timer")
+    for path in there:
+        path.unlink(missing_ok=True)
+    _call("daemon-reload")
+    return True
+
+
+def installed(entry: CronEntry, directory: Path) -> str:
+    """The name of the timer that is there, and how it is; '' for none."""
+    name = f"{entry.name}.timer"
+    if not (directory / name).is_file():
+        return ""
+    done = run_tool([*_SYSTEMCTL, "is-active", name], hint=_WITHOUT)
+    return f"{name} ({done.stdout.strip() or 'not known'})"
+
+
+def program(entry: CronEntry, directory: Path) -> str:
+    """What the timer has called; '' if its unit says nothing that is ours."""
+    found = re.search(
+        r'^ExecStart="((?:[^"\\]|\\.)*)"', _text(directory / f"{entry.name}.service"), re.MULTILINE
+    )
+    return re.sub(r"\\(.)", r"\1", found[1]).replace("$$", "$").replace("%%", "%") if found else ""
+
+
+def every(entry: CronEntry, directory: Path) -> float:
+    """How often it runs, in seconds; a minute if its unit does not say so."""
+    found = re.search(r"^OnUnitActiveSec=([0-9.]+)s$", _text(directory / f"{entry.name}.timer"), re.MULTILINE)
+    return float(found[1]) if found else 60.0
+
+
+def directory_of(home: Path, config_home: str) -> Path:
+    """Where units of a user are."""
+    base = Path(config_home) if config_home.startswith("/") else home / ".config"
+    return base / "systemd" / "user"
+
+
+def lingers(user: str) -> bool:
+    """Whether the timer also runs when nobody is logged in."""
+    done = run_tool(("loginctl", "show-user", user, "--property=Linger"))
+    return done.stdout.strip() != "Linger=no"
+
+
+def _call(*words: str) -> None:
+    done = run_tool([*_SYSTEMCTL, *words], hint=_WITHOUT)
+    if done.returncode:
+        raise failed([*_SYSTEMCTL, *words], done)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, ValueError):
+        return ""
+
+
+def _quoted(word: str) -> str:
+    """A word of a command line, as systemd.service(5) reads it."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
+    return f'"{_escaped(escaped)}"'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%%")

@@ -1,0 +1,170 @@
+"""Wait until jobs are over. Nobody else may be running cycles meanwhile: so whoever waits does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+
+from msgspec import Struct
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.job import JobState
+from iris_cli.errors import ExitCode, IrisError
+from iris_cli.ops.cycle.cycle import PATIENCE, CycleResult, linger, look_closer, run, tell_news
+from iris_cli.ops.cycle.dispatch import Dispatcher
+from iris_cli.ops.loop.running import running
+from iris_cli.ops.loop.watch import PASSING
+from iris_cli.ops.session import Session
+
+_FIRST, _SOONEST, _CYCLE_EVERY = 0.2, 0.5, 3.0  # seconds from a cycle to the next one
+_NAMED = 3  # jobs that are named while they are waited for
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0  # seconds between two looks at the log
+
+_WORST_FIRST = (
+    (JobState.FAILED, ExitCode.FAILED),
+    (JobState.UNSCHEDULABLE, ExitCode.UNSCHEDULABLE),
+    (JobState.KILLED, ExitCode.KILLED),
+)
+"""A failure tells the most; a job that never ran tells more than one that its user ended."""
+
+
+class Caretaker:
+    """Keeps things going for a command that waits: now and then a cycle, otherwise only a look at the log.
+
+    The first cycles come soon, for many a job is over at once; later ones less often. After a request of a task they
+    come soon again, for it may send more, and so they do as long as they place tasks: short ones leave room for the
+    next. `least`: the fewest seconds between two cycles.
+    That the state is locked or can't be written keeps nobody from waiting: `trouble` says so.
+    """
+
+    def __init__(self, session: Session, *, schedule: bool = True, least: float = 0.0) -> None:
+        self.session = session
+        self.schedule = schedule
+        self.least = least
+        self.trouble: IrisError | None = None
+        self._told = ""  # of troubles
+        self._due = 0.0  # by the monotonic clock
+        self._between = 0.0
+        self._asked = False  # by a task, in the last cycle or after it
+        self._requests = 0  # of tasks, at the last look
+        self._result = CycleResult()
+        self._dispatcher = Dispatcher(session)
+        self._runner = ExitStack()
+
+    def __enter__(self) -> Caretaker:
+        self.session.worked = True
+        if self.schedule:
+            self._runner.enter_context(running(self.session, "wait", interval=_CYCLE_EVERY))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._runner, self._dispatcher:
+            if (
+                kind is None and self._dispatcher.calls.working
+            ):  # a start or a stop: a healthy host answers soon
+                self._do(lambda: self._dispatcher.attend(patience=PATIENCE))
+        if kind is None:
+            look_closer(self.session, self._dispatcher)
+            tell_news(self.session)
+
+    def look(self) -> Cluster:
+        """The cluster as it is now."""
+        if self.session.clock.monotonic() >= self._due:
+            self.trouble = None
+            self._do(self._run_cycle)
+            self._asked = self._was_asked()
+            is_soon = self._is_moving() or self._between == _FIRST
+            between = _SOONEST if is_soon else 2 * self._between or _FIRST
+            self._between = max(self.least, min(between, _CYCLE_EVERY))
+            self._due = self.session.clock.monotonic() + self._between
+        return self.session.view()
+
+    def reason(self, key: TaskId | JobId) -> str:
+        """Return why a task or a gang waits, by the plan of the last cycle; '' if that placed it."""
+        plan = self._result.plan
+        reasons = plan.waiting.get(key, ()) if plan is not None else ()
+        return str(reasons[0]) if reasons else ""
+
+    def pause(self, seconds: float) -> None:
+        """Wait for that long. What arrives meanwhile is weighed, and what follows from it is sent.
+
+        After a request of a task, or when tasks were placed, it waits at most until the next cycle. When tasks are
+        seen to end it returns at once.
+        """
+        clock = self.session.clock
+        until = clock.monotonic() + seconds
+        if self._is_moving():
+            until = min(until, self._due)
+        ended = len(self._dispatcher.ended)
+        self._do(
+            lambda: linger(self.session, self._dispatcher, self._result, schedule=self.schedule, until=until)
+        )
+        if len(self._dispatcher.ended) == ended:
+            clock.sleep(max(0.0, until - clock.monotonic()))
+        if self._was_asked():
+            self._asked = True
+            self._between = max(self.least, _SOONEST)
+            self._due = min(self._due, clock.monotonic() + self._between)
+
+    def _is_moving(self) -> bool:
+        """Whether the last cycle placed tasks, or tasks have sent requests: the next one may find more to do."""
+        return self._asked or bool(self._result.assigned)
+
+    def _was_asked(self) -> bool:
+        """Whether tasks have sent requests since the last look."""
+        before, self._requests = self._requests, self._dispatcher.requests
+        return self._requests > before
+
+    def _run_cycle(self) -> None:
+        self._result = run(self.session, self._dispatcher, schedule=self.schedule)
+
+    def _do(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except PASSING as error:
+            self.trouble = error
+            if error.message != self._told:
+                self._told = error.message
+                self.session.tell(f"no cycle: {error.message}")
+
+
+class Waited(Struct, frozen=True):
+    """How each job stands at the end of the wait, in the order in which they were named."""
+
+    states: Mapping[JobId, JobState]
+    trouble: IrisError | None = None  # why cycles could not be run, if so
+
+    @property
+    def open(self) -> list[JobId]:
+        """The jobs that aren't over: the time was."""
+        return [job for job, state in self.states.items() if not state.terminal]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0 if all succeeded; else that of the worst end, and 1 where the time was over first."""
+        if self.open:
+            return ExitCode.FAILED
+        states = set(self.states.values())
+        return next((code for state, code in _WORST_FIRST if state in states), ExitCode.OK)
+
+
+def wait_for(session: Session, jobs: Sequence[JobId], *, timeout: float | None = None) -> Waited:
+    """Block until all jobs are over, or for `timeout` seconds. What a cycle finds is committed on the way."""
+    deadline = None if timeout is None else session.clock.monotonic() + timeout
+    pause, ended, tasks = _FIRST_PAUSE, 0, 0
+    names = f"waiting for {', '.join(jobs[:_NAMED])}{', ...' if len(jobs) > _NAMED else ''}"
+    with session.progress(lambda: (names, ended, tasks, "task")), Caretaker(session) as caretaker:
+        while True:
+            cluster = caretaker.look()
+            states = [task.state for job in jobs for task in cluster.tasks_of(job)]
+            ended, tasks = sum(state.terminal for state in states), len(states)
+            waited = Waited({job: cluster.job_state(job) for job in jobs}, caretaker.trouble)
+            left = float("inf") if deadline is None else deadline - session.clock.monotonic()
+            if not waited.open or left <= 0:
+                return waited
+            caretaker.pause(min(pause, left))
+            pause = min(pause * 1.5, _LONGEST_PAUSE)

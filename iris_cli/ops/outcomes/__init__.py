@@ -1,0 +1,1 @@
+"""How attempts and jobs ended, in words, and how long they ran."""

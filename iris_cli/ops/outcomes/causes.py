@@ -1,0 +1,156 @@
+"""Ends in plain words."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from iris_cli.core.job import Job
+from iris_cli.core.outcome import PROGRAM_FAILURES, End, EndReason, signal_of
+from iris_cli.core.task import Task
+from iris_cli.core.units import format_duration
+from iris_cli.errors import NotWritableError
+
+if TYPE_CHECKING:
+    from iris_cli.core.ids import AttemptId
+    from iris_cli.core.known_causes import KnownCause
+    from iris_cli.journal.state_dir import StateDir
+
+_WORDS = {
+    EndReason.OK: "",
+    EndReason.USER_ERROR: "failed",
+    EndReason.TIMEOUT: "ran longer than its time limit",
+    EndReason.OOM: "ran out of memory",
+    EndReason.SIGNAL: "killed by a signal",
+    EndReason.SETUP_FAILED: "its setup failed",
+    EndReason.WORKER_FAILED: "its worker failed",
+    EndReason.PREEMPTED: "its VM was preempted",
+    EndReason.DISPATCH_FAILED: "could not be started",
+    EndReason.SIBLING: "stopped with its gang",
+    EndReason.CANCELLED: "cancelled",
+    EndReason.RETRIED: "stopped to be retried, as asked",
+    EndReason.JOB_ENDED: "stopped because the job ended",
+    EndReason.SCHEDULING_TIMEOUT: "not placed in time",
+    EndReason.DEPENDENCY_FAILED: "a job it waits for did not succeed",
+}
+_ERROR_SAYS_IT = frozenset({EndReason.SCHEDULING_TIMEOUT, EndReason.DEPENDENCY_FAILED})
+
+KEPT = 4000
+"""Bytes of output: who has written so much may have written more than the event log keeps."""
+
+_STOPPED = frozenset({128 + signal.SIGTERM, 128 + signal.SIGKILL})
+_WITH_ITS_GANG = frozenset({EndReason.SIBLING, EndReason.OK, EndReason.DISPATCH_FAILED})
+_CODE_SAYS_IT = frozenset({EndReason.USER_ERROR, EndReason.SIGNAL})
+
+
+def exit_words(end: End | None) -> str:
+    """`1`, or `137 (SIGKILL)` if a signal ended the command; '' without an exit code."""
+    if end is None or end.exit_code is None:
+        return ""
+    name = signal_of(end)
+    return f"{end.exit_code} ({name})" if name else str(end.exit_code)
+
+
+def skew_words(skew: float) -> str:
+    """`is 2m ahead of ours`, `is right`."""
+    if not skew:
+        return "is right"
+    return f"is {format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} ours"
+
+
+def reason_words(reason: EndReason) -> str:
+    """`failed`, `its VM was preempted`; `succeeded` for an end that went well."""
+    return _WORDS[reason] or "succeeded"
+
+
+def end_words(end: End) -> str:
+    """Why something ended, in a few words; '' where there is nothing to say beyond that it went well."""
+    if name := signal_of(end):
+        return f"killed by {name}"
+    if end.reason in _CODE_SAYS_IT and end.exit_code is not None:
+        return f"exit {end.exit_code}"
+    words = _WORDS[end.reason]
+    if end.reason is EndReason.SIBLING and end.trigger is not None:
+        words = f"{words}: rank {end.trigger.index} failed first"
+    elif end.error and end.reason in _ERROR_SAYS_IT:
+        words = end.error
+    elif end.error:
+        words = f"{words}: {end.error}" if words else end.error
+    if end.exit_code and not _was_ours(end):
+        words += f", exit {end.exit_code}"
+    return words
+
+
+def _was_ours(end: End) -> bool:
+    """Whether its exit code tells only that iris has stopped it."""
+    if end.reason is EndReason.TIMEOUT:
+        return end.exit_code in _STOPPED
+    return end.reason in (EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED)
+
+
+def known_words(end: End, state: StateDir | None = None, attempt: AttemptId | None = None) -> str:
+    """What is behind a failure, if the task said words that are known: also of tries that were not the last."""
+    if end.reason not in PROGRAM_FAILURES or not end.log_tail:
+        return ""
+    known = cause_of(state, attempt, end, end.log_tail)
+    return f": {known.cause}" if known is not None and known.line else ""
+
+
+def task_end_words(task: Task, state: StateDir | None = None) -> str:
+    """Why a task ended, and what is behind it if its last try said so; '' if it hasn't, or went well."""
+    if task.end is None:
+        return ""
+    last = task.current.end if task.current is not None else None
+    if last is not None and task.end.reason is EndReason.SIBLING and last.reason not in _WITH_ITS_GANG:
+        first = f"; rank {task.end.trigger.index} failed first" if task.end.trigger is not None else ""
+        return f"{end_words(last)}{known_words(last, state, task.current_id)}{first}"
+    if last is None or last.reason is not task.end.reason:
+        return end_words(task.end)
+    return f"{end_words(task.end)}{known_words(last, state, task.current_id)}"
+
+
+def who_failed(job: Job, task: Task, failed: int = 1) -> str:
+    """`rank 2 failed first` for a gang, `task-2 failed` for a job of several tasks, else `failed`.
+
+    `failed` counts the tasks that failed: `3 of 500 tasks failed (max_task_failures is 2), first task-7`.
+    """
+    if job.is_gang:
+        return f"rank {task.index} failed first"
+    if failed > 1:
+        allowed = f" (max_task_failures is {job.max_task_failures})" if job.max_task_failures else ""
+        return f"{failed} of {job.replicas} tasks failed{allowed}, first task-{task.index}"
+    return f"task-{task.index} failed" if job.replicas > 1 else "failed"
+
+
+def job_cause(job: Job, culprit: Task | None, failed: int = 1) -> str:
+    """Why a job ended, in a few words: who is to blame, and what happened there."""
+    if job.end is None:
+        return ""
+    if culprit is None or culprit.end is None:
+        return end_words(job.end)
+    words = end_words(culprit.end)
+    # What was never placed has not failed: it says itself what it lacked.
+    named = job.replicas > 1 and culprit.end.reason not in _ERROR_SAYS_IT
+    return f"{who_failed(job, culprit, failed)}: {words}" if named else words
+
+
+def cause_of(state: StateDir | None, attempt: AttemptId | None, end: End, said: str) -> KnownCause | None:
+    """The cause of a failure, by what was said last; by what was said before, where that tells nothing of it."""
+    from iris_cli.core.known_causes import known_cause
+
+    known = known_cause(end, said)
+    told = known is not None and known.line and not known.echo
+    if told or state is None or attempt is None or len(end.log_tail.encode("utf-8", "replace")) < KEPT:
+        return known
+    with suppress(NotWritableError):  # that it can't be read is `iris doctor`'s to say
+        return cause_in(state.task_logs.telling(attempt), end) or known
+    return known
+
+
+def cause_in(output: bytes, end: End) -> KnownCause | None:
+    """The cause that lines tell of by themselves, not only by being the last ones; None where they don't."""
+    from iris_cli.core.known_causes import known_cause
+
+    found = known_cause(end, output.decode("utf-8", "replace")) if output else None
+    return found if found is not None and found.line and not found.echo else None

@@ -1,0 +1,210 @@
+"""Every event of the log in one plain sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from iris_cli.core import events as ev
+from iris_cli.core.events import Event
+from iris_cli.core.lifecycle.display import DisplayWord
+from iris_cli.core.outcome import EndReason
+from iris_cli.core.resources import format_memory
+from iris_cli.core.topology import describe
+from iris_cli.core.worker import WorkerCondition
+from iris_cli.ops.outcomes.causes import end_words, reason_words, skew_words
+
+
+def event_words(event: Event) -> str:
+    """What happened, in one sentence. Text in it may be hostile: it comes from users and workers."""
+    words = _WORDS.get(type(event))
+    return words(event) if words else type(event).__name__
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
+
+
+def _worker_updated(event: ev.WorkerUpdated) -> str:
+    if event.refusal:
+        return f"worker {event.worker} probed, and it can't be used: {event.refusal}"
+    parts = [f"{event.cpu:g} cores", format_memory(event.memory)]
+    if event.chips:
+        parts.append(f"{event.chips} chips")
+    if event.gpus:
+        parts.append(f"{event.gpus} GPUs")
+    return f"worker {event.worker} probed: {', '.join(parts)}"
+
+
+def _worker_condition_changed(event: ev.WorkerConditionChanged) -> str:
+    if event.condition is WorkerCondition.HEALTHY and not event.reason:
+        return f"worker {event.worker} is healthy"
+    polls = f" ({event.failed_polls} failed polls)" if event.failed_polls > 1 else ""
+    return f"worker {event.worker} is {event.condition.replace('_', ' ')}{_because(event.reason)}{polls}"
+
+
+def _silence_counted(event: ev.WorkerSilenceCounted) -> str:
+    if event.anew:
+        return f"the silence of worker {event.worker} proves nothing: somebody spoke, or nobody answered"
+    return f"worker {event.worker} does not answer, and others do"
+
+
+def _worker_forgotten(event: ev.WorkerForgotten) -> str:
+    dead = ", by the operator's word that it is dead" if event.dead else ""
+    return f"worker {event.worker} forgotten{dead}{_because(event.reason)}"
+
+
+def _worker_unwedged(event: ev.WorkerUnwedged) -> str:
+    processes = [f"process {each}" for each in event.processes]
+    named = [*processes, *(f"attempt {token}" for token in event.attempts)]
+    return f"worker {event.worker} to be cleared of {', '.join(named)}"
+
+
+def _job_submitted(event: ev.JobSubmitted) -> str:
+    job = event.job
+    tasks = f"{job.replicas} {'task' if job.replicas == 1 else 'tasks'}"
+    gang = f", a gang by {job.coscheduling.group_by}" if job.coscheduling else ""
+    device = job.resources.device
+    on = ""
+    if device is not None:
+        tpu = device.kind == "tpu" and device.variant != "auto"
+        on = f", on {describe(device.variant) if tpu else device}"
+    by = f" by {event.origin.attempt}" if event.origin else ""
+    return f"job {job.id} submitted{by}: {tasks}{gang}{on}"
+
+
+def _job_ended(event: ev.JobEnded) -> str:
+    if event.end.reason == "ok":
+        return f"job {event.job} succeeded{_because(end_words(event.end))}"
+    blamed = f" by {event.end.trigger}" if event.end.trigger else ""
+    return f"job {event.job} ended{blamed}{_because(end_words(event.end))}"
+
+
+def _gang_round_ended(event: ev.GangRoundEnded) -> str:
+    blamed = f": {event.trigger} failed first" if event.trigger else ""
+    return f"round {event.round} of {event.job} ended{blamed} ({reason_words(event.reason)})"
+
+
+def _task_assigned(event: ev.TaskAssigned) -> str:
+    gpus = f", GPUs {','.join(map(str, event.gpus))}" if event.gpus else ""
+    chosen = f" ({event.chosen})" if event.chosen else ""
+    return f"{event.attempt_id} placed on {event.worker}{gpus}{chosen}"
+
+
+def _dispatch_failed(event: ev.TaskDispatchFailed) -> str:
+    return f"{event.attempt_id} {'refused' if event.refused else 'did not start'}{_because(event.error)}"
+
+
+def _presumed_gone(event: ev.AttemptPresumedGone) -> str:
+    why = "its lease ended" if event.by_lease else "two copies may run for a while"
+    return f"{event.attempt_id} presumed gone: {why}"
+
+
+def _attempt_ended(event: ev.AttemptEnded) -> str:
+    words = end_words(event.end)
+    return f"{event.attempt_id} ended{_because(words)}" if words else f"{event.attempt_id} ended well"
+
+
+def _stop_requested(event: ev.AttemptStopRequested) -> str:
+    blamed = f": {event.trigger} failed first" if event.trigger else f" ({event.reason.replace('_', ' ')})"
+    return f"{event.attempt_id} is being stopped{blamed}"
+
+
+def _attempt_stopped(event: ev.AttemptStopped) -> str:
+    code = f", exit {event.exit_code}" if event.exit_code is not None else ""
+    return f"{event.attempt_id} stopped{code}"
+
+
+def _endpoint_registered(event: ev.EndpointRegistered) -> str:
+    return f"{event.attempt_id} has the endpoint {event.name} on port {event.port}"
+
+
+def _attempts_reaped(event: ev.AttemptsReaped) -> str:
+    gone = f"the output of {', '.join(map(str, event.attempts))} was removed from worker {event.worker}"
+    left = f"worker {event.worker} has not yet removed the output of {', '.join(map(str, event.left))}"
+    return "; ".join([gone] * bool(event.attempts) + [left] * bool(event.left))
+
+
+def _task_ended(event: ev.TaskEnded) -> str:
+    state = DisplayWord.STOPPED if event.end.reason is EndReason.SIBLING else event.state
+    return f"{event.task} is {state}{_because(end_words(event.end))}"
+
+
+def _task_requeued(event: ev.TaskRequeued) -> str:
+    return f"{event.task} waits for another attempt ({reason_words(event.reason)})"
+
+
+def _worker_quarantined(event: ev.WorkerQuarantined) -> str:
+    if event.lifted:
+        return f"quarantine of worker {event.worker} lifted{_because(event.reason)}"
+    return f"worker {event.worker} quarantined{_because(event.reason)}"
+
+
+def _worker_tainted(event: ev.WorkerTainted) -> str:
+    return f"worker {event.worker} {'lost' if event.removed else 'got'} the taint {event.taint}"
+
+
+def _slice_set_up(event: ev.SliceSetUp) -> str:
+    ended = f"could not be set up{_because(event.error)}" if event.error else "is set up"
+    return f"VM {event.vm} of slice {event.slice} {ended}"
+
+
+def _slice_requested(event: ev.SliceRequested) -> str:
+    return f"slice {event.slice} to be made: {describe(event.template.type)} of scale group {event.group}"
+
+
+def _backed_off(event: ev.ScaleGroupBackedOff) -> str:
+    times = f" ({event.failures} failures in a row)" if event.failures > 1 else ""
+    return f"scale group {event.group} backs off{_because(event.error)}{times}"
+
+
+_WORDS: dict[type[Event], Callable[[Any], str]] = {
+    ev.ClusterCreated: lambda event: f"cluster {event.name} created",
+    ev.LogCompacted: lambda event: f"what happened before went to the archive (seq 1 to {event.through})",
+    ev.WorkerRegistered: lambda event: f"worker {event.worker} registered ({event.connection.host})",
+    ev.WorkerUpdated: _worker_updated,
+    ev.WorkerConditionChanged: _worker_condition_changed,
+    ev.WorkerSilenceCounted: _silence_counted,
+    ev.WorkerSkewChanged: lambda event: f"the clock of worker {event.worker} {skew_words(event.skew)}",
+    ev.WorkerQuarantined: _worker_quarantined,
+    ev.WorkerTainted: _worker_tainted,
+    ev.WorkerDrained: lambda event: f"worker {event.worker} drains{_because(event.reason)}",
+    ev.WorkerUncordoned: lambda event: f"worker {event.worker} may take work again",
+    ev.WorkerUnwedged: _worker_unwedged,
+    ev.WorkerForgotten: _worker_forgotten,
+    ev.SliceRequested: _slice_requested,
+    ev.SliceCreated: lambda event: f"slice {event.slice} is being made",
+    ev.SliceRefused: lambda event: f"slice {event.slice} will not be made{_because(event.error)}",
+    ev.SliceStarted: lambda event: f"slice {event.slice} is there; its VMs are probed",
+    ev.SliceSetUp: _slice_set_up,
+    ev.SliceJoined: lambda event: f"slice {event.slice} is ready: its VMs are workers",
+    ev.SliceDeletionRequested: lambda event: f"slice {event.slice} to be deleted{_because(event.reason)}",
+    ev.SliceDeleted: lambda event: f"slice {event.slice} is gone",
+    ev.ScaleGroupBackedOff: _backed_off,
+    ev.SlicesAdopted: lambda event: f"slices are looked after from {event.where or event.place}",
+    ev.JobSubmitted: _job_submitted,
+    ev.JobAdopted: lambda event: f"job {event.job} submitted again by {event.origin.attempt}: it is there",
+    ev.JobCancelled: lambda event: f"job {event.job} cancelled{_because(event.reason)}",
+    ev.JobEnded: _job_ended,
+    ev.GangRoundEnded: _gang_round_ended,
+    ev.TaskAssigned: _task_assigned,
+    ev.DispatchTakenOver: lambda event: (
+        f"{event.attempt_id} has no answer to its launch: only its worker can tell whether it runs"
+    ),
+    ev.TaskDispatched: lambda event: f"{event.attempt_id} acknowledged by its worker",
+    ev.TaskDispatchFailed: _dispatch_failed,
+    ev.TaskRunning: lambda event: f"{event.attempt_id} runs",
+    ev.AttemptHeldUp: lambda event: f"{event.attempt_id} does not start{_because(event.error)}",
+    ev.AttemptOrphaned: lambda event: f"{event.attempt_id} runs on without its wrapper",
+    ev.AttemptUnkillable: lambda event: f"a process of {event.attempt_id} can't be killed",
+    ev.AttemptPresumedGone: _presumed_gone,
+    ev.AttemptProvenGone: lambda event: f"{event.attempt_id} is proven gone",
+    ev.AttemptEnded: _attempt_ended,
+    ev.AttemptStopRequested: _stop_requested,
+    ev.AttemptStopped: _attempt_stopped,
+    ev.EndpointRegistered: _endpoint_registered,
+    ev.EndpointRemoved: lambda event: f"{event.attempt_id} took back the endpoint {event.name}",
+    ev.AttemptsReaped: _attempts_reaped,
+    ev.TaskRequeued: _task_requeued,
+    ev.TaskEnded: _task_ended,
+}

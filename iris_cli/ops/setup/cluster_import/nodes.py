@@ -1,0 +1,265 @@
+"""Slices from the JSON of `gcloud compute tpus tpu-vm list --format json`, or of the API itself.
+
+Fields as in the reference of the TPU API, `projects.locations.nodes`. Nothing in it is trusted: what can't be meant is
+left out, with a word.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from iris_cli.config.attributes import label_fault
+from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY
+from iris_cli.core.cloud import LABEL_PREFIX
+from iris_cli.core.ids import clip, is_name
+from iris_cli.core.patterns import pattern
+from iris_cli.core.topology import arranged_type, canonical_type, describe, lookup
+from iris_cli.errors import UsageError
+from iris_cli.ops.setup.cluster_import import node_states
+from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, LeftOut
+
+HOW = "gcloud compute tpus tpu-vm list --zone ZONE --format json > tpus.json"
+
+_PATH = pattern(r"projects/([^/]+)/locations/([^/]+)/(nodes|queuedResources)/([^/]+)")
+# Wider than Google's own rules: what matters is that each is a word in a command that is pasted.
+_ZONE = pattern(r"[a-z0-9][a-z0-9-]{0,62}")
+_PROJECT = pattern(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
+_WORD = pattern(r"[A-Za-z0-9_.:+-]{1,64}")
+_LISTS = ("nodes", "queuedResources")
+_SPOT = (PREEMPTIBLE_ATTRIBUTE_KEY, "spot")
+_MOST_LABELS = 64  # Google's limit
+_LONGEST_NAME = 58  # that leaves room for the number of a worker
+_LEGACY = "it is a TPU Node of the old kind, whose VMs nobody can log in to"
+
+Json = Mapping[str, Any]
+
+
+class _Odd(Exception):  # noqa: N818 - why something is left out, which is no error
+    def __init__(self, why: str, fix: str = "") -> None:
+        super().__init__(why)
+        self.why = why
+        self.fix = fix
+
+
+def read_nodes(text: str) -> Found:
+    """What the JSON says; several documents one behind the other are as good as one. Raises UsageError."""
+    items, notes, complete = _items(text)
+    slices: list[FoundSlice] = []
+    left_out: list[LeftOut] = []
+    for number, item in enumerate(items, start=1):
+        name, project, zone = f"entry {number}", "", ""
+        try:
+            if not isinstance(item, Mapping):
+                raise _Odd("it describes no TPU VM")
+            name, project, zone, is_request = _who(item, name)
+            if is_request:
+                raise _Odd(*node_states.of_request(_state(item), name, project, zone))
+            slices.append(_slice(item, name, project, zone))
+        except _Odd as odd:
+            left_out.append(LeftOut(name, odd.why, odd.fix, zone))
+    scopes = {(each.project, each.zone) for each in slices} if complete else set()
+    if complete:
+        scopes |= {_scope(item) for item in items if isinstance(item, Mapping)}
+    return Found(slices=tuple(slices), left_out=tuple(left_out), scopes=frozenset(scopes), notes=tuple(notes))
+
+
+# The list
+
+
+def _items(text: str) -> tuple[list[Any], list[str], bool]:
+    """The entries of all lists, what is to be said of these, and whether they are whole."""
+    items: list[Any] = []
+    notes: list[str] = []
+    complete = True
+    for document in _documents(text):
+        if isinstance(document, list):
+            items += document
+            continue
+        if not isinstance(document, Mapping):
+            raise UsageError("this is JSON, and no list of TPU VMs", hint=HOW)
+        if "error" in document:
+            raise UsageError(f"this is no list but an error: {clip(_message(document['error']))}", hint=HOW)
+        if isinstance(document.get("name"), str):
+            items.append(document)
+            complete = False
+            continue
+        lists = [document[key] for key in _LISTS if isinstance(document.get(key), list)]
+        items += [each for some in lists for each in some]
+        if document.get("nextPageToken"):
+            notes.append("this is not the last page of the list: there are more")
+            complete = False
+        if unreachable := document.get("unreachable"):
+            names = ", ".join(map(str, unreachable)) if isinstance(unreachable, list) else "some locations"
+            notes.append(f"the list is not whole: {clip(names)} did not answer")
+            complete = False
+    return items, notes, complete
+
+
+def _documents(text: str) -> Iterator[Any]:
+    decoder = json.JSONDecoder()
+    at = _skip(text, 0)
+    while at < len(text):
+        try:
+            document, at = decoder.raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"not valid JSON: line {error.lineno}: {error.msg}", hint=HOW) from error
+        except (RecursionError, ValueError) as error:
+            raise UsageError(
+                "this JSON can't be meant: too deep, or with numbers too long", hint=HOW
+            ) from error
+        yield document
+        at = _skip(text, at)
+
+
+def _skip(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t\r\n\ufeff":
+        at += 1
+    return at
+
+
+def _message(error: object) -> str:
+    return str(error.get("message", "")) if isinstance(error, Mapping) else str(error)
+
+
+# One entry
+
+
+def _who(item: Json, fallback: str) -> tuple[str, str, str, bool]:
+    """Name, project, zone, and whether it is a queued resource."""
+    path = _text(item, "name")
+    match = _PATH.fullmatch(path)
+    if match is None:
+        name = path.rpartition("/")[2]
+        zone = _text(item, "zone").rpartition("/")[2]
+        return clip(name) or fallback, "", zone if _ZONE.fullmatch(zone) else "", "tpu" in item
+    project, zone, kind, name = match.groups()
+    if not (_PROJECT.fullmatch(project) and _ZONE.fullmatch(zone)):
+        raise _Odd(f"no project or no zone is called as in {clip(path)!r}")
+    return clip(name), project, zone, kind == "queuedResources"
+
+
+def _scope(item: Json) -> tuple[str, str]:
+    match = _PATH.fullmatch(_text(item, "name"))
+    return (match[1], match[2]) if match is not None and match[3] == "nodes" else ("", "")
+
+
+def _slice(item: Json, name: str, project: str, zone: str) -> FoundSlice:
+    labels = item.get("labels")
+    ours = [key for key in labels if key.startswith(LABEL_PREFIX)] if isinstance(labels, Mapping) else []
+    if ours:
+        raise _Odd("iris made it for a scale group, and knows it from its provider")
+    if _text(item, "apiVersion").upper() == "V1":
+        raise _Odd(_LEGACY)
+    state = _state(item)
+    if state != node_states.READY:
+        request = _text(item, "queuedResource").rpartition("/")[2]
+        raise _Odd(*node_states.of_node(state, name, project, zone, request))
+    if not is_name(name) or len(name) > _LONGEST_NAME:
+        raise _Odd("its name can't be that of a slice")
+    kind = _type(item)
+    internal, external = _addresses(item)
+    known = lookup(kind)
+    if known is not None and len(internal) < known.vms:
+        raise _Odd(f"it lists {len(internal)} of the {known.vms} VMs of {describe(kind)}", "import again")
+    accepted, skipped = _labels(labels)
+    scheduling = item.get("schedulingConfig")
+    said = scheduling if isinstance(scheduling, Mapping) else {}
+    incarnation, made_at = _incarnation(item, project)
+    return FoundSlice(
+        name=name,
+        type=kind,
+        internal=internal,
+        external=external,
+        project=project,
+        zone=zone,
+        preemptible=any(said.get(key) is True for key in _SPOT)
+        or _text(said, "provisioningModel").upper() == "SPOT",
+        incarnation=incarnation,
+        made_at=made_at,
+        health=_text(item, "health"),
+        labels=accepted,
+        skipped=skipped,
+    )
+
+
+def _labels(said: object) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The labels that can be attributes, and of all others why not."""
+    labels = said if isinstance(said, Mapping) else {}
+    if len(labels) > _MOST_LABELS:
+        return {}, (f"skipped all labels: more than {_MOST_LABELS}",)
+    faults = {key: label_fault(key, value) for key, value in sorted(labels.items())}
+    return (
+        {key: labels[key] for key, fault in faults.items() if not fault},
+        tuple(f"skipped label {clip(key)}: {fault}" for key, fault in faults.items() if fault),
+    )
+
+
+def _state(item: Json) -> str:
+    """A word, or a mapping with one: gcloud and the API differ for queued resources."""
+    state = item.get("state")
+    if isinstance(state, Mapping):
+        state = state.get("state")
+    return clip(state.upper()) if isinstance(state, str) else ""
+
+
+def _type(item: Json) -> str:
+    written = _text(item, "acceleratorType").rpartition("/")[2]
+    try:
+        if written:
+            return canonical_type(written)
+        config = item.get("acceleratorConfig")
+        if isinstance(config, Mapping):
+            return arranged_type(_text(config, "type"), _text(config, "topology"))
+    except UsageError as error:
+        raise _Odd(error.message) from error
+    raise _Odd("its type is not told")
+
+
+def _addresses(item: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Internal and external ones of its VMs; external ones only if all have one."""
+    endpoints = item.get("networkEndpoints")
+    if not isinstance(endpoints, list) or not endpoints:
+        raise _Odd("it lists no VMs", "import again")
+    internal: list[str] = []
+    external: list[str] = []
+    for number, endpoint in enumerate(endpoints):
+        said = endpoint if isinstance(endpoint, Mapping) else {}
+        access = said.get("accessConfig")
+        inner = _text(said, "ipAddress")
+        outer = _text(access, "externalIp") if isinstance(access, Mapping) else ""
+        if not _is_address(inner):
+            raise _Odd(f"VM {number} has no address", "import again")
+        internal.append(inner)
+        external += [outer] if _is_address(outer) else []
+    if len(set(internal)) < len(internal):
+        raise _Odd("two of its VMs have one address")
+    return tuple(internal), tuple(external) if len(external) == len(internal) else ()
+
+
+def _is_address(text: str) -> bool:
+    """An address as it is usually written; behind the `%` of a scope anything could stand."""
+    try:
+        return str(ipaddress.ip_address(text)) == text and "%" not in text
+    except ValueError:
+        return False
+
+
+def _incarnation(item: Json, project: str) -> tuple[str, float | None]:
+    """What tells it from others that had its name, and since when it is there."""
+    number, created = str(item.get("id", "")), _text(item, "createTime")
+    if not (_WORD.fullmatch(number) and _WORD.fullmatch(created)):
+        return "", None
+    try:
+        made_at = datetime.fromisoformat(created).timestamp()
+    except (ValueError, OverflowError):
+        made_at = None
+    return f"{project or '-'} {number} {created}", made_at
+
+
+def _text(said: Json, key: str) -> str:
+    value = said.get(key)
+    return value if isinstance(value, str) else ""

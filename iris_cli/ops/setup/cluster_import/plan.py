@@ -1,0 +1,364 @@
+"""What an import changes in `cluster.yaml`, and what is to be said of it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+
+from msgspec import Struct, field
+
+from iris_cli.config.editing.cluster_file import SLICES, WORKERS, ClusterFile, Entry
+from iris_cli.config.entry_text import NewHost, NewSlice, host_lines, slice_lines
+from iris_cli.core.attributes import (
+    PREEMPTIBLE_ATTRIBUTE_KEY,
+    REGION_ATTRIBUTE_KEY,
+    ZONE_ATTRIBUTE_KEY,
+    region_of_zone,
+)
+from iris_cli.core.ids import WorkerId
+from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, LeftOut
+
+HEALTHY = "HEALTHY"
+
+
+class Addresses(StrEnum):
+    """Which addresses of VMs are written."""
+
+    INTERNAL = "internal"
+    EXTERNAL = "external"
+
+
+class Recreated(Struct, frozen=True):
+    """A slice whose machines are others than those that the file spoke of, since `made_at` if that is known.
+
+    `workers` are those of the old machines. `how` goes on behind the slice's name: `was re-created`.
+    """
+
+    name: str
+    workers: tuple[WorkerId, ...]
+    made_at: float | None
+    how: str
+
+
+class Plan(Struct):
+    """The outcome of looking through what was found.
+
+    `addresses` and `labels` are those to stand in entries that are touched.
+    """
+
+    added: list[str] = field(default_factory=list)
+    updated: dict[str, list[str]] = field(default_factory=dict)  # what of each entry
+    unchanged: list[str] = field(default_factory=list)
+    recreated: list[Recreated] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)  # of whom, and what
+    addresses: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    new_slices: list[NewSlice] = field(default_factory=list)
+    new_hosts: list[NewHost] = field(default_factory=list)
+
+
+def plan_new(found: Found, wanted: Addresses | None) -> Plan:
+    """The plan where there is no file yet."""
+    plan = Plan(left_out=list(found.left_out), notes=[("", each) for each in found.notes])
+    _add(plan, found, list(found.slices), wanted, [])
+    return plan
+
+
+def plan_changes(file: ClusterFile, found: Found, wanted: Addresses | None, *, prune: bool) -> Plan:
+    """The plan for a file that is there; its edits are made in the file's text."""
+    plan = Plan(left_out=list(found.left_out), notes=[("", each) for each in found.notes])
+    matches = _Matches(file.entries)
+    unnamed: list[FoundSlice] = []
+    new: list[FoundSlice] = []
+    # All that are known by name before any is known by an address, which may have been another's before.
+    for slices, find, others in ((found.slices, matches.named, unnamed), (unnamed, matches.placed, new)):
+        for each in slices:
+            entry = find(each)
+            if entry is None:
+                others.append(each)
+            else:
+                _update(plan, file, entry, each, wanted)
+    _say_what_stays(plan, matches, found)
+    entries = {id(each): each for each in file.entries}
+    for each in list(new):
+        entry = matches.moved(each, found.scopes)
+        if entry is not None:
+            new.remove(each)
+            entries[id(entry)] = _move(plan, file, entry, each, wanted, list(entries.values()))
+    removed = _gone(plan, file, matches, found, prune=prune)
+    _add(plan, found, new, wanted, [each for each in entries.values() if each.name not in removed])
+    if plan.new_slices:
+        file.add(SLICES, [slice_lines(each) for each in plan.new_slices])
+    if plan.new_hosts:
+        file.add(WORKERS, [host_lines(each) for each in plan.new_hosts])
+    return plan
+
+
+class _Matches:
+    """Which entry speaks of a slice that was found; each is of one alone. `free` are those of none yet."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.free = {id(each): each for each in entries}
+        tpus = [each for each in entries if each.type or each.kind == SLICES]
+        self.by_name = {each.name: each for each in tpus}
+        self.by_incarnation = {each.incarnation: each for each in tpus if each.incarnation}
+        self.by_addresses = {each.addresses: each for each in entries if not each.incarnation}
+
+    def named(self, found: FoundSlice) -> Entry | None:
+        """The entry of this very node, or of one of its name in its place."""
+        names = [self.by_name.get(name) for name in (found.name, in_zone(found))]
+        same = self.by_incarnation.get(found.incarnation) if found.incarnation else None
+        return self._first([same, *(each for each in names if each is not None and _same_place(each, found))])
+
+    def placed(self, found: FoundSlice) -> Entry | None:
+        """An entry that somebody wrote for these very hosts, under a name of their own."""
+        return self._first([self.by_addresses.get(found.internal), self.by_addresses.get(found.external)])
+
+    def moved(self, found: FoundSlice, scopes: frozenset[tuple[str, str]]) -> Entry | None:
+        """An imported entry whose addresses lead to this node now.
+
+        Another network may have the same addresses. So either the list is whole and does not name the entry's node any
+        more, or the node has the entry's name, in another zone of the project.
+        """
+        if not found.incarnation:
+            return None
+        places = (sorted(found.internal), sorted(found.external))
+        return self._first(
+            [
+                each
+                for each in self.free.values()
+                if each.incarnation
+                and sorted(each.addresses) in places
+                and (_scope(each) in scopes or _same_name(each, found))
+            ]
+        )
+
+    def _first(self, entries: Sequence[Entry | None]) -> Entry | None:
+        entry = next((each for each in entries if each is not None and id(each) in self.free), None)
+        if entry is not None:
+            del self.free[id(entry)]
+        return entry
+
+
+def in_zone(found: FoundSlice) -> str:
+    """The name of a slice where another zone has one of the same name."""
+    return f"{found.name}-{found.zone}"
+
+
+def _same_place(entry: Entry, found: FoundSlice) -> bool:
+    zone, project = _zone(entry), entry.incarnation.partition(" ")[0]
+    return zone in ("", found.zone or zone) and project in ("", "-", found.project or project)
+
+
+def _same_name(entry: Entry, found: FoundSlice) -> bool:
+    return _scope(entry)[0] == found.project and entry.name in (found.name, f"{found.name}-{_zone(entry)}")
+
+
+def _scope(entry: Entry) -> tuple[str, str]:
+    """The project and the zone of the node that an entry was imported from."""
+    return entry.incarnation.partition(" ")[0], _zone(entry)
+
+
+def _zone(entry: Entry) -> str:
+    return entry.says(ZONE_ATTRIBUTE_KEY)
+
+
+# What is new
+
+
+def _add(
+    plan: Plan, found: Found, slices: Sequence[FoundSlice], wanted: Addresses | None, entries: Sequence[Entry]
+) -> None:
+    names = {each.name for each in entries} | {worker.worker for each in entries for worker in each.workers}
+    will_be = {each.name: plan.addresses.get(each.name, each.addresses) for each in entries}
+    places = {address: name for name, addresses in will_be.items() for address in addresses}
+    for each in slices:
+        name = each.name if each.name not in names else in_zone(each)
+        hosts = addresses_of(each, wanted or Addresses.INTERNAL)
+        taken = next((places[host] for host in hosts if host in places), "")
+        if not hosts:
+            plan.left_out.append(
+                LeftOut(each.name, "not all of its VMs have an external address", zone=each.zone)
+            )
+        elif name in names:
+            plan.left_out.append(LeftOut(each.name, f"there is another {name} already", zone=each.zone))
+        elif taken:
+            plan.left_out.append(LeftOut(each.name, f"{taken} has one of its addresses", zone=each.zone))
+        else:
+            names.add(name)
+            places.update(dict.fromkeys(hosts, name))
+            new = NewSlice(
+                name, each.type, hosts, each.zone, each.preemptible, each.incarnation, each.labels or {}
+            )
+            plan.new_slices.append(new)
+            plan.added.append(name)
+            plan.addresses[name] = hosts
+            _say_more(plan, name, each)
+    _add_hosts(plan, found.hosts, names, places, entries)
+
+
+def _add_hosts(
+    plan: Plan, hosts: Sequence[NewHost], names: set[str], places: dict[str, str], entries: Sequence[Entry]
+) -> None:
+    ports = {(w.connection.host, w.connection.port or 22) for each in entries for w in each.workers}
+    for host in hosts:
+        if (host.host, host.port or 22) in ports:
+            plan.unchanged.append(places.get(host.host, host.worker))
+        elif host.worker in names:
+            plan.left_out.append(LeftOut(host.worker, "there is another worker of that name already"))
+        else:
+            names.add(host.worker)
+            ports.add((host.host, host.port or 22))
+            plan.new_hosts.append(host)
+            plan.added.append(host.worker)
+            plan.addresses[host.worker] = (host.host,)
+
+
+def addresses_of(found: FoundSlice, wanted: Addresses) -> tuple[str, ...]:
+    return found.external if wanted is Addresses.EXTERNAL else found.internal
+
+
+# What changed
+
+
+def _move(
+    plan: Plan,
+    file: ClusterFile,
+    entry: Entry,
+    found: FoundSlice,
+    wanted: Addresses | None,
+    entries: Sequence[Entry],
+) -> Entry:
+    """The entry, which speaks of this node from now on, and has its name unless another entry has that."""
+    zone = _zone(entry)
+    if _same_name(entry, found):
+        _update(plan, file, entry, found, wanted, f"moved from {zone} to {found.zone}")
+        return entry
+    name = found.name if all(each.name != found.name for each in entries) else in_zone(found)
+    renamed = file.rename(entry, name)
+    _update(plan, file, renamed, found, wanted, f"took the addresses of {entry.name}")
+    return renamed
+
+
+def _update(
+    plan: Plan,
+    file: ClusterFile,
+    entry: Entry,
+    found: FoundSlice,
+    wanted: Addresses | None,
+    how: str = "was re-created",
+) -> None:
+    before = len(file.edits)
+    changes = list(_changes(plan, file, entry, found, wanted))
+    old, new = entry.incarnation, found.incarnation
+    if new and new != old:
+        file.set_text(entry, "incarnation", new)
+        if old:
+            workers = tuple(worker.worker for worker in entry.workers)
+            plan.recreated.append(Recreated(entry.name, workers, found.made_at, how))
+        else:
+            changes.append("incarnation")
+    if len(file.edits) > before or changes:
+        plan.updated[entry.name] = changes
+    else:
+        plan.unchanged.append(entry.name)
+    _say_more(plan, entry.name, found)
+
+
+def _changes(
+    plan: Plan, file: ClusterFile, entry: Entry, found: FoundSlice, wanted: Addresses | None
+) -> Iterator[str]:
+    """Change what is otherwise, and say what it is."""
+    if entry.type != found.type:
+        file.set_type(entry, found.type)
+        yield f"type {entry.type or 'not said'} → {found.type}"
+    hosts = _addresses_for(plan, entry, found, wanted)
+    plan.addresses[entry.name] = hosts
+    if hosts != entry.addresses:
+        file.set_addresses(entry, hosts)
+        yield "addresses"
+    if found.zone and _zone(entry) != found.zone:
+        if not _zone(entry) or ZONE_ATTRIBUTE_KEY in entry.node.pairs:
+            file.set_text(entry, ZONE_ATTRIBUTE_KEY, found.zone)
+            yield ZONE_ATTRIBUTE_KEY
+        else:
+            what = f"its attributes say {ZONE_ATTRIBUTE_KEY}: {_zone(entry)}, which is not so"
+            plan.notes.append((entry.name, what))
+        if REGION_ATTRIBUTE_KEY in entry.node.pairs:
+            file.set_text(entry, REGION_ATTRIBUTE_KEY, region_of_zone(found.zone))
+    said = entry.says(PREEMPTIBLE_ATTRIBUTE_KEY).lower()
+    if found.preemptible is not None and said != str(found.preemptible).lower():
+        if PREEMPTIBLE_ATTRIBUTE_KEY in entry.node.pairs or (found.preemptible and not said):
+            file.set_flag(entry, PREEMPTIBLE_ATTRIBUTE_KEY, value=found.preemptible)
+            yield PREEMPTIBLE_ATTRIBUTE_KEY
+        elif said:
+            what = f"its attributes say {PREEMPTIBLE_ATTRIBUTE_KEY}: {said}, which is not so"
+            plan.notes.append((entry.name, what))
+    if found.labels is not None:
+        yield from _changed_labels(plan, file, entry, found.labels)
+
+
+def _changed_labels(plan: Plan, file: ClusterFile, entry: Entry, labels: Mapping[str, str]) -> Iterator[str]:
+    """Labels that an import wrote follow the list; attributes that somebody wrote stay, and win."""
+    if labels != entry.labels:
+        file.set_labels(entry, labels)
+        yield "labels"
+    plan.labels[entry.name] = labels
+    attributes = entry.node.pairs.get("attributes")
+    for key, pair in attributes.value.pairs.items() if attributes is not None else ():
+        own = pair.value.value
+        if key in labels and own != labels[key]:
+            plan.notes.append((entry.name, f"label {key} is overridden by its attributes: {key}: {own}"))
+
+
+def _addresses_for(plan: Plan, entry: Entry, found: FoundSlice, wanted: Addresses | None) -> tuple[str, ...]:
+    """Those that are to stand in an entry: of the kind that stands there now, where nothing else is said."""
+    is_named = not any(map(_is_address, entry.addresses)) and all(map(_is_address, found.internal))
+    if is_named and wanted is None and len(entry.addresses) == len(found.internal):
+        return entry.addresses  # ~/.ssh/config knows where these names lead
+    is_public = all(_is_address(each) and ipaddress.ip_address(each).is_global for each in entry.addresses)
+    kind = wanted or (Addresses.EXTERNAL if is_public and found.external else Addresses.INTERNAL)
+    if hosts := addresses_of(found, kind):
+        return hosts
+    plan.notes.append((entry.name, "not all of its VMs have an external address; its addresses stay"))
+    return entry.addresses
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+# What is to be said beside
+
+
+def _say_more(plan: Plan, name: str, found: FoundSlice) -> None:
+    plan.notes += [(name, words) for words in found.skipped]
+    if found.incarnation and found.health != HEALTHY:
+        what = f"its health is {found.health}" if found.health else "its health is not told"
+        plan.notes.append((name, f"{what}; `iris worker probe` shows how its VMs are"))
+
+
+def _say_what_stays(plan: Plan, matches: _Matches, found: Found) -> None:
+    """Entries of slices that are listed and can't be imported stay as they are."""
+    for each in found.left_out:
+        entry = matches.by_name.get(each.name)
+        if entry is not None and id(entry) in matches.free and _zone(entry) in ("", each.zone):
+            del matches.free[id(entry)]
+            plan.notes.append((entry.name, "its entry stays as it is"))
+
+
+def _gone(plan: Plan, file: ClusterFile, matches: _Matches, found: Found, *, prune: bool) -> list[str]:
+    """Entries that were imported from a list that is whole, and that it doesn't name any more; those removed."""
+    for entry in matches.free.values():
+        if entry.incarnation and _scope(entry) in found.scopes:
+            plan.gone.append(entry.name)
+            if prune:
+                file.remove(entry)
+    return plan.gone if prune else []

@@ -1,0 +1,215 @@
+"""What to do next here: for `iris` alone. Looks at files of this machine, asks nobody, changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from iris_cli.core.job import JobState
+from iris_cli.core.units import count, format_duration
+from iris_cli.errors import ConfigError, IrisError, NotFoundError
+from iris_cli.ops.outcomes.durations import FRESH
+
+if TYPE_CHECKING:
+    from iris_cli.ops.views.status import ClusterStatus, JobRow
+    from iris_cli.ops.workplace import Workplace
+
+LATELY = 86_400.0
+"""Seconds for which a job that failed is of interest without being asked for."""
+MOST_OF_A_KIND = 3
+_ENDED = 20  # of the newest jobs that are over: enough to find what failed lately
+
+
+class Place(StrEnum):
+    """Where a command line is, as far as this tool is concerned."""
+
+    TASK = "task"
+    NOWHERE = "nowhere"  # there is no cluster.yaml
+    BROKEN = "broken"  # it, or the log, can't be read
+    FRESH = "fresh"  # nothing has been done with it yet
+    CLUSTER = "cluster"
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """A command to type, and why. `urgent`: something is wrong. `workers`: the workers concerned."""
+
+    command: str
+    words: str
+    urgent: bool = False
+    workers: tuple[str, ...] = ()
+
+
+class NextSteps(Struct, frozen=True, kw_only=True):
+    """Where we are, in a sentence or as the status of the cluster, and what comes next, the most important first."""
+
+    place: Place
+    words: str
+    status: ClusterStatus | None
+    steps: tuple[Step, ...]
+
+
+def next_steps(where: Workplace, environ: Mapping[str, str], home: Path) -> NextSteps:
+    """What is there, and what to type next. Raises ConfigError where a file was named that isn't there."""
+    if where.is_inside:
+        return _in_a_task(environ)
+    try:
+        path = where.config_file
+    except ConfigError:
+        if where.config_path or environ.get("IRIS_CONFIG"):
+            raise
+        return _nowhere(home, environ)
+    try:
+        hosts = len(where.config.hosts)
+    except ConfigError as error:
+        found = count(len(error.problems), "problem") if error.problems else error.message
+        return _broken(
+            f"{path} can't be used", Step(command="iris config validate", words=found, urgent=True)
+        )
+    from iris_cli.ops.views.status import cluster_status
+
+    try:
+        status = cluster_status(where.session("iris"), ended=_ENDED)
+    except NotFoundError:
+        return _fresh(path, hosts, home, environ)
+    except IrisError as error:
+        return _broken(error.message, Step(command="iris doctor", words=error.hint, urgent=True))
+    if not status.jobs and (status.cycle is None or status.cycle.at is None):
+        return _fresh(path, hosts, home, environ)
+    has_room = status.workers or status.scaling.groups
+    return of_cluster(status, () if has_room else tuple(to_workers(path, hosts, home, environ)))
+
+
+def of_cluster(status: ClusterStatus, first: Sequence[Step] = ()) -> NextSteps:
+    """What comes next where a cluster has been worked with; `first`, what must come before any job can run."""
+    return NextSteps(place=Place.CLUSTER, words="", status=status, steps=tuple(_steps(status, first)))
+
+
+def to_workers(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -> Iterator[Step]:
+    """The way to the first worker, from a cluster.yaml that names so many hosts."""
+    if hosts:
+        yield Step(command="iris doctor", words="check keys, hosts and clocks")
+        yield Step(command="iris worker probe", words="find out what the hosts have")
+    else:
+        yield from _imports(home, environ)
+        yield Step(command="iris config validate", words=f"when {path.name} names hosts")
+
+
+def _in_a_task(environ: Mapping[str, str]) -> NextSteps:
+    job, worker = environ.get("IRIS_JOB_ID", ""), environ.get("IRIS_WORKER_ID", "")
+    rank = f"rank {environ.get('IRIS_TASK_INDEX', '?')} of {environ.get('IRIS_NUM_TASKS', '?')}"
+    steps = (
+        Step(command="iris status", words="how its job stands"),
+        Step(command="iris launch -- COMMAND", words="a child job, which ends with it"),
+        Step(command="iris register-endpoint NAME PORT", words="where it listens, for others to find"),
+    )
+    return NextSteps(place=Place.TASK, words=f"{rank} of {job}, on {worker}", status=None, steps=steps)
+
+
+def _nowhere(home: Path, environ: Mapping[str, str]) -> NextSteps:
+    steps = (
+        *_imports(home, environ),
+        Step(command="iris init", words="write a first cluster.yaml, to be filled in"),
+        Step(command="iris demo", words="see it all on this machine: no account, no root"),
+    )
+    return NextSteps(place=Place.NOWHERE, words="there is no cluster.yaml here", status=None, steps=steps)
+
+
+def _imports(home: Path, environ: Mapping[str, str]) -> Iterator[Step]:
+    """What could be imported here."""
+    from iris_cli.ops.setup.cluster_import.offers import offers
+
+    for each in offers(Path.cwd(), home, environ):
+        what = (
+            count(each.slices, "slice")
+            if each.slices
+            else count(each.hosts, "host")
+            if each.hosts
+            else "slices"
+        )
+        yield Step(command=each.command, words=f"write its {what} into cluster.yaml")
+
+
+def _broken(words: str, step: Step) -> NextSteps:
+    return NextSteps(place=Place.BROKEN, words=words, status=None, steps=(step,))
+
+
+def _fresh(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -> NextSteps:
+    launch = Step(command="iris launch -- hostname", words="a first job")
+    return NextSteps(
+        place=Place.FRESH,
+        words=f"{path} names {count(hosts, 'host')}; nothing ran yet",
+        status=None,
+        steps=(*to_workers(path, hosts, home, environ), *((launch,) if hosts else ())),
+    )
+
+
+def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
+    """First what is wrong, then what must come before anything can run, what goes on, what failed some time ago."""
+    from iris_cli.ops.views.status import in_reading_order
+    from iris_cli.ops.views.who_runs import fix_of
+
+    for message in status.messages:
+        yield Step(command="iris doctor", words=message, urgent=True)
+    running = [job for job in status.jobs if job.workers]
+    waiting = [job for job in in_reading_order(status.jobs) if not (job.workers or job.state.terminal)]
+    cycles = status.cycles
+    if cycles is not None:
+        for trouble in cycles.troubles:
+            yield Step(command=fix_of(trouble), words=f"background loop: {trouble}", urgent=True)
+        if cycles.needed and not cycles.coming:
+            last = "ever" if cycles.last is None else f"for {format_duration(cycles.last)}"
+            command, words = cycles.fix.split(",")[0], f"no cycle {last}, and nobody runs them"
+            yield Step(command=command, words=words, urgent=True)
+    is_news, is_older = _failed(status)
+    yield from is_news
+    yield from _out_of_service(status)
+    yield from first
+    if running:
+        yield Step(command=f"iris logs {running[-1].id} --follow", words="what it writes")
+        yield Step(command="iris watch", words="all of it, live")
+    for job in waiting[:MOST_OF_A_KIND]:
+        yield Step(command=f"iris why {job.id}", words=f"waits for {format_duration(job.age)}: {job.why}")
+    yield from is_older
+    if not (running or waiting or first):
+        yield Step(command="iris launch -- COMMAND", words="nothing is running")
+
+
+def _failed(status: ClusterStatus) -> tuple[list[Step], list[Step]]:
+    """What failed just now, and what failed lately: the newest first."""
+    bad = (JobState.FAILED, JobState.UNSCHEDULABLE)
+    ends = [(status.at - (job.ended_at or 0.0), job) for job in status.jobs if job.state in bad]
+    lately = sorted((each for each in ends if each[0] < LATELY), key=lambda each: each[0])
+    news: list[Step] = []
+    older: list[Step] = []
+    for age, job in lately[:MOST_OF_A_KIND]:
+        step = Step(command=f"iris status {job.id}", words=_how_it_failed(job, age), urgent=True)
+        (news if age < FRESH else older).append(step)
+    if len(lately) > MOST_OF_A_KIND:
+        words = f"{count(len(lately) - MOST_OF_A_KIND, 'more job')} failed"
+        older.append(Step(command="iris status --state failed", words=words, urgent=True))
+    return news, older
+
+
+def _how_it_failed(job: JobRow, age: float) -> str:
+    return f"failed {format_duration(max(0.0, age))} ago" + (f": {job.why}" if job.why else "")
+
+
+def _out_of_service(status: ClusterStatus) -> Iterator[Step]:
+    """Workers that take nothing, by why."""
+    by_why: dict[str, list[str]] = {}
+    for worker in status.workers:
+        if worker.refuses and worker.status != "draining":  # that is the operator's own doing
+            by_why.setdefault(worker.refuses[0], []).append(worker.id)
+    largest = sorted(by_why.items(), key=lambda each: -len(each[1]))
+    for why, names in largest[:MOST_OF_A_KIND]:
+        command = f"iris worker show {names[0]}"
+        yield Step(command=command, words=why, urgent=True, workers=tuple(names))
+    rest: Sequence[str] = [name for _, names in largest[MOST_OF_A_KIND:] for name in names]
+    if rest:
+        yield Step(
+            command="iris workers", words=f"{count(len(rest), 'more worker')} out of service", urgent=True
+        )

@@ -1,0 +1,265 @@
+"""What brought a job down: who failed first and how, its last words, the others', and a known cause. All from here."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
+from iris_cli.core.job import Job, JobState
+from iris_cli.core.lifecycle.display import counted, in_words, task_displays
+from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
+from iris_cli.core.task import Task, TaskState
+from iris_cli.errors import NotWritableError
+from iris_cli.ops.outcomes.causes import KEPT, cause_of, end_words, exit_words, job_cause, who_failed
+from iris_cli.ops.views.company import Company, company, last_line, others
+from iris_cli.ops.views.task_rows import culprit_of
+from iris_cli.ops.views.view import View
+
+if TYPE_CHECKING:
+    from iris_cli.core.known_causes import KnownCause
+    from iris_cli.journal.state_dir import StateDir
+
+LOG_LINES = 20
+"""How many of the last lines of its log a failure shows."""
+
+MOST_CHILDREN = 8
+"""How many of the children that failed it names."""
+
+_LONGEST_LINE = 600  # characters: of what is longer both ends are shown
+_FROM_EACH_STREAM = 32 << 10  # bytes of what was pulled
+_BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
+
+
+class Explained(Struct, frozen=True, kw_only=True):
+    """A known cause: the task and the line that matched, the fix, and the page about it."""
+
+    name: str
+    cause: str
+    fix: str
+    source: str
+    task: TaskId
+    line: str
+
+
+class FailedChild(Struct, frozen=True, kw_only=True):
+    """A child job that failed before its parent did, and why."""
+
+    job: JobId
+    state: JobState
+    cause: str
+
+
+class FailureCard(Struct, frozen=True, kw_only=True):
+    """The task that failed first: where it ran, why it ended, its last lines, and how the others ended.
+
+    `counts` says how the tasks of a gang ended: `1 failed, 3 stopped with it`. `next` is the command to type next.
+    `setup` is the set-up command if that failed; `retries` says how many retries were used. `children` are the last
+    child jobs that failed before it, `more_children` the number of others.
+    """
+
+    headline: str
+    task: TaskId
+    attempt: AttemptId | None
+    worker: WorkerId | None
+    cause: str
+    reason: EndReason
+    exit_code: int | None
+    exit: str
+    log_lines: tuple[str, ...]
+    others: tuple[Company, ...]
+    known: Explained | None
+    next: str
+    counts: str = ""
+    setup: str = ""
+    retries: str = ""
+    children: tuple[FailedChild, ...] = ()
+    more_children: int = 0
+
+
+def failure_card(view: View, job: Job) -> FailureCard | None:
+    """What brought a failed job down; None for a job that has not failed."""
+    cluster = view.cluster
+    culprit = _failed_first(cluster, job)
+    if culprit is None or culprit.end is None:
+        return None
+    attempt, end = culprit.current, _end(culprit)
+    said = _said(view.state, culprit)
+    known, next_command = _explained(cluster, view.state, job, culprit, said)
+    failed = _failed_children(cluster, job, end)
+    children = tuple(_named(cluster, view.state, child) for child in failed[:MOST_CHILDREN])
+    if not next_command and children:
+        next_command = f"iris status {children[0].job}"
+    return FailureCard(
+        headline=who_failed(job, culprit, _failures(cluster, job, culprit)),
+        task=culprit.id,
+        attempt=culprit.current_id if attempt is not None else None,
+        worker=attempt.worker if attempt is not None else None,
+        cause=end_words(culprit.end),
+        reason=end.reason,
+        exit_code=end.exit_code,
+        exit=exit_words(end),
+        log_lines=tuple(map(_shortened, said.rstrip().split("\n")[-LOG_LINES:])) if said.strip() else (),
+        others=tuple(others(cluster, job, culprit, last_line(said))),
+        known=known,
+        next=next_command or _next(cluster, culprit, said),
+        counts=in_words(counted(task_displays(cluster, job.id))) if job.is_gang else "",
+        setup=job.setup if end.reason is EndReason.SETUP_FAILED else "",
+        retries=_retries(job, end),
+        children=children,
+        more_children=len(failed) - len(children),
+    )
+
+
+def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> str:
+    """Why a job ended, in a few words: who is to blame, what happened there, and what is behind it if it said so.
+
+    In `state` there may be lines that tell more than what the log keeps.
+    """
+    blamed = culprit_of(cluster, job)
+    words = job_cause(job, blamed, _failures(cluster, job, blamed))
+    culprit = _failed_first(cluster, job)
+    if culprit is None:
+        return words
+    known, _ = _explained(cluster, state, job, culprit, _end(culprit).log_tail)
+    if known is not None and known.line:
+        if known.task != culprit.id:
+            return f"{words}; {known.task}: {known.cause}"
+        return words if known.line in words else f"{words}: {known.cause}"
+    children = _failed_children(cluster, job, _end(culprit))
+    return f"{words}; {children[0].id}: {cause_words(cluster, children[0], state)}" if children else words
+
+
+def _failures(cluster: Cluster, job: Job, culprit: Task | None) -> int:
+    """The number of tasks that failed; 1 if the job failed by something else, so that those were tolerated."""
+    if culprit is None or culprit.state is not TaskState.FAILED:
+        return 1
+    return sum(task.state is TaskState.FAILED for task in cluster.tasks_of(job.id))
+
+
+def _failed_children(cluster: Cluster, job: Job, end: End) -> list[Job]:
+    """The last one first, which is likely to be why its parent gave up. Those that it took along were cancelled.
+
+    None where a host took the parent along: that is no child's fault.
+    """
+    if end.reason in INFRASTRUCTURE:
+        return []
+    children = [child for child in cluster.children_of(job.id) if cluster.job_state(child.id) in _BAD]
+    return sorted(children, key=lambda each: each.end.at if each.end else 0.0, reverse=True)
+
+
+def _named(cluster: Cluster, state: StateDir | None, child: Job) -> FailedChild:
+    cause = cause_words(cluster, child, state)
+    return FailedChild(job=child.id, state=cluster.job_state(child.id), cause=cause)
+
+
+def _shortened(line: str) -> str:
+    """A line that fits on a screen, for there may be nothing else."""
+    half = _LONGEST_LINE // 2
+    return line if len(line) <= _LONGEST_LINE else f"{line[:half]} … {line[-half:]}"
+
+
+def _retries(job: Job, end: End) -> str:
+    """What is left to say of the budget where there was one: it is used up."""
+    if end.reason in INFRASTRUCTURE:
+        return f"all {job.max_retries_preemption} retries used" if job.max_retries_preemption else ""
+    if end.reason in PROGRAM_FAILURES and job.max_retries_failure:
+        return (
+            "the only retry used"
+            if job.max_retries_failure == 1
+            else f"all {job.max_retries_failure} retries used"
+        )
+    return ""
+
+
+def _next(cluster: Cluster, task: Task, said: str) -> str:
+    """Where to look further, if nothing is known of the cause: where it ran, or at what is not shown of its log."""
+    attempt, end = task.current, _end(task)
+    if attempt is None:
+        return f"iris history {task.job}"
+    if end.reason is EndReason.DISPATCH_FAILED and attempt.worker in cluster.workers:
+        return f"iris why {attempt.worker}"
+    if end.reason in (*INFRASTRUCTURE, EndReason.DISPATCH_FAILED):
+        return f"iris history {attempt.worker}"
+    if len(said.encode("utf-8", "replace")) >= KEPT or said.rstrip().count("\n") >= LOG_LINES:
+        return f"iris logs {task.id} --tail 200"
+    if attempt.worker in cluster.workers and attempt.reaped_at is None:
+        return f"iris ssh {task.id}"  # all that it has written is shown
+    return f"iris history {task.id}"
+
+
+def _failed_first(cluster: Cluster, job: Job) -> Task | None:
+    culprit = culprit_of(cluster, job)
+    if culprit is None or culprit.state not in (TaskState.FAILED, TaskState.WORKER_FAILED):
+        return None
+    return culprit if culprit.end is not None else None
+
+
+def _end(task: Task) -> End:
+    """How its last attempt ended, with its last words; the end of the task where there was none."""
+    attempt = task.current
+    end = attempt.end if attempt is not None and attempt.end is not None else task.end
+    assert end is not None
+    return end
+
+
+def _said(state: StateDir | None, task: Task) -> str:
+    """The last that a task has written, `err` behind `out`: what was pulled if that is all, or what the log keeps."""
+    attempt = task.current
+    if state is not None and attempt is not None and attempt.ended_at is not None:
+        with suppress(NotWritableError):  # that it can't be read is `iris doctor`'s to say
+            if pulled := _pulled(state, task.current_id, attempt.ended_at):
+                return pulled
+    return _end(task).log_tail
+
+
+def _pulled(state: StateDir, attempt: AttemptId, ended_at: float) -> str:
+    logs = state.task_logs
+    times = [at for name in ("out", "err") if (at := logs.written_at(attempt, name)) is not None]
+    if not times or max(times) < ended_at or logs.cut_off(attempt):
+        return ""
+    ends = []
+    for name in ("out", "err"):
+        size = logs.size(attempt, name)
+        ends.append(logs.read(attempt, name, max(0, size - _FROM_EACH_STREAM), _FROM_EACH_STREAM))
+    return b"".join(ends).decode("utf-8", "replace")
+
+
+def _explained(
+    cluster: Cluster, state: StateDir | None, job: Job, culprit: Task, said: str
+) -> tuple[Explained | None, str]:
+    """What is known of the cause, and the command that tells more.
+
+    Who only says that another rank failed may have been first to say so: then the cause is with another one.
+    """
+    task, known = culprit, _known(state, culprit, said)
+    if known is not None and known.echo:
+        for other in company(cluster, job, culprit):
+            found = _known(state, other, _end(other).log_tail) if other.end is not None else None
+            if found is not None and found.line and not found.echo:
+                task, known = other, found
+                break
+    if known is None:
+        return None, ""
+    explained = Explained(
+        name=known.name, cause=known.cause, fix=known.fix, source=known.source, task=task.id, line=known.line
+    )
+    return explained, _command(cluster, known, task) or ("" if task is culprit else f"iris logs {task.id}")
+
+
+def _known(state: StateDir | None, task: Task, said: str) -> KnownCause | None:
+    attempt = task.current_id if task.current is not None else None
+    return cause_of(state, attempt, _end(task), said)
+
+
+def _command(cluster: Cluster, known: KnownCause, task: Task) -> str:
+    """The command of a rule, about that task; '' where there is none, or it is about a worker that is not there."""
+    worker = task.current.worker if task.current is not None else None
+    if "{worker}" in known.next and worker not in cluster.workers:
+        return ""
+    places = {"{job}": str(task.job), "{task}": str(task.id), "{worker}": str(worker)}
+    return re.sub(r"\{(job|task|worker)\}", lambda match: places[match[0]], known.next)

@@ -1,0 +1,220 @@
+"""What happened, from the log: one entry for each event, in the order of the log."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.events import AttemptEvent, AttemptsReaped, Event, JobSubmitted, TaskAssigned, Transaction
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip
+from iris_cli.core.job import Origin
+from iris_cli.core.nearest import did_you_mean
+from iris_cli.errors import IrisError, NotFoundError
+from iris_cli.journal.reading import Reading
+from iris_cli.journal.recovery import Damage, banner
+from iris_cli.ops.outcomes.event_words import event_words
+from iris_cli.ops.progress import Far
+from iris_cli.ops.session import Session
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One event. `at` is the wall clock of the machine that wrote it (`actor`), `seq` its place in the log."""
+
+    seq: int
+    at: float
+    actor: str
+    type: str
+    text: str
+
+
+class History(Struct, frozen=True, kw_only=True):
+    """The newest entries, the newest last. `earlier` counts those that were left out; of everything, transactions.
+
+    `archived` is the seq up to which the archive was not asked: 0 if it was, or if there is none.
+    """
+
+    subject: str
+    entries: tuple[Entry, ...]
+    earlier: int
+    messages: tuple[str, ...]
+    log_damage: Damage | None
+    archived: int = 0
+
+
+def history(session: Session, subject: str = "", *, limit: int = 0, archive: bool = False) -> History:
+    """The last `limit` (0: all) events, of everything or of one job, task or worker; with those in the archive.
+
+    A worker's history holds what happened to the attempts on it. Raises NotFoundError.
+    """
+    if not subject:
+        return _newest(session, limit=limit, archive=archive)
+    if (job := _job_of(session, subject)) is not None:
+        found = _found(session, session.state.about(job, archive=archive), subject, limit)
+        if found.entries and found.log_damage is None:
+            return replace(found, archived=0 if archive else found.archived)
+    names: dict[str, None] = {}
+    found = _found(session, [session.state.past(archive=archive)], subject, limit, names)
+    archived = 0 if archive else found.archived
+    if not found.entries:
+        raise NotFoundError(
+            f"the log knows no job, task or worker {clip(subject)!r}", hint=_hint(subject, names, archived)
+        )
+    return replace(found, archived=archived)
+
+
+def _newest(session: Session, *, limit: int, archive: bool) -> History:
+    """The last events of everything: the log is read from its end."""
+    readings = [session.state.past(archive=archive)]
+    if limit:
+        readings.insert(0, session.state.newest(limit, archive=archive))
+    for reading in readings:
+        with session.progress(partial(_far, reading)):
+            found = entries_of(reading)
+        if len(found) >= limit:
+            break
+    entries = found[-limit:]
+    archived = 0 if archive else reading.archived
+    earlier = entries[0].seq - 1 - archived if entries else 0
+    if len(found) > len(entries) and found[-limit - 1].seq == entries[0].seq:
+        earlier += 1  # a part of this transaction is shown
+    return History(
+        subject="",
+        entries=entries,
+        earlier=earlier,
+        messages=banner(reading.warnings, reading.damage),
+        log_damage=reading.damage,
+        archived=archived,
+    )
+
+
+def _far(reading: Reading) -> Far:
+    return ("reading the log", *reading.how_far)
+
+
+def _job_of(session: Session, subject: str) -> JobId | None:
+    """The job that all lines about the subject name, if it is one; None for the name of a worker."""
+    try:
+        cluster = session.view()
+    except IrisError:  # reading the log says what is wrong
+        return None
+    job = JobId(subject.partition("/task-")[0])
+    return None if WorkerId(subject) in cluster.workers else job
+
+
+def _found(
+    session: Session,
+    readings: Iterable[Reading],
+    subject: str,
+    limit: int,
+    names: dict[str, None] | None = None,
+) -> History:
+    """The events about the subject, where that is read; `names` are filled with all other subjects."""
+    newest: deque[Entry] = deque(maxlen=limit or None)
+    total, messages, archived = 0, dict[str, None](), 0
+    damage: Damage | None = None
+    places = _Places(session)
+    for reading in readings:
+        with session.progress(partial(_far, reading)):
+            for transaction, event, subjects in _with_subjects(reading, places):
+                if names is not None:
+                    names.update(dict.fromkeys(subjects))
+                if subject in subjects:
+                    newest.append(_entry(transaction, event))
+                    total += 1
+        damage, archived = reading.damage or damage, reading.archived
+        messages.update(dict.fromkeys(banner(reading.warnings, reading.damage)))
+    return History(
+        subject=subject,
+        entries=tuple(newest),
+        earlier=total - len(newest),
+        messages=tuple(messages),
+        log_damage=damage,
+        archived=archived,
+    )
+
+
+def _hint(subject: str, names: dict[str, None], archived: int) -> str:
+    if archived:
+        return f"look in the archive, too: iris history {clip(subject)} --all"
+    return did_you_mean(clip(subject), names) or "`iris history` shows everything"
+
+
+def entries_of(transactions: Iterable[Transaction]) -> tuple[Entry, ...]:
+    """One entry for each event of these transactions."""
+    return tuple(_entry(transaction, event) for transaction in transactions for event in transaction.events)
+
+
+def entries_about(
+    session: Session, transactions: Iterable[Transaction], names: Collection[str]
+) -> tuple[Entry, ...]:
+    """The same, of those that are about one of these jobs, tasks or workers."""
+    return tuple(
+        _entry(transaction, event)
+        for transaction, event, subjects in _with_subjects(transactions, _Places(session))
+        if not subjects.isdisjoint(names)
+    )
+
+
+def _entry(transaction: Transaction, event: Event) -> Entry:
+    return Entry(
+        seq=transaction.seq,
+        at=transaction.at,
+        actor=transaction.actor,
+        type=type(event).__name__,
+        text=event_words(event),
+    )
+
+
+class _Places(dict[AttemptId, WorkerId | None]):
+    """Where attempts are or were; those that were placed before what is read begins are looked up in the state."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+        self._cluster: Cluster | None = None
+
+    def __missing__(self, attempt: AttemptId) -> WorkerId | None:
+        if self._cluster is None:
+            self._cluster = self._session.view()
+        try:
+            worker = self._cluster.attempt(attempt).worker
+        except KeyError:
+            worker = None
+        self[attempt] = worker
+        return worker
+
+
+def _with_subjects(
+    transactions: Iterable[Transaction], places: _Places
+) -> Iterator[tuple[Transaction, Event, set[str]]]:
+    """Each event with the names of the job, the task and the worker that it is about."""
+    for transaction in transactions:
+        for event in transaction.events:
+            if isinstance(event, TaskAssigned):
+                places[event.attempt_id] = event.worker
+            yield transaction, event, _subjects(event, places)
+
+
+def _submitter(origin: Origin | None) -> tuple[str, ...]:
+    """The task that submitted a child job, and its job."""
+    return (str(origin.attempt.task), origin.attempt.task.job) if origin is not None else ()
+
+
+def _subjects(event: Event, places: _Places) -> set[str]:
+    if isinstance(event, JobSubmitted):
+        return {event.job.id, *_submitter(event.origin)}
+    subjects = {str(getattr(event, name)) for name in ("worker", "job", "task") if hasattr(event, name)}
+    subjects.update(_submitter(getattr(event, "origin", None)))
+    task = getattr(event, "task", None)
+    if isinstance(task, TaskId):
+        subjects.add(task.job)
+    if isinstance(event, AttemptsReaped):
+        subjects.update(name for attempt in event.attempts for name in (str(attempt.task), attempt.task.job))
+    if isinstance(event, AttemptEvent) and (worker := places[event.attempt_id]) is not None:
+        subjects.add(worker)
+    return subjects

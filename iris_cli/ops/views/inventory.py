@@ -1,0 +1,399 @@
+"""The workers and slices there are: what they are, what they hold, and whether they take something new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar, TypeVar
+
+from msgspec import Struct
+
+from iris_cli.core.capacity import WorkerCapacity
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.collector import at_rest
+from iris_cli.core.connection import Connection
+from iris_cli.core.constraints import (
+    DEVICE_TYPE_ATTRIBUTE_KEY,
+    DEVICE_VARIANT_ATTRIBUTE_KEY,
+    TAINT_KEY_PREFIX,
+    TPU_NAME_ATTRIBUTE_KEY,
+    TPU_TOPOLOGY_ATTRIBUTE_KEY,
+    TPU_VM_COUNT_ATTRIBUTE_KEY,
+    TPU_WORKER_ID_ATTRIBUTE_KEY,
+    AttributeValue,
+)
+from iris_cli.core.ids import AttemptId, JobId, WorkerId
+from iris_cli.core.limits import Limits
+from iris_cli.core.task import AttemptState
+from iris_cli.core.topology import describe
+from iris_cli.core.units import format_duration
+from iris_cli.core.worker import Claim, Worker, WorkerCondition, cooling, has_wrong_clock
+from iris_cli.journal.recovery import Damage
+from iris_cli.ops.names import find_worker
+from iris_cli.ops.outcomes.causes import skew_words
+from iris_cli.ops.session import Session
+from iris_cli.ops.views.cycles import Cycles
+from iris_cli.ops.views.view import View, look
+
+D = TypeVar("D", bound="WorkerDetails")
+
+
+class WorkerRow(Struct, frozen=True, kw_only=True):
+    """One worker in one line. `cpu` in cores, `memory` in bytes; `*_free` is not held by any live attempt.
+
+    `status` is one word; `refuses` says in sentences why the worker accepts no new work, empty if it does. Only
+    jobs that tolerate its `taints` are placed there. `warnings` are further problems for the operator.
+    """
+
+    id: WorkerId
+    worker: WorkerId  # the id, under the name that it has in other documents
+    slice: str | None
+    index: int | None
+    device: str
+    status: str
+    refuses: tuple[str, ...]
+    warnings: tuple[str, ...]
+    taints: tuple[str, ...]
+    cpu: float
+    cpu_free: float
+    memory: int
+    memory_free: int
+    chips: int
+    chips_free: bool
+    gpus: int
+    gpus_free: int
+    jobs: tuple[JobId, ...]
+
+
+class SliceRow(Struct, frozen=True, kw_only=True):
+    """One slice. `free`, `busy` and `unusable` count its workers: chips free, chips in use, or out of service."""
+
+    name: str
+    type: str
+    workers: tuple[WorkerId, ...]
+    free: int
+    busy: int
+    unusable: int
+    status: str
+    jobs: tuple[JobId, ...]
+
+
+class ClaimRow(Struct, frozen=True, kw_only=True):
+    """The resources that one live attempt holds on a worker, since its assignment."""
+
+    attempt: AttemptId
+    state: AttemptState
+    since_at: float
+    cpu: float
+    memory: int
+    gpus: tuple[int, ...]
+    chips: bool
+
+
+class WorkerDetails(Struct, frozen=True, kw_only=True):
+    """Everything that is known about one worker. `skew`: seconds that its clock is ahead of this machine's."""
+
+    FLATTENED: ClassVar[tuple[str, ...]] = ("worker",)
+    worker: WorkerRow
+    condition: WorkerCondition
+    reason: str
+    claims: tuple[ClaimRow, ...]
+    attributes: Mapping[str, AttributeValue]
+    taints_by_hand: tuple[str, ...]
+    connection: Connection
+    boot_id: str
+    incarnation: str
+    containment: str
+    failed_polls: int
+    silent_since_at: float | None
+    cooldown_until_at: float | None
+    quarantined_at: float | None
+    skew: float
+
+
+class WorkerView(Struct, frozen=True, kw_only=True):
+    """The result of `iris worker show`. `messages` name problems of the log."""
+
+    FLATTENED: ClassVar = ("details",)
+    details: WorkerDetails
+    at: float
+    cycles: Cycles | None
+    messages: tuple[str, ...]
+    log_damage: Damage | None
+
+
+class Inventory(Struct, frozen=True, kw_only=True):
+    """The result of `iris workers`, slice by slice. `messages` name problems of the log."""
+
+    at: float
+    cycles: Cycles | None
+    messages: tuple[str, ...]
+    log_damage: Damage | None
+    workers: tuple[WorkerDetails, ...]
+    slices: tuple[SliceRow, ...]
+
+
+@at_rest
+def inventory(session: Session) -> Inventory:
+    """Everything about all workers."""
+    view = look(session)
+    rows = worker_rows(view)
+    return Inventory(
+        at=view.now,
+        cycles=view.cycles,
+        messages=view.messages,
+        log_damage=view.log_damage,
+        workers=tuple(worker_details(view, row, WorkerDetails) for row in rows),
+        slices=slice_rows(view, rows),
+    )
+
+
+def show(session: Session, name: str) -> WorkerView:
+    """Everything about one worker. Raises NotFoundError."""
+    view = look(session)
+    return WorkerView(
+        details=worker_details(view, worker_row(view, find_worker(view.cluster, name)), WorkerDetails),
+        at=view.now,
+        cycles=view.cycles,
+        messages=view.messages,
+        log_damage=view.log_damage,
+    )
+
+
+def worker_details(view: View, row: WorkerRow, kind: type[D]) -> D:
+    """Everything that is known about the worker of this row, as of this look."""
+    worker = view.cluster.workers[row.id]
+    return kind(
+        worker=row,
+        condition=worker.condition,
+        reason=worker.reason,
+        claims=tuple(_claims(view.cluster, worker)),
+        attributes=dict(sorted(worker.all_attributes.items())),
+        taints_by_hand=worker.taints,
+        connection=worker.connection,
+        boot_id=worker.boot_id,
+        incarnation=worker.incarnation,
+        containment=worker.containment,
+        failed_polls=worker.failed_polls,
+        silent_since_at=worker.silent_since,
+        cooldown_until_at=worker.cooldown_until if cooling(worker, view.now, view.limits) else None,
+        quarantined_at=worker.quarantined_at if worker.quarantined else None,
+        skew=worker.skew,
+    )
+
+
+def worker_rows(view: View) -> tuple[WorkerRow, ...]:
+    """All workers: slice by slice in the order of their places there, then the others by id."""
+    rows = [worker_row(view, worker) for worker in view.cluster.workers.values()]
+    return tuple(sorted(rows, key=lambda row: (row.slice is None, row.slice or "", row.index or 0, row.id)))
+
+
+def worker_row(view: View, worker: Worker) -> WorkerRow:
+    """One worker in one line, as of this look."""
+    capacity = WorkerCapacity.of(worker)
+    left = capacity.left
+    index = worker.attributes.get(TPU_WORKER_ID_ATTRIBUTE_KEY)
+    tenants = dict.fromkeys(attempt_id.task.job for attempt_id in worker.claims)
+    return WorkerRow(
+        id=worker.id,
+        worker=worker.id,
+        slice=slice_of(worker),
+        index=index.value if index is not None and isinstance(index.value, int) else None,
+        device=_device(worker),
+        status=_status(view, worker),
+        refuses=tuple(refusals(view, worker)),
+        warnings=tuple(_warnings(view, worker)),
+        taints=tuple(
+            key.removeprefix(TAINT_KEY_PREFIX)
+            for key in worker.attributes
+            if key.startswith(TAINT_KEY_PREFIX)
+        ),
+        cpu=worker.cpu,
+        cpu_free=left.cpu_millis / 1000,
+        memory=worker.memory,
+        memory_free=left.memory,
+        chips=worker.chips,
+        chips_free=bool(left.chips and worker.chips),
+        gpus=worker.gpus,
+        gpus_free=len(capacity.gpus),
+        jobs=tuple(tenants),
+    )
+
+
+def slice_of(worker: Worker) -> str | None:
+    """The name of the slice that the worker is a member of."""
+    name = worker.attributes.get(TPU_NAME_ATTRIBUTE_KEY)
+    return None if name is None else str(name)
+
+
+def slice_rows(view: View, rows: Iterable[WorkerRow]) -> tuple[SliceRow, ...]:
+    """The slices that these workers make up, by name."""
+    members: dict[str, list[WorkerRow]] = {}
+    for row in rows:
+        if row.slice is not None:
+            members.setdefault(row.slice, []).append(row)
+    return tuple(_slice_row(view.cluster, name, members[name]) for name in sorted(members))
+
+
+def _slice_row(cluster: Cluster, name: str, rows: list[WorkerRow]) -> SliceRow:
+    taken = {row.id for row in rows if any(claim.chips for claim in cluster.workers[row.id].claims.values())}
+    unusable = [row for row in rows if row.id not in taken and row.refuses]
+    ill = [row for row in rows if row.refuses]
+    return SliceRow(
+        name=name,
+        type=_slice_type(cluster.workers[rows[0].id], len(rows)),
+        workers=tuple(row.id for row in rows),
+        free=len(rows) - len(taken) - len(unusable),
+        busy=len(taken),
+        unusable=len(unusable),
+        status=_slice_status(rows, ill),
+        jobs=tuple(dict.fromkeys(job for row in rows for job in row.jobs)),
+    )
+
+
+def _slice_type(worker: Worker, members: int) -> str:
+    accelerator = worker.attributes.get(TPU_TOPOLOGY_ATTRIBUTE_KEY) or worker.attributes.get(
+        DEVICE_VARIANT_ATTRIBUTE_KEY
+    )
+    vms = worker.attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
+    count = vms.value if vms is not None and isinstance(vms.value, int) else members
+    return describe(str(accelerator), count) if accelerator is not None else ""
+
+
+def _slice_status(rows: list[WorkerRow], ill: list[WorkerRow]) -> str:
+    """`healthy`, or how many of its workers are what: `1 lost, 2 draining`."""
+    counts: dict[str, int] = {}
+    for row in ill:
+        counts[row.status] = counts.get(row.status, 0) + 1
+    if list(counts.values()) == [len(rows)]:
+        return next(iter(counts))
+    return ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "healthy"
+
+
+def _device(worker: Worker) -> str:
+    kind = worker.attributes.get(DEVICE_TYPE_ATTRIBUTE_KEY)
+    variant = worker.attributes.get(DEVICE_VARIANT_ATTRIBUTE_KEY)
+    return " ".join(str(each) for each in (kind, variant) if each is not None)
+
+
+def _status(view: View, worker: Worker) -> str:
+    """The one word that matters most for what the worker can do."""
+    words = {
+        worker.condition.value: worker.condition is not WorkerCondition.HEALTHY,
+        "quarantined": worker.quarantined,
+        "draining": worker.draining,
+        "unusable": worker.unschedulable,
+        "cooling": cooling(worker, view.now, view.limits),
+        "stopping": worker.id in view.stopping_on or worker.id in view.cluster.ghosts,
+    }
+    return next((word for word, holds in words.items() if holds), worker.condition.value)
+
+
+def _warnings(view: View, worker: Worker) -> Iterable[str]:
+    if haunted := _haunted(view.cluster, worker.id):
+        yield haunted
+    if has_wrong_clock(worker):
+        yield f"its clock {skew_words(worker.skew)}"
+
+
+def refusals(view: View, worker: Worker) -> Iterable[str]:
+    """Why the worker takes nothing new: one sentence for each obstacle, and none for a worker that does."""
+    if worker.condition is not WorkerCondition.HEALTHY:
+        yield _ill(view, worker)
+    if haunted := _haunted(view.cluster, worker.id):
+        yield haunted
+    if worker.quarantined:
+        yield f"quarantined: {worker.quarantine_reason or 'no reason given'}"
+    if worker.draining:
+        yield "draining" + (f": {worker.drain_reason}" if worker.drain_reason else "")
+    if worker.unschedulable:
+        yield f"unusable: {worker.reason}"
+    if worker.condition is WorkerCondition.HEALTHY and cooling(worker, view.now, view.limits):
+        left = format_duration(worker.cooldown_until - view.now)
+        why = f": {worker.reason}" if worker.reason else ""
+        yield f"cooling down for another {left}{why}"
+    if worker.id in view.stopping_on:
+        stopping = _stopping(view.cluster, worker)
+        yield f"the stop of {', '.join(map(str, stopping))} is not confirmed yet"
+
+
+def doubt_about(view: View, worker_id: WorkerId) -> str:
+    """What is wrong with a worker that something runs on; a stop under way is nothing wrong."""
+    worker = view.cluster.workers.get(worker_id)
+    if worker is None:
+        return ""
+    if worker.condition is WorkerCondition.HEALTHY and not worker.quarantined:
+        return ""
+    return next(iter(refusals(view, worker)), "")
+
+
+def occupations(view: View, worker: Worker) -> Iterable[str]:
+    """What a worker that is well takes none of any more, and why: what runs there, and what is to."""
+    left, gpus, _ = WorkerCapacity.of(worker)
+    everybody = _holders(worker, bool)  # a claim is always true
+    if left.cpu_millis <= 0 and worker.claims:
+        yield f"new work: all of its cores are held by {everybody}"
+    if left.memory <= 0 and worker.claims:
+        yield f"new work: all of its memory is held by {everybody}"
+    if worker.chips and not left.chips:
+        yield f"TPU work: its chips are held by {_holders(worker, lambda claim: claim.chips)}"
+    if worker.gpus and not gpus:
+        yield f"GPU work: its GPUs are held by {_holders(worker, lambda claim: bool(claim.gpus))}"
+    owner = view.plan.result.kept.get(worker.id)
+    if owner is not None:
+        yield f"work that would delay {owner}: reserved for it"
+
+
+def _holders(worker: Worker, holds: Callable[[Claim], object]) -> str:
+    return ", ".join(
+        dict.fromkeys(attempt.task.job for attempt, claim in worker.claims.items() if holds(claim))
+    )
+
+
+def _ill(view: View, worker: Worker) -> str:
+    """The condition of a worker that is not healthy, since when, why, and when it is tried again."""
+    if worker.condition is WorkerCondition.UNPROBED and not (worker.failed_polls or worker.reason):
+        return f"never probed{view.then('probed in the next cycle')}"
+    parts = [worker.condition.value.replace("_", " ")]
+    if worker.silent_since is not None:
+        parts.append(f"for {format_duration(max(0.0, view.now - worker.silent_since))}")
+    reason = f": {worker.reason}" if worker.reason else ""
+    return f"{' '.join(parts)}{reason}{view.then(next_try(worker, view.now, view.limits))}"
+
+
+def next_try(worker: Worker, now: float, limits: Limits) -> str:
+    """When a cycle asks a worker again that did not answer."""
+    if not cooling(worker, now, limits):
+        return "tried again in the next cycle"
+    return f"tried again in {format_duration(worker.cooldown_until - now)}"
+
+
+def _stopping(cluster: Cluster, worker: Worker) -> list[AttemptId]:
+    return [
+        attempt_id
+        for attempt_id, attempt in cluster.live_on(worker.id)
+        if attempt.state is AttemptState.STOPPING
+    ]
+
+
+def _claims(cluster: Cluster, worker: Worker) -> Iterable[ClaimRow]:
+    for attempt_id, attempt in cluster.live_on(worker.id):
+        claim = worker.claims[attempt_id]
+        yield ClaimRow(
+            attempt=attempt_id,
+            state=attempt.state,
+            since_at=attempt.assigned_at,
+            cpu=claim.cpu_millis / 1000,
+            memory=claim.memory,
+            gpus=claim.gpus,
+            chips=claim.chips,
+        )
+
+
+def _haunted(cluster: Cluster, worker: WorkerId) -> str:
+    if worker not in cluster.ghosts:
+        return ""
+    from iris_cli.core.lifecycle.ghosts import (
+        haunted_words,  # rare, and it brings in all rules about attempts
+    )
+
+    return haunted_words(cluster, worker)

@@ -1,0 +1,179 @@
+"""What `iris status JOB` tells: one job with its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from msgspec import Struct
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.constraint_syntax import format_constraint
+from iris_cli.core.constraints import Constraint
+from iris_cli.core.ids import AttemptId, JobId, TaskId, parent_of
+from iris_cli.core.job import Job, JobState, Workspace
+from iris_cli.core.lifecycle.display import job_display, task_displays
+from iris_cli.core.lineage import where_from
+from iris_cli.core.topology import describe
+from iris_cli.core.units import format_memory
+from iris_cli.journal.recovery import Damage
+from iris_cli.ops.names import find_job
+from iris_cli.ops.session import Session
+from iris_cli.ops.views.cycles import Cycles
+from iris_cli.ops.views.status import JobRow, job_row
+from iris_cli.ops.views.task_rows import TaskRow, task_row, waiting_words
+from iris_cli.ops.views.view import CycleAge, View, look
+
+if TYPE_CHECKING:
+    from iris_cli.ops.views.failure import FailureCard
+
+Word = TypeVar("Word")
+
+
+class EndpointRow(Struct, frozen=True, kw_only=True):
+    """An endpoint that a task registered: a port, at the address of its worker."""
+
+    task: TaskId
+    name: str
+    address: str
+    port: int
+    metadata: Mapping[str, str]
+
+
+class JobStatus(Struct, frozen=True, kw_only=True):
+    """One job as of `at`. `next` is the command to type next.
+
+    `origin` is the attempt that submitted it from inside a task; `inherited` has, for each inherited constraint,
+    the job that named it.
+    """
+
+    FLATTENED: ClassVar = ("job",)
+    at: float
+    past: bool
+    cycle: CycleAge | None
+    cycles: Cycles | None
+    messages: tuple[str, ...]
+    log_damage: Damage | None
+    job: JobRow
+    command: tuple[str, ...]
+    needs: str
+    constraints: tuple[Constraint, ...]
+    origin: AttemptId | None
+    inherited: Mapping[str, JobId]
+    workspace: Workspace | None
+    after: tuple[JobId, ...]
+    children: tuple[JobId, ...]
+    child_states: Mapping[JobState, tuple[JobId, ...]]
+    child_displays: Mapping[str, tuple[JobId, ...]]
+    endpoints: tuple[EndpointRow, ...]
+    rounds: int
+    failure: FailureCard | None
+    tasks: tuple[TaskRow, ...]
+    next: str
+
+
+def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobStatus:
+    """One job now, or as of `at`. Raises NotFoundError, UsageError."""
+    view = look(session, at)
+    job = view.cluster.jobs[find_job(view.cluster, job_id)]
+    waiting = waiting_words(view, job)
+    row, displays = job_row(view, job), task_displays(view.cluster, job.id)
+    failure = _failure(view, job) if row.state is JobState.FAILED else None
+    return JobStatus(
+        at=view.now,
+        past=view.cycle is None,
+        cycle=view.cycle,
+        cycles=view.cycles,
+        messages=view.messages,
+        log_damage=view.log_damage,
+        job=row,
+        command=job.command,
+        needs=needs_words(job),
+        constraints=job.constraints,
+        origin=job.origin.attempt if job.origin else None,
+        inherited=inherited_from(view.cluster, job),
+        workspace=job.workspace,
+        after=job.after,
+        children=tuple(child.id for child in view.cluster.children_of(job.id)),
+        child_states=_alike(view.cluster.job_state, view.cluster, job),
+        child_displays=_alike(partial(job_display, view.cluster), view.cluster, job),
+        endpoints=tuple(endpoint_rows(view.cluster, job.id)),
+        rounds=job.rounds,
+        failure=failure,
+        tasks=tuple(
+            task_row(view, task, display, waiting.get(task.id, ""))
+            for task, display in zip(view.cluster.tasks_of(job.id), displays, strict=True)
+        ),
+        next=failure.next if failure is not None else next_command(view.cluster, job),
+    )
+
+
+def _alike(of: Callable[[JobId], Word], cluster: Cluster, job: Job) -> dict[Word, tuple[JobId, ...]]:
+    """The child jobs of a job by such a word."""
+    found: dict[Word, tuple[JobId, ...]] = {}
+    for child in cluster.children_of(job.id):
+        state = of(child.id)
+        found[state] = (*found.get(state, ()), child.id)
+    return found
+
+
+def inherited_from(cluster: Cluster, job: Job) -> dict[str, JobId]:
+    """Of each constraint that a job took over, as it is typed, the job that named it."""
+    if job.origin is None or not job.constraints:
+        return {}
+    sources = zip(job.constraints, where_from(cluster, job), strict=True)
+    return {format_constraint(each): source for each, source in sources if source != job.id}
+
+
+def endpoint_rows(cluster: Cluster, job: JobId) -> Iterator[EndpointRow]:
+    """What the tasks of a job have made known, by task and name."""
+    for attempt_id, endpoint in cluster.endpoints_of(job):
+        yield EndpointRow(
+            task=attempt_id.task,
+            name=endpoint.name,
+            address=cluster.workers[cluster.attempt(attempt_id).worker].connection.host,
+            port=endpoint.port,
+            metadata=dict(endpoint.metadata),
+        )
+
+
+def needs_words(job: Job) -> str:
+    """What one task needs: `v5litepod-16, 1 core, 1GiB`."""
+    resources = job.resources
+    device = resources.device
+    parts = [
+        f"{resources.cpu:g} {'core' if resources.cpu == 1 else 'cores'}",
+        format_memory(resources.memory),
+    ]
+    if device is not None and device.kind == "tpu" and device.variant != "auto":
+        parts.insert(0, describe(device.variant, job.replicas // job.slices if job.is_gang else None))
+    elif device is not None:
+        parts.insert(0, str(device))
+    return ", ".join(parts)
+
+
+def next_command(cluster: Cluster, job: Job) -> str:
+    """What the operator most probably types next, if nothing of the job itself failed."""
+    state = cluster.job_state(job.id)
+    if state is JobState.UNSCHEDULABLE:
+        failed = (each for each in job.after if each in cluster.jobs and _is_in_vain(cluster.job_state(each)))
+        awaited = next(failed, None)
+        return f"iris status {awaited}" if awaited is not None else "iris workers"
+    if state is JobState.PENDING:
+        return f"iris why {job.id}"
+    if state is JobState.KILLED:
+        parent = parent_of(job.id)
+        with_it = parent is not None and parent in cluster.jobs and cluster.jobs[parent].end is not None
+        return f"iris status {parent}" if with_it else f"iris history {job.id}"
+    return f"iris logs {job.id}" + (" --follow" if state is JobState.RUNNING else "")
+
+
+def _is_in_vain(state: JobState) -> bool:
+    return state.terminal and state is not JobState.SUCCEEDED
+
+
+def _failure(view: View, job: Job) -> FailureCard | None:
+    from iris_cli.ops.views.failure import failure_card  # most looks are at what goes well
+
+    return failure_card(view, job)

@@ -1,0 +1,218 @@
+"""What the log tells of all jobs and workers, as figures: for a page that is read by people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+
+from msgspec import Struct
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.evolve import replay
+from iris_cli.core.ids import AttemptId, JobId, WorkerId
+from iris_cli.core.job import Job, JobState, Priority
+from iris_cli.core.lifecycle.display import job_display, retries_made
+from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
+from iris_cli.core.past import in_memory
+from iris_cli.core.task import Task
+from iris_cli.errors import NotFoundError
+from iris_cli.journal.recovery import Damage, banner
+from iris_cli.ops.outcomes.durations import job_ran
+from iris_cli.ops.session import Session
+from iris_cli.ops.views.failure import cause_words
+from iris_cli.ops.views.report_fleet import Fleet, WorkerLine
+from iris_cli.ops.views.view import parse_moment
+
+MOST_JOBS = 5_000
+MOST_STRETCHES = 200_000
+"""What a browser still draws in about a second; of a longer past the newest jobs are told."""
+
+
+class Stretch(Struct, frozen=True, kw_only=True):
+    """One attempt as it held a worker (`worker` is its place among the lines), in seconds since the epoch.
+
+    It holds its chips (those of its worker for a TPU task, else its GPUs) from `placed_at` until its end was proven,
+    `over_at`; `reason` is None while it does. `started_at` is that of the user's command, None if it never did.
+    """
+
+    task: int
+    attempt: int
+    worker: int
+    chips: int
+    placed_at: float
+    started_at: float | None
+    over_at: float
+    reason: EndReason | None
+
+    @property
+    def seconds(self) -> float:
+        return self.over_at - self.placed_at
+
+    @property
+    def chip_seconds(self) -> float:
+        return self.chips * self.seconds
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether it ended, and not well."""
+        return self.reason not in (None, EndReason.OK)
+
+
+class JobLine(Struct, frozen=True, kw_only=True):
+    """One job. `waited` seconds from its submission until its first task started, or until its end, or now.
+
+    `retries` counts the retries that were made after a failure, `tries` those after a lost host, too; `preemptions` the
+    lost hosts that were charged: rounds of a gang, otherwise attempts of tasks. `ran` is as `job_ran` has it.
+    """
+
+    id: JobId
+    state: JobState
+    display: str
+    labels: dict[str, str]
+    priority: Priority
+    replicas: int
+    gang: bool
+    submitted_at: float
+    started_at: float | None
+    ended_at: float | None
+    waited: float
+    ran: float | None
+    retries: int
+    tries: int
+    preemptions: int
+    why: str
+    stretches: tuple[Stretch, ...]
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """Everything from `since` to `at`; times before count for nothing, and jobs that ended before are not told.
+
+    `older` counts the jobs that had no room. `workers` stand slice by slice.
+    """
+
+    name: str
+    since: float
+    at: float
+    messages: tuple[str, ...]
+    log_damage: Damage | None
+    jobs: tuple[JobLine, ...]
+    older: int
+    workers: tuple[WorkerLine, ...]
+
+
+def report(session: Session, since: str | None = None) -> Report:
+    """The whole log with its archive, or what was since a time as `look` reads it. Takes no lock.
+
+    Since a time only the lines after the snapshot before it are read: the jobs that ended before are in none of them.
+
+    Raises NotFoundError where there is no log, UsageError.
+    """
+    now = session.clock.now()
+    wanted = None if since is None else parse_moment(since, now)
+    state = session.state
+    start, reading = (Cluster(), state.past(archive=True)) if wanted is None else state.since(wanted)
+    fleet = Fleet(start)
+    with session.progress(lambda: ("reading the log", *reading.how_far)):
+        cluster = replay(fleet.watched(reading), start)
+    if not reading.begun:
+        if reading.damage is not None:
+            raise reading.damage.error()
+        raise NotFoundError(
+            f"there is no event log in {session.state.path}", hint="name one with --state-dir"
+        )
+    begin = min(fleet.begin if wanted is None else wanted, now)
+    workers = fleet.lines(begin, now)
+    jobs, older = _jobs(
+        cluster, _Clip(begin, now), fleet, {each.id: place for place, each in enumerate(workers)}
+    )
+    return Report(
+        name=cluster.name or session.config.name,
+        since=begin,
+        at=now,
+        messages=banner(reading.warnings, reading.damage),
+        log_damage=reading.damage,
+        jobs=jobs,
+        older=older,
+        workers=workers,
+    )
+
+
+class _Clip:
+    """The time that is told of. Clocks that were wrong must not stretch it."""
+
+    def __init__(self, begin: float, end: float) -> None:
+        self.begin, self.end = begin, end
+
+    def __call__(self, at: float) -> float:
+        return min(max(at, self.begin), self.end)
+
+
+def _jobs(
+    cluster: Cluster, clip: _Clip, fleet: Fleet, places: dict[WorkerId, int]
+) -> tuple[tuple[JobLine, ...], int]:
+    """The newest jobs that there is room for, in the order of their submission, and how many there are beside."""
+    told = [job for job in in_memory(cluster.jobs) if job.end is None or job.end.at >= clip.begin]
+    lines: list[JobLine] = []
+    room = MOST_STRETCHES
+    for job in sorted(told, key=attrgetter("order"), reverse=True):
+        tasks = cluster.tasks_of(job.id)
+        room -= sum(len(task.attempts) for task in tasks)
+        if lines and (room < 0 or len(lines) == MOST_JOBS):
+            break
+        stretches = tuple(_stretches(tasks, job, clip, fleet, places))
+        lines.append(_line(cluster, job, tasks, stretches, clip.end))
+    return tuple(reversed(lines)), len(told) - len(lines)
+
+
+def _line(
+    cluster: Cluster, job: Job, tasks: list[Task], stretches: tuple[Stretch, ...], now: float
+) -> JobLine:
+    started = [each.started_at for task in tasks for each in task.attempts if each.started_at is not None]
+    started_at = min(started, default=None)
+    ended_at = job.end.at if job.end else None
+    until = now if ended_at is None else ended_at
+    return JobLine(
+        id=job.id,
+        state=cluster.job_state(job.id),
+        display=job_display(cluster, job.id),
+        labels=dict(job.labels),
+        priority=job.priority,
+        replicas=job.replicas,
+        gang=job.is_gang,
+        submitted_at=job.submitted_at,
+        started_at=started_at,
+        ended_at=ended_at,
+        waited=max(0.0, (until if started_at is None else started_at) - job.submitted_at),
+        ran=job_ran(job, tasks, now),
+        retries=retries_made(job, tasks),
+        tries=retries_made(job, tasks, PROGRAM_FAILURES | INFRASTRUCTURE),
+        preemptions=job.preempted_rounds if job.is_gang else sum(task.preemptions for task in tasks),
+        why=cause_words(cluster, job),
+        stretches=stretches,
+    )
+
+
+def _stretches(
+    tasks: Iterable[Task], job: Job, clip: _Clip, fleet: Fleet, places: dict[WorkerId, int]
+) -> Iterator[Stretch]:
+    """What of the attempts lies in the time that is told of."""
+    device = job.resources.device
+    on_tpu = device is not None and device.kind == "tpu"
+    for task in tasks:
+        for each in task.attempts:
+            over_at = clip.end if each.ended_at is None else each.ended_at
+            if over_at < clip.begin or each.worker not in places:
+                continue
+            placed_at = clip(each.assigned_at)
+            started_at = None if each.started_at is None else max(placed_at, clip(each.started_at))
+            attempt_id = AttemptId(task.id, each.number)
+            yield Stretch(
+                task=task.index,
+                attempt=each.number,
+                worker=places[each.worker],
+                chips=fleet.chips_of(attempt_id) if on_tpu else len(each.gpus),
+                placed_at=placed_at,
+                started_at=started_at,
+                over_at=max(placed_at, started_at or 0.0, clip(over_at)),
+                reason=each.end.reason if each.end else None,
+            )

@@ -1,0 +1,125 @@
+"""How scale groups stand, for people: slices, back-off, what they are asked for, and what nobody makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+
+from iris_cli.capacity.manual import instructions
+from iris_cli.core.attributes import REGION_ATTRIBUTE_KEY, region_of_zone
+from iris_cli.core.autoscaling.groups import GroupState
+from iris_cli.core.autoscaling.scaling import ScalingPlan, plan_scaling
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import TaskId
+from iris_cli.core.lifecycle import keeping, slices
+from iris_cli.core.lifecycle.keeping import Objection
+from iris_cli.core.scale_group import ScaleGroup
+from iris_cli.core.slice import Keeper, Slice, SliceState
+from iris_cli.core.topology import describe
+from iris_cli.core.units import count
+from iris_cli.ops.session import Session
+from iris_cli.ops.views.missing import what_is_missing
+from iris_cli.ops.views.scaling_rows import MadeRow, ScaleGroupRow, Scaling, UnmetRow
+
+
+def plan_of(
+    session: Session, cluster: Cluster, now: float, unheard: Mapping[str, str] | None = None
+) -> ScalingPlan:
+    """What a pass over this state would decide, for whatever time; nobody is asked, nothing is written."""
+    return plan_scaling(
+        cluster,
+        session.config.scale_groups,
+        now,
+        session.limits,
+        owner=session.cluster_id or "0000",
+        missing=what_is_missing(cluster, session.state),
+        unheard=unheard or {},
+    )
+
+
+def objection(session: Session, listings: Sequence[slices.Listing] = ()) -> Objection | None:
+    """Why nothing is made or deleted from this state directory, as far as these lists show it.
+
+    What is in them was committed by us before it was asked for: so a log that is read AFTER they came knows of it.
+    """
+    listed = [each for listing in listings for each in listing.slices]
+    if session.view().keeper is None and not listed:
+        return None
+    return keeping.objection(session.cluster, here(session), session.cluster_id, listed)
+
+
+def here(session: Session) -> Keeper:
+    """Who would look after slices: this state directory."""
+    return session.keeper or session.state.keeper
+
+
+def scaling_rows(cluster: Cluster, plan: ScalingPlan, now: float) -> Scaling:
+    """The rows of a plan that was made on this cluster."""
+    by_group: dict[str, list[MadeRow]] = {}
+    for each in cluster.slices.values():
+        by_group.setdefault(each.group, []).append(_made(each, now))
+    states = (*plan.states, *_removed(cluster, plan.states))
+    return Scaling(
+        groups=tuple(_group(state, plan, tuple(by_group.get(state.name, ()))) for state in states),
+        unmet=tuple(
+            UnmetRow(id=str(each.entry.key), reason=each.reason.kind.value, text=str(each.reason))
+            for each in plan.routing.unmet
+        ),
+    )
+
+
+def fates(plan: ScalingPlan) -> dict[TaskId, str]:
+    """What becomes of each task that is demand: who makes a slice for it, or why nobody does."""
+    served = ((entry, f"to {name}") for name, some in plan.routing.routed.items() for entry in some)
+    unmet = ((each.entry, f"unmet: {each.reason}") for each in plan.routing.unmet)
+    return {task: fate for entry, fate in (*served, *unmet) for task in entry.task_ids}
+
+
+def _removed(cluster: Cluster, states: Iterable[GroupState]) -> Iterable[GroupState]:
+    """Groups that the configuration knows no more, and that still have slices, which cost money."""
+    known = {state.name for state in states}
+    templates = {each.group: each.template for each in cluster.slices.values() if each.group not in known}
+    for name, template in sorted(templates.items(), key=itemgetter(0)):
+        yield GroupState(group=ScaleGroup(name=name, template=template, max_slices=0))
+
+
+def _group(state: GroupState, plan: ScalingPlan, slices: tuple[MadeRow, ...]) -> ScaleGroupRow:
+    group = state.group
+    by_hand = plan.by_hand.get(group.name, 0)
+    zone = group.template.zone
+    return ScaleGroupRow(
+        name=group.name,
+        type=describe(group.template.type, state.vms),
+        provider=group.template.provider.value,
+        region=region_of_zone(zone) or str(group.attributes.get(REGION_ATTRIBUTE_KEY, "")),
+        preemptible=group.template.preemptible,
+        priority=group.priority,
+        min_slices=group.min_slices,
+        max_slices=group.max_slices,
+        slices=slices,
+        wanted=plan.routing.launch.get(group.name, 0),
+        backing_off=state.backing_off,
+        by_hand=tuple(instructions(group, by_hand)) if by_hand else (),
+    )
+
+
+def _made(each: Slice, now: float) -> MadeRow:
+    since = {
+        SliceState.REQUESTED: each.requested_at,
+        SliceState.CREATING: each.created_at,
+        SliceState.BOOTING: each.started_at,
+        SliceState.READY: each.joined_at,
+        SliceState.DELETING: each.deleting_at,
+    }[each.state]
+    at = since if since is not None else each.requested_at
+    waits_for_set_up = each.state is SliceState.BOOTING and each.to_set_up
+    progress = f"{len(each.set_up)} of {count(len(each.hosts), 'VM')} set up" if waits_for_set_up else ""
+    return MadeRow(
+        name=each.name,
+        group=each.group,
+        state=each.state.value,
+        since_at=at,
+        age=max(0.0, round(now - at, 3)),
+        vms=len(each.hosts),
+        reason=each.reason or progress,
+    )

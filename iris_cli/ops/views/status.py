@@ -1,0 +1,225 @@
+"""What `iris status` tells of the cluster with its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct, field
+
+from iris_cli.core.cluster import Cluster, state_of
+from iris_cli.core.collector import at_rest
+from iris_cli.core.ids import JobId, WorkerId, depth_of, root_of
+from iris_cli.core.job import Job, JobState, Priority
+from iris_cli.core.lifecycle.display import DisplayWord, counted, display_of, displays_of, word_of
+from iris_cli.core.outcome import EndReason
+from iris_cli.core.task import Ended, Stopping, Task, TaskState
+from iris_cli.core.waiting import overdue
+from iris_cli.journal.recovery import Damage
+from iris_cli.ops.outcomes.causes import job_cause
+from iris_cli.ops.outcomes.durations import elapsed, job_ran
+from iris_cli.ops.session import Session
+from iris_cli.ops.views.cycles import Cycles
+from iris_cli.ops.views.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
+from iris_cli.ops.views.job_filter import job_filter
+from iris_cli.ops.views.scaling_rows import NO_SCALING, Scaling
+from iris_cli.ops.views.task_rows import culprit_of
+from iris_cli.ops.views.view import CycleAge, View, look
+
+
+class JobRow(Struct, frozen=True, kw_only=True):
+    """One job in one line. Ages and durations in seconds.
+
+    `display` is its state as shown on the screen, `task_displays` counts its tasks by theirs. `workers` are those
+    of its live attempts, by rank. `why` is the reason it is pending, or the cause of its end; `retry` what it is
+    retried after; `overdue` how long a gang has been pending, if that is long. `duration` is as `job_ran` has it.
+    """
+
+    id: JobId
+    state: JobState
+    display: str
+    tasks: Mapping[TaskState, int]
+    task_displays: Mapping[str, int]
+    replicas: int
+    gang: bool
+    workers: tuple[WorkerId, ...]
+    stopping: int
+    why: str
+    retry: str
+    overdue: str
+    reason: EndReason | None
+    submitted_at: float
+    started_at: float | None
+    ended_at: float | None
+    age: float = field(name="age_seconds")
+    duration: float | None = field(name="duration_seconds")
+    priority: Priority
+    labels: Mapping[str, str]
+
+
+class ClusterStatus(Struct, frozen=True, kw_only=True):
+    """The cluster at a glance, as of `at`. `messages` name problems of the log.
+
+    `jobs` are the open ones and those that ended last; `older` counts those that ended before.
+    """
+
+    name: str
+    at: float
+    past: bool
+    cycle: CycleAge | None
+    cycles: Cycles | None
+    messages: tuple[str, ...]
+    log_damage: Damage | None
+    jobs: tuple[JobRow, ...]
+    older: int
+    slices: tuple[SliceRow, ...]
+    workers: tuple[WorkerRow, ...]
+    scaling: Scaling = NO_SCALING
+
+
+@at_rest
+def cluster_status(
+    session: Session,
+    *,
+    at: str | None = None,
+    labels: Sequence[str] = (),
+    states: Sequence[str] = (),
+    ended: int | None = None,
+) -> ClusterStatus:
+    """The cluster now, or as of `at`, with the jobs that have all these labels and one of these states.
+
+    A label is `key=value`, or `key` for any value. Where none is chosen, `ended` is how many of the jobs that
+    aren't open any more are wanted, None for all. Raises UsageError.
+    """
+    wanted = job_filter(labels, states)
+    view = look(session, at)
+    workers = worker_rows(view)
+    chosen = [
+        job for job in _jobs(view.cluster, None if wanted else ended) if wanted.matches(view.cluster, job)
+    ]
+    return ClusterStatus(
+        name=view.cluster.name or session.config.name,
+        at=view.now,
+        past=view.cycle is None,
+        cycle=view.cycle,
+        cycles=view.cycles,
+        messages=(
+            *view.messages,
+            *(wanted.unknown_labels(view.cluster) if not chosen else ()),
+            *_elsewhere(session, view),
+        ),
+        log_damage=view.log_damage,
+        jobs=tuple(job_row(view, job) for job in chosen),
+        older=0 if wanted else len(view.cluster.jobs) - len(chosen),
+        slices=slice_rows(view, workers),
+        workers=workers,
+        scaling=_scaling(session, view),
+    )
+
+
+def _scaling(session: Session, view: View) -> Scaling:
+    """How the scale groups stand, and what a pass of the autoscaler would do."""
+    if not session.config.scale_groups and not view.cluster.slices:
+        return NO_SCALING
+    from iris_cli.ops.views.scale_status import plan_of, scaling_rows
+
+    return scaling_rows(view.cluster, plan_of(session, view.cluster, view.now), view.now)
+
+
+def _elsewhere(session: Session, view: View) -> Iterator[str]:
+    """Whether slices are looked after from another directory: here none is made, whatever the groups want."""
+    if view.cycle is None or view.cluster.keeper is None or not session.config.scale_groups:
+        return
+    from iris_cli.ops.views.scale_status import objection
+
+    if (found := objection(session)) is not None:
+        yield f"{found}: none is made or deleted from here"
+
+
+def _jobs(cluster: Cluster, ended: int | None) -> list[Job]:
+    """The open jobs and those that ended last, in the order of their submission."""
+    if ended is None:
+        return list(cluster.jobs.values())
+    found = {job.id: job for job in (*cluster.open_jobs(), *cluster.last_ended(ended))}
+    return sorted(found.values(), key=lambda job: job.order)
+
+
+def in_reading_order(jobs: Sequence[JobRow]) -> list[JobRow]:
+    """Jobs in the order in which a screen lists them, given those of the cluster in the order of their submission.
+
+    Open jobs stand first: those that run, that stop or wait for a retry, that are being started, then pending ones in
+    the order in which the scheduler serves them. Ended jobs follow, those that ended last first.
+    """
+    places = {job.id: place for place, job in enumerate(jobs)}
+
+    def key(job: JobRow) -> tuple[float, ...]:
+        if job.state.terminal:
+            return len(_OPEN_FIRST), -(job.ended_at or 0.0)
+        word, place = word_of(job.display), places[job.id]
+        if word != JobState.PENDING:
+            return _OPEN_FIRST.index(word), place
+        root = places.get(root_of(job.id), place)
+        turn = job.priority.rank, -depth_of(job.id), root, place
+        return _OPEN_FIRST.index(word), not job.workers, *turn
+
+    return sorted(jobs, key=key)
+
+
+_OPEN_FIRST: tuple[str, ...] = (
+    *(JobState.RUNNING, DisplayWord.STOPPING, DisplayWord.RETRYING, JobState.PENDING),
+)
+
+
+def job_row(view: View, job: Job) -> JobRow:
+    """One job in one line, as of this look."""
+    tasks = view.cluster.tasks_of(job.id)
+    starts = [at for task in tasks for each in task.attempts if (at := each.started_at) is not None]
+    ended_at = job.end.at if job.end else None
+    live = [each for task in tasks for each in task.attempts[-1:] if type(each.phase) is not Ended]
+    return JobRow(
+        id=job.id,
+        state=state_of(job, tasks),
+        display=display_of(job, tasks),
+        tasks=_counts(tasks),
+        task_displays=counted(displays_of(job, tasks)),
+        replicas=job.replicas,
+        gang=job.is_gang,
+        workers=tuple([attempt.worker for attempt in live]),
+        stopping=sum(type(attempt.phase) is Stopping for attempt in live),
+        why=_why(view, job, tasks),
+        retry=_retry(view, job, tasks),
+        overdue=overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
+        reason=job.end.reason if job.end else None,
+        submitted_at=job.submitted_at,
+        started_at=min(starts, default=None),
+        ended_at=ended_at,
+        age=elapsed(job.submitted_at, None, view.now) or 0.0,
+        duration=job_ran(job, tasks, view.now),
+        priority=job.priority,
+        labels=dict(job.labels),
+    )
+
+
+def _retry(view: View, job: Job, tasks: Sequence[Task]) -> str:
+    tried = (task.attempts for task in tasks if task.attempts)
+    if job.end is not None or not any(len(each) > 1 or type(each[-1].phase) is Ended for each in tried):
+        return ""
+    from iris_cli.ops.outcomes.retries import retry_words
+
+    return retry_words(view.cluster, job, view.state)
+
+
+def _why(view: View, job: Job, tasks: Sequence[Task]) -> str:
+    if job.end is not None and culprit_of(view.cluster, job) is None:
+        return job_cause(job, None)
+    if job.end is not None:
+        from iris_cli.ops.views.failure import cause_words
+
+        return cause_words(view.cluster, job, view.state)
+    pending = (task.id for task in tasks if task.state is TaskState.PENDING)
+    words = view.prospects(job, pending)
+    return words[0] + (f" (and {len(words) - 1} more)" if len(words) > 1 else "") if words else ""
+
+
+def _counts(tasks: Sequence[Task]) -> dict[TaskState, int]:
+    states = [task.state for task in tasks]
+    return {state: states.count(state) for state in TaskState if state in states}

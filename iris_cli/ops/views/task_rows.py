@@ -1,0 +1,160 @@
+"""Tasks and attempts as rows."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import AttemptId, TaskId, WorkerId
+from iris_cli.core.job import Job
+from iris_cli.core.outcome import EndReason
+from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.ops.outcomes.causes import end_words, exit_words, known_words, task_end_words
+from iris_cli.ops.outcomes.durations import attempt_ran
+from iris_cli.ops.views.inventory import doubt_about
+from iris_cli.ops.views.view import View
+
+
+class AttemptRow(Struct, frozen=True, kw_only=True):
+    """One attempt.
+
+    `duration` is that of the user's command in seconds, None if it never started; as the worker measured it, if it
+    did. `reason` says why the attempt ended or is being stopped; `presumed`: it was declared dead without proof.
+    """
+
+    id: AttemptId
+    worker: WorkerId
+    state: AttemptState
+    round: int
+    assigned_at: float
+    started_at: float | None
+    ended_at: float | None
+    duration: float | None = field(name="duration_seconds")
+    reason: EndReason | None
+    exit_code: int | None
+    exit: str
+    why: str
+    trigger: TaskId | None
+    presumed: bool
+
+
+class TaskRow(Struct, frozen=True, kw_only=True):
+    """One task. `display` is its state as shown on the screen.
+
+    `worker`, times and exit code are those of its last attempt, whose number is `attempt` and whose cause of the end
+    is `reason`. `why` is the reason the task is pending, or the cause of its end.
+    """
+
+    id: TaskId
+    state: TaskState
+    display: str
+    worker: WorkerId | None
+    why: str
+    attempt: int | None
+    reason: EndReason | None
+    exit_code: int | None
+    exit: str
+    started_at: float | None
+    ended_at: float | None
+    duration: float | None = field(name="duration_seconds")
+    attempts: tuple[AttemptRow, ...]
+
+
+def task_row(view: View, task: Task, display: str, waiting: str) -> TaskRow:
+    """One task as of this look, by its display; `waiting` is why it waits, should it be pending."""
+    attempts = tuple(_attempt_row(view, task.id, attempt) for attempt in task.attempts)
+    last = attempts[-1] if attempts else None
+    return TaskRow(
+        id=task.id,
+        state=task.state,
+        display=display,
+        worker=last.worker if last else None,
+        why="; ".join(
+            filter(None, (_why(view, task, last, waiting), _doubt(view, last), _ghosts(view.cluster, task)))
+        ),
+        attempt=task.attempts[-1].number if task.attempts else None,
+        reason=last.reason if last else None,
+        exit_code=last.exit_code if last else None,
+        exit=last.exit if last else "",
+        started_at=last.started_at if last else None,
+        ended_at=last.ended_at if last else None,
+        duration=last.duration if last else None,
+        attempts=attempts,
+    )
+
+
+def culprit_of(cluster: Cluster, job: Job) -> Task | None:
+    """The task that the end of its job is blamed on."""
+    if job.end is None or job.end.trigger is None:
+        return None
+    return cluster.tasks.get(job.end.trigger)
+
+
+def waiting_words(view: View, job: Job) -> dict[TaskId, str]:
+    """For each pending task of a job what it waits for."""
+    pending = [task.id for task in view.cluster.tasks_of(job.id) if task.state is TaskState.PENDING]
+    if not pending or job.end is not None:
+        return {}
+    return {task: view.prospect(job, task) for task in pending}
+
+
+def _why(view: View, task: Task, last: AttemptRow | None, waiting: str) -> str:
+    if task.state is TaskState.PENDING:
+        return waiting
+    if task.end is not None:
+        return task_end_words(task, view.state)
+    if last is not None and last.state is AttemptState.STOPPING:
+        return last.why
+    if task.state is TaskState.ASSIGNED:
+        current = task.attempts[-1]
+        if current.acknowledged:
+            return "the worker has it, not started yet"
+        return "its launch got no answer" if current.taken_over else "being dispatched"
+    return last.why if last is not None else ""
+
+
+def _doubt(view: View, last: AttemptRow | None) -> str:
+    """What is wrong with the worker of what should be running there."""
+    if last is None or last.state is AttemptState.ENDED:
+        return ""
+    doubt = doubt_about(view, last.worker)
+    return f"{last.worker}: {doubt}" if doubt else ""
+
+
+def _ghosts(cluster: Cluster, task: Task) -> str:
+    """The attempts of a task that were taken for dead and may still run."""
+    known = {ghost.attempt for ghosts in cluster.ghosts.values() for ghost in ghosts}
+    there = [each for each in task.attempts if each.presumed and AttemptId(task.id, each.number) in known]
+    if not there:
+        return ""
+    return f"two copies may run: {', '.join(f'attempt-{each.number} on {each.worker}' for each in there)}"
+
+
+def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:
+    end, stop = attempt.end, attempt.stop
+    return AttemptRow(
+        id=AttemptId(task, attempt.number),
+        worker=attempt.worker,
+        state=attempt.state,
+        round=attempt.round,
+        assigned_at=attempt.assigned_at,
+        started_at=attempt.started_at,
+        ended_at=end.at if end else None,
+        duration=attempt_ran(attempt, view.now),
+        reason=end.reason if end else stop.reason if stop else None,
+        exit_code=end.exit_code if end else None,
+        exit=exit_words(end),
+        why=_attempt_words(view, task, attempt),
+        trigger=end.trigger if end else stop.trigger if stop else None,
+        presumed=attempt.presumed,
+    )
+
+
+def _attempt_words(view: View, task: TaskId, attempt: Attempt) -> str:
+    if attempt.end is not None:
+        known = known_words(attempt.end, view.state, AttemptId(task, attempt.number))
+        return f"{end_words(attempt.end)}{known}"
+    if attempt.stop is not None:
+        stuck = ", and a process of it can't be killed" if attempt.unkillable else ""
+        return f"being stopped ({attempt.stop.reason}){stuck}"
+    return "runs on without its wrapper" if attempt.orphaned else ""

@@ -1,0 +1,245 @@
+"""The cluster as it is looked at: now or at a time in the past, with what a cycle would do then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from functools import cached_property
+from itertools import takewhile
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import JobId, TaskId, WorkerId
+from iris_cli.core.job import Job
+from iris_cli.core.limits import Limits
+from iris_cli.core.past import in_memory
+from iris_cli.core.resources import Device
+from iris_cli.core.task import Stopping
+from iris_cli.core.units import parse_duration
+from iris_cli.errors import UsageError
+from iris_cli.journal.access import why_unwritable
+from iris_cli.journal.recovery import Damage, banner
+from iris_cli.journal.runners import LOOP
+from iris_cli.ops.views.cycles import Cycles, cycles_of
+from iris_cli.ops.views.work import work_left
+
+if TYPE_CHECKING:
+    from iris_cli.core.events import Transaction
+    from iris_cli.core.scheduling import Plan, Reason
+    from iris_cli.journal.reading import Reading
+    from iris_cli.journal.state_dir import StateDir
+    from iris_cli.ops.progress import Progress
+    from iris_cli.ops.session import Session
+
+STALE_AFTER = 300.0
+"""Seconds without a cycle after which cron is taken for dead: it runs one a minute."""
+
+
+class CycleAge(Struct, frozen=True, kw_only=True):
+    """The time of the last cycle by its heartbeat, and its age in seconds; None if there was none."""
+
+    at: float | None = None
+    age: float | None = field(default=None, name="age_seconds")
+    stale: bool = True
+
+
+class View(Struct, frozen=True, kw_only=True, dict=True):
+    """One look at the cluster. `now` is the time of the look.
+
+    `cycle` and `cycles` are None for a look at the past. `coming`: there will be a next cycle.
+    """
+
+    cluster: Cluster
+    now: float
+    limits: Limits
+    offered: tuple[Device, ...] = ()  # what scale groups could add
+    cycle: CycleAge | None = None
+    cycles: Cycles | None = None
+    coming: bool = False
+    messages: tuple[str, ...] = ()
+    log_damage: Damage | None = None
+    state: StateDir | None = None  # None for a look at the past, whose files may be gone by now
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What a cycle that began now would do: the scheduler itself, with nothing committed."""
+        from iris_cli.core.scheduling import plan
+        from iris_cli.ops.views.missing import secrets_of_loop, what_is_missing
+
+        missing = what_is_missing(self.cluster, self.state)
+        if self.cycles is not None and self.cycles.by == LOOP:  # it starts them, with its own environment
+            own = self.cycles.last_own
+            looked = self.now - own if own is not None else float("-inf")
+            lacked = secrets_of_loop(self.cluster, self.cycles.missing, missing.secrets, looked)
+            missing = replace(missing, secrets=lacked)
+        return plan(
+            self.cluster,
+            self.now,
+            limits=self.limits,
+            missing=missing,
+            offered=self.offered,
+        )
+
+    @cached_property
+    def waiting(self) -> Mapping[TaskId | JobId, tuple[Reason, ...]]:
+        """Why things wait, most important reason first: single tasks by their ids, gangs by their jobs'."""
+        return self.plan.waiting
+
+    @cached_property
+    def goes_to(self) -> Mapping[TaskId, WorkerId]:
+        """Where the next cycle would place the pending tasks that fit by now."""
+        return {each.task: each.worker for each in self.plan.assignments}
+
+    @cached_property
+    def _late(self) -> frozenset[TaskId]:
+        return frozenset(self.plan.timed_out_tasks)
+
+    @cached_property
+    def stopping_on(self) -> frozenset[WorkerId]:
+        """The workers with an attempt that is being stopped."""
+        return frozenset(
+            attempt.worker
+            for task in in_memory(self.cluster.tasks)
+            for attempt in task.attempts
+            if type(attempt.phase) is Stopping
+        )
+
+    def prospect(self, job: Job, task: TaskId) -> str:
+        """What a pending task waits for, or what the next cycle would do with it, in a few words."""
+        reasons = self.plan.reasons_of(job.id if job.is_gang else task)
+        if reasons:
+            return str(reasons[0])
+        if task in self.goes_to:
+            return f"ready{self.then('starts in the next cycle')}"
+        if task in self._late:
+            return f"its scheduling_timeout is over{self.then('ends in the next cycle')}"
+        return f"{', '.join(job.after)} did not succeed{self.then('ends in the next cycle')}"
+
+    def prospects(self, job: Job, tasks: Iterable[TaskId]) -> list[str]:
+        """What pending tasks of a job wait for, each thing once: of 1,000 most wait for the same."""
+        causes: dict[int, TaskId] = {}
+        for task in tasks:
+            cause = self.plan.cause(job.id if job.is_gang else task)
+            causes.setdefault(id(task in self.goes_to if cause is None else cause), task)
+        return list(dict.fromkeys(self.prospect(job, task) for task in causes.values()))
+
+    def then(self, follows: str) -> str:
+        """Return what follows in the next cycle as the second half of a sentence, or that there is none."""
+        if self.cycles is None:
+            return ""
+        return f"; {follows}" if self.coming else "; nobody runs cycles"
+
+
+def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) -> View:
+    """The cluster now, or as of `at`: an ISO time, or an age such as `2h`. Takes no lock.
+
+    `runs_cycles`: the command that looks runs them from now on. Raises UsageError for a time that can't be read.
+    """
+    now = session.clock.now()
+    if at is not None:
+        moment = parse_moment(at, now)
+        past, reading = as_of(session.state, moment, session.progress)
+        offered = session.config.offered
+        return View(
+            cluster=past,
+            now=moment,
+            limits=session.limits,
+            offered=offered,
+            messages=banner(reading.warnings, reading.damage),
+            log_damage=reading.damage,
+        )
+    cluster = session.view()
+    needed = bool(work_left(cluster, session.config, session.state))
+    cycles = cycles_of(session.state, now, session.config.loop, needed=needed)
+    unwritten = list(_unwritten(session, needed=needed))
+    if unwritten:
+        cycles = replace(cycles, next=None)
+    coming = (cycles.coming or runs_cycles) and not unwritten
+    return View(
+        cluster=cluster,
+        now=now,
+        limits=session.limits,
+        offered=session.config.offered,
+        cycle=cycle_age(session.state.read_heartbeat(), now),
+        cycles=cycles,
+        coming=coming,
+        messages=(*session.messages, *unwritten, *_untold(session, coming=coming)),
+        log_damage=session.damage,
+        state=session.state,
+    )
+
+
+def _unwritten(session: Session, *, needed: bool) -> Iterator[str]:
+    """Yield why no cycle can run although one is needed: on a full disk a loop can't even log that."""
+    if needed and (why := why_unwritable(session.state.path)):
+        yield why
+
+
+def _untold(session: Session, *, coming: bool) -> Iterator[str]:
+    """What keeps those who are to be told from being told."""
+    if session.config.notify.channels:
+        from iris_cli.ops.views.channels import troubles
+
+        yield from troubles(session, coming=coming)
+
+
+def as_of(
+    state: StateDir, moment: float, progress: Progress = lambda _: nullcontext()
+) -> tuple[Cluster, Reading]:
+    """The cluster after the last transaction of that time or earlier, and how reading went.
+
+    The log is in the order of what happened, clocks are not: what stands between transactions that were in
+    time belongs to them, whatever its own time says. That is read once more, for all of it may be too much to keep.
+    """
+    from iris_cli.core.evolve import replay
+
+    known, reading = state.before(moment)
+    last = 0
+
+    def in_time() -> Iterator[Transaction]:
+        nonlocal last
+        late = False
+        for each in reading:
+            late = late or each.at > moment
+            last = each.seq if each.at <= moment else last
+            if not late:
+                yield each
+
+    with progress(lambda: ("reading the log", *reading.how_far)):
+        past = replay(in_time(), known)
+    if last > past.seq:
+        known, again = state.before(moment)
+        with progress(lambda: ("reading the log once more", *again.how_far)):
+            past = replay(takewhile(lambda each: each.seq <= last, again), known)
+    return past, reading
+
+
+def cycle_age(heartbeat: Mapping[str, Any] | None, now: float) -> CycleAge:
+    """How long ago the last cycle ran, by its heartbeat. A clock that stepped back makes no negative age."""
+    at = (heartbeat or {}).get("at")
+    if isinstance(at, bool) or not isinstance(at, int | float) or not isfinite(at):
+        return CycleAge()
+    age = max(0.0, round(now - at, 3))
+    return CycleAge(at=float(at), age=age, stale=age > STALE_AFTER)
+
+
+def parse_moment(text: str, now: float) -> float:
+    """Seconds since the epoch, from an ISO time (UTC unless it says more) or an age. Raises UsageError."""
+    from datetime import UTC, datetime  # slow to import, and for the few that look at the past
+
+    stripped = text.strip()
+    try:
+        moment = datetime.fromisoformat(stripped)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return now - parse_duration(stripped)
+    except UsageError:
+        raise UsageError(
+            f"{text[:80]!r} is not a time", hint="write 2h for two hours ago, or 2026-11-20T14:03 (UTC)"
+        ) from None

@@ -1,0 +1,296 @@
+"""Why something waits, where it runs and since when, how it ended; or what a worker takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parse_task_id
+from iris_cli.core.job import Job, JobState
+from iris_cli.core.lifecycle.display import job_display, task_displays
+from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.waiting import overdue
+from iris_cli.core.worker import Worker
+from iris_cli.errors import UsageError
+from iris_cli.journal.recovery import Damage
+from iris_cli.ops.names import no_task, unknown
+from iris_cli.ops.outcomes.causes import task_end_words
+from iris_cli.ops.outcomes.durations import elapsed
+from iris_cli.ops.outcomes.retries import retry_words
+from iris_cli.ops.session import Session
+from iris_cli.ops.views.company import has_failed
+from iris_cli.ops.views.cycles import Cycles
+from iris_cli.ops.views.failure import FailureCard, cause_words, failure_card
+from iris_cli.ops.views.inventory import WorkerDetails, doubt_about, occupations, worker_details, worker_row
+from iris_cli.ops.views.job_status import inherited_from, next_command
+from iris_cli.ops.views.task_rows import culprit_of
+from iris_cli.ops.views.view import CycleAge, View, look
+
+if TYPE_CHECKING:
+    from iris_cli.core.scheduling import Explanation
+
+
+_NOT_RUN_TO_ITS_END = frozenset({JobState.KILLED, JobState.UNSCHEDULABLE})
+
+
+class Wait(Struct, frozen=True, kw_only=True):
+    """Tasks that are pending for the same reason.
+
+    `explanation` is None if they only wait for the next cycle: `prospect` says what it does, `will_go_to` where it
+    places them. `demand` says who creates a slice for them or why nobody does, as `iris autoscale --dry-run` does,
+    or how far that slice is; '' without scale groups.
+    """
+
+    tasks: tuple[TaskId, ...]
+    prospect: str
+    will_go_to: tuple[WorkerId, ...]
+    explanation: Explanation | None
+    demand: str = ""
+
+
+class LiveAttempt(Struct, frozen=True, kw_only=True):
+    """One live attempt. `since_at` is the time of its assignment or, if it runs, of its start; the age in seconds.
+
+    `doubt` names problems of its worker; `chosen` says why the scheduler chose that worker.
+    """
+
+    attempt: AttemptId
+    state: AttemptState
+    worker: WorkerId
+    since_at: float
+    age: float = field(name="age_seconds")
+    doubt: str
+    chosen: str = ""
+
+
+class TaskEnd(Struct, frozen=True, kw_only=True):
+    """How one task ended."""
+
+    task: TaskId
+    state: TaskState
+    display: str
+    cause: str
+    ended_at: float
+
+
+class DetailsWithRow(WorkerDetails, frozen=True, kw_only=True):
+    """Everything that is known about one worker. In JSON `worker` is its row."""
+
+    FLATTENED: ClassVar = ()
+
+
+class Why(Struct, frozen=True, kw_only=True):
+    """The answer of `iris why`. `kind` is `job`, `task` or `worker`; `display` is its state as shown on the screen.
+
+    A worker has only `worker`, and in `occupied` the kinds of work that it has no room for, each with the reason.
+    `inherited` has, for each inherited constraint, the job that named it. `retry` is what it is retried after,
+    `overdue` how long a gang has been pending, if that is long. `next` is the command that tells more about work
+    that has ended.
+    """
+
+    subject: str
+    kind: str
+    state: str
+    at: float
+    cycle: CycleAge | None
+    cycles: Cycles | None
+    display: str = ""
+    cause: str = ""
+    waits: tuple[Wait, ...] = ()
+    places: tuple[LiveAttempt, ...] = ()
+    ends: tuple[TaskEnd, ...] = ()
+    failure: FailureCard | None = None
+    worker: DetailsWithRow | None = None
+    occupied: tuple[str, ...] = ()
+    inherited: Mapping[str, JobId] = field(default_factory=dict)
+    messages: tuple[str, ...] = ()
+    log_damage: Damage | None = None
+    retry: str = ""
+    overdue: str = ""
+    next: str = ""
+
+
+def why(session: Session, subject: str) -> Why:
+    """Explain a job, a task or a worker of exactly that id. Raises NotFoundError."""
+    view = look(session)
+    found = find(view.cluster, subject)
+    if isinstance(found, Worker):
+        details = worker_details(view, worker_row(view, found), DetailsWithRow)
+        occupied = tuple(occupations(view, found))
+        return _answer(
+            view,
+            found.id,
+            "worker",
+            details.worker.status,
+            details.worker.status,
+            worker=details,
+            occupied=occupied,
+        )
+    made = _why_task(view, found) if isinstance(found, Task) else _why_job(view, found)
+    if made.waits and (session.config.scale_groups or view.cluster.slices):
+        return replace(made, waits=_with_demand(session, view, made.waits))
+    return made
+
+
+def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[Wait, ...]:
+    """The same, with what the scale groups do about it."""
+    from iris_cli.ops.views.scale_status import fates, plan_of
+
+    fate_of = fates(plan_of(session, view.cluster, view.now))
+    coming: dict[JobId, list[str]] = {}
+    for each in view.cluster.slices.values():
+        for job in each.wanted_by if each.coming else ():
+            coming.setdefault(job, []).append(f"{each.name} is {each.state}")
+
+    def demand(wait: Wait) -> str:
+        said = (fate_of.get(task) or ", ".join(coming.get(task.job, ())) for task in wait.tasks)
+        return "; ".join(dict.fromkeys(each for each in said if each))
+
+    return tuple(replace(wait, demand=demand(wait)) for wait in waits)
+
+
+def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
+    """The job, task or worker of that id, a job before a worker of its name. Raises NotFoundError."""
+    job = cluster.jobs.get(JobId(subject))
+    if job is not None:
+        return job
+    worker = cluster.workers.get(WorkerId(subject))
+    if worker is not None:
+        return worker
+    try:
+        task_id = parse_task_id(subject)
+    except UsageError:
+        task_id = None
+    if task_id in cluster.tasks:
+        return cluster.tasks[task_id]
+    if task_id is not None and task_id.job in cluster.jobs:
+        raise no_task(cluster, task_id)
+    raise unknown(cluster, subject, "job, task or worker")
+
+
+def _answer(view: View, subject: str, kind: str, state: str, display: str, **parts: Any) -> Why:
+    return Why(
+        subject=subject,
+        kind=kind,
+        state=state,
+        display=display,
+        at=view.now,
+        cycle=view.cycle,
+        cycles=view.cycles,
+        messages=view.messages,
+        log_damage=view.log_damage,
+        **parts,
+    )
+
+
+def _why_job(view: View, job: Job) -> Why:
+    tasks = view.cluster.tasks_of(job.id)
+    state = view.cluster.job_state(job.id)
+    failure = failure_card(view, job) if state is JobState.FAILED else None
+    follow_up = next_command(view.cluster, job) if state in _NOT_RUN_TO_ITS_END else ""
+    return _answer(
+        view,
+        job.id,
+        "job",
+        state,
+        job_display(view.cluster, job.id),
+        cause=cause_words(view.cluster, job, view.state),
+        waits=_waits(view, job, tasks),
+        places=tuple(_places(view, tasks)),
+        ends=_ends(view, tasks),
+        failure=failure,
+        inherited=inherited_from(view.cluster, job),
+        retry=retry_words(view.cluster, job, view.state),
+        overdue=overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
+        next=failure.next if failure is not None else follow_up,
+    )
+
+
+def _why_task(view: View, task: Task) -> Why:
+    job = view.cluster.jobs[task.job]
+    culprit = culprit_of(view.cluster, job)
+    failure = failure_card(view, job) if job.is_gang or culprit is task else None
+    has_said = task.end is not None and task.current is not None and has_failed(task.current)
+    return _answer(
+        view,
+        str(task.id),
+        "task",
+        task.state,
+        task_displays(view.cluster, job.id)[task.index],
+        cause=task_end_words(task, view.state),
+        waits=_waits(view, job, [task]),
+        places=tuple(_places(view, [task])),
+        ends=_ends(view, [task]),
+        failure=failure,
+        inherited=inherited_from(view.cluster, job),
+        next=failure.next if failure is not None else f"iris logs {task.id}" if has_said else "",
+    )
+
+
+def _waits(view: View, job: Job, tasks: Iterable[Task]) -> tuple[Wait, ...]:
+    """What the pending ones of these tasks wait for. A gang waits as one."""
+    pending = [task.id for task in tasks if task.state is TaskState.PENDING]
+    if not pending:
+        return ()
+    alike: dict[tuple[str, ...], list[TaskId]] = {}
+    for task_id in pending:
+        reasons = view.waiting.get(job.id if job.is_gang else task_id, ())
+        alike.setdefault(tuple(map(str, reasons)) or (view.prospect(job, task_id),), []).append(task_id)
+    return tuple(_wait(view, job, group) for group in alike.values())
+
+
+def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
+    key = job.id if job.is_gang else group[0]
+    found = view.plan.explain(key) if key in view.waiting else None
+    if found is not None:  # behind its own a cycle has the scale groups that made slices for it
+        found = replace(found, constraints=found.constraints[: len(job.constraints)])
+    return Wait(
+        tasks=tuple(group),
+        prospect=view.prospect(job, group[0]),
+        will_go_to=tuple(view.goes_to[task] for task in group if task in view.goes_to),
+        explanation=found,
+    )
+
+
+def _places(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
+    for task in tasks:
+        for attempt in task.attempts:
+            if not attempt.live:
+                continue
+            since = attempt.assigned_at if attempt.started_at is None else attempt.started_at
+            yield LiveAttempt(
+                attempt=AttemptId(task.id, attempt.number),
+                state=attempt.state,
+                worker=attempt.worker,
+                since_at=since,
+                age=elapsed(since, None, view.now) or 0.0,
+                doubt=doubt_about(view, attempt.worker),
+                chosen=_chosen(view.cluster, task, attempt),
+            )
+
+
+def _chosen(cluster: Cluster, task: Task, attempt: Attempt) -> str:
+    """Why it was placed there, as the cycle said; of a gang the first rank of the round tells it for all."""
+    if attempt.chosen or not cluster.jobs[task.job].is_gang:
+        return attempt.chosen
+    first = cluster.tasks_of(task.job)[0]
+    return next((each.chosen for each in first.attempts if each.round == attempt.round and each.chosen), "")
+
+
+def _ends(view: View, tasks: Sequence[Task]) -> tuple[TaskEnd, ...]:
+    displays = task_displays(view.cluster, tasks[0].job) if any(task.end for task in tasks) else []
+    return tuple(
+        TaskEnd(
+            task=task.id,
+            state=task.state,
+            display=displays[task.index],
+            cause=task_end_words(task, view.state),
+            ended_at=task.end.at,
+        )
+        for task in tasks
+        if task.end is not None
+    )

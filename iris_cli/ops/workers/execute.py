@@ -1,0 +1,157 @@
+"""Run a command of the operator beside tasks, or on workers: on many at once, and ended when nobody waits any more."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+
+from msgspec import Struct
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
+from iris_cli.core.lifecycle.display import task_displays
+from iris_cli.core.observations import Silence
+from iris_cli.core.task import Attempt, AttemptState, Task
+from iris_cli.core.units import count
+from iris_cli.core.worker import Worker
+from iris_cli.errors import NotFoundError, UsageError
+from iris_cli.ops.cycle.each_line import line_of
+from iris_cli.ops.cycle.environment import array_variables, device_guards, environment, place_of
+from iris_cli.ops.names import find_worker, select_tasks
+from iris_cli.ops.session import Session
+from iris_cli.remote.operator_calls import CommandEnd, CommandRequest
+
+
+class Executed(Struct, frozen=True, kw_only=True):
+    """What became of the command in one place: beside a task, or on a worker if there is no `task`.
+
+    Either it has an `end`, or its worker fell silent, or `note` says why nothing was sent there.
+    """
+
+    worker: WorkerId | None
+    task: TaskId | None = None
+    end: CommandEnd | None = None
+    silence: Silence | None = None
+    note: str = ""
+
+    @property
+    def well(self) -> bool:
+        return self.end is not None and self.end.exit_code == 0 and not self.end.timed_out
+
+
+class _Order(Struct, frozen=True):
+    worker: Worker
+    task: TaskId | None
+    request: CommandRequest
+
+
+def execute(
+    session: Session, what: str, command: Sequence[str], *, ranks: Sequence[int] = (), timeout: float = 60.0
+) -> list[Executed]:
+    """Run it beside the tasks of a job that run, beside one task, or on a worker; by rank.
+
+    Whoever interrupts this waits until the command has ended everywhere. Raises NotFoundError and UsageError.
+    """
+    if not command or not command[0] or command[0].startswith("-"):
+        raise UsageError("there is no command to run", hint="iris exec JOB|TASK|WORKER -- COMMAND ...")
+    cluster = session.view()
+    orders, idle = _orders(session, cluster, what, command, ranks, timeout)
+    found = [*idle]
+    with closing(_carried_out(session, orders)) as results:
+        found += results
+    return sorted(found, key=lambda each: (each.task is not None, each.task.index if each.task else 0))
+
+
+def _orders(
+    session: Session,
+    cluster: Cluster,
+    what: str,
+    command: Sequence[str],
+    ranks: Sequence[int],
+    timeout: float,
+) -> tuple[list[_Order], list[Executed]]:
+    """What is to be sent, and where nothing is."""
+
+    def order(worker: Worker, env: Mapping[str, str], task: TaskId | None, attempt: Token | None) -> _Order:
+        token = Token(session.randomness.hexadecimal(16))
+        request = CommandRequest(token=token, argv=tuple(command), env=env, attempt=attempt, timeout=timeout)
+        return _Order(worker, task, request)
+
+    if what in cluster.workers and what not in cluster.jobs:
+        if ranks:
+            raise UsageError(f"{what} is a worker: it has no ranks")
+        worker = find_worker(cluster, what)
+        return [order(worker, worker_environment(session, worker), None, None)], []
+    orders, idle = [], []
+    for task, attempt in select_tasks(cluster, what, ranks=ranks, kinds="job, task or worker"):
+        if attempt is None or attempt.state not in (AttemptState.RUNNING, AttemptState.STOPPING):
+            note = f"it is not running ({task_displays(cluster, task.job)[task.index]})"
+            idle.append(Executed(worker=attempt.worker if attempt else None, task=task.id, note=note))
+        else:
+            env = task_environment(session, cluster, task, attempt)
+            orders.append(order(cluster.workers[attempt.worker], env, task.id, attempt.token))
+    return orders, idle
+
+
+def task_environment(session: Session, cluster: Cluster, task: Task, attempt: Attempt) -> dict[str, str]:
+    """The environment of a task, less its secrets and its devices: those stay its own. Raises NotFoundError."""
+    try:
+        place = place_of(cluster, AttemptId(task.id, attempt.number))
+    except KeyError as error:
+        raise NotFoundError(
+            f"{task.id}: worker {error.args[0]}, where another rank was, is no longer part of the cluster",
+            hint=f"name the worker of this one: {attempt.worker}",
+        ) from error
+    env = environment(place, _default_env(session, place.worker), {})
+    try:
+        line = line_of(session.state, place.job, place.index)
+    except ValueError:
+        line = None
+    return {**env, **array_variables(place, line), **device_guards(place.worker)}
+
+
+def worker_environment(session: Session, worker: Worker) -> dict[str, str]:
+    """The default environment of a worker, away from its devices."""
+    return {**_default_env(session, worker), **device_guards(worker)}
+
+
+def _default_env(session: Session, worker: Worker) -> Mapping[str, str]:
+    host = session.hosts.get(worker.id)
+    return host.env if host is not None else session.config.defaults.env
+
+
+def _carried_out(session: Session, orders: Sequence[_Order]) -> Generator[Executed, None, None]:
+    waiting = {order.request.token: order for order in orders}
+
+    def run(order: _Order) -> tuple[_Order, Executed]:
+        answer = session.runner.run_command(session.target(order.worker), order.request)
+        ended = {"silence" if isinstance(answer, Silence) else "end": answer}
+        return order, Executed(worker=order.worker.id, task=order.task, **ended)  # type: ignore[arg-type]  # by kind
+
+    _ = session.runner  # made once, before any thread asks for it
+    try:
+        for batch in session.fan_out(orders, run, what="running", noun="place"):
+            for order, executed in batch:
+                del waiting[order.request.token]
+                yield executed
+    finally:
+        if waiting:
+            _end(session, list(waiting.values()))
+
+
+def _end(session: Session, orders: Sequence[_Order]) -> None:
+    """End what is under way, or on its way. Where nobody answers, its time-out does that."""
+    session.tell(f"ending the command in {count(len(orders), 'place')}")
+    by_worker: dict[WorkerId, list[_Order]] = {}
+    for order in orders:
+        by_worker.setdefault(order.worker.id, []).append(order)
+
+    def end(mine: list[_Order]) -> Silence | None:
+        return session.runner.end_command(
+            session.target(mine[0].worker), [order.request.token for order in mine]
+        )
+
+    for batch in session.fan_out(list(by_worker.values()), end, what="ending"):
+        for silence in batch:
+            if silence is not None:
+                session.tell(f"{silence.worker}: {silence.detail}; the command ends there with its time-out")

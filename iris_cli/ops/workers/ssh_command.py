@@ -1,0 +1,101 @@
+"""The command line of the system's ssh for a shell on a worker, or in the work directory of a task."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+
+from iris_cli.core.connection import Connection
+from iris_cli.core.ids import WorkerId, clip
+from iris_cli.core.task import Attempt
+from iris_cli.core.worker import Worker
+from iris_cli.errors import NotFoundError, UsageError
+from iris_cli.ops.cycle.environment import device_guards
+from iris_cli.ops.names import select_tasks
+from iris_cli.ops.session import Session
+from iris_cli.ops.workers.execute import task_environment
+
+
+def ssh_command(session: Session, what: str) -> list[str]:
+    """The argument vector for a task or a worker; a job must have a single task. Raises NotFoundError and UsageError.
+
+    The worker's host key is the one on record for it, nothing else is accepted. What stands in `~/.ssh/config` holds
+    where `cluster.yaml` says nothing, and for jump hosts.
+    """
+    cluster = session.view()
+    if what in cluster.workers and what not in cluster.jobs:
+        worker = cluster.workers[WorkerId(what)]
+        return [*_way(session, worker), *_shell("", device_guards(worker))]
+    chosen = select_tasks(cluster, what, kinds="task or worker")
+    if len(chosen) > 1:
+        raise UsageError(
+            f"{clip(what)} has {len(chosen)} tasks", hint=f"name one: iris ssh {chosen[0][0].id}"
+        )
+    task, attempt = chosen[0]
+    if attempt is None or attempt.worker not in cluster.workers:
+        raise NotFoundError(f"{task.id} is on no worker", hint=f"iris why {task.id}")
+    worker = cluster.workers[attempt.worker]
+    guards = device_guards(worker)
+    # What job and configuration say may be nobody else's business, and arguments can be seen by everybody.
+    said = task_environment(session, cluster, task, attempt)
+    del said["IRIS_TASK_DEFAULT_ENV_JSON"]
+    env = {name: value for name, value in said.items() if name.startswith("IRIS_") or name in guards}
+    return [*_way(session, worker), *_shell(_directory(session, worker, attempt), env)]
+
+
+def _way(session: Session, worker: Worker) -> list[str]:
+    connection = session.target(worker).connection
+    options = {
+        "HostKeyAlias": worker.id,
+        "UserKnownHostsFile": _config_word(str(session.state.known_hosts.absolute())),
+        "GlobalKnownHostsFile": "/dev/null",
+        "StrictHostKeyChecking": "yes",
+        "UpdateHostKeys": "no",
+        **_said_of(connection),
+    }
+    words = ["ssh", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
+    words += ["-l", connection.user] if connection.user else []
+    words += ["-p", str(connection.port)] if connection.port else []
+    return [*words, "-t", "--", connection.host]
+
+
+def _said_of(connection: Connection) -> dict[str, str]:
+    options: dict[str, str] = {}
+    if connection.key:
+        options |= {"IdentityFile": _config_word(connection.key), "IdentitiesOnly": "yes"}
+    if connection.proxy_jump:
+        options["ProxyJump"] = connection.proxy_jump
+    return options
+
+
+def _config_word(path: str) -> str:
+    """A path as the value of an option: there `%` begins a token, and a blank ends a name. Raises UsageError."""
+    if '"' in path or "${" in path or any(ord(char) < 32 for char in path):
+        raise UsageError(f"ssh can't be told of {clip(path)!r}", hint="choose a path without quotes")
+    return f'"{path.replace("%", "%%")}"'
+
+
+def _directory(session: Session, worker: Worker, attempt: Attempt) -> str:
+    """The directory of an attempt, as a shell word."""
+    from iris_cli.remote.worker_script import directory_word
+
+    root = directory_word(session.target(worker).connection.remote_dir)
+    return f"{root}/{session.cluster_id}/{worker.id}/a/{attempt.token}"
+
+
+def _shell(directory: str, env: Mapping[str, str]) -> list[str]:
+    """What runs there: a shell with these variables, in the work directory if there is one. Nothing: a login."""
+    if not directory and not env:
+        return []
+    steps = []
+    if directory:
+        gone = "echo 'iris: the directory of this task is not there any more' >&2"
+        steps += [
+            f"d={directory}",
+            'export IRIS_TASK_DIR="$d" IRIS_WORKDIR="$d/work" IRIS_OUTPUT_DIR="$d/output"',
+            f'cd "$d/work" || {gone}',
+            "unset d",
+        ]
+    steps += [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
+    script = "; ".join([*steps, 'exec "${SHELL:-/bin/sh}"'])
+    return [f"exec /bin/sh -c {shlex.quote(script)}"]

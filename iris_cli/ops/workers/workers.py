@@ -1,0 +1,189 @@
+"""What an operator does with workers: probe, drain, taint, bring back, forget."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.constraints import taint_key
+from iris_cli.core.events import WorkerDrained, WorkerForgotten, WorkerTainted, WorkerUncordoned
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import AttemptId, WorkerId, is_name
+from iris_cli.core.lifecycle import ghosts, identity, workers
+from iris_cli.core.observations import ProbeReport, Silence
+from iris_cli.core.slice import INCOMPLETE
+from iris_cli.core.worker import Worker
+from iris_cli.errors import IrisError, UsageError
+from iris_cli.ops.cycle import observe
+from iris_cli.ops.cycle.facts import facts_of
+from iris_cli.ops.cycle.stops import send_stops
+from iris_cli.ops.names import find_worker
+from iris_cli.ops.session import Session
+
+_MOST_NAMED = 3
+
+
+class Probed(Struct, frozen=True):
+    """The outcome of a probe of one worker, and the worker as the log has it now."""
+
+    seen: ProbeReport | Silence
+    worker: Worker
+
+
+def take_in(session: Session) -> Cluster:
+    """The cluster with all workers of the configuration, those too that nobody has asked yet."""
+    with session.transaction() as draft:
+        workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
+    return session.cluster
+
+
+def probe(session: Session, names: list[str]) -> list[Probed]:
+    """Probe these workers now, whatever their back-off says; all of them if none is named."""
+    cluster = take_in(session)
+    chosen = [find_worker(cluster, name) for name in names] or list(cluster.workers.values())
+
+    def one(worker: Worker) -> tuple[ProbeReport | Silence, list[observe.Answer]]:
+        known, asked_at = observe.known_of(cluster, worker.id), session.clock.now()
+        seen = observe.probe(session, worker)
+        answer = observe.heard(session, known, asked_at, seen)
+        return seen, [answer, *_rest_of(session, worker, answer)]
+
+    results = []
+    for batch in session.fan_out(chosen, one, what="probing"):
+        with session.transaction() as draft:
+            observe.weigh(session, draft, [answer for _, answers in batch for answer in answers])
+        known = session.cluster.workers  # somebody may have forgotten one meanwhile
+        results += [Probed(seen, known[seen.worker]) for seen, _ in batch if seen.worker in known]
+    send_stops(session)
+    return sorted(results, key=lambda each: [worker.id for worker in chosen].index(each.worker.id))
+
+
+def _rest_of(session: Session, worker: Worker, answer: observe.Answer) -> list[observe.Answer]:
+    """Of a host that was rebooted: how the attempts that it ran before have ended."""
+    if not observe.rebooted(answer):
+        return []
+    asked_at = session.clock.now()
+    seen = session.runner.poll(session.target(worker), list(answer.known.attempts), renew=False)
+    return [observe.heard(session, answer.known, asked_at, seen)]
+
+
+class Stranger(Struct, frozen=True):
+    """Whoever answers as a worker now, beside what the log knows of it; `over` are the attempts that it ends."""
+
+    worker: Worker
+    seen: ProbeReport | Silence
+    over: tuple[AttemptId, ...] = ()
+
+    @property
+    def differs(self) -> bool:
+        """Whether boot or incarnation are others than those on record."""
+        seen, worker = self.seen, self.worker
+        return isinstance(seen, ProbeReport) and (
+            (seen.boot_id, seen.incarnation) != (worker.boot_id, worker.incarnation)
+        )
+
+
+def look_at(session: Session, name: str) -> Stranger:
+    """Probe a worker and record nothing. Of one that is another machine now, nothing old is left."""
+    cluster = session.view()
+    worker = find_worker(cluster, name)
+    seen = observe.probe(session, worker, first_contact=False)
+    rebooted = isinstance(seen, ProbeReport) and bool(worker.boot_id) and seen.boot_id != worker.boot_id
+    return Stranger(worker, seen, tuple(worker.claims) if rebooted else ())
+
+
+def accept(session: Session, stranger: Stranger) -> Probed:
+    """The operator's word that who was looked at is this worker. Its host key must be accepted already.
+
+    If boot id and incarnation are both new, the old attempts there end as `worker_failed`. Raises IrisError if the
+    log knows more by now than when it was looked at: what runs there since is not what was to be ended.
+    """
+    worker, seen = stranger.worker, stranger.seen
+    with session.transaction() as draft:
+        now = find_worker(draft.cluster, worker.id)  # it may have been forgotten meanwhile
+        if (now.boot_id, now.incarnation) != (worker.boot_id, worker.incarnation):
+            raise IrisError(
+                f"{worker.id} has been probed anew since it was looked at: what you saw is old",
+                hint=f"look again: iris worker probe --accept-key {worker.id}",
+            )
+        if isinstance(seen, Silence):
+            workers.silent(draft, seen, session.limits)
+        else:
+            touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
+            identity.probed(draft, facts_of(session, draft.cluster, seen), session.limits, trusted=True)
+            observe.settle(session, draft, dict.fromkeys(touched))
+    known = observe.known_of(session.cluster, worker.id)
+    rest = _rest_of(session, worker, observe.heard(session, known, session.clock.now(), seen))
+    with session.transaction() as draft:
+        observe.weigh(session, draft, rest)
+    accepted = Probed(seen, session.cluster.workers[worker.id])
+    send_stops(session)
+    return accepted
+
+
+def drain(session: Session, names: list[str], reason: str = "") -> list[WorkerId]:
+    """The workers take nothing new. Returns those that did not drain already, or only for a while."""
+    with session.transaction() as draft:
+        found = [
+            worker
+            for worker in _found(draft, names)
+            if not worker.draining or worker.drain_reason in (INCOMPLETE, workers.REMOVED)
+        ]
+        for worker in found:
+            draft.record(WorkerDrained(worker=worker.id, reason=reason))
+    return [worker.id for worker in found]
+
+
+def uncordon(session: Session, names: list[str]) -> list[WorkerId]:
+    """Lift drain, quarantine and cool-down. Returns those that were held back."""
+    now = session.clock.now()
+    with session.transaction() as draft:
+        found = [
+            worker
+            for worker in _found(draft, names)
+            if worker.draining or worker.quarantined or worker.cooldown_until > now
+        ]
+        for worker in found:
+            draft.record(WorkerUncordoned(worker=worker.id))
+            workers.hold_until_complete(draft, worker.id)
+    return [worker.id for worker in found]
+
+
+def taint(session: Session, name: str, taint_name: str, *, remove: bool = False) -> bool:
+    """Set or remove a taint by hand. Returns whether anything changed. Raises UsageError."""
+    if not is_name(taint_name):
+        raise UsageError(
+            f"{taint_name[:80]!r} is not the name of a taint", hint="use letters, digits, '.', '_', '-'"
+        )
+    with session.transaction() as draft:
+        worker = find_worker(draft.cluster, name)
+        there = taint_key(taint_name) in worker.attributes
+        if remove and there and taint_name not in worker.taints:
+            raise UsageError(f"the taint {taint_name} of {name} is in cluster.yaml", hint="remove it there")
+        if there != remove:
+            return False
+        draft.record(WorkerTainted(worker=worker.id, taint=taint_name, removed=remove))
+    return True
+
+
+def forget(session: Session, name: str, *, dead: bool = False, reason: str = "") -> WorkerId:
+    """Take a worker off the books. Refuses while attempts live there, unless the operator says it is dead."""
+    with session.transaction() as draft:
+        worker = find_worker(draft.cluster, name)
+        if worker.claims and not dead:
+            alive = ", ".join(map(str, list(worker.claims)[:_MOST_NAMED]))
+            more = ", …" if len(worker.claims) > _MOST_NAMED else ""
+            raise IrisError(
+                f"as far as anybody knows {name} has work that is not over: {alive}{more}",
+                hint=f"cancel them, or if that machine is gone for good: iris worker forget --dead {name}",
+            )
+        touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
+        ghosts.declared_dead(draft, worker.id, reason or "the operator says the host is gone")
+        draft.record(WorkerForgotten(worker=worker.id, dead=dead, reason=reason))
+        observe.settle(session, draft, dict.fromkeys(touched))
+    send_stops(session)
+    return worker.id
+
+
+def _found(draft: Draft, names: list[str]) -> list[Worker]:
+    return [find_worker(draft.cluster, name) for name in names]
