@@ -153,7 +153,7 @@ def test_it_ends_where_another_version_is_installed(lab: LoopLab) -> None:
 
 
 def test_it_follows_the_configuration(lab: LoopLab) -> None:
-    lab.site.gang("train", 3)
+    lab.site.gang("train", 3, force=True)
     lab.at(30.0, lambda: add_worker(lab))
     lab.at(45.0, lambda: seen.append(lab.running()))
     seen: list[list[str]] = []
