@@ -88,7 +88,8 @@ def test_what_is_prepared_waits_for_go(host: WorkerHost, tmp_path: Path) -> None
     assert report.state is RemoteState.PREPARED
     assert host.state(request.token) is RemoteState.PREPARED
     assert not marked(request.token)
-    assert (host.attempt_dir(request.token) / "env").stat().st_mode & 0o777 == 0o600
+    (secrets,) = host.attempt_dir(request.token).glob("env.*")
+    assert secrets.stat().st_mode & 0o777 == 0o600
     assert not (tmp_path / "ran").exists()
 
     host.go(request.token)

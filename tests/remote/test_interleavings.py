@@ -95,7 +95,8 @@ def test_a_slow_second_launch_leaves_no_secret_behind_and_starts_nothing(
     launching.join(PATIENCE)
     directory = host.attempt_dir(request.token)
     assert [path for path in directory.rglob("*") if path.is_file() and b"canary" in path.read_bytes()] == []
-    assert list(directory.glob("n.*")) == []
+    assert [*directory.glob("env.*"), *directory.glob("run.*")] == []
+    assert len(list(directory.glob("cmd.*"))) == 1
     assert host.state(request.token) is RemoteState.EXITED
     assert len(pids_in(tmp_path / "starts")) == 1
 

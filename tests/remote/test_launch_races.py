@@ -52,8 +52,8 @@ def test_twenty_launches_of_one_token_start_it_once(make_host: MakeHost, tmp_pat
     assert hosts[0].wait(request.token).state is RemoteState.EXITED
     assert len(pids_in(starts)) == 1
     directory = hosts[0].attempt_dir(request.token)
-    assert not (directory / "env").exists()
-    assert list(directory.glob("n.*")) == []
+    assert [*directory.glob("env.*"), *directory.glob("run.*")] == []
+    assert len(list(directory.glob("cmd.*"))) == 1
 
 
 def test_prepares_and_gos_in_any_order_start_it_once(make_host: MakeHost, tmp_path: Path) -> None:

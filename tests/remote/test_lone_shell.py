@@ -55,7 +55,8 @@ def test_what_could_not_be_started_is_fenced_and_that_is_told(host: WorkerHost, 
     assert report.state is RemoteState.STOPPED
     assert host.state(token) is RemoteState.STOPPED
     assert not (tmp_path / "ran").exists()
-    assert (host.attempt_dir(token) / "env").read_bytes() == b""
+    (secrets,) = host.attempt_dir(token).glob("env.*")
+    assert secrets.read_bytes() == b""
     until(lambda: host.reaped(token) == {token})
 
 

@@ -14,7 +14,7 @@ from tests.support.local_transport import SHELLS
 from tests.support.process_count import ProcessCount, skip_unless_processes_can_be_counted
 from tests.support.worker_host import WorkerHost, marked
 
-MOST = 15
+MOST = 14
 """Without pauses and searches, of which a slow machine needs more: each search but four follows a pause."""
 
 

@@ -106,7 +106,7 @@ def test_a_setup_whose_runner_was_killed_is_never_prepared(host: WorkerHost, tmp
     assert host.state(request.token) is RemoteState.LOST
 
 
-@pytest.mark.parametrize("moment", ["empty directory", "half written", "committed", "moved in"])
+@pytest.mark.parametrize("moment", ["empty directory", "half written", "waiting"])
 def test_what_a_dead_caller_left_half_prepared_is_not_prepared_and_can_be_finished(
     host: WorkerHost, tmp_path: Path, moment: str
 ) -> None:
@@ -117,15 +117,13 @@ def test_what_a_dead_caller_left_half_prepared_is_not_prepared_and_can_be_finish
         directory.mkdir(mode=0o700)
     else:
         host.prepare(request)
-        (directory / "ready").rename(directory / "ready.pending")
-    if moment in ("half written", "committed"):
+    if moment == "half written":
         nonce = (directory / "run").read_text().split()[1]
-        staged = directory / f"n.{nonce}"
-        for name in ("cmd", "env", "setup"):
-            (directory / name).rename(staged / name)
-        if moment == "half written":
-            (directory / "run").unlink()
-            (staged / "cmd").write_text("task_cmd() {")
+        (directory / "run").unlink()
+        (directory / f"run.{nonce}").unlink()
+        (directory / f"cmd.{nonce}").write_text("task_cmd() {")
+    elif moment == "waiting":
+        (directory / "ready").rename(directory / "ready.pending")
     assert host.state(request.token) is RemoteState.PREPARING
     (report,) = host.go(request.token)
     assert report.state is RemoteState.PREPARING

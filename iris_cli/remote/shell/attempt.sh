@@ -9,11 +9,13 @@
 #                    sign of life of the wrapper before it began, a new file where there is room for one
 #   go.<t>           when it was first told to start. Not made beforehand: older programs didn't, and where it
 #                    can't be made, that is all that is missed. Of several, the first one counts.
-#   n.<nonce>/       what one `prepare` writes; `run` is a hard link into the one that won (see launch.sh);
-#                    removed by the wrapper
+#   cmd.<nonce> env.<nonce> setup.<nonce> run.<nonce>
+#                    what one `prepare` writes; `run` is a hard link to the last of them, of the call that won
+#                    (see launch.sh). The wrapper removes `env` and `run` of all calls.
 #   run              its first line is `# <nonce> <boot id>`
 #   setup.pid        like `pid`, of the set-up; made by `ln`: it is the set-up's start token too
-#   ready            set up: waits for `go`. No ready.pending was made where there is nothing to wait for
+#   ready            set up: waits for `go`, if `run` is there, too. Where there is nothing to wait for it is made
+#                    before `run`, and no ready.pending
 #   stop.run.<since>.<grace>.<pid>.<start>, then stop.done or stop.stuck.<since>.<grace>      (see stop.sh)
 #   lease.<t>        when the lease was renewed, which gives it a new name. lease.off: the task ended
 #                    before; lease.out.<t>: it ran out then, and its watchdog stops the attempt (see run.sh)
@@ -43,6 +45,7 @@ names() {
             ;;
         stop.*) case $stop in '' | stop.idle) stop=$name ;; esac ;; # in order: done idle run stuck
         ready) ready=1 ;;
+        run) written=1 ;;
         told) told=1 ;;
         go) going=1 ;;
         go.*) first_go "${name#*.}" ;;
@@ -50,6 +53,7 @@ names() {
         lease.*) lease=$name ;;
         esac
     done
+    [ -n "$written" ] || ready=
     is_complete || x= x_code=- x_cause=-
 }
 
@@ -69,7 +73,7 @@ is_complete() {
 
 no_names() {
     x= x_code=- x_cause=- finals=0 told= unsaid= cancelled=
-    launched=- began=- ended=- end_code=- stop= ready= going= asked=- set_up= lease=
+    launched=- began=- ended=- end_code=- stop= ready= written= going= asked=- set_up= lease=
 }
 
 # first_go UPTIME -> $asked, unless there was an earlier one.

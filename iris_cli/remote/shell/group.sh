@@ -59,12 +59,9 @@ is_populated() {
 # kill_group: all of $group at once, where the kernel can do that.
 kill_group() { [ ! -e "$group/cgroup.kill" ] || printf 1 2>/dev/null >"$group/cgroup.kill"; }
 
-# remove_group GROUP [DIRECTORY...]: it is empty, and so are those in it; and these directories, if they are.
+# remove_group GROUP: it is empty, and so are those in it.
 remove_group() {
-    if [ -d "$1" ]; then
-        for below in "$1"/*/; do remove_group "${below%/}"; done
-    elif [ $# = 1 ]; then
-        return 0
-    fi
-    rmdir "$@" 2>/dev/null
+    [ -d "$1" ] || return 0
+    for below in "$1"/*/; do remove_group "${below%/}"; done
+    rmdir "$1" 2>/dev/null
 }

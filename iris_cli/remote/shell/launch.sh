@@ -3,14 +3,14 @@
 # How an attempt is prepared, so that its caller may die between any two steps, and any number of callers may
 # do it at the same time (all of them send the same, for the token names the attempt):
 #   1. mkdir <token>             excludes the tombstone. It doesn't say who goes on: the winner may be dead.
-#   2. mkdir <token>/n.<nonce>   everything is written there, where no other call writes.
-#   3. ln n.<nonce>/run run      THE step: one winner, ever, and `run` is complete. Nothing counted before.
-#   4. mv n.<nonce>/* .          of the winner, whose nonce is in `run`. Anybody may do it, each file moves
-#                                once: so `env` can't come back after the wrapper has removed it. Where there
-#                                is nothing to wait for, `ready` is the last of them: PREPARED.
-#   5. the set-up, or            Its runner takes `setup.pid` (see run.sh). It waits for devices, too.
+#   2. write <file>.<nonce>      under names that no other call uses.
+#   3. ln run.<nonce> run        THE step: one winner, ever, and `run` is complete. Nothing counted before. It
+#                                names the nonce of the other files: so `env` can't come back after the wrapper
+#                                has removed it. Where there is nothing to wait for, `ready` is there before:
+#                                PREPARED.
+#   4. the set-up, or            Its runner takes `setup.pid` (see run.sh). It waits for devices, too.
 #      mv ready.pending ready    once: PREPARED. Nothing else says so.
-# A call that finds a step done goes on with the next one. The wrapper removes what is left of n.<nonce>.
+# A call that finds a step done goes on with the next one.
 
 # session_mask -> $mask: the umask of the session. Costs no process where the kernel shows it.
 session_mask() {
@@ -45,12 +45,9 @@ prepare() {
         refuse "$1" nostart.disk
         return
     fi
-    move_in "$1"
-    if [ ! -e "$1/cmd" ] || [ ! -e "$1/setup" ]; then
-        refuse "$1" nostart.disk # even a rename may need room
-    elif [ -e "$1/ready" ]; then
+    if [ -e "$1/ready" ]; then
         :
-    elif [ -s "$1/setup" ] || ! lacking || [ -n "$lacking" ]; then
+    elif [ -n "$4" ] || ! lacking || [ -n "$lacking" ]; then
         start "$1" setup # what is lacking may be let go: that is waited for there
     else
         mv "$1/ready.pending" "$1/ready" 2>/dev/null
@@ -63,15 +60,23 @@ prepare() {
 # which tells whether it knows the option that `start` likes to use.
 make_directories() {
     [ ! -e "$1" ] || return
-    set -- "$1" "$1/n.$nonce" "$1/work" "$1/output" "$1/outbox" "$1/inbox" "$1/endpoints"
+    set -- "$1" "$1/work" "$1/output" "$1/outbox" "$1/inbox" "$1/endpoints"
+    [ -n "$defaults" ] || ! is_own_env || defaults=env
     if [ -z "$defaults" ] && env --default-signal=INT,QUIT mkdir "$@" 2>/dev/null; then
         defaults='env --default-signal=INT,QUIT'
-    elif mkdir "$@" 2>/dev/null; then
-        : "${defaults:=env}"
     else
-        rmdir "$2" 2>/dev/null # somebody else may have made the first one at this moment
-        return 1
+        mkdir "$@" 2>/dev/null || return
+        : "${defaults:=env}"
     fi
+}
+
+# is_own_env: true if `env` is the program of this shell: that of busybox doesn't know the option.
+is_own_env() {
+    IFS=:
+    for directory in $PATH; do [ ! -x "$directory/env" ] || break; done
+    unset IFS
+    # shellcheck disable=SC3013
+    [ "$directory/env" -ef "$iris_proc/self/exe" ] 2>/dev/null
 }
 
 # no_room TOKEN -> $no_room: not even its directory can be made, or $lacks commands. Say NOSTART only if a
@@ -83,40 +88,31 @@ no_room() {
 
 # write_attempt TOKEN ...: steps 2 and 3.
 write_attempt() {
-    new=$1/n.$nonce
     # Those that are there already are as good as new ones.
-    [ -d "$new" ] && [ -d "$1/endpoints" ] ||
-        mkdir "$new" "$1/work" "$1/output" "$1/outbox" "$1/inbox" "$1/endpoints" 2>/dev/null
-    [ -d "$new" ] && [ -d "$1/work" ] || return
+    [ -d "$1/endpoints" ] ||
+        mkdir "$1/work" "$1/output" "$1/outbox" "$1/inbox" "$1/endpoints" 2>/dev/null
+    [ -d "$1/work" ] || return
     for name in x launch begin end timeout setup-timeout told; do
         make_pending "$1/$name" pending || return
     done
     make_pending "$1/stop" idle || return
     for name in out err signal; do printf '' >>"$1/$name" || return; done
     case $4$exclusive$ports in
-    0) printf '' >"$new/ready" || return ;;
+    0) printf '' >"$1/ready" || return ;;
     *) make_pending "$1/ready" pending || return ;;
     esac
-    written=
-    printf '%s' "$2" >"$new/cmd" && printf '%s' "$3" >"$new/env" && printf '%s' "$4" >"$new/setup" &&
-        printf '# %s %s\n%s\nmask=%s\n%s\nrun_main "$@"\n' \
-            "$nonce" "$boot" "$library$wrapper_text" "$mask" "$5" >"$new/run" && written=1
-    [ -n "$written" ] && ln "$new/run" "$1/run" 2>/dev/null && return
-    rm -f "$new/cmd" "$new/env" "$new/setup" "$new/ready" "$new/run"
-    rmdir "$new"
+    printf '%s' "$2" >"$1/cmd.$nonce" && printf '%s' "$3" >"$1/env.$nonce" &&
+        printf '%s' "$4" >"$1/setup.$nonce" &&
+        printf '# %s %s\n%s\nmask=%s nonce=%s\n%s\nrun_main "$@"\n' \
+            "$nonce" "$boot" "$library$wrapper_text" "$mask" "$nonce" "$5" >"$1/run.$nonce" &&
+        ln "$1/run.$nonce" "$1/run" 2>/dev/null && return
+    rm -f "$1/cmd.$nonce" "$1/env.$nonce" "$1/setup.$nonce" "$1/run.$nonce"
 }
 
 # make_pending FILE WORD: FILE.WORD, unless it has been made, and maybe renamed, before.
 make_pending() {
     for name in "$1" "$1".*; do [ ! -e "$name" ] || return 0; done
     printf '' >>"$1.$2"
-}
-
-# move_in TOKEN: step 4.
-move_in() {
-    read -r _ new _ <"$1/run" || return
-    new=$1/n.$new
-    [ ! -d "$new" ] || mv "$new/cmd" "$new/env" "$new/setup" "$new/ready" "$1" 2>/dev/null
 }
 
 # go TOKEN: only what is PREPARED, in this boot, and not cancelled. The wrapper itself makes sure that it is
@@ -137,7 +133,7 @@ go() {
 start() {
     if [ -z "$defaults" ]; then
         defaults=env
-        env --default-signal=INT,QUIT true 2>/dev/null && defaults='env --default-signal=INT,QUIT'
+        ! is_own_env && env --default-signal=INT,QUIT true 2>/dev/null && defaults='env --default-signal=INT,QUIT'
     fi
     (
         IRIS_ATTEMPT_TOKEN=$1

@@ -1,6 +1,6 @@
 # The processes beside the task: `sh <root>/a/<token>/run MODE`. MODE is `setup` or `start` (the wrapper) or
 # `limit` or `lease` (its watchdogs). The file `run` holds the library up to here and the settings of the
-# attempt: mask (the umask of the session) and, in hundredths of a second, time_limit setup_limit lease_limit
+# attempt: mask (the umask of the session), nonce (of the call that wrote it) and, in hundredths of a second, time_limit setup_limit lease_limit
 # grace (0: no limit).
 
 run_main() {
@@ -34,13 +34,13 @@ run_start() {
     fi
     write_pid pid.new && mv pid.new pid 2>/dev/null || { give_up && return; }
     if [ -e cancel ] || [ ! -e x.pending ]; then record cancelled && return; fi
-    [ -r env ] && [ -r cmd ] || { give_up && return; }
+    [ -r "env.$nonce" ] && [ -r "cmd.$nonce" ] || { give_up && return; }
     # They were free when it was prepared; whoever starts it waits for us, so this is not for long.
     have_devices 300 || { give_up "$lacking" && return; }
     sign
-    . ./env
-    rm -f env n.*/env n.*/run
-    . ./cmd
+    . "./env.$nonce"
+    rm -f env.* run.*
+    . "./cmd.$nonce"
     sign
     watch_lease || { give_up && return; }
     sign
@@ -99,10 +99,10 @@ run_setup() {
     fi
     rm -f "setup.pid.$$"
     if [ -e cancel ] || [ ! -e x.pending ]; then unready && return; fi
-    [ -r env ] && [ -r setup ] || { unready && return; }
+    [ -r "env.$nonce" ] && [ -r "setup.$nonce" ] || { unready && return; }
     have_devices "$device_wait" || { unready "$lacking" && return; }
-    [ -s setup ] || { be_ready || unready && return; }
-    . ./env
+    [ -s "setup.$nonce" ] || { be_ready || unready && return; }
+    . "./env.$nonce"
     watch "$setup_limit" setup-timeout
     make_group
     shell=$(command -v sh) # BEFORE the task's PATH counts
@@ -120,7 +120,7 @@ run_setup() {
 }
 
 set_up() {
-    (enter_group; umask "$mask" && cd work && task_env "$dir" && exec "$shell" ../setup) \
+    (enter_group; umask "$mask" && cd work && task_env "$dir" && exec "$shell" "../setup.$nonce") \
         </dev/null >>out 2>>err
 }
 
@@ -178,7 +178,7 @@ give_up() {
 # record NAME: the end of the attempt, once. Needs no disk space, and never fails.
 record() {
     remove_secrets .
-    remove_group "$group" n.*
+    remove_group "$group"
     # BEFORE the record: who reads that must know what it is worth.
     [ -z "$signalled" ] || mv told.pending told 2>/dev/null
     mv x.pending "x.$1" 2>/dev/null
