@@ -104,7 +104,7 @@ EDITS = (
     "rm pid",
     "rm x.pending end.pending begin.* launch.*",
     "rm stop.idle",
-    "rm run cmd setup",
+    "rm run cmd.* setup.*",
     "touch stop.stuck.1.1",
     "touch cancel",
     "rm out err",
