@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from functools import partial
+from typing import TYPE_CHECKING
 
-from iris_cli.core.ids import Token
+from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.observations import CacheReport, Silence
 from iris_cli.remote.answers import records_of
 from iris_cli.remote.frames import Frame, broken
-from iris_cli.remote.transport import NoAnswer, Target
+from iris_cli.remote.transport import Target
+from iris_cli.remote.worker_calls import WorkerCalls
 from iris_cli.remote.worker_script import quote
 
 if TYPE_CHECKING:
     from iris_cli.remote.output_calls import FilePiece
-    from iris_cli.remote.task_runner import TaskRunner
 
 SHORTEST = 600.0
 """Seconds for which nothing goes: somebody may have been told to use it whom the caller knows nothing of."""
@@ -28,31 +29,23 @@ _HASH = re.compile("[0-9a-f]{64}")
 _SIZE = re.compile(r"S ([ws]/[0-9a-f]{64}) (0|[1-9][0-9]{0,14})")
 
 
-class _Asks(Protocol):
-    def _open(self, target: Target, then: str = "") -> str: ...
-
-    def _ask(
-        self, target: Target, name: str, call: Sequence[str], *, room: int, patience: float = 0.0
-    ) -> Frame: ...
-
-
-class CacheCalls:
+class CacheCalls(WorkerCalls):
     """The part of the runner for caches, and for what tasks pack themselves."""
 
-    def packed(self: _Asks, target: Target, token: Token, workspace: str, offset: int) -> FilePiece | Silence:
+    def packed(self, target: Target, token: Token, workspace: str, offset: int) -> FilePiece | Silence:
         """A piece of the compressed tar file of that hash that an attempt has put into its outbox.
 
         As `OutputCalls.piece`. Raises ValueError for what is no hash.
         """
-        from iris_cli.remote.output_calls import OutputCalls  # for few
+        from iris_cli.remote.output_calls import OutputCalls
 
         if _HASH.fullmatch(workspace) is None:
             raise ValueError(f"{workspace[:80]!r} is no hash")
         name = f"{PACKED}/{workspace}.tar.gz".encode()
-        return OutputCalls(cast("TaskRunner", self)).piece(target, token, name, offset)
+        return OutputCalls(self).piece(target, token, name, offset)
 
     def caches(
-        self: _Asks,
+        self,
         target: Target,
         *,
         boot_id: str,
@@ -73,15 +66,12 @@ class CacheCalls:
         minutes = int(max(unused_for, SHORTEST) // 60)
         step = f"caches {minutes} {quote(' '.join(keep))} {int(remove)}"
         step = f"if expect {quote(boot_id)} {quote(incarnation)}; then {step}; fi"
-        call = [self._open(target), "unused=", step, "begin_frame", "tell_unused", "end_frame"]
-        try:
-            frame = self._ask(target, "caches", call, room=1 << 20, patience=_PATIENCE)
-            return _report(frame, target)
-        except NoAnswer as silence:
-            return silence.silence(target.worker)
+        call = [self.open_line(target), "unused=", step, "begin_frame", "tell_unused", "end_frame"]
+        read = partial(_report, worker=target.worker)
+        return self.ask(target, "caches", call, read, room=1 << 20, patience=_PATIENCE)
 
 
-def _report(frame: Frame, target: Target) -> CacheReport:
+def _report(frame: Frame, worker: WorkerId) -> CacheReport:
     _, _, records = records_of(frame, 0)
     matches = [_SIZE.fullmatch(record.line) for record in records]
     sizes: dict[str, int] = {}
@@ -90,7 +80,7 @@ def _report(frame: Frame, target: Target) -> CacheReport:
             raise broken("the answer has a line that is about no cache")
         sizes[match[1]] = sizes.get(match[1], 0) + (int(match[2]) << 10)
     return CacheReport(
-        worker=target.worker,
+        worker=worker,
         boot_id=frame.boot_id,
         incarnation=frame.incarnation,
         sizes=tuple(sizes.items()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from functools import partial
 
 from msgspec import Struct
 
@@ -13,7 +13,8 @@ from iris_cli.core.observations import Silence
 from iris_cli.remote.answers import records_of
 from iris_cli.remote.frames import Frame, broken
 from iris_cli.remote.launch_request import LaunchRequest, command_text, environment_text, hundredths
-from iris_cli.remote.transport import NoAnswer, Target
+from iris_cli.remote.transport import Target
+from iris_cli.remote.worker_calls import WorkerCalls
 from iris_cli.remote.worker_script import quote
 
 LONGEST_OUTPUT = 512 << 10
@@ -47,18 +48,10 @@ class CommandEnd(Struct, frozen=True, kw_only=True):
     cut: bool = False
 
 
-class _Asks(Protocol):
-    def _open(self, target: Target, then: str = "") -> str: ...
-
-    def _ask(
-        self, target: Target, name: str, call: Sequence[str], *, room: int, patience: float = 0.0
-    ) -> Frame: ...
-
-
-class OperatorCalls:
+class OperatorCalls(WorkerCalls):
     """The part of the runner for commands. The first of them is the only call that can't be repeated."""
 
-    def run_command(self: _Asks, target: Target, request: CommandRequest) -> CommandEnd | Silence:
+    def run_command(self, target: Target, request: CommandRequest) -> CommandEnd | Silence:
         """Run it to its end, with nothing to read. Raises ValueError for what no shell could be given.
 
         Whoever goes away meanwhile doesn't end it: `end_command` does, and its time-out.
@@ -71,30 +64,22 @@ class OperatorCalls:
         step = f"run_command {token} {hundredths(request.timeout)} {limit + 1}"
         call = [
             "mask=$(umask) timed=0",
-            self._open(target),
+            self.open_line(target),
             f'dir="{home}"',
             environment_text(launch, directories=bool(home)),
             command_text(launch),
             f'{step} "{home + "/work" if home else "$HOME"}"',
             "end_frame",
         ]
-        try:
-            patience = request.timeout + _ENDING
-            frame = self._ask(target, "exec", call, room=2 * limit, patience=patience)
-            return _command_end(frame, limit)
-        except NoAnswer as silence:
-            return silence.silence(target.worker)
+        read, patience = partial(_command_end, limit=limit), request.timeout + _ENDING
+        return self.ask(target, "exec", call, read, room=2 * limit, patience=patience)
 
-    def end_command(self: _Asks, target: Target, tokens: Sequence[Token]) -> Silence | None:
+    def end_command(self, target: Target, tokens: Sequence[Token]) -> Silence | None:
         """End these commands of the worker, also those that are still on their way there; None once that is done."""
         words = [parse_token(token) for token in tokens]
         steps = [f"(stop_command {quote(word)})" for word in words]
-        call = [self._open(target), *steps, "begin_frame", "end_frame"]
-        try:
-            self._ask(target, "exec", call, room=0, patience=_ENDING)
-        except NoAnswer as silence:
-            return silence.silence(target.worker)
-        return None
+        call = [self.open_line(target), *steps, "begin_frame", "end_frame"]
+        return self.ask(target, "exec", call, lambda _: None, patience=_ENDING)
 
 
 def _command_end(frame: Frame, limit: int) -> CommandEnd:

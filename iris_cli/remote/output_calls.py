@@ -6,17 +6,21 @@ All that comes back is hostile text: names are bytes as they are there, and noth
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from msgspec import Struct
 
 from iris_cli.core.ids import Token, parse_token
 from iris_cli.core.observations import Silence
-from iris_cli.remote.answers import records_of
-from iris_cli.remote.frames import broken
-from iris_cli.remote.task_runner import TaskRunner
-from iris_cli.remote.transport import NoAnswer, Target
+from iris_cli.remote.answers import Record, records_of
+from iris_cli.remote.frames import Frame, broken
+from iris_cli.remote.transport import Target
+from iris_cli.remote.worker_calls import WorkerCalls
 from iris_cli.remote.worker_script import quote
+
+R = TypeVar("R")
 
 BLOCK = 64 << 10
 """So many bytes are read at a time there."""
@@ -28,8 +32,7 @@ LONGEST_NAMES = 32 << 10
 LONGEST_LIST = 16 << 20
 """Bytes of the list of an attempt's files. Of a longer one only the beginning is known."""
 
-_LIST_PATIENCE = 60.0  # every file is looked at, maybe on a cold disk
-_FETCH_PATIENCE = 60.0  # on a slow line
+_PATIENCE = 60.0  # every file is looked at, maybe on a cold disk; or fetched, on a slow line
 _NUMBER = r"(?:0|[1-9][0-9]{0,14})"
 _OUTPUT = re.compile(r"O ([0-9a-f]{32}) (here|partial|link|gone)")
 _FILE = re.compile(rf"({_NUMBER}) ({_NUMBER}) ({_NUMBER}) ([^\n\0]+)".encode(), re.DOTALL)
@@ -83,31 +86,26 @@ class FilePiece(Struct, frozen=True, kw_only=True):
 class OutputCalls:
     """More calls of a TaskRunner, by the same means. Each answers wholly or not at all, and changes nothing."""
 
-    def __init__(self, runner: TaskRunner) -> None:
+    def __init__(self, runner: WorkerCalls) -> None:
         self._runner = runner
 
     def list_files(self, target: Target, tokens: Sequence[Token]) -> FileLists | Silence:
         """The files of each of these attempts, in the order of the tokens."""
         words = " ".join(map(parse_token, tokens))
         step = f"files {LONGEST_LIST // max(1, len(tokens))} {words}"
-        try:
-            records = self._ask(
-                target, step, room=3 * LONGEST_LIST, longest=LONGEST_LIST, patience=_LIST_PATIENCE
-            )
-            return FileLists(clock=records[0], lists=_file_lists(records[1], tokens))
-        except NoAnswer as silence:
-            return silence.silence(target.worker)
+
+        def read(frame: Frame) -> FileLists:
+            clock, _, records = records_of(frame, LONGEST_LIST)
+            return FileLists(clock=clock, lists=_file_lists(records, tokens))
+
+        return self._ask(target, step, read, room=3 * LONGEST_LIST)
 
     def batch(
         self, target: Target, token: Token, names: Sequence[bytes]
     ) -> tuple[tuple[Version, bytes], ...] | Silence | None:
         """Many small files at once, at most PIECE bytes in all; None if that can't be done now: ask for each."""
         step = f"batch {parse_token(token)} {PIECE} {' '.join(map(_word, names))}"
-        try:
-            _, records = self._ask(target, step, room=2 * PIECE, longest=PIECE, patience=_FETCH_PATIENCE)
-            return _batch(records, len(names))
-        except NoAnswer as silence:
-            return silence.silence(target.worker)
+        return self._ask(target, step, partial(_batch, names=len(names)), room=2 * PIECE)
 
     def piece(
         self, target: Target, token: Token, name: bytes, offset: int, limit: int = PIECE
@@ -116,20 +114,12 @@ class OutputCalls:
         first, last = offset // BLOCK, -(-min(offset + limit, offset + PIECE) // BLOCK)
         step = f"piece {parse_token(token)} {first} {last - first} {_word(name)}"
         longest = (last - first) * BLOCK
-        try:
-            _, records = self._ask(target, step, room=2 * longest, longest=longest, patience=_FETCH_PATIENCE)
-            return _piece(records, first * BLOCK, offset, limit)
-        except NoAnswer as silence:
-            return silence.silence(target.worker)
+        read = partial(_piece, longest=longest, start=first * BLOCK, offset=offset, limit=limit)
+        return self._ask(target, step, read, room=2 * longest)
 
-    def _ask(
-        self, target: Target, step: str, *, room: int, longest: int, patience: float
-    ) -> tuple[float, list[tuple[str, bytes]]]:
-        """Raises NoAnswer."""
-        call = [self._runner._open(target), "begin_frame", step, "end_frame"]
-        frame = self._runner._ask(target, "pull", call, room=room, patience=patience)
-        clock, _, records = records_of(frame, longest)
-        return clock, [(record.line, record.data) for record in records]
+    def _ask(self, target: Target, step: str, read: Callable[[Frame], R], *, room: int) -> R | Silence:
+        call = [self._runner.open_line(target), "begin_frame", step, "end_frame"]
+        return self._runner.ask(target, "pull", call, read, room=room, patience=_PATIENCE)
 
 
 def _word(name: bytes) -> str:
@@ -144,21 +134,21 @@ def _word(name: bytes) -> str:
     return f'"$(printf {quote(escaped + ".")})"'
 
 
-def _file_lists(records: list[tuple[str, bytes]], tokens: Sequence[Token]) -> tuple[FileList, ...]:
+def _file_lists(records: list[Record], tokens: Sequence[Token]) -> tuple[FileList, ...]:
     """Raises NoAnswer."""
     found = []
-    for number, (line, data) in enumerate(records):
-        match = _OUTPUT.fullmatch(line)
+    for number, record in enumerate(records):
+        match = _OUTPUT.fullmatch(record.line)
         if match is None:
-            if line != "N" or not number or not records[number - 1][0].startswith("O "):
+            if record.line != "N" or not number or not records[number - 1].line.startswith("O "):
                 raise broken("the answer has a line that is about no files")
             continue
         odd = b""
         if match[2] != "gone":
-            if number + 1 == len(records) or records[number + 1][0] != "N":
+            if number + 1 == len(records) or records[number + 1].line != "N":
                 raise broken("the answer does not say which names are odd")
-            odd = records[number + 1][1]
-        found.append(_file_list(Token(match[1]), match[2], data, odd))
+            odd = records[number + 1].data
+        found.append(_file_list(Token(match[1]), match[2], record.data, odd))
     if [each.token for each in found] != list(tokens):
         raise broken("the answer is not about the attempts that were asked for")
     return tuple(found)
@@ -184,20 +174,21 @@ def _file_list(token: Token, how: str, data: bytes, odd: bytes) -> FileList:
     )
 
 
-def _batch(records: list[tuple[str, bytes]], names: int) -> tuple[tuple[Version, bytes], ...] | None:
+def _batch(frame: Frame, names: int) -> tuple[tuple[Version, bytes], ...] | None:
     """Raises NoAnswer."""
-    said = [line for line, _ in records]
+    _, _, records = records_of(frame, PIECE)
+    said = [record.line for record in records]
     if said in (["S changed"], [f"B {names}", "S changed"]):
         return None
     if said != [f"B {names}", "S same"]:
         raise broken("the answer is not about the files that were asked for")
     versions = []
-    for line in records[1][1].splitlines():
+    for line in records[1].data.splitlines():
         match = _VERSION.fullmatch(line)
         if match is None:
             raise broken("the answer has a line that is about no file")
         versions.append(Version(int(match[1]), int(match[2]), int(match[3])))
-    data = records[0][1]
+    data = records[0].data
     if len(versions) != names or sum(each.size for each in versions) != len(data):
         return None  # one is missing, or they are more than was asked for
     files, start = [], 0
@@ -207,13 +198,14 @@ def _batch(records: list[tuple[str, bytes]], names: int) -> tuple[tuple[Version,
     return tuple(files)
 
 
-def _piece(records: list[tuple[str, bytes]], start: int, offset: int, limit: int) -> FilePiece:
+def _piece(frame: Frame, *, longest: int, start: int, offset: int, limit: int) -> FilePiece:
     """Raises NoAnswer."""
-    match = _PIECE.fullmatch(records[0][0]) if len(records) == 1 else None
+    _, _, records = records_of(frame, longest)
+    match = _PIECE.fullmatch(records[0].line) if len(records) == 1 else None
     if match is None:
         raise broken("the answer is no piece of a file")
     version = Version(int(match[2]), int(match[3]), int(match[4]))
     if version.inode and int(match[1]) != start:
         raise broken("the answer is another piece of the file")
-    data = records[0][1][offset - start :][:limit]
+    data = records[0].data[offset - start :][:limit]
     return FilePiece(data=data, offset=offset, version=version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,7 +14,8 @@ from iris_cli.core.patterns import pattern
 from iris_cli.remote.answers import Record, records_of
 from iris_cli.remote.frames import Frame, broken
 from iris_cli.remote.script_lines import unique
-from iris_cli.remote.transport import NoAnswer, Target
+from iris_cli.remote.transport import Target
+from iris_cli.remote.worker_calls import WorkerCalls
 from iris_cli.remote.worker_script import quote
 
 SIGNALS = ("USR1", "USR2")
@@ -55,19 +56,11 @@ class Programs(Struct, frozen=True, kw_only=True):
     programs: tuple[Program, ...] = ()
 
 
-class _Asks(Protocol):
-    def _open(self, target: Target, then: str = "") -> str: ...
-
-    def _ask(
-        self, target: Target, name: str, call: Sequence[str], *, room: int, patience: float = 0.0
-    ) -> Frame: ...
-
-
-class StackCalls:
+class StackCalls(WorkerCalls):
     """The part of the runner for stacks."""
 
     def stacks(
-        self: _Asks, target: Target, tokens: Sequence[Token], *, consent: str = ""
+        self, target: Target, tokens: Sequence[Token], *, consent: str = ""
     ) -> tuple[Programs, ...] | Silence:
         """What the programs of these attempts are doing, in one round trip. py-spy stops each for a moment.
 
@@ -81,19 +74,15 @@ class StackCalls:
             "trap : HUP INT TERM PIPE",
             "LC_ALL=C",
             "export LC_ALL",
-            self._open(target),
+            self.open_line(target),
             "now",
             f"ask_until=$((now + {int(_TIME * 100)}))",
             "begin_frame",
             *(f"stacks {token} {quote(consent)}" for token in tokens),
             "end_frame",
         ]
-        try:
-            room = _ROOM * len(tokens)
-            frame = self._ask(target, "stacks", call, room=room, patience=_TIME + _ENDING)
-            return _programs(frame, tokens)
-        except NoAnswer as silence:
-            return silence.silence(target.worker)
+        read, room = partial(_programs, tokens=tokens), _ROOM * len(tokens)
+        return self.ask(target, "stacks", call, read, room=room, patience=_TIME + _ENDING)
 
 
 def _programs(frame: Frame, tokens: Sequence[Token]) -> tuple[Programs, ...]:

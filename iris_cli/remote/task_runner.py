@@ -7,8 +7,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from iris_cli.core.ids import RequestId, Token, is_name
-from iris_cli.core.limits import extra_time
+from iris_cli.core.ids import RequestId, Token
 from iris_cli.core.observations import (
     Holder,
     ProbeReport,
@@ -27,7 +26,6 @@ from iris_cli.remote.answers import (
     worker_report,
 )
 from iris_cli.remote.cache_calls import CacheCalls
-from iris_cli.remote.frames import Frame, failed, parse_frame
 from iris_cli.remote.inside.rendering import task_program
 from iris_cli.remote.launch_request import LaunchRequest, Shipment, hundredths
 from iris_cli.remote.log_pieces import LONGEST_PIECE, LogChunk, LogPiece, log_chunks, piece_line, room_for
@@ -42,13 +40,11 @@ from iris_cli.remote.script_lines import (
     unique,
 )
 from iris_cli.remote.stack_calls import StackCalls
-from iris_cli.remote.transport import NoAnswer, Payload, Target, Transport, time_to_arrive
-from iris_cli.remote.worker_script import HostPaths, directory_word, quote, worker_script
+from iris_cli.remote.transport import Payload, Target, time_to_arrive
+from iris_cli.remote.worker_script import quote
 
 __all__ = ["LaunchRequest", "LogChunk", "LogPiece", "Shipment", "TaskRunner"]
 
-_ROOM = 64 << 10  # bytes of an answer beside what was asked for; a login shell may be talkative
-_ROOM_PER_ATTEMPT = 8 << 10
 _ROOM_FOR_TOKENS = 1 << 20
 _ROOM_FOR_REQUESTS = 640 << 10  # the library says when to stop: 256 KiB and one request, in base64
 _REAP_PATIENCE = 2.0  # longer than it waits for the files to go
@@ -66,23 +62,6 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
     them may be repeated at will. What can't be sent at all is a ValueError.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        cluster_id: str,
-        *,
-        connect_timeout: float = 10.0,
-        timeout: float = 5.0,
-        paths: HostPaths | None = None,
-    ) -> None:
-        if not is_name(cluster_id):
-            raise ValueError(f"{cluster_id[:80]!r} can't name a directory")
-        self._transport = transport
-        self._cluster_id = cluster_id
-        self._connect_timeout = connect_timeout
-        self._timeout = timeout
-        self._paths = paths or HostPaths()
-
     def probe(
         self, target: Target, *, first_contact: bool = False, make: bool = True
     ) -> ProbeReport | Silence:
@@ -91,24 +70,21 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         call = [
             "cautions=",
             f"program={quote(task_program())}" if make else "",
-            self._open(target, "probe" if make else "survey"),
+            self.open_line(target, "probe" if make else "survey"),
             "begin_frame; tell_probe",
             "IFS='\n'",
             'for each in $cautions; do unset IFS; named warning "$each"; done',
             "end_frame",
         ]
-        try:
-            frame = self._ask(
-                target,
-                "probe",
-                call,
-                room=_ROOM_FOR_TOKENS,
-                patience=_PROBE_PATIENCE,
-                first_contact=first_contact,
-            )
-            return probe_report(frame, target.worker)
-        except NoAnswer as silence:
-            return silence.silence(target.worker)
+        return self.ask(
+            target,
+            "probe",
+            call,
+            partial(probe_report, worker=target.worker),
+            room=_ROOM_FOR_TOKENS,
+            patience=_PROBE_PATIENCE,
+            first_contact=first_contact,
+        )
 
     def prepare(
         self, target: Target, requests: Sequence[LaunchRequest], *, boot_id: str, incarnation: str, go: bool
@@ -231,14 +207,11 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
             "evicted": [process_word(each) for each in holders],
             "cleared": tokens,
         }
-        call = [self._open(target), *(f"{name}={quote(' '.join(said))}" for name, said in words.items())]
+        call = [self.open_line(target), *(f"{name}={quote(' '.join(said))}" for name, said in words.items())]
         call += [f"clear {hundredths(grace)}"] if clear else []
         call += ["begin_frame", "tell_holders", "tell_strangers", "end_frame"]
-        try:
-            frame = self._ask(target, "unwedge", call, room=_ROOM_FOR_TOKENS, patience=_UNWEDGE_PATIENCE)
-            return unwedge_report(frame, target.worker, kept, tokens)
-        except NoAnswer as silence:
-            return silence.silence(target.worker)
+        read = partial(unwedge_report, worker=target.worker, keep=kept, cleared=tokens)
+        return self.ask(target, "unwedge", call, read, room=_ROOM_FOR_TOKENS, patience=_UNWEDGE_PATIENCE)
 
     def reap(self, target: Target, tokens: Sequence[Token]) -> ReapReport | Silence:
         """Remove the files of attempts that have ended; of those that live nothing is touched.
@@ -249,28 +222,21 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         tokens = unique(tokens)
         words = " ".join(tokens)
         call = [
-            self._open(target),
+            self.open_line(target),
             f"reap_all {words}",
             "begin_frame",
             f"tell_reaped {words}",
             "end_frame",
         ]
-        try:
-            frame = self._ask(target, "reap", call, room=64 * len(tokens), patience=_REAP_PATIENCE)
-            return reap_report(frame, target.worker, tokens)
-        except NoAnswer as silence:
-            return silence.silence(target.worker)
+        read = partial(reap_report, worker=target.worker, tokens=tokens)
+        return self.ask(target, "reap", call, read, room=64 * len(tokens), patience=_REAP_PATIENCE)
 
     def usage(self, target: Target, tokens: Sequence[Token]) -> UsageReport | Silence:
         """How much room the files of these attempts take there: what `reap` would free. Changes nothing."""
         tokens = unique(tokens)
-        call = [self._open(target), "begin_frame", f"tell_usage {' '.join(tokens)}", "end_frame"]
-        try:
-            room = 64 * len(tokens)
-            frame = self._ask(target, "usage", call, room=room, patience=_USAGE_PATIENCE)
-            return usage_report(frame, target.worker, tokens)
-        except NoAnswer as silence:
-            return silence.silence(target.worker)
+        call = [self.open_line(target), "begin_frame", f"tell_usage {' '.join(tokens)}", "end_frame"]
+        read = partial(usage_report, worker=target.worker, tokens=tokens)
+        return self.ask(target, "usage", call, read, room=64 * len(tokens), patience=_USAGE_PATIENCE)
 
     def logs(
         self, target: Target, token: Token, *, stream: str, offset: int, limit: int
@@ -283,11 +249,8 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
     def pieces(self, target: Target, wanted: Sequence[LogPiece]) -> tuple[LogChunk, ...] | Silence:
         """These pieces of output files, in the same order, in one round trip. Each at most LONGEST_PIECE bytes."""
         wanted = [replace(each, limit=max(0, min(each.limit, LONGEST_PIECE))) for each in wanted]
-        call = [self._open(target), "begin_frame", *map(piece_line, wanted), "end_frame"]
-        try:
-            return log_chunks(self._ask(target, "logs", call, room=room_for(wanted)), wanted)
-        except NoAnswer as silence:
-            return silence.silence(target.worker)
+        call = [self.open_line(target), "begin_frame", *map(piece_line, wanted), "end_frame"]
+        return self.ask(target, "logs", call, partial(log_chunks, pieces=wanted), room=room_for(wanted))
 
     def _launch(
         self,
@@ -305,7 +268,7 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         tokens = unique(tokens)
         call = [
             "session_mask",
-            self._open(target),
+            self.open_line(target),
             f"if expect {quote(boot_id)} {quote(incarnation)}; then",
             *steps,
             "await_starts",
@@ -317,11 +280,11 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
             "fi",
             "end_frame",
         ]
-        try:
-            frame = self._ask_about(target, name, call, tokens, payload=payload, patience=patience)
-            return worker_report(frame, target.worker, tokens, (boot_id, incarnation), workspaces)
-        except NoAnswer as silence:
-            return silence.silence(target.worker)
+        expected = (boot_id, incarnation)
+        read = partial(
+            worker_report, worker=target.worker, tokens=tokens, expected=expected, workspaces=workspaces
+        )
+        return self.ask(target, name, call, read, about=len(tokens), payload=payload, patience=patience)
 
     def _report(
         self,
@@ -335,7 +298,7 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         """A call for whatever host answers. Those in `telling` say what they ask for, less what is `held`."""
         tokens, telling = unique(tokens), unique(telling)
         call = [
-            self._open(target),
+            self.open_line(target),
             *steps,
             "begin_frame",
             *(["asking=1"] if telling else []),
@@ -343,57 +306,6 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
             *(asking_lines(telling, held) if telling else []),
             "end_frame",
         ]
-        try:
-            frame = self._ask_about(target, name, call, tokens, room=_ROOM_FOR_REQUESTS if telling else 0)
-            return worker_report(frame, target.worker, tokens, telling=telling)
-        except NoAnswer as silence:
-            return silence.silence(target.worker)
-
-    def _open(self, target: Target, then: str = "") -> str:
-        """Go to the worker's directory there."""
-        if not is_name(target.worker):
-            raise ValueError(f"{target.worker[:80]!r} can't name a directory")
-        where = f"{directory_word(target.connection.remote_dir)} {self._cluster_id} {target.worker}"
-        return f'umask 077\nopen_frame "$nonce" {where}' + (f"\n{then} {where}" if then else "")
-
-    def _ask_about(
-        self,
-        target: Target,
-        name: str,
-        call: Sequence[str],
-        tokens: Sequence[Token],
-        *,
-        room: int = 0,
-        payload: Payload | None = None,
-        patience: float = 0.0,
-    ) -> Frame:
-        """A call about some attempts: the more there are, the more it may say, and the longer it may take."""
-        room += _ROOM_PER_ATTEMPT * len(tokens)
-        patience += extra_time(len(tokens))
-        return self._ask(target, name, call, room=room, patience=patience, payload=payload)
-
-    def _ask(
-        self,
-        target: Target,
-        name: str,
-        call: Sequence[str],
-        *,
-        room: int,
-        patience: float = 0.0,
-        first_contact: bool = False,
-        payload: Payload | None = None,
-    ) -> Frame:
-        """Send one script, take its answer apart. Raises NoAnswer."""
-        nonce = SYSTEM_RANDOMNESS.hexadecimal(16)
-        output = self._transport.run(
-            target,
-            worker_script(name, [f"nonce={nonce}", *call], self._paths),
-            connect_timeout=self._connect_timeout,
-            timeout=self._timeout + patience,
-            limit=_ROOM + room,
-            first_contact=first_contact,
-            payload=payload,
-        )
-        if output.status != 0:
-            raise failed(output)
-        return parse_frame(output.stdout, nonce)
+        read = partial(worker_report, worker=target.worker, tokens=tokens, telling=telling)
+        room = _ROOM_FOR_REQUESTS if telling else 0
+        return self.ask(target, name, call, read, about=len(tokens), room=room)

@@ -14,8 +14,8 @@
 #                    (see launch.sh). The wrapper removes `env` and `run` of all calls.
 #   run              its first line is `# <nonce> <boot id>`
 #   setup.pid        like `pid`, of the set-up; made by `ln`: it is the set-up's start token too
-#   ready            set up: waits for `go`, if `run` is there, too. Where there is nothing to wait for it is made
-#                    before `run`, and no ready.pending
+#   ready            set up: waits for `go`, if `run` is there, too. Where there is nothing to wait for it is
+#                    made before `run`, and no ready.pending
 #   stop.run.<since>.<grace>.<pid>.<start>, then stop.done or stop.stuck.<since>.<grace>      (see stop.sh)
 #   lease.<t>        when the lease was renewed, which gives it a new name. lease.off: the task ended
 #                    before; lease.out.<t>: it ran out then, and its watchdog stops the attempt (see run.sh)
