@@ -78,7 +78,8 @@ run_in_cache() {
     begin_tree || return
     (
         enter_group
-        umask "$mask" && cd "$tree" && task_env "$dir" && IRIS_WORKDIR=$PWD && exec "$shell" "$dir/setup.$nonce"
+        umask "$mask" && cd "$tree" && task_env "$dir" && IRIS_WORKDIR=$PWD &&
+            exec "$shell" "$dir/setup.$nonce"
     ) </dev/null >>out 2>>err
     code=$?
     goes_on || return 1

@@ -5,9 +5,9 @@
 #   1. mkdir <token>             excludes the tombstone. It doesn't say who goes on: the winner may be dead.
 #   2. write <file>.<nonce>      under names that no other call uses.
 #   3. ln run.<nonce> run        THE step: one winner, ever, and `run` is complete. Nothing counted before. It
-#                                names the nonce of the other files: so `env` can't come back after the wrapper
-#                                has removed it. Where there is nothing to wait for, `ready` is there before:
-#                                PREPARED.
+#                                names the nonce of the other files: so `env` can't come back after the
+#                                wrapper has removed it. Where there is nothing to wait for, `ready` is there
+#                                before: PREPARED.
 #   4. the set-up, or            Its runner takes `setup.pid` (see run.sh). It waits for devices, too.
 #      mv ready.pending ready    once: PREPARED. Nothing else says so.
 # A call that finds a step done goes on with the next one.
@@ -133,7 +133,9 @@ go() {
 start() {
     if [ -z "$defaults" ]; then
         defaults=env
-        ! is_own_env && env --default-signal=INT,QUIT true 2>/dev/null && defaults='env --default-signal=INT,QUIT'
+        if ! is_own_env && env --default-signal=INT,QUIT true 2>/dev/null; then
+            defaults='env --default-signal=INT,QUIT'
+        fi
     fi
     (
         IRIS_ATTEMPT_TOKEN=$1

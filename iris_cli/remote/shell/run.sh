@@ -1,7 +1,7 @@
 # The processes beside the task: `sh <root>/a/<token>/run MODE`. MODE is `setup` or `start` (the wrapper) or
 # `limit` or `lease` (its watchdogs). The file `run` holds the library up to here and the settings of the
-# attempt: mask (the umask of the session), nonce (of the call that wrote it) and, in hundredths of a second, time_limit setup_limit lease_limit
-# grace (0: no limit).
+# attempt: mask (the umask of the session), nonce (of the call that wrote it) and, in hundredths of a second,
+# time_limit setup_limit lease_limit grace (0: no limit).
 
 run_main() {
     dir=${0%/*}
