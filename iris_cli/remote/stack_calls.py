@@ -13,9 +13,8 @@ from iris_cli.core.observations import RemoteState, Silence
 from iris_cli.core.patterns import pattern
 from iris_cli.remote.answers import Record, records_of
 from iris_cli.remote.frames import Frame, broken
-from iris_cli.remote.script_lines import unique
 from iris_cli.remote.transport import Target
-from iris_cli.remote.worker_calls import WorkerCalls
+from iris_cli.remote.worker_calls import WorkerCalls, unique
 from iris_cli.remote.worker_script import quote
 
 SIGNALS = ("USR1", "USR2")

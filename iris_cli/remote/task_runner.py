@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
-from iris_cli.core.ids import RequestId, Token
+from iris_cli.core.ids import RequestId, Token, parse_request_id, parse_token
 from iris_cli.core.observations import (
     Holder,
     ProbeReport,
@@ -27,20 +28,20 @@ from iris_cli.remote.answers import (
 )
 from iris_cli.remote.cache_calls import CacheCalls
 from iris_cli.remote.inside.rendering import task_program
-from iris_cli.remote.launch_request import LaunchRequest, Shipment, hundredths
+from iris_cli.remote.launch_request import (
+    LaunchRequest,
+    Shipment,
+    command_text,
+    environment_text,
+    hundredths,
+    settings_text,
+    setup_text,
+)
 from iris_cli.remote.log_pieces import LONGEST_PIECE, LogChunk, LogPiece, log_chunks, piece_line, room_for
 from iris_cli.remote.operator_calls import OperatorCalls
-from iris_cli.remote.script_lines import (
-    Held,
-    answer_line,
-    asking_lines,
-    go_lines,
-    prepare_line,
-    process_word,
-    unique,
-)
 from iris_cli.remote.stack_calls import StackCalls
 from iris_cli.remote.transport import Payload, Target, time_to_arrive
+from iris_cli.remote.worker_calls import unique
 from iris_cli.remote.worker_script import quote
 
 __all__ = ["LaunchRequest", "LogChunk", "LogPiece", "Shipment", "TaskRunner"]
@@ -53,6 +54,12 @@ _USAGE_PATIENCE = 30.0  # every file is looked at, maybe on a cold disk
 _SHIP_PATIENCE = 25.0  # what is received is checked, extracted, and written to disk
 _UNPACKED_PER_SECOND = 5e6  # bytes, on a slow disk
 _UNWEDGE_PATIENCE = 10.0  # every process is looked into, and every attempt
+
+
+Held = tuple[Token, RequestId]
+"""A request that is known, and waits for what it is to be answered with."""
+
+_BOOT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
@@ -309,3 +316,35 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         read = partial(worker_report, worker=target.worker, tokens=tokens, telling=telling)
         room = _ROOM_FOR_REQUESTS if telling else 0
         return self.ask(target, name, call, read, about=len(tokens), room=room)
+
+
+def prepare_line(request: LaunchRequest) -> str:
+    """Raises ValueError for what no shell could be given."""
+    texts = (command_text(request), environment_text(request), setup_text(request), settings_text(request))
+    words = [parse_token(request.token), *map(quote, texts)]
+    call = f"prepare_with {request.workspace}" if request.workspace else "prepare"
+    return f"{call} {' '.join(words)}"
+
+
+def answer_line(token: Token, request: RequestId, answer: bytes) -> str:
+    """One answer for a task; nothing where the directory of attempts is missing."""
+    words = parse_token(token), quote(parse_request_id(request)), quote(answer.decode("ascii"))
+    return f'[ -n "$missing" ] || answer {" ".join(words)}'
+
+
+def asking_lines(telling: Sequence[Token], held: Sequence[Held]) -> list[str]:
+    """Let these tasks say what they ask for, less what is held."""
+    known = " ".join(f"{parse_token(token)}/{parse_request_id(request)}" for token, request in held)
+    return [*([f"held='{known}'"] if known else []), f"tell_requests {' '.join(telling)}"]
+
+
+def go_lines(tokens: Sequence[Token]) -> list[str]:
+    """Each of them starts if it is prepared."""
+    return [f"go {parse_token(token)}" for token in tokens]
+
+
+def process_word(holder: Holder) -> str:
+    """One process for the library. Raises ValueError for what no worker could have said."""
+    if not _BOOT_ID.fullmatch(holder.boot_id) or min(holder.pid, holder.start) < 0:
+        raise ValueError(f"{holder!r:.80} is no process of a report")
+    return f"{holder.boot_id}:{holder.pid}:{holder.start}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from iris_cli.core.ids import is_name
+from iris_cli.core.ids import Token, is_name, parse_token
 from iris_cli.core.limits import extra_time
 from iris_cli.core.observations import Silence
 from iris_cli.randomness import SYSTEM_RANDOMNESS
@@ -80,3 +80,8 @@ class WorkerCalls:
             return read(parse_frame(output.stdout, nonce))
         except NoAnswer as silence:
             return silence.silence(target.worker)
+
+
+def unique(tokens: Sequence[Token]) -> list[Token]:
+    """Each of them once, in order. Raises ValueError for what is no token."""
+    return [parse_token(token) for token in dict.fromkeys(tokens)]

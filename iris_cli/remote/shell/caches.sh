@@ -56,14 +56,10 @@ caches() {
 tell_unused() {
     [ -n "$unused" ] || return 0
     # shellcheck disable=SC2086
-    usage=$(LC_ALL=C du -skx $unused 2>/dev/null)
-    IFS='
-'
-    for each in $usage; do
-        unset IFS
-        # shellcheck disable=SC2086
-        set -- $each
-        is_number "$1" && line "S ${2%%.*} $1"
-    done
-    unset IFS
+    by_line unused_line "$(LC_ALL=C du -skx $unused 2>/dev/null)"
+}
+
+# unused_line KIB PATH: a line of `du`.
+unused_line() {
+    is_number "$1" && line "S ${2%%.*} $1"
 }

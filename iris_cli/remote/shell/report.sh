@@ -141,13 +141,17 @@ sizes() {
         if has_output "$token"; then set -- "$@" "$token/out" "$token/err"; fi
     done
     [ $# -gt 0 ] || return 0
-    sizes=$(LC_ALL=C ls -ldn "$@" 2>/dev/null)
+    by_line size_line "$(LC_ALL=C ls -ldn "$@" 2>/dev/null)"
+}
+
+# by_line FUNCTION TEXT: call it with the words of each line.
+by_line() {
     IFS='
 '
-    for each in $sizes; do
+    for each in $2; do
         unset IFS
         # shellcheck disable=SC2086
-        size_line $each
+        "$1" $each
     done
     unset IFS
 }

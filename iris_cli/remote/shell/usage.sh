@@ -9,15 +9,7 @@ tell_usage() {
         is_reaped "$each" || set -- "$@" "./$each"
     done
     [ $# -gt 0 ] || return 0
-    usage=$(LC_ALL=C du -skx "$@" 2>/dev/null)
-    IFS='
-'
-    for each in $usage; do
-        unset IFS
-        # shellcheck disable=SC2086
-        usage_line $each
-    done
-    unset IFS
+    by_line usage_line "$(LC_ALL=C du -skx "$@" 2>/dev/null)"
 }
 
 # usage_line KIB PATH: a line of `du`.
