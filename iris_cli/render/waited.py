@@ -69,7 +69,7 @@ def show(
             tell(f"{job}: {displays[job]}" + (f": {causes[job]}" if causes[job] else ""))
     if waited.open:
         names = " ".join(waited.open)
-        goes = f"{names} {'goes' if len(waited.open) == 1 else 'go'} on"
+        goes = f"{names} {'goes on' if len(waited.open) == 1 else 'go on'}"
         output.warning(f"the time is over and {no_cycles or goes}")
         output.message(f"hint: iris wait {names}, iris why {waited.open[0]}, or iris cancel {names}")
         if waited.trouble is not None and not no_cycles:

@@ -184,16 +184,24 @@ def test_whoever_is_left_while_it_runs_cycles_starts_the_loop(ann: Operator, lin
         starts(ann, ended(process, number))
 
 
-def test_whoever_stops_waiting_is_told_whether_the_job_goes_on(ann: Operator) -> None:
-    for loop, words in (
-        ("off", "stopped waiting; nobody runs cycles: iris loop start, or iris cron install"),
-        ("auto", "stopped waiting; job goes on: iris wait job, or iris cancel job"),
-    ):
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("wait job", "stopped waiting; job goes on: iris wait job, or iris cancel job"),
+        ("wait job more", "stopped waiting; job more go on: iris wait job more, or iris cancel job more"),
+        ("logs job --follow", "stopped following; job goes on: iris logs job --follow"),
+    ],
+)
+def test_whoever_stops_is_told_whether_the_job_goes_on(line: str, words: str, ann: Operator) -> None:
+    ann.env["IRIS_LOOP"] = "off"
+    ann.iris("launch", "--no-schedule", "--name", "more", "--", "true")
+    nobody = f"{words.partition(';')[0]}; nobody runs cycles: iris loop start, or iris cron install"
+    for loop, told in (("off", nobody), ("auto", words)):
         ann.env["IRIS_LOOP"] = loop
         (ann.state.path / "heartbeat.json").unlink(missing_ok=True)
-        with begin(ann, "wait", "job") as process:
+        with begin(ann, *line.split()) as process:
             until(lambda: ann.state.read_heartbeat() is not None)
-            assert words in ended(process, signal.SIGINT).splitlines()
+            assert told in ended(process, signal.SIGINT).splitlines()
 
 
 def test_a_second_hang_up_does_not_keep_the_first_from_starting_the_loop(ann: Operator) -> None:

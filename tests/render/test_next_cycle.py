@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -292,6 +292,42 @@ def test_a_job_that_is_being_set_up_promises_only_cycles_that_come(
         no_cycles=no_cycles,
     )
     assert screen.told(show) == f"job: being set up on w; {then}\n"
+
+
+@pytest.mark.parametrize(("no_cycles", "then"), [("", "starts in the next cycle"), (HINT, HINT)])
+def test_a_job_that_was_only_submitted_promises_only_cycles_that_come(
+    no_cycles: str, then: str, screen: Screen
+) -> None:
+    lab = Lab().worker("w").job("job")
+    show = partial(
+        launched.show,
+        cluster=lab.cluster,
+        job_id=JobId("job"),
+        result=None,
+        unanswered={},
+        no_cycles=no_cycles,
+    )
+    assert screen.told(show) == f"job: submitted; {then}\n"
+
+
+@pytest.mark.parametrize(("cycle_ago", "then"), [(38.0, ""), (7200.0, "; nobody runs cycles")])
+@pytest.mark.parametrize(
+    ("make", "fits"),
+    [
+        (lambda lab: lab.silent("w").advance("3s"), "fits when w (suspect) is healthy again"),
+        (
+            lambda lab: lab.job("a").schedule().reports("a/* nostart disk").cancel("a"),
+            "fits in 10s, when w has cooled down",
+        ),
+    ],
+)
+def test_a_change_that_only_a_cycle_can_see_is_promised_only_where_cycles_come(
+    make: Callable[[Lab], Lab], fits: str, cycle_ago: float, then: str, tmp_path: Path
+) -> None:
+    lab = make(Lab().worker("w")).job("job")
+    (wait,) = why(session_of(lab, tmp_path / "state", cycle_ago), "job").waits
+    assert wait.explanation is not None
+    assert str(wait.explanation.change) == f"worker w {fits}{then}"
 
 
 @pytest.mark.parametrize(("no_cycles", "then"), [("", "job goes on"), (HINT, HINT)])

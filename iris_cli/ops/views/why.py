@@ -31,7 +31,7 @@ from iris_cli.ops.views.task_rows import culprit_of
 from iris_cli.ops.views.view import CycleAge, View, look
 
 if TYPE_CHECKING:
-    from iris_cli.core.scheduling import Explanation
+    from iris_cli.core.scheduling import Change, Explanation
 
 
 _NOT_RUN_TO_ITS_END = frozenset({JobState.KILLED, JobState.UNSCHEDULABLE})
@@ -247,13 +247,28 @@ def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
     key = job.id if job.is_gang else group[0]
     found = view.plan.explain(key) if key in view.waiting else None
     if found is not None:  # behind its own a cycle has the scale groups that made slices for it
-        found = replace(found, constraints=found.constraints[: len(job.constraints)])
+        found = replace(
+            found,
+            constraints=found.constraints[: len(job.constraints)],
+            change=_seen_by_a_cycle(view, found.change),
+        )
     return Wait(
         tasks=tuple(group),
         prospect=view.prospect(job, group[0]),
         will_go_to=tuple(view.goes_to[task] for task in group if task in view.goes_to),
         explanation=found,
     )
+
+
+def _seen_by_a_cycle(view: View, change: Change | None) -> Change | None:
+    """Return the change; if only a cycle can find that it has happened and none comes, the text says so."""
+    if change is None or view.cycles is None or view.coming:
+        return change
+    from iris_cli.core.scheduling import ChangeKind  # loaded by the plan that the change comes from
+
+    if change.kind not in (ChangeKind.RESTS, ChangeKind.RECOVERS):
+        return change
+    return replace(change, text=f"{change.text}; nobody runs cycles")
 
 
 def _places(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
