@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ def schedule(
     """Run one cycle, or one every so many seconds. `scale`: a pass of the autoscaler before each.
 
     `cron`: it is run by cron every so many seconds. A crontab that an older iris wrote does not say so, but waits for
-    nobody.
+    nobody, and has no terminal.
     """
     from iris_cli.ops.cycle import compaction, cycle
     from iris_cli.ops.loop.running import running
@@ -35,7 +36,7 @@ def schedule(
     every = _only_one(once=once, interval=interval)
     iris.starts_loop = False
     session = iris.session("iris schedule")
-    if once and (cron or iris.lock_timeout == 0):
+    if once and (cron or (iris.lock_timeout == 0 and not sys.stdin.isatty())):
         session.runs_as, session.recorded = "cron", lambda: {"interval": cron or _CRON}
 
     def one() -> None:

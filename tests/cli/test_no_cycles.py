@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.json_output import checked
 from tests.support.operator import Operator
+from tests.support.terminal import Terminal
 from tests.support.waiting import PATIENCE, until
 
 NOBODY = "nobody runs cycles: iris loop start, or iris cron install"
@@ -62,6 +63,15 @@ def test_where_cycles_come_it_says_nothing(ann: Operator) -> None:
     assert ann.spawn()
     ann.has_run_a_cycle()
     assert said(ann, "worker drain w0") == []
+
+
+def test_a_cycle_that_waits_for_nobody_is_no_cron_where_a_person_types_it(ann: Operator) -> None:
+    words = [sys.executable, "-m", "iris_cli", "--config", str(ann.directory / "cluster.yaml")]
+    with Terminal([*words, "schedule", "--once", "--lock-timeout", "0"], env=ann.environ()) as terminal:
+        terminal.end()
+    assert said(ann, "worker drain w0") == [NOBODY]
+    ann.iris("schedule", "--once", "--lock-timeout", "0")  # the crontab of an older iris
+    assert said(ann, "worker uncordon w0") == []
 
 
 def begin(ann: Operator, line: str) -> subprocess.Popen[str]:
