@@ -8,15 +8,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from iris_cli.journal.durable import DISK
 from iris_cli.journal.heartbeat import write_heartbeat
+from tests.support.command_server import command_server
+from tests.support.invocations import Invocation
 from tests.support.mounts import on_a_small_disk, remount
 from tests.support.operator import CONFIG, Operator
 from tests.support.waiting import PATIENCE, until
@@ -136,8 +138,22 @@ def test_a_cron_that_is_silent_for_three_of_its_intervals_keeps_no_loop_away(ann
     starts(ann, ann.iris("launch", "--name", "more", "--", "true").stderr)
 
 
-def begin(ann: Operator, *words: str) -> subprocess.Popen[str]:
-    """Start a command that runs until it is ended."""
+@contextmanager
+def begin(ann: Operator, *words: str) -> Iterator[Invocation]:
+    """Start a command that runs until it is ended, as a forked process: its start takes most of the time."""
+    said, server = ann.directory / f"said-{len(list(ann.directory.glob('said-*')))}", command_server()
+    pid = server.start(words, directory=ann.directory, env=ann.environ(), out=Path(os.devnull), err=said)
+    begun = Invocation(pid, said)
+    try:
+        yield begun
+    finally:
+        if begun.code is None:
+            begun.kill()
+            begun.wait()
+
+
+def begin_in_namespace(ann: Operator, *words: str) -> subprocess.Popen[str]:
+    """Start a command in the mount namespace of this thread."""
     return subprocess.Popen(
         [sys.executable, "-m", "iris_cli", *words],
         cwd=ann.directory,
@@ -150,12 +166,10 @@ def begin(ann: Operator, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def ended(process: subprocess.Popen[str], number: int) -> str:
-    """What a command said that was sent this signal."""
-    process.send_signal(number)
-    _, said = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130, said
-    return said
+def ended(begun: Invocation, number: int) -> str:
+    """Send a command this signal; returns its standard error."""
+    os.kill(begun.pid, number)
+    return begun.done(130)
 
 
 def test_a_launch_beside_a_wait_starts_none_and_the_wait_starts_it_when_it_is_left(ann: Operator) -> None:
@@ -225,19 +239,10 @@ def test_a_wait_under_nohup_goes_on_when_the_terminal_closes(ann: Operator) -> N
 
 
 def test_two_terminals_at_once_start_one_loop(ann: Operator) -> None:
-    gate = threading.Barrier(4)
-    said: list[str] = []
-
-    def launch(number: int) -> None:
-        gate.wait()
-        with begin(ann, "launch", "--name", f"j{number}", "--", "true") as process:
-            said.append(process.communicate(timeout=PATIENCE)[1])
-
-    threads = [threading.Thread(target=launch, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ExitStack() as stack:
+        words = [("launch", "--name", f"j{number}", "--", "true") for number in range(4)]
+        begun = [stack.enter_context(begin(ann, *each)) for each in words]
+        said = [each.done() for each in begun]
     starts(ann, "".join(said))
     ann.has_run_a_cycle()
     assert ann.log.count("runs cycles") == 1
@@ -273,13 +278,13 @@ def test_on_a_disk_that_is_really_read_only_a_wait_warns_once_and_ends_as_it_wou
         shutil.copytree(ann.directory / "state", there.directory / "state")
         shutil.copy(ann.directory / "cluster.yaml", there.directory)
         remount(disk, "ro")
-        with begin(there, "wait", "job", "--timeout", "0.1s") as process:
+        with begin_in_namespace(there, "wait", "job", "--timeout", "0.1s") as process:
             said = process.communicate(timeout=PATIENCE)[1]
         assert process.returncode == 1, said
         [why] = [line for line in said.splitlines() if "so no cycle can run" in line]
         assert "can't be written: Read-only file system, so no cycle can run: " in why
         assert "loop" not in said
-        with begin(there, "launch", "--", "true") as process:
+        with begin_in_namespace(there, "launch", "--", "true") as process:
             process.communicate(timeout=PATIENCE)
         assert process.returncode == 10
         assert there.loop is None

@@ -158,7 +158,7 @@ class Terminal:
         self.resize(columns, lines)
         inherited = {name: value for name, value in os.environ.items() if name not in OF_ANOTHER_TERMINAL}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _BECOME_ITS_OWN, *command],
+            [sys.executable, "-I", "-S", "-c", _BECOME_ITS_OWN, *command],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
