@@ -138,18 +138,8 @@ def fan_out(
     result is asked for. Whoever stops iterating (Ctrl-C too) leaves at once: no further item is begun, and
     what already runs is not waited for, not even when the interpreter exits.
     """
-    for batch in fan_out_in_batches(items, act, parallelism=parallelism, linger=0.0):
+    for batch in batches(Threads(parallelism, linger=0.0), items, act):
         yield from batch
-
-
-def fan_out_in_batches(
-    items: Sequence[T], act: Callable[[T], R], *, parallelism: int = PARALLELISM, linger: float = LINGER
-) -> Iterator[list[tuple[T, R]]]:
-    """The same in batches: what has finished within `linger` seconds of the first result of a batch.
-
-    One slow host then holds up nothing that is already known of the others.
-    """
-    return batches(Threads(parallelism, linger=linger), items, act)
 
 
 def batches(
@@ -158,9 +148,10 @@ def batches(
     act: Callable[[T], R],
     patience: float | None = None,
 ) -> Iterator[list[tuple[T, R]]]:
-    """The results of all items in batches, by a fan-out of one's own; it is closed in the end.
+    """The results of all items in batches, by a fan-out that is closed in the end.
 
-    That is also when there was none for `patience` seconds, if there is such a limit.
+    One slow host then holds up nothing that is already known of the others. It also ends if no result came for
+    `patience` seconds.
     """
 
     def one(item: T) -> tuple[T, R | _Raised]:

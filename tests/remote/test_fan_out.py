@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from iris_cli.remote.fan_out import fan_out, fan_out_in_batches
+from iris_cli.remote.fan_out import Threads, batches, fan_out
 from tests.support.waiting import PATIENCE
 
 
@@ -22,17 +22,17 @@ def test_nothing_to_do_is_an_empty_iteration() -> None:
 
 
 def test_batches_hold_each_result_once_and_none_is_empty() -> None:
-    batches = list(fan_out_in_batches(range(200), lambda n: n * n, parallelism=8))
-    assert all(batches)
-    assert sorted(pair for batch in batches for pair in batch) == [(n, n * n) for n in range(200)]
+    found = list(batches(Threads(8), range(200), lambda n: n * n))
+    assert all(found)
+    assert sorted(pair for batch in found for pair in batch) == [(n, n * n) for n in range(200)]
 
 
 def test_a_batch_does_not_wait_for_a_slow_one() -> None:
     finish = threading.Event()
-    batches = fan_out_in_batches([True, False], lambda slow: slow and finish.wait(PATIENCE), linger=0.01)
-    assert next(batches) == [(False, False)]
+    found = batches(Threads(linger=0.01), [True, False], lambda slow: slow and finish.wait(PATIENCE))
+    assert next(found) == [(False, False)]
     finish.set()
-    assert next(batches) == [(True, True)]
+    assert next(found) == [(True, True)]
 
 
 def test_equal_items_are_delivered_as_often_as_they_were_given() -> None:
@@ -106,7 +106,7 @@ def test_whoever_stops_iterating_begins_nothing_more() -> None:
 def test_ctrl_c_leaves_at_once_though_a_thread_is_stuck() -> None:
     script = """
 import threading
-from iris_cli.remote.fan_out import fan_out, fan_out_in_batches
+from iris_cli.remote.fan_out import fan_out
 def act(item):
     if item == 'stuck':
         threading.Event().wait()

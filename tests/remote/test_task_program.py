@@ -195,6 +195,7 @@ def test_what_is_not_utf8_is_refused(task: Task) -> None:
         ("launch --nmae x -- true", "--nmae"),
         ("launch --name", "--name: expected one argument"),
         ("launch --cpu many -- true", "--cpu"),
+        ("launch --cpu nan -- true", "--cpu: invalid number value: 'nan'"),
         ("launch --max-retries-failure 1.5 -- true", "--max-retries-failure"),
         ("launch --env NOWHERE -- true", "NOWHERE"),
         ("launch --env 1A=b -- true", "1A"),

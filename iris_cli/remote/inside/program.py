@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import math
 import os
 import re
 import signal
@@ -89,6 +90,13 @@ def request_id(text: str) -> str:
     return text
 
 
+def number(text: str) -> float:
+    found = float(text)
+    if not math.isfinite(found):
+        raise ValueError(text)
+    return int(found) if found.is_integer() else found
+
+
 def count(text: str) -> int | None:
     """A number of lines; None for `all`."""
     if not re.fullmatch("all|[0-9]{1,9}", text):
@@ -118,7 +126,7 @@ def lines(path: str) -> list[str]:
 KINDS: dict[str, Json] = {
     "ON": {"action": "store_const", "const": True},
     "OFF": {"action": "store_const", "const": False},
-    "CORES": {"type": float},
+    "CORES": {"type": number},
     "POSITIVE": {"type": int},
     "COUNT": {"type": int},
     "PORTS": {"action": "extend", "type": lambda text: text.split(",")},

@@ -45,7 +45,7 @@ names() {
             ;;
         stop.*) case $stop in '' | stop.idle) stop=$name ;; esac ;; # in order: done idle run stuck
         ready) ready=1 ;;
-        run) written=1 ;;
+        run) has_run=1 ;;
         told) told=1 ;;
         go) going=1 ;;
         go.*) first_go "${name#*.}" ;;
@@ -53,7 +53,7 @@ names() {
         lease.*) lease=$name ;;
         esac
     done
-    [ -n "$written" ] || ready=
+    [ -n "$has_run" ] || ready=
     is_complete || x= x_code=- x_cause=-
 }
 
@@ -73,7 +73,7 @@ is_complete() {
 
 no_names() {
     x= x_code=- x_cause=- finals=0 told= unsaid= cancelled=
-    launched=- began=- ended=- end_code=- stop= ready= written= going= asked=- set_up= lease=
+    launched=- began=- ended=- end_code=- stop= ready= has_run= going= asked=- set_up= lease=
 }
 
 # first_go UPTIME -> $asked, unless there was an earlier one.
