@@ -154,7 +154,7 @@ def _become(words: list[str], cwd: str, env: dict[str, str], out: str, err: str,
 
 def _die_at(last: int) -> None:
     from iris_cli.journal.writer import Writer
-    from iris_cli.remote.task_runner import TaskRunner
+    from iris_cli.remote.worker_calls import WorkerCalls
 
     steps, lock = count(1), Lock()
 
@@ -176,7 +176,7 @@ def _die_at(last: int) -> None:
         setattr(owner, name, stepped)
 
     stepping(Writer, "append")
-    stepping(TaskRunner, "_ask")
+    stepping(WorkerCalls, "ask")
 
 
 if __name__ == "__main__":
