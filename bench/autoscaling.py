@@ -10,7 +10,7 @@ from bench.result import Row
 from bench.scale import Scale
 from bench.stopwatch import cpu, in_turns, seconds
 from iris_cli.core.autoscaling import GroupState, compute_demand_entries, route_demand
-from iris_cli.core.job import Job
+from iris_cli.core.model.job import Job
 from tests.support.fleet import gang, job, pending
 from tests.support.scale import state
 

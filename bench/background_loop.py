@@ -12,7 +12,7 @@ from bench.result import Row
 from bench.scale import Scale
 from bench.ssh_hosts import directory
 from bench.stopwatch import cpu_of_command
-from iris_cli.journal.runners import LOOP
+from iris_cli.journal.files.runners import LOOP
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.loop.start import running_loop
 

@@ -14,7 +14,7 @@ from bench.scripted_sshd import BOOT_ID, incarnation_of
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import HostConfig
 from iris_cli.core.attributes import TPU_NAME_ATTRIBUTE_KEY
-from iris_cli.core.events import (
+from iris_cli.core.events.events import (
     AttemptEnded,
     Event,
     JobEnded,
@@ -28,11 +28,11 @@ from iris_cli.core.events import (
     WorkerUpdated,
 )
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
-from iris_cli.core.job import CoschedulingConfig, Job
-from iris_cli.core.outcome import End, EndReason
-from iris_cli.core.resources import Device, Resources
-from iris_cli.core.task import TaskState
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.model.job import CoschedulingConfig, Job
+from iris_cli.core.model.outcome import End, EndReason
+from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.worker import WorkerCondition
+from iris_cli.core.resources.resources import Device, Resources
 from iris_cli.journal.state_dir import StateDir
 
 GIB = 1 << 30

@@ -15,7 +15,7 @@ from bench.result import Row
 from bench.scale import Scale
 from bench.ssh_hosts import directory
 from bench.stopwatch import cpu, in_turns, seconds, wall
-from iris_cli.core.events import Event
+from iris_cli.core.events.events import Event
 from iris_cli.core.evolve import replay
 from iris_cli.journal.holder import Holder
 from iris_cli.journal.lock import StateLock

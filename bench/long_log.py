@@ -11,14 +11,14 @@ from pathlib import Path
 from zlib import crc32
 
 from bench.cluster_files import NOW, finished
-from iris_cli.core.events import AttemptsReaped
+from iris_cli.core.events.events import AttemptsReaped
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
-from iris_cli.core.outputs import BATCH
+from iris_cli.core.model.outputs import BATCH
 from iris_cli.journal.durable import DISK
-from iris_cli.journal.event_codec import encode_event
-from iris_cli.journal.file_store import FileStore
-from iris_cli.journal.head import write_head
-from iris_cli.journal.timestamps import iso_time
+from iris_cli.journal.log.event_codec import encode_event
+from iris_cli.journal.log.file_store import FileStore
+from iris_cli.journal.log.head import write_head
+from iris_cli.journal.log.timestamps import iso_time
 
 _SECONDS_OF_A_LINE = 31.5
 _LEFT = 2 * BATCH  # attempts of a worker whose files are still there before the oldest go

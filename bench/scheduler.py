@@ -21,11 +21,11 @@ from msgspec.structs import replace
 from bench.result import Row
 from bench.scale import Scale
 from bench.stopwatch import cpu, in_turns, seconds
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.job import Job, Priority
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job, Priority
+from iris_cli.core.model.task import Task
+from iris_cli.core.model.worker import Worker
 from iris_cli.core.scheduling import SchedulingResult, find_assignments, plan
-from iris_cli.core.task import Task
-from iris_cli.core.worker import Worker
 from tests.support.fleet import gang, job, pending, tpu_slice, training
 from tests.support.literal_scheduler import LiteralScheduler
 

@@ -13,7 +13,7 @@ from bench.scale import Scale
 from bench.ssh_hosts import PATIENCE, ROUND_TRIP, far_away, has_ssh, launch, real_host, runner_of, transport
 from bench.stopwatch import in_turns, seconds, wall
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import ProbeReport, SilenceKind
+from iris_cli.core.messages.observations import ProbeReport, SilenceKind
 from iris_cli.remote.task_runner import TaskRunner
 from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
 from tests.support.sshd import SshHost

@@ -15,7 +15,7 @@ from bench.result import Row
 from bench.scale import Scale
 from bench.ssh_hosts import directory
 from bench.stopwatch import in_turns
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.messages.observations import RemoteState
 from tests.support.local_transport import SHELLS, tools_of
 from tests.support.process_count import ProcessCount, can_count
 from tests.support.worker_host import WorkerHost

@@ -20,10 +20,11 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.json import schema_components
 
-from iris_cli.cli import demo_tour, failures, ssh, worker
-from iris_cli.core import requests
+from iris_cli.cli import demo_tour, failures
+from iris_cli.cli.commands import ssh, worker
 from iris_cli.core.attributes import AttributeValue
-from iris_cli.core.constraint_types import Constraint
+from iris_cli.core.constraints.types import Constraint
+from iris_cli.core.messages import requests
 from iris_cli.ops.export import Row
 from iris_cli.ops.files.pull import Pulled
 from iris_cli.ops.views.history import Entry, History
@@ -31,33 +32,18 @@ from iris_cli.ops.views.inventory import Inventory, WorkerView
 from iris_cli.ops.views.job_status import JobStatus
 from iris_cli.ops.views.status import ClusterStatus
 from iris_cli.ops.views.why import Why
-from iris_cli.render import (
-    cancelled,
-    checks,
-    config_health,
-    crontab,
-    cycles,
-    executed,
-    gc,
-    imported,
-    initialized,
-    inside,
-    launched,
-    log_diff,
-    log_health,
-    log_lines,
-    loop,
-    next_steps,
-    plans,
-    probes,
-    scaling,
-    stacks,
-    unwedge,
-    waited,
-)
+from iris_cli.render import plans
 from iris_cli.render.as_json import SCHEMA_VERSION, is_time
+from iris_cli.render.checks import checks, config_health, log_health
+from iris_cli.render.files import gc
+from iris_cli.render.jobs import cancelled, inside, launched, waited
+from iris_cli.render.logs import log_diff, log_lines, stacks
+from iris_cli.render.loop import crontab, cycles, loop
 from iris_cli.render.report.as_json import ReportDocument
 from iris_cli.render.report.written import WrittenDocument
+from iris_cli.render.setup import imported, initialized, next_steps
+from iris_cli.render.slices import scaling
+from iris_cli.render.workers import executed, probes, unwedge
 
 DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
     "iris": (next_steps.NextStepsDocument,),

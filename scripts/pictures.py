@@ -19,7 +19,7 @@ from rich.text import Text
 
 from iris_cli.cli import app
 from iris_cli.clock import SystemClock
-from iris_cli.journal.record import parse_time
+from iris_cli.journal.log.record import parse_time
 from iris_cli.journal.state_dir import StateDir
 
 DIRECTORY = Path(__file__).parent.parent / "docs" / "pictures"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterator
 
-from iris_cli.core import events, task
+from iris_cli.core.events import events
 from iris_cli.core.evolve.transitions import TRANSITIONS, Transition
+from iris_cli.core.model import task
 
 BEGIN = "<!-- Written by scripts/write_docs.py from core/evolve/transitions.py, up to the next mark. -->\n"
 END = "<!-- End of the transitions. -->\n"

@@ -19,11 +19,9 @@ from typer.main import get_command
 
 from iris_cli import client
 from iris_cli.cli.app import COMMANDS, SETUP_COMMANDS
-from iris_cli.cli.commands import example_lines, panel_of
+from iris_cli.cli.command_types import example_lines, panel_of
 from iris_cli.cli.tree import build
 from iris_cli.client.fields import JobFields
-from iris_cli.core import constraints, events, job, outcome, resources, task, topology, worker
-from iris_cli.core.any_event import AnyEvent
 from iris_cli.core.autoscaling import (
     DemandEntry,
     GroupState,
@@ -35,14 +33,19 @@ from iris_cli.core.autoscaling import (
     route_demand,
 )
 from iris_cli.core.autoscaling.leftovers import IdleSite
-from iris_cli.core.capacity import Amounts
-from iris_cli.core.cluster import Cluster
+from iris_cli.core.constraints import constraints
+from iris_cli.core.events import events
+from iris_cli.core.events.any_event import AnyEvent
 from iris_cli.core.evolve import evolve, replay
-from iris_cli.core.invariants import breaches
-from iris_cli.core.job_fields import JOB_FIELDS
 from iris_cli.core.known_causes import rules
-from iris_cli.core.resources import device_compatible
-from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate
+from iris_cli.core.model import job, outcome, task, worker
+from iris_cli.core.model.capacity import Amounts
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.invariants import breaches
+from iris_cli.core.model.job_fields import JOB_FIELDS
+from iris_cli.core.model.scale_group import Provider, ScaleGroup, SliceTemplate
+from iris_cli.core.resources import resources, topology
+from iris_cli.core.resources.resources import device_compatible
 from iris_cli.core.scheduling import Assignment, Reason, ReasonKind, SchedulingResult, find_assignments
 from iris_cli.core.scheduling.feasibility import Shape
 from iris_cli.errors import ExitCode
@@ -172,7 +175,7 @@ def api() -> Iterator[str]:
         yield f"{function.__name__}{inspect.signature(function)}".replace("iris_cli.core.", "")
         yield from ("```", "", _first_paragraph(function))
     yield from ("", "## Events", "")
-    yield "`iris_cli.core.events`; the name of the class is the `type` in the log."
+    yield "`iris_cli.core.events.events`; the name of the class is the `type` in the log."
     yield ""
     for event in typing.get_args(AnyEvent):
         fields = ", ".join(f"`{name}`" for name in event.__struct_fields__)

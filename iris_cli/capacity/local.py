@@ -18,10 +18,10 @@ from typing import Any
 from iris_cli.capacity.local_hosts import answer, begin, still_hosts, tell, vm_metadata
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import SYSTEM_CLOCK, Clock
-from iris_cli.core.cloud import CloudSlice, CloudState, Refusal
-from iris_cli.core.scale_group import ScaleGroup
-from iris_cli.core.slice import SliceHost
-from iris_cli.core.topology import lookup
+from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
+from iris_cli.core.model.scale_group import ScaleGroup
+from iris_cli.core.model.slice import SliceHost
+from iris_cli.core.resources.topology import lookup
 from iris_cli.inhabitants import end_inhabitants, remove_tree
 
 _MARKER = ".iris-local-slices"

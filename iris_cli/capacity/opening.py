@@ -9,9 +9,9 @@ from typing import Any
 
 from iris_cli.capacity.provider import ProviderError, SliceProvider
 from iris_cli.clock import SYSTEM_CLOCK, Clock
-from iris_cli.core.cloud import Refusal, Scope
-from iris_cli.core.scale_group import Provider
-from iris_cli.core.slice import Slice
+from iris_cli.core.messages.cloud import Refusal, Scope
+from iris_cli.core.model.scale_group import Provider
+from iris_cli.core.model.slice import Slice
 
 _INSTALL = 'pip install "iris-cli[gcp]"'
 

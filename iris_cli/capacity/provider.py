@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from iris_cli.core.cloud import CloudSlice, Refusal
-from iris_cli.core.scale_group import ScaleGroup
+from iris_cli.core.messages.cloud import CloudSlice, Refusal
+from iris_cli.core.model.scale_group import ScaleGroup
 
 
 class ProviderError(Exception):

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from iris_cli.cli.commands import Command
+from iris_cli.cli.command_types import Command
 
 _COMMAND = "iris.command"
 

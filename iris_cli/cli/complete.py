@@ -20,7 +20,7 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.patterns import pattern
 
 if TYPE_CHECKING:
-    from iris_cli.core.cluster import Cluster
+    from iris_cli.core.model.cluster import Cluster
 
 MOST = 100
 """Names that are offered at a time: more can't be looked through."""

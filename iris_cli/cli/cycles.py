@@ -11,7 +11,7 @@ from iris_cli.errors import ConfigError, ExitCode, LockedError, LogReplacedError
 
 if TYPE_CHECKING:
     from iris_cli.ops.session import Session
-    from iris_cli.render.scaling import PassDocument
+    from iris_cli.render.slices.scaling import PassDocument
 
 _CRON = 60.0  # seconds between two cycles of cron, where its line says nothing else
 
@@ -31,7 +31,7 @@ def schedule(
     """
     from iris_cli.ops.cycle import compaction, cycle
     from iris_cli.ops.loop.running import running
-    from iris_cli.render import cycles
+    from iris_cli.render.loop import cycles
 
     every = _only_one(once=once, interval=interval)
     iris.starts_loop = False
@@ -103,7 +103,7 @@ def _pass(iris: Context, session: Session, *, in_cycle: bool = False) -> PassDoc
     """One pass of the autoscaler. `in_cycle`: before a cycle, which probes new slices, and shows this in its JSON."""
     from iris_cli.ops.slices import autoscale as operation
     from iris_cli.ops.views.scale_status import scaling_rows
-    from iris_cli.render import scaling as render
+    from iris_cli.render.slices import scaling as render
 
     done = operation.run(session, probe=not in_cycle)
     if done.objection is not None and not in_cycle:

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from iris_cli.cli.context import Context
-from iris_cli.core.cluster import Cluster
+from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import IrisError
 from iris_cli.ops.loop.start import end, order, running_loop
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
-from iris_cli.core.event import IllegalTransitionError
+from iris_cli.core.events.event import IllegalTransitionError
 from iris_cli.errors import ConfigError, ExitCode, IrisError
 from iris_cli.render.clean import clean_line
 

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from iris_cli.client.outbox import answered
 from iris_cli.core.ids import AttemptId, JobId, parse_job_id, parse_task_id
-from iris_cli.core.job import JobRequest, JobState
-from iris_cli.core.requests import (
+from iris_cli.core.messages.requests import (
     Cancel,
     CancelAnswer,
     JobAnswer,
@@ -21,8 +20,9 @@ from iris_cli.core.requests import (
     Status,
     Submitted,
 )
+from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.errors import ExitCode, UsageError
-from iris_cli.render import inside as render
+from iris_cli.render.jobs import inside as render
 
 if TYPE_CHECKING:
     from iris_cli.cli.context import Context
@@ -102,7 +102,7 @@ def cancel(iris: Context, jobs: Sequence[str], reason: str) -> int:
 def logs(iris: Context, what: str, query: Query, *, follow: bool, folded: bool) -> int:
     """What this task's job has written, or a child of it, or one of their tasks."""
     from iris_cli.ops.logs.follow import Step
-    from iris_cli.render.log_lines import LogPrinter, show
+    from iris_cli.render.logs.log_lines import LogPrinter, show
 
     if not follow:
         show(iris.output, list(_task_logs(iris, what, query)), folded=folded)

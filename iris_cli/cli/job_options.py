@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.core.job_fields import JOB_FIELDS, JobField, Kind
+from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind
 
 _TYPES: Mapping[Kind, Any] = {
     Kind.CORES: float | None,

@@ -8,15 +8,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from iris_cli.core.constraint_syntax import parse_constraint
-from iris_cli.core.job_fields import JOB_FIELDS, JobField, Kind, request_of
+from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind, request_of
 from iris_cli.core.nearest import one_of
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import IrisError, UsageError
 
 if TYPE_CHECKING:
-    from iris_cli.core.constraints import Constraint
-    from iris_cli.core.job import JobRequest
+    from iris_cli.core.constraints.constraints import Constraint
+    from iris_cli.core.model.job import JobRequest
 
 E = TypeVar("E", bound=StrEnum)
 Texts = Sequence[str]
@@ -67,7 +67,7 @@ def pairs(option: str, texts: Texts) -> dict[str, str]:
 
 def _secrets(texts: Texts) -> tuple[str, ...]:
     from iris_cli.config.locate import at_home
-    from iris_cli.core.variables import secret_source
+    from iris_cli.core.model.variables import secret_source
 
     sources = map(secret_source, texts)
     return tuple(f"{name}=@{at_home(file).absolute()}" if file else name for name, file in sources)

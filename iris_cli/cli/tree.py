@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 
 from iris_cli import __version__
 from iris_cli.cli import failures
-from iris_cli.cli.commands import Commands, Group, seconds
+from iris_cli.cli.command_types import Commands, Group, seconds
 from iris_cli.cli.context import Context
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.errors import ExitCode
@@ -78,7 +78,7 @@ def build(commands: Sequence[str]) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(_global_options)
     for name in commands:
-        import_module(f"iris_cli.cli.{name.replace('-', '_')}").register(app)
+        import_module(f"iris_cli.cli.commands.{name.replace('-', '_')}").register(app)
     return app
 
 
@@ -139,7 +139,7 @@ def _next_steps(iris: Context) -> int:
     """Say what to do next here."""
     iris.starts_loop = False
     from iris_cli.ops.setup.next_steps import next_steps as look
-    from iris_cli.render.next_steps import show
+    from iris_cli.render.setup.next_steps import show
 
     show(iris.output, look(iris, os.environ, Path.home()))
     return ExitCode.OK

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from msgspec import Struct, field
 
-from iris_cli.core.constraints import Constraint, constraints_from_json
+from iris_cli.core.constraints.constraints import Constraint, constraints_from_json
 from iris_cli.core.ids import (
     JobId,
     TaskId,

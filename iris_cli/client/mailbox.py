@@ -16,7 +16,7 @@ from typing import Any
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.config.request_text import read_answer, write_request
 from iris_cli.core.ids import RequestId, clip, is_request_id
-from iris_cli.core.requests import (
+from iris_cli.core.messages.requests import (
     Answer,
     Cancel,
     Refusal,

@@ -17,8 +17,7 @@ from iris_cli.client.port import BOTH, LogQuery, Sink
 from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.ids import JobId, WorkerId, parse_task_id
-from iris_cli.core.job import JobRequest, JobState
-from iris_cli.core.requests import (
+from iris_cli.core.messages.requests import (
     LONGEST_LOG_PIECE,
     Cancel,
     Endpoints,
@@ -31,7 +30,8 @@ from iris_cli.core.requests import (
     Wait,
     check_end_can_come,
 )
-from iris_cli.core.task import TaskState
+from iris_cli.core.model.job import JobRequest, JobState
+from iris_cli.core.model.task import TaskState
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class Outbox:
             return self.ask(Submit(job=packed), request_id)
 
     def ask(self, request: Request, request_id: str | None = None) -> Mapping[str, Any]:
-        """The answer as it is; see `core/requests.py`. Raises the error that it is, or UnansweredError."""
+        """The answer as it is; see `core/messages/requests.py`. Raises the error that it is, or UnansweredError."""
         return self._mail.ask(request, self._patience, request_id)
 
     def check_end_can_come(self, job: str) -> None:
@@ -229,7 +229,7 @@ def _understood(read: Callable[P, T]) -> Callable[P, T]:
 
 @_understood
 def answered(said: Mapping[str, Any], kind: type[T]) -> T:
-    """An answer as the type that `core/requests.py` has for it, less the fields that this version doesn't know."""
+    """An answer as its type of `core/messages/requests.py`, less the fields that this version doesn't know."""
     return convert(said, kind)
 
 

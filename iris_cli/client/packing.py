@@ -8,10 +8,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from iris_cli.core.job import JobRequest
-from iris_cli.core.limits import Limits
+from iris_cli.core.model.job import JobRequest
+from iris_cli.core.model.limits import Limits
 from iris_cli.errors import NotWritableError
-from iris_cli.journal.workspaces import Workspaces
+from iris_cli.journal.files.workspaces import Workspaces
 from iris_cli.ops.workspace.pack import pack, tar_chunks
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from iris_cli.client.records import Endpoint, JobStatus, LogLine
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobRequest, JobState
+from iris_cli.core.model.job import JobRequest, JobState
 
 ANSWER_TIMEOUT = 300.0
 """Seconds that a request from inside a task waits for its answer: cron runs a cycle each minute."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.job import JobState
-from iris_cli.core.task import TaskState
+from iris_cli.core.model.job import JobState
+from iris_cli.core.model.task import TaskState
 
 
 class TaskStatus(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from iris_cli.client.port import LogQuery, Sink
 from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobRequest, JobState
+from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.errors import IrisError, UnreachableError, UsageError
 from iris_cli.ops.workplace import Workplace
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iris_cli.core.array import MOST_INDEXES
 from iris_cli.core.ids import clip
-from iris_cli.core.variables import MAX_STRING
+from iris_cli.core.model.array import MOST_INDEXES
+from iris_cli.core.model.variables import MAX_STRING
 from iris_cli.errors import UsageError
 
 LINE_VARIABLE = "IRIS_EACH_LINE"

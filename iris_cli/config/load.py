@@ -35,14 +35,14 @@ from iris_cli.core.attributes import (
     TPU_WORKER_ID_ATTRIBUTE_KEY,
     AttributeValue,
 )
-from iris_cli.core.connection import NOWHERE
 from iris_cli.core.ids import parse_worker_id
-from iris_cli.core.job import ReplaceLost
-from iris_cli.core.job_fields import JOB_FIELDS, request_of
-from iris_cli.core.limits import Limits
+from iris_cli.core.model.connection import NOWHERE
+from iris_cli.core.model.job import ReplaceLost
+from iris_cli.core.model.job_fields import JOB_FIELDS, request_of
+from iris_cli.core.model.limits import Limits
 from iris_cli.core.patterns import pattern
-from iris_cli.core.resources import AUTO, Device
-from iris_cli.core.topology import lookup
+from iris_cli.core.resources.resources import AUTO, Device
+from iris_cli.core.resources.topology import lookup
 from iris_cli.errors import UsageError
 
 _NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

@@ -29,12 +29,8 @@ from iris_cli.config.reading import (
     written,
 )
 from iris_cli.config.yaml_source import Node
-from iris_cli.core.array import MOST_INDEXES
 from iris_cli.core.ids import JobId, TaskId, clip, parse_job_id, parse_task_id
-from iris_cli.core.job import JobRequest, Workspace
-from iris_cli.core.job_fields import JOB_FIELDS
-from iris_cli.core.nearest import did_you_mean
-from iris_cli.core.requests import (
+from iris_cli.core.messages.requests import (
     FORMAT,
     LONGEST_LOG_PIECE,
     MOST_BYTES,
@@ -50,6 +46,10 @@ from iris_cli.core.requests import (
     Tasks,
     Wait,
 )
+from iris_cli.core.model.array import MOST_INDEXES
+from iris_cli.core.model.job import JobRequest, Workspace
+from iris_cli.core.model.job_fields import JOB_FIELDS
+from iris_cli.core.nearest import did_you_mean
 from iris_cli.errors import UsageError
 
 DEEPEST = 8

@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.job import JobRequest
-from iris_cli.core.job_fields import JOB_FIELDS, Kind
-from iris_cli.core.requests import FORMAT, MOST_BYTES, OPS, Answer, Refusal, Request, Submit
+from iris_cli.core.constraints.syntax import format_constraint
+from iris_cli.core.messages.requests import FORMAT, MOST_BYTES, OPS, Answer, Refusal, Request, Submit
+from iris_cli.core.model.job import JobRequest
+from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
 from iris_cli.errors import ExitCode, IrisError, UsageError
 
 

@@ -16,9 +16,9 @@ from iris_cli.core.attributes import (
     ZONE_ATTRIBUTE_KEY,
     AttributeValue,
 )
+from iris_cli.core.model.scale_group import Provider, ScaleGroup, SliceTemplate, slice_attributes
 from iris_cli.core.patterns import pattern
-from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate, slice_attributes
-from iris_cli.core.topology import lookup
+from iris_cli.core.resources.topology import lookup
 
 # The names of slices are made of it, and Google's resource names are the strictest.
 _NAME = pattern(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")

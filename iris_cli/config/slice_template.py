@@ -16,11 +16,11 @@ from iris_cli.config.reading import (
     written,
 )
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
-from iris_cli.core.cloud import LABEL_PREFIX
 from iris_cli.core.ids import clip
+from iris_cli.core.messages.cloud import LABEL_PREFIX
+from iris_cli.core.model.scale_group import Addresses, GcpOptions, Provider, SliceTemplate
 from iris_cli.core.patterns import pattern
-from iris_cli.core.scale_group import Addresses, GcpOptions, Provider, SliceTemplate
-from iris_cli.core.topology import family_of, type_of
+from iris_cli.core.resources.topology import family_of, type_of
 
 _PROJECT = pattern(r"([a-z0-9.-]{1,100}:)?[a-z0-9][a-z0-9-]{0,62}")
 _RUNTIME = pattern(r"[a-z0-9][a-z0-9._-]{0,127}")

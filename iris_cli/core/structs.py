@@ -13,12 +13,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from iris_cli.core.attributes import AttributeValue
-from iris_cli.core.ids import (
-    AttemptId,
-    TaskId,
-    parse_attempt_id,
-    parse_task_id,
-)
+from iris_cli.core.ids import AttemptId, TaskId, parse_attempt_id, parse_task_id
 from iris_cli.errors import IrisError
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from iris_cli.core.slice import Keeper
+from iris_cli.core.model.slice import Keeper
 
 _MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 

@@ -11,14 +11,14 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
+from iris_cli.core.model.cluster import Cluster
 from iris_cli.journal.durable import open_safely
 from iris_cli.journal.layout import LOG
-from iris_cli.journal.position import START, Position
-from iris_cli.journal.reading import Reading
-from iris_cli.journal.record import FORMAT, BadLineError, NewerLogError, decode_line
-from iris_cli.journal.scan import origin_of
+from iris_cli.journal.log.position import START, Position
+from iris_cli.journal.log.reading import Reading
+from iris_cli.journal.log.record import FORMAT, BadLineError, NewerLogError, decode_line
+from iris_cli.journal.log.scan import origin_of
 from iris_cli.journal.snapshot.cache import Replayed, SnapshotCache
 from iris_cli.journal.snapshot.reading import UNUSABLE, Files, SnapshotFile, read_snapshot
 

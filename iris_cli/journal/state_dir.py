@@ -12,43 +12,36 @@ from typing import TYPE_CHECKING, Any, Unpack
 from msgspec import Struct
 from msgspec.structs import replace
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.event import IllegalTransitionError
+from iris_cli.core.events.event import IllegalTransitionError
 from iris_cli.core.ids import JobId, clip
+from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.units import format_duration
 from iris_cli.errors import ConfigError, LogDamagedError, LogReplacedError, NotFoundError
 from iris_cli.journal import layout
 from iris_cli.journal.access import check_readable, check_writable, network_file_system, told_before
-from iris_cli.journal.durable import (
-    DISK,
-    PRIVATE_DIRECTORY,
-    Disk,
-    make_directory,
-    not_readable,
-    refusing,
-)
-from iris_cli.journal.file_store import FileStore, Keep, Loaded
-from iris_cli.journal.fold import Fold
-from iris_cli.journal.heartbeat import forget_runner, read_heartbeat, write_heartbeat
+from iris_cli.journal.durable import DISK, PRIVATE_DIRECTORY, Disk, make_directory, not_readable, refusing
+from iris_cli.journal.files.heartbeat import forget_runner, read_heartbeat, write_heartbeat
 from iris_cli.journal.holder import Holder, read_holder
-from iris_cli.journal.position import Header, Position
-from iris_cli.journal.recovery import Damage, damage_of, repair
+from iris_cli.journal.log.file_store import FileStore, Keep, Loaded
+from iris_cli.journal.log.fold import Fold
+from iris_cli.journal.log.position import Header, Position
+from iris_cli.journal.log.recovery import Damage, damage_of, repair
+from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.journal.snapshot import EVERY_LINES, SnapshotCache
-from iris_cli.journal.timestamps import iso_time
 
 if TYPE_CHECKING:
-    from iris_cli.core.events import Transaction
-    from iris_cli.core.slice import Keeper
-    from iris_cli.journal.compact import Compacted
+    from iris_cli.core.events.events import Transaction
+    from iris_cli.core.model.slice import Keeper
+    from iris_cli.journal.files.notices import NoticeFile
+    from iris_cli.journal.files.pulled_logs import PulledLogs
+    from iris_cli.journal.files.runners import Runners
+    from iris_cli.journal.files.workspaces import Workspaces
     from iris_cli.journal.lock import StateLock
-    from iris_cli.journal.notices import NoticeFile
-    from iris_cli.journal.pulled_logs import PulledLogs
-    from iris_cli.journal.reading import Reading, Which
-    from iris_cli.journal.runners import Runners
-    from iris_cli.journal.scan import HowMuch
+    from iris_cli.journal.log.compact import Compacted
+    from iris_cli.journal.log.reading import Reading, Which
+    from iris_cli.journal.log.scan import HowMuch
+    from iris_cli.journal.log.writer import Writer
     from iris_cli.journal.spans import Spans
-    from iris_cli.journal.workspaces import Workspaces
-    from iris_cli.journal.writer import Writer
 
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for the lock where nothing else is said."""
@@ -106,14 +99,14 @@ class StateDir:
     @cached_property
     def task_logs(self) -> PulledLogs:
         """What was fetched of the output of tasks."""
-        from iris_cli.journal.pulled_logs import PulledLogs
+        from iris_cli.journal.files.pulled_logs import PulledLogs
 
         return PulledLogs(self.path / layout.TASK_LOGS, self._disk)
 
     @cached_property
     def notices(self) -> NoticeFile:
         """What was told to whom."""
-        from iris_cli.journal.notices import NoticeFile
+        from iris_cli.journal.files.notices import NoticeFile
 
         return NoticeFile(self.path, self._disk)
 
@@ -128,7 +121,7 @@ class StateDir:
         return self._packed(layout.LINES)
 
     def _packed(self, name: str) -> Workspaces:
-        from iris_cli.journal.workspaces import Workspaces  # what it needs is slow to import
+        from iris_cli.journal.files.workspaces import Workspaces  # what it needs is slow to import
 
         return Workspaces(self.path / name, self._disk)
 
@@ -245,7 +238,7 @@ class StateDir:
         return Spans(self.path, self._snapshots, self._store.resume, self._replayed)
 
     def _reading(self, **which: Unpack[Which]) -> Reading:
-        from iris_cli.journal.reading import Reading
+        from iris_cli.journal.log.reading import Reading
 
         with refusing(self.path):
             warning = check_readable(self.path)
@@ -271,7 +264,7 @@ class StateDir:
         with self._open(command, timeout, accept_loss=accept_loss, begun=False) as writer:
             self._check_cluster(writer.header, cluster_name)
             if writer.header is None:
-                from iris_cli.core.events import ClusterCreated
+                from iris_cli.core.events.events import ClusterCreated
 
                 writer.append([ClusterCreated(name=cluster_name)], at=self._now())
             return writer.messages
@@ -303,7 +296,7 @@ class StateDir:
     def _open(
         self, command: str, timeout: float, *, after_seq: int = 0, accept_loss: bool = False, begun: bool
     ) -> Iterator[Writer]:
-        from iris_cli.journal.writer import Writer
+        from iris_cli.journal.log.writer import Writer
 
         with refusing(self.path):
             check_writable(self.path)
@@ -382,6 +375,6 @@ class StateDir:
     @cached_property
     def runners(self) -> Runners:
         """The processes that run cycles."""
-        from iris_cli.journal.runners import Runners
+        from iris_cli.journal.files.runners import Runners
 
         return Runners(self.path, self.actor)

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Callable, Iterator
 
 from iris_cli.config.schema import ClusterConfig
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.invariants import breaches
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.invariants import breaches
 from iris_cli.core.patterns import pattern
 from iris_cli.core.units import count
 from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError

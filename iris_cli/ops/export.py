@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from iris_cli.core.events import (
+from iris_cli.core.events.events import (
     AttemptEnded,
     AttemptEvent,
     AttemptPresumedGone,
@@ -21,9 +21,9 @@ from iris_cli.core.events import (
 )
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId
 from iris_cli.errors import NotFoundError
-from iris_cli.journal.event_codec import encode_event
+from iris_cli.journal.log.event_codec import encode_event
+from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.timestamps import iso_time
 
 
 class Row(Struct, frozen=True, kw_only=True):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from iris_cli.core.attributes import TPU_NAME_ATTRIBUTE_KEY, AttributeValue
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, TaskId, WorkerId, clip, parse_attempt_id, parse_task_id
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.task import Attempt, Task
+from iris_cli.core.model.worker import Worker
 from iris_cli.core.nearest import did_you_mean, nearest
-from iris_cli.core.task import Attempt, Task
-from iris_cli.core.worker import Worker
 from iris_cli.errors import NotFoundError, UsageError
 
 _MOST_NAMED = 4

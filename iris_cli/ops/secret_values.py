@@ -6,8 +6,8 @@ import os
 import shlex
 import stat
 
-from iris_cli.core.job import Job
-from iris_cli.core.variables import MAX_STRING
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.variables import MAX_STRING
 
 NOT_SET = "not set in this shell"
 

@@ -11,25 +11,25 @@ from msgspec import Struct, field
 
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.config.schema import ClusterConfig, HostConfig
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.event import IllegalTransitionError
+from iris_cli.core.events.event import IllegalTransitionError
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.limits import Limits
-from iris_cli.core.worker import Worker
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.worker import Worker
 from iris_cli.errors import LogDamagedError, LogReplacedError
-from iris_cli.journal.recovery import Damage, banner
+from iris_cli.journal.log.recovery import Damage, banner
 from iris_cli.journal.state_dir import LOCK_TIMEOUT, StateDir
 from iris_cli.randomness import SYSTEM_RANDOMNESS, Randomness
 
 if TYPE_CHECKING:
     from iris_cli.capacity.provider import SliceProvider
-    from iris_cli.core.cloud import Scope
-    from iris_cli.core.events import Transaction
+    from iris_cli.core.events.events import Transaction
     from iris_cli.core.evolve import Draft
-    from iris_cli.core.slice import Keeper, Slice
-    from iris_cli.journal.position import Header
+    from iris_cli.core.messages.cloud import Scope
+    from iris_cli.core.model.slice import Keeper, Slice
+    from iris_cli.journal.log.position import Header
+    from iris_cli.journal.log.writer import Writer
     from iris_cli.journal.state_dir import LogView
-    from iris_cli.journal.writer import Writer
     from iris_cli.ops.progress import Far, HowFar, Progress
     from iris_cli.remote.fan_out import FanOut
     from iris_cli.remote.task_runner import TaskRunner
@@ -326,7 +326,7 @@ class Session(Struct, dict=True):
             self._tell(each.story)
 
     def _add_story(self, error: IllegalTransitionError) -> None:
-        from iris_cli.journal.story import add_story
+        from iris_cli.journal.log.story import add_story
 
         add_story(error, lambda: self.state.past(archive=True))
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
 from iris_cli.core.ids import RequestId, Token, WorkerId, is_request_id
-from iris_cli.core.observations import (
+from iris_cli.core.messages.observations import (
     AttemptReport,
     Holder,
     LockFile,
@@ -24,7 +24,7 @@ from iris_cli.core.observations import (
     UsageReport,
     WorkerReport,
 )
-from iris_cli.core.requests import MOST_BYTES
+from iris_cli.core.messages.requests import MOST_BYTES
 from iris_cli.remote.frames import Frame, broken
 
 LONGEST_TAIL = 8 << 10

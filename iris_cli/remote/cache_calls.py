@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.observations import CacheReport, Silence
+from iris_cli.core.messages.observations import CacheReport, Silence
 from iris_cli.remote.answers import records_of
 from iris_cli.remote.frames import Frame, broken
 from iris_cli.remote.transport import Target

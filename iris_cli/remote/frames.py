@@ -6,7 +6,7 @@ import re
 
 from msgspec import Struct
 
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.transport import NoAnswer, Output
 
 LONGEST_LINE = 512

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 
 from iris_cli.core.ids import Token
-from iris_cli.core.signals import SIGNALS, EarlySignal
-from iris_cli.core.variables import is_kept_by_shells, is_variable
+from iris_cli.core.model.signals import SIGNALS, EarlySignal
+from iris_cli.core.model.variables import is_kept_by_shells, is_variable
 from iris_cli.remote.worker_script import early_signal_text, quote
 
 MARKER = "IRIS_ATTEMPT_TOKEN"

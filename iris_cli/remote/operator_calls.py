@@ -9,7 +9,7 @@ from functools import partial
 from msgspec import Struct
 
 from iris_cli.core.ids import Token, parse_token
-from iris_cli.core.observations import Silence
+from iris_cli.core.messages.observations import Silence
 from iris_cli.remote.answers import records_of
 from iris_cli.remote.frames import Frame, broken
 from iris_cli.remote.launch_request import LaunchRequest, command_text, environment_text, hundredths

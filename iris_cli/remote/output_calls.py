@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from iris_cli.core.ids import Token, parse_token
-from iris_cli.core.observations import Silence
+from iris_cli.core.messages.observations import Silence
 from iris_cli.remote.answers import Record, records_of
 from iris_cli.remote.frames import Frame, broken
 from iris_cli.remote.transport import Target

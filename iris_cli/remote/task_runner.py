@@ -9,7 +9,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from iris_cli.core.ids import RequestId, Token, parse_request_id, parse_token
-from iris_cli.core.observations import (
+from iris_cli.core.messages.observations import (
     Holder,
     ProbeReport,
     ReapReport,

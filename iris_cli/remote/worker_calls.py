@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from iris_cli.core.ids import Token, is_name, parse_token
-from iris_cli.core.limits import extra_time
-from iris_cli.core.observations import Silence
+from iris_cli.core.messages.observations import Silence
+from iris_cli.core.model.limits import extra_time
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote.frames import Frame, failed, parse_frame
 from iris_cli.remote.transport import NoAnswer, Payload, Target, Transport

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Struct, UnsetType
 
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.render import workspaces
 from iris_cli.render.console import Output
+from iris_cli.render.files import workspaces
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from iris_cli.core.cluster import Cluster
+    from iris_cli.core.model.cluster import Cluster
     from iris_cli.core.scheduling import Assignment, Plan, Reason
-    from iris_cli.core.scheduling.what_if import Change
+    from iris_cli.core.scheduling.explain.what_if import Change
     from iris_cli.ops.workspace.entries import Listing
 
 FOLD_ABOVE = 16

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 from iris_cli.core.units import format_duration
-from iris_cli.journal.timestamps import iso_time
+from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.render.clean import clean, clean_line
 from iris_cli.render.fold import fold
 from iris_cli.render.layout import Table, Text

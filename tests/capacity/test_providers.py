@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from iris_cli.capacity.provider import ProviderError
-from iris_cli.core.cloud import CloudState, Refusal
+from iris_cli.core.messages.cloud import CloudState, Refusal
 from tests.capacity.conftest import Place
 
 

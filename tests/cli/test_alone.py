@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from iris_cli.cli import app
-from iris_cli.core.events import WorkerForgotten
+from iris_cli.core.events.events import WorkerForgotten
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode
 from iris_cli.journal.layout import LOG

@@ -110,7 +110,7 @@ def test_what_happens_later_to_an_attempt_in_the_archive_still_belongs_to_its_wo
 ) -> None:
     show("log", "compact")
     with StateDir(state, now=lambda: 2e9, actor="me@laptop").locked("iris test") as writer:
-        from iris_cli.core.events import TaskDispatched
+        from iris_cli.core.events.events import TaskDispatched
         from iris_cli.core.ids import JobId, TaskId
 
         writer.append([TaskDispatched(task=TaskId(JobId("one"), 0), attempt=0)], at=2e9)

@@ -11,9 +11,9 @@ from time import time
 import pytest
 
 from iris_cli.cli import app
-from iris_cli.core.events import SliceRequested
+from iris_cli.core.events.events import SliceRequested
 from iris_cli.core.ids import JobId
-from iris_cli.core.scale_group import Provider, SliceTemplate
+from iris_cli.core.model.scale_group import Provider, SliceTemplate
 from iris_cli.journal.state_dir import StateDir
 
 CLUSTER = """

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from iris_cli.ops.checks.findings import failure, fine, warning
-from iris_cli.render import checks
+from iris_cli.render.checks import checks
 from iris_cli.render.console import Output
 
 FINDINGS = [

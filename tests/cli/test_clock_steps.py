@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.core.invariants import breaches
-from iris_cli.core.job import JobState
+from iris_cli.core.model.invariants import breaches
+from iris_cli.core.model.job import JobState
 from iris_cli.errors import ExitCode
-from iris_cli.journal.verify import verify
+from iris_cli.journal.log.verify import verify
 from tests.cli.test_disk_faults import CLOCK, CONFIG, JOB, PAST_ANY_BACK_OFF, Site
 from tests.support.fake_runner import Clock, Host, S
 

@@ -18,7 +18,7 @@ from select import select
 import pytest
 
 from iris_cli.cli import app, complete
-from iris_cli.core.job import EnvPreset, JobState, Priority, ReplaceLost
+from iris_cli.core.model.job import EnvPreset, JobState, Priority, ReplaceLost
 from iris_cli.ops.logs.log_reading import BOTH
 from tests.render.scenes import busy, session_of
 from tests.support.waiting import PATIENCE
@@ -176,7 +176,9 @@ def test_neither_network_nor_lock_is_loaded(lab: Path) -> None:
     )
     names, _, modules = done.stdout.partition("\n")
     assert (names, done.stderr) == ("train", "")
-    assert {"paramiko", "filelock", "iris_cli.remote.ssh", "iris_cli.cli.launch"}.isdisjoint(modules.split())
+    assert {"paramiko", "filelock", "iris_cli.remote.ssh", "iris_cli.cli.commands.launch"}.isdisjoint(
+        modules.split()
+    )
 
 
 def test_who_waits_too_long_is_offered_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

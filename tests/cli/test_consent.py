@@ -102,7 +102,7 @@ def test_nothing_else_in_the_house_asks_and_who_asks_knows_yes() -> None:
     elsewhere = re.compile(r"typer\.(confirm|prompt)\(|\binput\(|\bPrompt\.ask|/dev/tty")
     assert [name for name, text in texts.items() if elsewhere.search(text) and name != "cli/consent.py"] == []
     asking = sorted(name for name, text in texts.items() if "consent." in text and name != "cli/consent.py")
-    assert asking == ["cli/autoscale.py", "cli/cluster.py", "cli/gc.py", "cli/worker.py"]
+    assert asking == [f"cli/commands/{name}.py" for name in ("autoscale", "cluster", "gc", "worker")]
     for path in ("autoscale", "cluster import", "gc", "worker probe", "worker unwedge", "log salvage"):
         command = root()
         for name in path.split():

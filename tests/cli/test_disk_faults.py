@@ -16,15 +16,15 @@ import pytest
 from iris_cli.cli.app import run
 from iris_cli.cli.context import Context
 from iris_cli.clock import Clock
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import replay
 from iris_cli.core.ids import JobId, Token, WorkerId
-from iris_cli.core.invariants import breaches
-from iris_cli.core.job import JobState
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.invariants import breaches
+from iris_cli.core.model.job import JobState
 from iris_cli.errors import ExitCode
 from iris_cli.journal.durable import DISK
+from iris_cli.journal.log.verify import verify
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.verify import verify
 from iris_cli.remote.task_runner import TaskRunner
 from tests.journal.test_faults import BadDisk
 from tests.support.desk import ShiftedClock

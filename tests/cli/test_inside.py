@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.cli import app
-from iris_cli.core.requests import Refusal, Request, Submit
+from iris_cli.core.messages.requests import Refusal, Request, Submit
 from iris_cli.errors import ExitCode
 from tests.client.operator_thread import OperatorThread
 from tests.support.json_output import check_run

@@ -169,7 +169,7 @@ def test_ctrl_c_while_modules_are_loaded_is_told_in_one_line_too() -> None:
         "import sys\n"
         "class Pressed:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'iris_cli.core.cluster' and sys.meta_path.pop(0): raise KeyboardInterrupt\n"
+        "        if name == 'iris_cli.core.model.cluster' and sys.meta_path.pop(0): raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Pressed())\n"
         "from iris_cli.__main__ import main; main()"
     )

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from msgspec.structs import fields
 
-from iris_cli.core.job import JobRequest
-from iris_cli.core.job_fields import JOB_FIELDS
+from iris_cli.core.model.job import JobRequest
+from iris_cli.core.model.job_fields import JOB_FIELDS
 from iris_cli.errors import ExitCode
 from tests.support.site import Site
 

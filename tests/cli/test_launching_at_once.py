@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.errors import ExitCode
-from iris_cli.journal.verify import verify
+from iris_cli.journal.log.verify import verify
 from tests.support.invocations import Invocations
 from tests.support.site import Site
 

@@ -9,7 +9,7 @@ from zlib import crc32
 import pytest
 
 from iris_cli.cli.app import run
-from iris_cli.core.events import WorkerDrained
+from iris_cli.core.events.events import WorkerDrained
 from iris_cli.core.ids import WorkerId
 from tests.journal.samples import NOON, state_in
 from tests.ops.world import World

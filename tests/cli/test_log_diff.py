@@ -12,8 +12,8 @@ from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.ops.logs.log_diff import MOST_SHOWN, diff, masked
 from iris_cli.ops.logs.log_reading import LogLine
 from iris_cli.ops.logs.logs import TaskLog
-from iris_cli.render import log_diff
 from iris_cli.render.console import Output
+from iris_cli.render.logs import log_diff
 
 
 def logs(said: dict[int, list[str]], stream: str = "out") -> list[TaskLog]:

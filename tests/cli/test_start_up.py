@@ -14,14 +14,15 @@ import pytest
 from bench.cluster_files import ClusterFiles, finished
 from iris_cli.cli import app, cycles
 from iris_cli.cli.context import Context
-from iris_cli.core.events import WorkerDrained
+from iris_cli.core.events.events import WorkerDrained
 
 SCRIPT = """
 import sys
 from iris_cli.cli.app import COMMANDS, SETUP_COMMANDS, run
 code = run(sys.argv[1:])
-loaded = [name for name in (*COMMANDS, *SETUP_COMMANDS) if "iris_cli.cli." + name.replace("-", "_") in sys.modules]
-print(f"\\n{code} {'all' if len(loaded) == len((*COMMANDS, *SETUP_COMMANDS)) else ','.join(loaded)}")
+modules = {name: "iris_cli.cli.commands." + name.replace("-", "_") for name in (*COMMANDS, *SETUP_COMMANDS)}
+loaded = [name for name, module in modules.items() if module in sys.modules]
+print(f"\\n{code} {'all' if len(loaded) == len(modules) else ','.join(loaded)}")
 """
 SLOW = frozenset(
     (
@@ -50,7 +51,7 @@ def test_only_the_command_that_is_meant_is_loaded(words: list[str], outcome: str
 
 
 def test_annotations_of_options_are_objects_which_are_evaluated_once() -> None:
-    names = ("tree", "arguments", *app.COMMANDS, *app.SETUP_COMMANDS)
+    names = ("tree", "arguments", *(f"commands.{name}" for name in (*app.COMMANDS, *app.SETUP_COMMANDS)))
     modules = [import_module(f"iris_cli.cli.{name.replace('-', '_')}") for name in names]
     assert [each.__name__ for each in modules if hasattr(each, "annotations")] == []  # that of __future__
 
@@ -80,10 +81,10 @@ def test_what_is_run_again_and_again_loads_nothing_slow(line: str, idle: Cluster
 
 def test_where_the_snapshot_has_it_all_no_kind_of_event_is_loaded(idle: ClusterFiles) -> None:
     reading = {
-        "iris_cli.core.events",
+        "iris_cli.core.events.events",
         "iris_cli.core.evolve",
-        "iris_cli.journal.record",
-        "iris_cli.journal.scan",
+        "iris_cli.journal.log.record",
+        "iris_cli.journal.log.scan",
     }
     idle.write(list(finished(idle.workers, 500)))
     assert reading <= loaded_by(idle, "status"), "the log is read, and a snapshot left"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobState
+from iris_cli.core.model.job import JobState
 from iris_cli.errors import ExitCode
 from tests.cli.test_disk_faults import CLOCK, CONFIG, JOB, Site
 from tests.support.desk import Interrupted

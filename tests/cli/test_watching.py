@@ -24,7 +24,7 @@ from rich.text import Text
 
 from iris_cli.cli.context import Context
 from iris_cli.cli.watching import follow
-from iris_cli.journal.file_store import FileStore
+from iris_cli.journal.log.file_store import FileStore
 from iris_cli.ops.loop.watch import Step, look_on
 from iris_cli.render.console import Output
 from iris_cli.render.watch import screen as watched

@@ -11,7 +11,7 @@ import pytest
 
 from iris_cli.client import AsyncIrisClient, AsyncJob, IrisClient, IrisError, Job, JobState
 from iris_cli.client.outbox import Outbox
-from iris_cli.core.requests import Answer, Cancel, Refusal, Request, Submit, Wait
+from iris_cli.core.messages.requests import Answer, Cancel, Refusal, Request, Submit, Wait
 from tests.client.operator_thread import OperatorThread
 
 PATIENCE = 120.0

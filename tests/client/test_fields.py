@@ -9,8 +9,8 @@ import pytest
 from iris_cli.client.fields import JobFields, job_request
 from iris_cli.config.request_reading import FIELDS, read_request
 from iris_cli.config.request_text import write_request
-from iris_cli.core.job import JobRequest
-from iris_cli.core.requests import Submit
+from iris_cli.core.messages.requests import Submit
+from iris_cli.core.model.job import JobRequest
 
 MADE_BY_US = frozenset({"workspace", "lines"})
 """What becomes of `workdir` and `each_line` on the way."""

@@ -18,9 +18,9 @@ from iris_cli.client import IrisClient, JobState, UnansweredError
 from iris_cli.client.mailbox import Mailbox, new_request_id
 from iris_cli.client.outbox import Outbox
 from iris_cli.config.request_reading import read_request
-from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.constraints.syntax import parse_constraint
 from iris_cli.core.ids import JobId, is_request_id
-from iris_cli.core.requests import (
+from iris_cli.core.messages.requests import (
     Answer,
     Cancel,
     Endpoints,
@@ -32,7 +32,7 @@ from iris_cli.core.requests import (
     Submit,
     Wait,
 )
-from iris_cli.core.task import TaskState
+from iris_cli.core.model.task import TaskState
 from iris_cli.errors import IrisError, NotFoundError, NotWritableError, UsageError
 from tests.client.operator_thread import OperatorThread
 

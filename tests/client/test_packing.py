@@ -12,8 +12,8 @@ import pytest
 
 from iris_cli.client import IrisClient, UnansweredError
 from iris_cli.client.outbox import Outbox
-from iris_cli.core.job import Workspace
-from iris_cli.core.requests import Answer, Request, Submit
+from iris_cli.core.messages.requests import Answer, Request, Submit
+from iris_cli.core.model.job import Workspace
 from iris_cli.errors import UsageError
 from tests.client.operator_thread import OperatorThread
 

@@ -12,8 +12,8 @@ import pytest
 from iris_cli.client import Constraint, ConstraintOp, IrisClient, JobState, LogLine, WaitTimeoutError
 from iris_cli.client.state_directory import StateDirectory
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import Priority
-from iris_cli.core.task import TaskState
+from iris_cli.core.model.job import Priority
+from iris_cli.core.model.task import TaskState
 from iris_cli.errors import NotFoundError, UnreachableError, UsageError
 from iris_cli.ops.session import Session
 from tests.ops.world import World

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.client import JobState, LogLine
-from iris_cli.core.requests import Answer, Logs, Refusal, Request
+from iris_cli.core.messages.requests import Answer, Logs, Refusal, Request
 from iris_cli.errors import NotFoundError
 from tests.client.operator_thread import OperatorThread
 from tests.client.test_outbox import JOB, PATIENCE, TASK, client_of, task_dir, waiting

@@ -13,10 +13,9 @@ from msgspec.structs import fields
 
 from iris_cli.config.request_reading import FIELDS, read_request
 from iris_cli.config.request_text import read_answer, write_answer, write_request
-from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.constraints.syntax import parse_constraint
 from iris_cli.core.ids import JobId, TaskId, is_request_id
-from iris_cli.core.job import EnvPreset, JobRequest, Priority, ReplaceLost, Workspace
-from iris_cli.core.requests import (
+from iris_cli.core.messages.requests import (
     OPS,
     Answer,
     Cancel,
@@ -32,6 +31,7 @@ from iris_cli.core.requests import (
     Wait,
     refusal_of,
 )
+from iris_cli.core.model.job import EnvPreset, JobRequest, Priority, ReplaceLost, Workspace
 from iris_cli.errors import ExitCode, IrisError, NotFoundError, UsageError
 
 JOB = JobId("train/eval")

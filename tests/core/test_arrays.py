@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_cli.core.array import format_indexes, indexes_of, parse_array
-from iris_cli.core.events import TaskEnded
+from iris_cli.core.events.events import TaskEnded
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.job import Job, JobState, Lines
-from iris_cli.core.outcome import End, EndReason
-from iris_cli.core.signals import EarlySignal, parse_early_signal
-from iris_cli.core.task import TaskState
+from iris_cli.core.model.array import format_indexes, indexes_of, parse_array
+from iris_cli.core.model.job import Job, JobState, Lines
+from iris_cli.core.model.outcome import End, EndReason
+from iris_cli.core.model.signals import EarlySignal, parse_early_signal
+from iris_cli.core.model.task import TaskState
 from iris_cli.errors import UsageError
 from tests.support.lab import Lab
 

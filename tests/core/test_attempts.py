@@ -7,11 +7,11 @@ import sys
 import pytest
 
 from iris_cli.core import AttemptId, AttemptState, End, EndReason, JobId, JobState, TaskId, TaskState, Token
-from iris_cli.core.events import DispatchTakenOver
+from iris_cli.core.events.events import DispatchTakenOver
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import attempts, gangs
-from iris_cli.core.limits import Limits
-from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.core.messages.observations import AttemptReport, RemoteState
+from iris_cli.core.model.limits import Limits
 from tests.support.lab import GIB, START, Lab
 
 NEVER_BACK_TO_WAITING = [

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.core.constraint_syntax import parse_constraint
-from iris_cli.core.constraints import (
+from iris_cli.core.constraints.constraints import (
     PREEMPTIBLE_ATTRIBUTE_KEY,
     REGION_ATTRIBUTE_KEY,
     TPU_NAME_ATTRIBUTE_KEY,
@@ -20,6 +19,7 @@ from iris_cli.core.constraints import (
     region_constraint,
     required_regions_from_constraints,
 )
+from iris_cli.core.constraints.syntax import parse_constraint
 
 
 def parsed(*texts: str) -> list[Constraint]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
+from iris_cli.core.constraints.syntax import format_constraint, parse_constraint
 from iris_cli.core.lifecycle import children
-from iris_cli.core.lineage import where_from
+from iris_cli.core.model.lineage import where_from
 from iris_cli.errors import UsageError
 from tests.support.inside import Inside
 from tests.support.lab import Lab

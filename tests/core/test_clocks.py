@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.core.events import WorkerSkewChanged
+from iris_cli.core.events.events import WorkerSkewChanged
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.lifecycle import clocks
-from iris_cli.core.outcome import EndReason
-from iris_cli.core.worker import has_wrong_clock
+from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.worker import has_wrong_clock
 from tests.support.lab import Lab
 
 W = WorkerId("w")

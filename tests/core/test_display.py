@@ -8,12 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core import Attempt, AttemptState, EndReason, JobId, JobState, TaskId
-from iris_cli.core.events import (
-    AttemptStopped,
-    AttemptStopRequested,
-    GangRoundEnded,
-    TaskRequeued,
-)
+from iris_cli.core.events.events import AttemptStopped, AttemptStopRequested, GangRoundEnded, TaskRequeued
 from iris_cli.core.lifecycle.display import (
     DisplayWord,
     filter_words,
@@ -23,7 +18,7 @@ from iris_cli.core.lifecycle.display import (
     task_displays,
     word_of,
 )
-from iris_cli.core.outcome import End
+from iris_cli.core.model.outcome import End
 from tests.support.lab import Lab
 
 

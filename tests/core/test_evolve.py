@@ -19,12 +19,12 @@ from iris_cli.core import (
     Token,
     WorkerId,
 )
-from iris_cli.core import events as ev
-from iris_cli.core.connection import Connection
-from iris_cli.core.events import Event, Transaction
+from iris_cli.core.events import events as ev
+from iris_cli.core.events.events import Event, Transaction
 from iris_cli.core.evolve import Draft, IllegalTransitionError, evolve, replay
 from iris_cli.core.ids import RequestId
-from iris_cli.journal.event_codec import EVENT_TYPES
+from iris_cli.core.model.connection import Connection
+from iris_cli.journal.log.event_codec import EVENT_TYPES
 from tests.support.lab import Lab
 
 TRAIN = JobId("train")

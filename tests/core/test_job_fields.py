@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from iris_cli.client.fields import JobFields
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.job import Job, JobRequest
-from iris_cli.core.job_fields import JOB_FIELDS, JobField, Kind
 from iris_cli.core.lifecycle.submit import accept
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job, JobRequest
+from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind
 from iris_cli.errors import ExitCode, UsageError
 
 MADE_BY_US = frozenset({"lines"})

@@ -8,10 +8,10 @@ import pytest
 
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle.lease import MARGIN, may_renew
-from iris_cli.core.limits import Limits
-from iris_cli.core.observations import SilenceKind
-from iris_cli.core.task import TaskState
-from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.worker import Worker, WorkerCondition
 from tests.support.lab import Lab
 
 W = WorkerId("w")

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
-from iris_cli.core.limits import Limits
-from iris_cli.core.notices import (
+from iris_cli.core.messages.notices import (
     LONGEST_PAUSE,
     MOST_TRIES,
     MOST_WAITING,
@@ -21,6 +19,8 @@ from iris_cli.core.notices import (
     brought_up_to_date,
     first_books,
 )
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.limits import Limits
 from tests.support.lab import START, Lab
 
 NOW = START + 10_000.0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_cli.core.past import Table, in_memory
+from iris_cli.core.model.past import Table, in_memory
 
 
 class Shelf:

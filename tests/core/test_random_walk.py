@@ -8,13 +8,13 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import replay
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.job import JobState, ReplaceLost
-from iris_cli.core.observations import SilenceKind
-from iris_cli.core.task import AttemptState
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import JobState, ReplaceLost
+from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.worker import WorkerCondition
 from tests.support.lab import Lab
 from tests.support.reports import parse_report
 

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from iris_cli.core import AttemptState, EndReason, TaskState, WorkerId
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import identity
-from iris_cli.core.observations import AttemptReport, RemoteState, WorkerReport
-from iris_cli.core.outcome import End
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.messages.observations import AttemptReport, RemoteState, WorkerReport
+from iris_cli.core.model.outcome import End
+from iris_cli.core.model.worker import WorkerCondition
 from tests.support.lab import START, Lab
 
 W = WorkerId("w")

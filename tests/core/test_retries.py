@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from iris_cli.core import EndReason, JobState, TaskState
-from iris_cli.core.limits import Limits
+from iris_cli.core.model.limits import Limits
 from tests.support.lab import Lab
 
 FAILED_BY_THE_PROGRAM = [

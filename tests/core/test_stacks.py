@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_cli.core.stacks import Frame, Thread, threads_of
+from iris_cli.core.messages.stacks import Frame, Thread, threads_of
 
 SPY = """Process 8762: /usr/bin/python3 train.py
 Python v3.11.7 (/usr/bin/python3.11)

@@ -19,13 +19,13 @@ from iris_cli.core import (
     JobId,
     build_worker_attributes,
 )
-from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.constraints.syntax import parse_constraint
 from iris_cli.core.evolve import Draft
-from iris_cli.core.job import JobRequest
 from iris_cli.core.lifecycle.asked import over
 from iris_cli.core.lifecycle.submit import accept, submit
-from iris_cli.core.limits import Limits
-from iris_cli.core.variables import MAX_STRING
+from iris_cli.core.model.job import JobRequest
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.variables import MAX_STRING
 from iris_cli.errors import IrisError, NotFoundError, UnschedulableError, UsageError
 from tests.support.lab import Lab
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from iris_cli.core import AttemptId, End, EndReason, TaskId, WorkerId
-from iris_cli.core import events as ev
-from iris_cli.core.events import Event
+from iris_cli.core.events import events as ev
+from iris_cli.core.events.events import Event
 from iris_cli.core.evolve import IllegalTransitionError, evolve
 from iris_cli.core.evolve.transitions import TRANSITIONS
 from iris_cli.core.ids import JobId, RequestId
-from iris_cli.core.task import Assigned, Ended, Phase, Running, Stopping
-from iris_cli.journal.event_codec import EVENT_TYPES
+from iris_cli.core.model.task import Assigned, Ended, Phase, Running, Stopping
+from iris_cli.journal.log.event_codec import EVENT_TYPES
 from tests.support.lab import Lab
 
 TASK = TaskId(JobId("train"), 0)

@@ -14,10 +14,10 @@ ROOT = Path(__file__).parents[2]
 pytest.importorskip("mypy", reason="the type checker is installed with the extra `lint`")
 
 HEAD = """
-from iris_cli.core import events as ev
+from iris_cli.core.events import events as ev
 from iris_cli.core.evolve.edit import Edit, on
 from iris_cli.core.evolve.transitions import Moment, row
-from iris_cli.core.task import Assigned, Attempt, Ended, Running, Stopping, TaskState
+from iris_cli.core.model.task import Assigned, Attempt, Ended, Running, Stopping, TaskState
 
 
 def _start(phase: Assigned, event: ev.TaskRunning, moment: Moment) -> Running:

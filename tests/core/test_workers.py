@@ -6,11 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core import AttemptState, AttributeValue, EndReason, TaskState, WorkerId
-from iris_cli.core.events import WorkerConditionChanged
+from iris_cli.core.events.events import WorkerConditionChanged
 from iris_cli.core.ids import Token
-from iris_cli.core.limits import Limits
-from iris_cli.core.observations import SilenceKind
-from iris_cli.core.worker import Worker, WorkerCondition, cooling
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.worker import Worker, WorkerCondition, cooling
 from tests.support.lab import START, Lab
 from tests.support.reports import parse_report
 

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from iris_cli.cli import app
-from iris_cli.cli.commands import Group
+from iris_cli.cli.command_types import Group
 from tests.support.command_lines import parsed, root
 
 ROOT = Path(__file__).parents[2]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.constraint_syntax import parse_constraint
-from iris_cli.core.job import JobRequest
+from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.model.job import JobRequest
 from iris_cli.ops.session import Session
 from iris_cli.ops.views import why
 from iris_cli.render.console import Output
-from iris_cli.render.why import show_why
+from iris_cli.render.views.why import show_why
 from tests.render.scenes import session_of
 from tests.render.snapshots import Screen
 from tests.support.lab import Lab

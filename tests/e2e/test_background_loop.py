@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.journal.runners import Runner
+from iris_cli.journal.files.runners import Runner
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.loop.start import running_loop
 from tests.support.site import Site

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.job import JobState
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.model.job import JobState
+from iris_cli.core.model.worker import WorkerCondition
 from tests.faults.conftest import use_home_of
 from tests.support.desk import Desk
 from tests.support.ledger import Ledger

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.model.worker import WorkerCondition
 from tests.faults.conftest import use_home_of
 from tests.support.desk import Desk
 from tests.support.ledger import Ledger

@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from iris_cli.core.job import JobState
+from iris_cli.core.model.job import JobState
 from tests.faults.conftest import use_home_of
 from tests.support.desk import Desk
 from tests.support.network import CableHost, CableLab, why_no_namespaces

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobState
+from iris_cli.core.model.job import JobState
 from iris_cli.errors import NotWritableError
 from iris_cli.ops.workers import workers
 from tests.faults.conftest import fill, use_home_of

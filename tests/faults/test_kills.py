@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobState
-from iris_cli.core.task import AttemptState, TaskState
+from iris_cli.core.model.job import JobState
+from iris_cli.core.model.task import AttemptState, TaskState
 from tests.faults.conftest import use_home_of
 from tests.support.desk import Desk
 from tests.support.invocations import Invocations

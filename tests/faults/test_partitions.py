@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobState
-from iris_cli.core.observations import SilenceKind
-from iris_cli.core.task import Attempt, AttemptState
-from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.model.job import JobState
+from iris_cli.core.model.task import Attempt, AttemptState
+from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.ops.workers import workers
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer

@@ -66,10 +66,10 @@ _RECORDS = frozenset({"job", "task", "attempt", "worker", "slice", "group", "rec
 
 @cache
 def _record_fields() -> frozenset[str]:
-    from iris_cli.core.job import Job
-    from iris_cli.core.slice import GroupRecord, Slice
-    from iris_cli.core.task import Attempt, Task
-    from iris_cli.core.worker import Worker
+    from iris_cli.core.model.job import Job
+    from iris_cli.core.model.slice import GroupRecord, Slice
+    from iris_cli.core.model.task import Attempt, Task
+    from iris_cli.core.model.worker import Worker
 
     return frozenset(
         name

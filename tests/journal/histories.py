@@ -6,12 +6,12 @@ import json
 import os
 from pathlib import Path
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import AttemptsReaped, Transaction
+from iris_cli.core.events.events import AttemptsReaped, Transaction
 from iris_cli.core.evolve import replay
 from iris_cli.core.ids import WorkerId
-from iris_cli.journal.position import START
-from iris_cli.journal.record import encode_line, end_of_line
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.journal.log.position import START
+from iris_cli.journal.log.record import encode_line, end_of_line
 from iris_cli.journal.state_dir import StateDir
 from tests.support.lab import Lab
 

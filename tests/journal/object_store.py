@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from iris_cli.core.events import Event, Transaction
-from iris_cli.journal.position import START, Position
-from iris_cli.journal.record import LogRecord, decode_line, encode_line, end_of_line
-from iris_cli.journal.store import Conflict, check_events
+from iris_cli.core.events.events import Event, Transaction
+from iris_cli.journal.log.position import START, Position
+from iris_cli.journal.log.record import LogRecord, decode_line, encode_line, end_of_line
+from iris_cli.journal.log.store import Conflict, check_events
 
 
 class Objects(Protocol):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iris_cli.core.connection import Connection
-from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintMode, ConstraintOp
-from iris_cli.core.events import (
+from iris_cli.core.constraints.constraints import AttributeValue, Constraint, ConstraintMode, ConstraintOp
+from iris_cli.core.events.events import (
     AttemptEnded,
     AttemptHeldUp,
     AttemptOrphaned,
@@ -43,16 +42,17 @@ from iris_cli.core.events import (
     WorkerUpdated,
 )
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
-from iris_cli.core.job import CoschedulingConfig, EnvPreset, Job, Lines, Priority, ReplaceLost, Workspace
-from iris_cli.core.outcome import End, EndReason
-from iris_cli.core.resources import Device, Resources
-from iris_cli.core.signals import EarlySignal
-from iris_cli.core.task import TaskState
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.model import job as of_job
+from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.outcome import End, EndReason
+from iris_cli.core.model.signals import EarlySignal
+from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.worker import WorkerCondition
+from iris_cli.core.resources.resources import Device, Resources
 from iris_cli.journal.durable import DISK
-from iris_cli.journal.head import write_head
-from iris_cli.journal.position import START
-from iris_cli.journal.record import encode_line, end_of_line
+from iris_cli.journal.log.head import write_head
+from iris_cli.journal.log.position import START
+from iris_cli.journal.log.record import encode_line, end_of_line
 from iris_cli.journal.state_dir import StateDir
 
 NOON = 1_795_262_400.0  # 2026-11-21T12:00:00Z
@@ -78,7 +78,7 @@ _CONSTRAINTS = (
     Constraint.of("load", ConstraintOp.LT, 0.5),
     Constraint.of("zone", ConstraintOp.IN, values=("us-central2-b", 7, 7.0), mode=ConstraintMode.PREFERRED),
 )
-_TRAIN = Job(
+_TRAIN = of_job.Job(
     id=TRAIN,
     command=("python", "train.py", "--name", 'Grüße "here" \\ \x1b'),
     resources=Resources(cpu=0.5, memory=1 << 34, device=Device("tpu", "v4-16")),
@@ -86,12 +86,12 @@ _TRAIN = Job(
     slices=1,
     constraints=_CONSTRAINTS,
     tolerations=("experimental",),
-    coscheduling=CoschedulingConfig("tpu-name"),
+    coscheduling=of_job.CoschedulingConfig("tpu-name"),
     env={"XLA_FLAGS": "--xla", "EMPTY": ""},
     secrets=("WANDB_API_KEY",),
     setup="uv sync",
-    env_preset=EnvPreset.JAX,
-    priority=Priority.HIGH,
+    env_preset=of_job.EnvPreset.JAX,
+    priority=of_job.Priority.HIGH,
     max_retries_failure=1,
     max_retries_preemption=7,
     max_dispatch_failures=3,
@@ -101,10 +101,10 @@ _TRAIN = Job(
     grace=5.0,
     labels={"team": "vision"},
 )
-_SOLO = Job(
+_SOLO = of_job.Job(
     id=SOLO, command=("true",), max_task_failures=1, resources=Resources(device=Device("gpu", "h100", 2))
 )
-_CHILD = Job(id=CHILD, command=("true",), after=(SOLO,))
+_CHILD = of_job.Job(id=CHILD, command=("true",), after=(SOLO,))
 
 STORY: tuple[tuple[Event, ...], ...] = (
     (ClusterCreated(name="museum"),),
@@ -219,7 +219,11 @@ LOSSES: tuple[tuple[Event, ...], ...] = (
     (WorkerUpdated(worker=SPOT, connection=HOST, cpu=4.0, memory=1 << 33, boot_id="b0075", vm="4711"),),
     (WorkerSkewChanged(worker=SPOT, skew=-42.0),),
     (
-        JobSubmitted(job=Job(id=LEASED.job, command=("true",), lease=900.0, replace_lost=ReplaceLost.ALWAYS)),
+        JobSubmitted(
+            job=of_job.Job(
+                id=LEASED.job, command=("true",), lease=900.0, replace_lost=of_job.ReplaceLost.ALWAYS
+            )
+        ),
         TaskAssigned(task=LEASED, attempt=0, worker=SPOT, token=Token("8" * 32)),
     ),
     (TaskRunning(task=LEASED, attempt=0, started_at=NOON), AttemptOrphaned(task=LEASED, attempt=0)),
@@ -242,7 +246,7 @@ REAPING: tuple[tuple[Event, ...], ...] = (
     (WorkerRegistered(worker=SPOT, connection=HOST),),
     (WorkerUpdated(worker=SPOT, connection=HOST, cpu=4.0, memory=1 << 33, boot_id="b0075"),),
     (
-        JobSubmitted(job=Job(id=LONE.job, command=("true",), replicas=2)),
+        JobSubmitted(job=of_job.Job(id=LONE.job, command=("true",), replicas=2)),
         TaskAssigned(task=LONE, attempt=0, worker=SPOT, token=Token("9" * 32)),
         TaskAssigned(task=PAIR, attempt=0, worker=SPOT, token=Token("a" * 32)),
     ),
@@ -259,7 +263,7 @@ HELD_UP: tuple[tuple[Event, ...], ...] = (
     (WorkerRegistered(worker=SPOT, connection=HOST),),
     (WorkerUpdated(worker=SPOT, connection=HOST, cpu=4.0, memory=1 << 33, boot_id="b0075"),),
     (
-        JobSubmitted(job=Job(id=LONE.job, command=("true",), replicas=2, lease=60.0)),
+        JobSubmitted(job=of_job.Job(id=LONE.job, command=("true",), replicas=2, lease=60.0)),
         TaskAssigned(task=LONE, attempt=0, worker=SPOT, token=Token("9" * 32)),
         TaskAssigned(task=PAIR, attempt=0, worker=SPOT, token=Token("a" * 32)),
     ),
@@ -301,13 +305,13 @@ CHOSEN: tuple[tuple[Event, ...], ...] = (
     ),
     (
         JobSubmitted(
-            job=Job(
+            job=of_job.Job(
                 id=TRAIN,
                 command=("true",),
                 replicas=4,
                 slices=2,
                 resources=Resources(device=Device("tpu", "v4-16")),
-                coscheduling=CoschedulingConfig("tpu-name"),
+                coscheduling=of_job.CoschedulingConfig("tpu-name"),
             )
         ),
         JobSubmitted(job=_SOLO),
@@ -321,10 +325,10 @@ SHIPPED: tuple[tuple[Event, ...], ...] = (
     (WorkerRegistered(worker=SPOT, connection=HOST),),
     (
         JobSubmitted(
-            job=Job(
+            job=of_job.Job(
                 id=TRAIN,
                 command=("python", "train.py"),
-                workspace=Workspace(hash="0f1e2d3c" * 8, size=123_456_789, files=42, name="vision"),
+                workspace=of_job.Workspace(hash="0f1e2d3c" * 8, size=123_456_789, files=42, name="vision"),
             )
         ),
     ),
@@ -336,7 +340,7 @@ ARRAYS: tuple[tuple[Event, ...], ...] = (
     (WorkerRegistered(worker=SPOT, connection=HOST),),
     (
         JobSubmitted(
-            job=Job(
+            job=of_job.Job(
                 id=JobId("train"),
                 command=("./convert",),
                 replicas=3,
@@ -347,7 +351,7 @@ ARRAYS: tuple[tuple[Event, ...], ...] = (
                 signal=EarlySignal("USR1", 120.0),
                 array="0-1,7",
                 max_running=2,
-                each_line=Lines(hash="89abcdef" * 8, count=10_000, size=123_456),
+                each_line=of_job.Lines(hash="89abcdef" * 8, count=10_000, size=123_456),
             )
         ),
     ),

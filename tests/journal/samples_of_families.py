@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_cli.core.events import (
+from iris_cli.core.events.events import (
     AttemptEnded,
     AttemptStopped,
     AttemptStopRequested,
@@ -22,10 +22,10 @@ from iris_cli.core.events import (
     WorkerUpdated,
 )
 from iris_cli.core.ids import AttemptId, JobId, RequestId, Token
-from iris_cli.core.job import CoschedulingConfig, Job, Origin
-from iris_cli.core.outcome import End, EndReason
-from iris_cli.core.resources import Device, Resources
-from iris_cli.core.task import TaskState
+from iris_cli.core.model.job import CoschedulingConfig, Job, Origin
+from iris_cli.core.model.outcome import End, EndReason
+from iris_cli.core.model.task import TaskState
+from iris_cli.core.resources.resources import Device, Resources
 from tests.journal.samples import HOST, LONE, NOON, SPOT, TRAIN
 
 _FIRST = AttemptId(LONE, 0)

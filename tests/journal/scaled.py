@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_cli.core.events import (
+from iris_cli.core.events.events import (
     ClusterCreated,
     Event,
     ScaleGroupBackedOff,
@@ -18,8 +18,8 @@ from iris_cli.core.events import (
     WorkerRegistered,
 )
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.scale_group import Addresses, GcpOptions, Provider, SliceTemplate
-from iris_cli.core.slice import SliceHost
+from iris_cli.core.model.scale_group import Addresses, GcpOptions, Provider, SliceTemplate
+from iris_cli.core.model.slice import SliceHost
 from tests.journal.samples import HOST, NOON
 
 _WEST = SliceTemplate(

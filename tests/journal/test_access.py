@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.events import WorkerDrained
+from iris_cli.core.events.events import WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode, NotWritableError
 from iris_cli.journal.access import why_unwritable
-from iris_cli.journal.file_store import FileStore
-from iris_cli.journal.salvage import salvage
+from iris_cli.journal.log.file_store import FileStore
+from iris_cli.journal.log.salvage import salvage
+from iris_cli.journal.log.verify import verify
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.verify import verify
 from tests.journal.samples import NOON, filled, state_in
 
 DRAINED = [WorkerDrained(worker=WorkerId("v4a-0"))]

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from iris_cli.errors import LogDamagedError, LogReplacedError, NotWritableError
-from iris_cli.journal import archive
-from iris_cli.journal.file_store import FileStore
-from iris_cli.journal.record import LogRecord
-from iris_cli.journal.salvage import salvage
+from iris_cli.journal.log import archive
+from iris_cli.journal.log.file_store import FileStore
+from iris_cli.journal.log.record import LogRecord
+from iris_cli.journal.log.salvage import salvage
+from iris_cli.journal.log.verify import Verdict, verify
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.verify import Verdict, verify
 from tests.journal.samples import NOON, filled, state_in
 from tests.journal.test_compact import (
     COUNT,
@@ -229,7 +229,7 @@ def test_nor_is_it_an_internal_error_where_the_log_itself_is_gone(
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     (three / "events.jsonl").unlink()
-    monkeypatch.setattr(f"iris_cli.journal.{what}", refuse)
+    monkeypatch.setattr(f"iris_cli.journal.log.{what}", refuse)
     for look in (lambda: verify(three), lambda: salvage(three, now=NOON, actor="me@laptop")):
         with pytest.raises(NotWritableError, match=r"archive.*: Permission denied"):
             look()

@@ -12,13 +12,13 @@ from zlib import crc32
 
 import pytest
 
-from iris_cli.core.events import Transaction, WorkerDrained
+from iris_cli.core.events.events import Transaction, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode, LogDamagedError
-from iris_cli.journal.fault import FaultKind
-from iris_cli.journal.scan import Scan
+from iris_cli.journal.log.fault import FaultKind
+from iris_cli.journal.log.scan import Scan
+from iris_cli.journal.log.verify import verify
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.verify import verify
 from tests.journal.samples import NOON, filled, state_in
 
 COUNT = 60

@@ -17,18 +17,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from iris_cli.core.events import Transaction, WorkerDrained
+from iris_cli.core.events.events import Transaction, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import IrisError, LogDamagedError
 from iris_cli.journal.durable import Disk
-from iris_cli.journal.fault import FaultKind
-from iris_cli.journal.file_store import FileStore, Loaded
-from iris_cli.journal.head import Head, read_head
-from iris_cli.journal.recovery import Damage, damage_of
-from iris_cli.journal.salvage import salvage
+from iris_cli.journal.log.fault import FaultKind
+from iris_cli.journal.log.file_store import FileStore, Loaded
+from iris_cli.journal.log.head import Head, read_head
+from iris_cli.journal.log.recovery import Damage, damage_of
+from iris_cli.journal.log.salvage import salvage
+from iris_cli.journal.log.store import Conflict
+from iris_cli.journal.log.verify import verify
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.store import Conflict
-from iris_cli.journal.verify import verify
 from tests.journal.samples import NOON, state_in, written
 
 COUNT = 1000

@@ -14,13 +14,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from iris_cli.core.events import WorkerDrained
+from iris_cli.core.events.events import WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode, NotWritableError
 from iris_cli.journal.durable import Disk
-from iris_cli.journal.salvage import salvage
+from iris_cli.journal.log.salvage import salvage
+from iris_cli.journal.log.verify import verify
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.verify import verify
 from tests.journal.samples import NOON, filled, state_in
 
 COUNT = 6
@@ -332,7 +332,7 @@ def test_a_salvage_that_fails_at_any_step_can_be_repeated(
 SHORT_WRITE = """
 import resource, sys
 from pathlib import Path
-from iris_cli.core.events import WorkerDrained
+from iris_cli.core.events.events import WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import IrisError
 from iris_cli.journal.state_dir import StateDir

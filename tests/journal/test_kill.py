@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.connection import Connection
-from iris_cli.core.events import WorkerDrained, WorkerRegistered, WorkerUncordoned
+from iris_cli.core.events.events import WorkerDrained, WorkerRegistered, WorkerUncordoned
 from iris_cli.core.evolve import replay
+from iris_cli.core.model.connection import Connection
+from iris_cli.journal.log.verify import verify
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.verify import verify
 from tests.journal.samples import NOON, state_in
 from tests.journal.writer_process import WORKER, start
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock, Timeout, lock_descriptor
 
-from iris_cli.core.events import WorkerDrained
+from iris_cli.core.events.events import WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import LockedError, NotWritableError
 from iris_cli.journal.state_dir import StateDir

@@ -11,14 +11,14 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import replay
-from iris_cli.core.job import Job
-from iris_cli.core.outcome import End
-from iris_cli.core.outputs import Outputs
-from iris_cli.core.slice import Slice
-from iris_cli.core.task import Attempt, Task
-from iris_cli.core.worker import Worker
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.outcome import End
+from iris_cli.core.model.outputs import Outputs
+from iris_cli.core.model.slice import Slice
+from iris_cli.core.model.task import Attempt, Task
+from iris_cli.core.model.worker import Worker
 from iris_cli.journal.codec import encode
 from iris_cli.journal.snapshot.form import MEANING, Entry, Live, Whole, entry_of, whole_in
 from tests.journal.test_museum import LOGS, hung
@@ -43,7 +43,7 @@ def structs_in(kinds: Iterable[Any]) -> set[type[Struct]]:
 def fingerprint(path: Path) -> str:
     """The types of a snapshot, and the records that every log of the museum comes to."""
     crc = 0
-    for cls in sorted(structs_in([Entry, Live, Outputs]), key=lambda cls: (cls.__module__, cls.__name__)):
+    for cls in sorted(structs_in([Entry, Live, Outputs]), key=lambda cls: cls.__name__):
         defaults = [
             each if isinstance(each, str | int | float | tuple) else "" for each in cls.__struct_defaults__
         ]

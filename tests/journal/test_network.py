@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.events import WorkerDrained
+from iris_cli.core.events.events import WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import NotWritableError
 from iris_cli.journal import access, state_dir

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.events import Event, LogCompacted, Transaction, WorkerDrained
+from iris_cli.core.events.events import Event, LogCompacted, Transaction, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.durable import Disk
-from iris_cli.journal.salvage import salvage
+from iris_cli.journal.log.salvage import salvage
+from iris_cli.journal.log.verify import verify
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.verify import verify
 from tests.journal.power import PowerCuts, State
 from tests.journal.samples import NOON, filled, state_in
 

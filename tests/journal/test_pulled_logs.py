@@ -10,7 +10,7 @@ import pytest
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.errors import NotWritableError
-from iris_cli.journal.pulled_logs import PulledLogs
+from iris_cli.journal.files.pulled_logs import PulledLogs
 
 ATTEMPT = AttemptId(TaskId(JobId("parent/child"), 3), 1)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from iris_cli.errors import LogReplacedError
-from iris_cli.journal import file_store
 from iris_cli.journal.durable import DISK
-from iris_cli.journal.head import Head, read_head, write_head
-from iris_cli.journal.record import encode_line, end_of_line
+from iris_cli.journal.log import file_store
+from iris_cli.journal.log.head import Head, read_head, write_head
+from iris_cli.journal.log.record import encode_line, end_of_line
+from iris_cli.journal.log.verify import verify
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.verify import verify
 from tests.journal.samples import STORY, filled, state_in
 from tests.journal.writer_process import start
 

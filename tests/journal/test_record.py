@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import ValidationError
 
-from iris_cli.core.events import ClusterCreated, WorkerDrained
+from iris_cli.core.events.events import ClusterCreated, WorkerDrained
 from iris_cli.core.ids import WorkerId
-from iris_cli.journal import record
-from iris_cli.journal.position import PROGRAM, START, Position, is_intact
-from iris_cli.journal.record import (
+from iris_cli.journal.log import record
+from iris_cli.journal.log.position import PROGRAM, START, Position, is_intact
+from iris_cli.journal.log.record import (
     BadLineError,
     NewerLogError,
     decode_line,
@@ -23,7 +23,7 @@ from iris_cli.journal.record import (
     end_of_line,
     parse_time,
 )
-from iris_cli.journal.timestamps import file_stamp, iso_time
+from iris_cli.journal.log.timestamps import file_stamp, iso_time
 
 AT = 1_795_183_389.12
 ACTOR = "me@laptop iris drain"

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.journal.runners import LOOP, Runner, Runners
+from iris_cli.journal.files.runners import LOOP, Runner, Runners
 
 _HOLD = """
 import sys
 from pathlib import Path
-from iris_cli.journal.runners import Runner, Runners
+from iris_cli.journal.files.runners import Runner, Runners
 runners = Runners(Path(sys.argv[1]), "me@laptop")
 held = runners.hold(sys.argv[2], "iris " + sys.argv[2], interval=3.0, since=1000.0)
 print("held" if held else "taken", flush=True)

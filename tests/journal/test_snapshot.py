@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import Transaction
+from iris_cli.core.events.events import Transaction
 from iris_cli.core.evolve import replay
 from iris_cli.core.ids import JobId, TaskId, Token
+from iris_cli.core.model.cluster import Cluster
 from iris_cli.journal.snapshot import reading
 from iris_cli.ops.doctor import check_snapshot
 from iris_cli.ops.views.view import as_of

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.events import ClusterCreated, WorkerDrained
+from iris_cli.core.events.events import ClusterCreated, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ConfigError, LogDamagedError, NotFoundError, NotWritableError
 from iris_cli.journal.state_dir import StateDir

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.events import ClusterCreated, Transaction, WorkerDrained, WorkerUpdated
+from iris_cli.core.events.events import ClusterCreated, Transaction, WorkerDrained, WorkerUpdated
 from iris_cli.core.ids import WorkerId
-from iris_cli.journal.file_store import FileStore
-from iris_cli.journal.memory_store import MemoryStore
-from iris_cli.journal.store import Conflict, EventStore
+from iris_cli.journal.log.file_store import FileStore
+from iris_cli.journal.log.memory_store import MemoryStore
+from iris_cli.journal.log.store import Conflict, EventStore
 from tests.journal.object_store import ObjectsInDirectory, ObjectStore
 from tests.journal.samples import A0, HOST, NOON, STORY
 

@@ -18,7 +18,7 @@ import pytest
 
 from iris_cli.errors import IrisError, NotWritableError, WorkspaceGoneError
 from iris_cli.journal.durable import Disk
-from iris_cli.journal.workspaces import Workspaces
+from iris_cli.journal.files.workspaces import Workspaces
 from tests.journal.samples import state_in
 
 PIECES = [b"a" * 100_000, b"", Random(7).randbytes(300_000), b"end"]  # the hash is part of names of tests
@@ -123,7 +123,7 @@ def test_putting_it_again_mends_it(store: Workspaces) -> None:
 def test_it_is_read_whole_only_once(store: Workspaces, monkeypatch: pytest.MonkeyPatch) -> None:
     store.put(PIECES)
     contents(store)
-    monkeypatch.setattr("iris_cli.journal.workspaces._hash_of", lambda file: pytest.fail("again"))
+    monkeypatch.setattr("iris_cli.journal.files.workspaces._hash_of", lambda file: pytest.fail("again"))
     assert contents(store) == WHOLE
 
 
@@ -211,7 +211,7 @@ _WRITER = """
 import sys
 from itertools import cycle
 from pathlib import Path
-from iris_cli.journal.workspaces import Workspaces
+from iris_cli.journal.files.workspaces import Workspaces
 Workspaces(Path(sys.argv[1])).put(cycle([b"x" * 100_000]))
 """
 

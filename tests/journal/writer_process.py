@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from iris_cli.core.events import WorkerDrained
+from iris_cli.core.events.events import WorkerDrained
 from iris_cli.core.evolve import replay
 from iris_cli.core.ids import WorkerId
 from iris_cli.journal.state_dir import StateDir
@@ -109,8 +109,8 @@ def main(path: str, what: str, name: str) -> None:
 
 if __name__ == "__main__":
     # Loaded before the first fork, not after each.
-    import iris_cli.journal.compact
     import iris_cli.journal.lock
+    import iris_cli.journal.log.compact
     import iris_cli.journal.snapshot.reading
     import iris_cli.journal.snapshot.writing  # noqa: F401 - see above
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from iris_cli.cli import app
-from iris_cli.core.events import LogCompacted
-from iris_cli.journal.verify import verify
+from iris_cli.core.events.events import LogCompacted
+from iris_cli.journal.log.verify import verify
 from iris_cli.ops.cycle import compaction
 from tests.support.fake_runner import Site
 

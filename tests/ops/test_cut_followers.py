@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.ops.logs import follow, log_stream
 from iris_cli.ops.logs.follow import Follower, Step
 from iris_cli.ops.logs.logs import Query

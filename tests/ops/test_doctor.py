@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.attributes import AttributeValue
-from iris_cli.core.connection import Connection
-from iris_cli.core.events import SlicesAdopted
+from iris_cli.core.events.events import SlicesAdopted
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.observations import ProbeReport, Silence, SilenceKind
-from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate
-from iris_cli.core.worker import Worker
+from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKind
+from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.scale_group import Provider, ScaleGroup, SliceTemplate
+from iris_cli.core.model.worker import Worker
 from iris_cli.errors import ConfigError, ExitCode, IrisError
 from iris_cli.ops.checks import key_checks
 from iris_cli.ops.checks.findings import Finding, Level, exit_code, failure, fine, warning

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobState
-from iris_cli.core.observations import AttemptReport, RemoteState
-from iris_cli.core.task import Attempt
+from iris_cli.core.messages.observations import AttemptReport, RemoteState
+from iris_cli.core.model.job import JobState
+from iris_cli.core.model.task import Attempt
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.plausible import MOST_UPTIME
 from iris_cli.ops.cycle.replies import job_answer

@@ -14,10 +14,10 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.ids import JobId
-from iris_cli.core.limits import Limits
-from iris_cli.core.observations import Silence
-from iris_cli.core.task import TaskState
-from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.core.messages.observations import Silence
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.ops.cycle import mail
 from iris_cli.ops.cycle.each_line import line_of
 from iris_cli.ops.cycle.fetching import AT_ONCE, fetch

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.ops.cycle.cycle import CycleResult, run
 from iris_cli.ops.logs import follow as follow_module
 from iris_cli.ops.logs import log_stream

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.job import JobState
+from iris_cli.core.model.job import JobState
 from iris_cli.ops.logs.follow import Follower
 from iris_cli.ops.logs.logs import Query
 from iris_cli.ops.workers import workers

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobState
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.model.job import JobState
 from tests.support.fake_runner import Site
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.job import Workspace
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.model.job import Workspace
 from iris_cli.errors import LockedError, WorkspaceGoneError
-from iris_cli.journal.leftovers import leftovers
-from iris_cli.journal.workspaces import Workspaces
+from iris_cli.journal.files.leftovers import leftovers
+from iris_cli.journal.files.workspaces import Workspaces
 from iris_cli.ops.files import gc
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.workspace.pack import list_directory, tar_chunks

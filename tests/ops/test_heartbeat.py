@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.task import AttemptState
+from iris_cli.core.model.task import AttemptState
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.durable import Disk
 from iris_cli.journal.state_dir import StateDir

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.invariants import breaches
-from iris_cli.core.job import JobState
 from iris_cli.core.lifecycle import attempts, gangs
-from iris_cli.core.observations import AttemptReport, ProbeReport, RemoteState, Silence, WorkerReport
-from iris_cli.core.worker import WorkerCondition
-from iris_cli.journal.event_codec import decode_event, encode_event
+from iris_cli.core.messages.observations import AttemptReport, ProbeReport, RemoteState, Silence, WorkerReport
+from iris_cli.core.model.invariants import breaches
+from iris_cli.core.model.job import JobState
+from iris_cli.core.model.worker import WorkerCondition
+from iris_cli.journal.log.event_codec import decode_event, encode_event
 from iris_cli.ops.cycle import cycle, observe
 from iris_cli.ops.cycle.plausible import MOST_TEXT, MOST_UPTIME, Seen, believed
 from iris_cli.ops.session import Session

@@ -9,12 +9,12 @@ from threading import Event
 import pytest
 
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.job import JobState
-from iris_cli.core.observations import RemoteState as S
-from iris_cli.core.observations import SilenceKind
-from iris_cli.core.outcome import End, EndReason
-from iris_cli.core.task import AttemptState, TaskState
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.messages.observations import RemoteState as S
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.model.job import JobState
+from iris_cli.core.model.outcome import End, EndReason
+from iris_cli.core.model.task import AttemptState, TaskState
+from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 from iris_cli.ops.cycle import cycle, observe
 from iris_cli.ops.cycle.environment import Place

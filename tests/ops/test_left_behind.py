@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.job import JobRequest
+from iris_cli.core.model.job import JobRequest
 from iris_cli.ops.jobs.launch import left_behind
 
 

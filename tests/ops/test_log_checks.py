@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from iris_cli.cli import app
-from iris_cli.core.events import WorkerDrained, WorkerRegistered
+from iris_cli.core.events.events import WorkerDrained, WorkerRegistered
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode
-from iris_cli.journal.fault import Fault, FaultKind
+from iris_cli.journal.log.fault import Fault, FaultKind
+from iris_cli.journal.log.verify import verify
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.verify import verify
 from iris_cli.ops.checks.findings import Level
 from iris_cli.ops.checks.log_checks import check_log, fix_of
 from iris_cli.ops.cycle import compaction

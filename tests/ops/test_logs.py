@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId
-from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.logs.follow import Follower
 from iris_cli.ops.logs.log_stream import PIECE

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.job import JobState, ReplaceLost
-from iris_cli.core.limits import Limits
-from iris_cli.core.observations import SilenceKind
-from iris_cli.core.task import TaskState
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.model.job import JobState, ReplaceLost
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.task import TaskState
 from iris_cli.ops.cycle.salvaged import probe_anew
 from iris_cli.ops.views.inventory import inventory
 from iris_cli.ops.views.status import cluster_status

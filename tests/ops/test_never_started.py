@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.job import JobState
-from iris_cli.core.limits import Limits
-from iris_cli.core.observations import AttemptReport, RemoteState, SilenceKind
-from iris_cli.core.outcome import End, EndReason
-from iris_cli.core.task import AttemptState
+from iris_cli.core.messages.observations import AttemptReport, RemoteState, SilenceKind
+from iris_cli.core.model.job import JobState
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.outcome import End, EndReason
+from iris_cli.core.model.task import AttemptState
 from iris_cli.ops.cycle import cycle, observe
 from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.workers.workers import uncordon

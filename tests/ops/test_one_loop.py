@@ -12,12 +12,12 @@ from threading import Event, Thread
 import pytest
 from msgspec.structs import replace
 
-from iris_cli.core.events import TaskDispatchFailed
+from iris_cli.core.events.events import TaskDispatchFailed
 from iris_cli.core.ids import JobId, TaskId
-from iris_cli.core.job import JobState
-from iris_cli.core.limits import Limits
-from iris_cli.core.observations import SilenceKind
-from iris_cli.core.task import AttemptState, TaskState
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.model.job import JobState
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.task import AttemptState, TaskState
 from iris_cli.errors import LockedError, NotWritableError
 from iris_cli.journal.durable import Disk
 from iris_cli.journal.state_dir import StateDir

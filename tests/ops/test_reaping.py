@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.limits import Limits
-from iris_cli.core.observations import SilenceKind
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.views.history import history
 from tests.support.fake_runner import Host, Site
 

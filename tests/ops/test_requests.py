@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
-from iris_cli.core.events import AttemptEnded, EndpointRegistered, JobSubmitted
+from iris_cli.core.constraints.syntax import format_constraint, parse_constraint
+from iris_cli.core.events.events import AttemptEnded, EndpointRegistered, JobSubmitted
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobState
-from iris_cli.core.limits import Limits
-from iris_cli.core.task import TaskState
+from iris_cli.core.model.job import JobState
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.task import TaskState
 from iris_cli.errors import LockedError
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.cycle.mail import MOST_ROUNDS

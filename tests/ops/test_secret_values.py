@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import Job, JobState
+from iris_cli.core.model.job import Job, JobState
 from iris_cli.errors import UsageError
 from iris_cli.ops.secret_values import missing_secrets, secret_values
 from tests.support.fake_runner import Site

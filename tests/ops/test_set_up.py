@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.job import JobRequest
-from iris_cli.core.observations import AttemptReport, RemoteState, Silence, WorkerReport
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.messages.observations import AttemptReport, RemoteState, Silence, WorkerReport
+from iris_cli.core.model.job import JobRequest
+from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.jobs import launch
 from iris_cli.ops.set_up_token import token_of

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobState, Workspace
-from iris_cli.core.observations import RemoteState, SilenceKind
-from iris_cli.core.task import AttemptState, TaskState
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.messages.observations import RemoteState, SilenceKind
+from iris_cli.core.model.job import JobState, Workspace
+from iris_cli.core.model.task import AttemptState, TaskState
+from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.views.view import look
 from tests.support.fake_runner import Site

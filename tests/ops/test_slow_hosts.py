@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from iris_cli.core.constraint_syntax import parse_constraint
-from iris_cli.core.events import DispatchTakenOver, TaskAssigned
+from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.events.events import DispatchTakenOver, TaskAssigned
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.job import JobRequest, JobState
-from iris_cli.core.task import AttemptState, TaskState
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.model.job import JobRequest, JobState
+from iris_cli.core.model.task import AttemptState, TaskState
+from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.cycle.cycle import CycleResult
 from iris_cli.ops.jobs.launch import launch, see_it_start

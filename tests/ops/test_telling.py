@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId
-from iris_cli.core.observations import AttemptReport, RemoteState
-from iris_cli.journal.pulled_logs import MOST_TELLING
+from iris_cli.core.messages.observations import AttemptReport, RemoteState
+from iris_cli.journal.files.pulled_logs import MOST_TELLING
 from iris_cli.ops.cycle import cycle, telling
 from iris_cli.ops.loop.wait import wait_for
 from iris_cli.ops.views.job_status import job_status

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core import events as ev
-from iris_cli.core.event import IllegalTransitionError
+from iris_cli.core.events import events as ev
+from iris_cli.core.events.event import IllegalTransitionError
 from iris_cli.core.evolve import ImpossibleHistoryError
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId
-from iris_cli.journal.story import MOST
+from iris_cli.journal.log.story import MOST
 from tests.support.fake_runner import Site
 
 

@@ -10,10 +10,10 @@ from threading import Event
 import pytest
 
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.job import JobState
-from iris_cli.core.observations import SilenceKind
-from iris_cli.core.task import AttemptState
-from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.model.job import JobState
+from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.ops.cycle import cycle, observe
 from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.jobs.cancel import cancel

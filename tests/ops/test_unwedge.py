@@ -8,15 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.job import JobState
-from iris_cli.core.observations import Holder, SilenceKind
+from iris_cli.core.messages.observations import Holder, SilenceKind
+from iris_cli.core.model.job import JobState
 from iris_cli.errors import IrisError, UnreachableError
 from iris_cli.ops.views.history import history
 from iris_cli.ops.workers import unwedge
 from iris_cli.ops.workers.unwedge import Owner, Wedge
 from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
-from iris_cli.render.unwedge import document, show
+from iris_cli.render.workers.unwedge import document, show
 from tests.support.fake_runner import Entry, Host, S, Site
 
 UNKNOWN = Token("f" * 32)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobState
-from iris_cli.core.observations import AttemptReport, RemoteState, WorkerReport
+from iris_cli.core.messages.observations import AttemptReport, RemoteState, WorkerReport
+from iris_cli.core.model.job import JobState
 from iris_cli.errors import ExitCode
 from iris_cli.ops.cycle.cycle import CycleResult, run
 from iris_cli.ops.loop import wait

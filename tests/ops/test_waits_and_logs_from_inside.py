@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobRequest, JobState
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.cycle.mail import MOST_WAITS
 from iris_cli.ops.jobs.launch import launch

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
-from iris_cli.core.observations import ProbeReport, Silence, SilenceKind, WorkerReport
+from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKind, WorkerReport
+from iris_cli.journal.log.writer import Writer
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.writer import Writer
 from iris_cli.ops.session import Session
 from iris_cli.remote.task_runner import LogChunk, LogPiece, TaskRunner
 from iris_cli.remote.transport import Target

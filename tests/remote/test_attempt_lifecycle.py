@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.observations import AttemptReport, RemoteState, WorkerReport
-from iris_cli.core.task import TaskState
+from iris_cli.core.messages.observations import AttemptReport, RemoteState, WorkerReport
+from iris_cli.core.model.task import TaskState
 from tests.remote.conftest import MakeHost
 from tests.support.lab import Lab
 from tests.support.waiting import PATIENCE, until

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import Silence
+from iris_cli.core.messages.observations import Silence
 from iris_cli.remote.task_runner import LogChunk, LogPiece
 from tests.remote.conftest import MakeHost
 from tests.support.worker_host import WorkerHost

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.observations import CacheReport, RemoteState
+from iris_cli.core.messages.observations import CacheReport, RemoteState
 from iris_cli.remote.launch_request import set_up_key
 from tests.remote.test_ship import left_over
 from tests.remote.test_workspaces import WORKSPACE, asks, ready, ship, store

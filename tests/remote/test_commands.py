@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.messages.observations import RemoteState
 from iris_cli.remote.operator_calls import CommandEnd, CommandRequest
 from tests.remote.test_task_environment import HOSTILE
 from tests.support.waiting import LIMITS, PATIENCE, until

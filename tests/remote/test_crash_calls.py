@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.messages.observations import RemoteState
 from tests.remote.conftest import MakeHost
 from tests.support.killer import Killer, calls_in, skip_unless_calls_can_be_killed
 from tests.support.repeated_calls import STAY, fence, send, settle

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.messages.observations import RemoteState
 from tests.remote.conftest import MakeHost
 from tests.support.bombs import Bomb
 from tests.support.repeated_calls import STAY, fence, send, settle

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import ProbeReport, RemoteState, Silence, SilenceKind, WorkerReport
+from iris_cli.core.messages.observations import ProbeReport, RemoteState, Silence, SilenceKind, WorkerReport
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.task_runner import LaunchRequest, TaskRunner

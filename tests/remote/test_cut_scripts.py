@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec import to_builtins
 
-from iris_cli.core.observations import Holder, RemoteState
+from iris_cli.core.messages.observations import Holder, RemoteState
 from iris_cli.remote import worker_script as worker_script_module
 from iris_cli.remote.log_pieces import LogPiece
 from iris_cli.remote.operator_calls import CommandRequest

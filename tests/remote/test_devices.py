@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from tests.remote.conftest import MakeHost
 from tests.support.devices import HOLD, Devices
 from tests.support.gates import Gate

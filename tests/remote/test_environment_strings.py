@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import ProbeReport, RemoteState
+from iris_cli.core.messages.observations import ProbeReport, RemoteState
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.task_runner import LaunchRequest, TaskRunner
 from tests.support.sshd import SshLab

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.messages.observations import RemoteState
 from tests.remote.conftest import MakeHost
 from tests.support.waiting import PATIENCE, until
 from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, start_ticks

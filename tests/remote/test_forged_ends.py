@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.messages.observations import RemoteState
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support.held_poll import HeldPoll

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.observations import AttemptReport, RemoteState, SilenceKind
+from iris_cli.core.messages.observations import AttemptReport, RemoteState, SilenceKind
 from iris_cli.remote.answers import probe_report, worker_report
 from iris_cli.remote.frames import Frame, parse_frame
 from iris_cli.remote.log_pieces import LogPiece, log_chunks

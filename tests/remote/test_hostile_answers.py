@@ -13,7 +13,7 @@ import pytest
 from msgspec import Struct
 
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.observations import (
+from iris_cli.core.messages.observations import (
     AttemptReport,
     ProbeReport,
     RemoteState,
@@ -22,12 +22,8 @@ from iris_cli.core.observations import (
     UnwedgeReport,
     WorkerReport,
 )
-from iris_cli.journal.timestamps import iso_time
-from iris_cli.remote.answers import (
-    probe_report,
-    unwedge_report,
-    worker_report,
-)
+from iris_cli.journal.log.timestamps import iso_time
+from iris_cli.remote.answers import probe_report, unwedge_report, worker_report
 from iris_cli.remote.frames import Frame, parse_frame
 from iris_cli.remote.log_pieces import LogChunk, LogPiece, log_chunks
 from iris_cli.remote.transport import NoAnswer, Output, Target

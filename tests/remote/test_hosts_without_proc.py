@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.messages.observations import RemoteState
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import REQUIRED, only_tools

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.messages.observations import RemoteState
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import SHELLS
 from tests.support.waiting import until

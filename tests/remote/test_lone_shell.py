@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import RemoteState, Silence, WorkerReport
+from iris_cli.core.messages.observations import RemoteState, Silence, WorkerReport
 from iris_cli.remote.task_runner import TaskRunner
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import ProbedHost

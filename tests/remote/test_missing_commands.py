@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.observations import ProbeReport, RemoteState
+from iris_cli.core.messages.observations import ProbeReport, RemoteState
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import REQUIRED, only_tools
 from tests.support.worker_host import WorkerHost

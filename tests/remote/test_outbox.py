@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import RequestId, Token
-from iris_cli.core.observations import RemoteState, Silence, SilenceKind, WorkerReport
-from iris_cli.core.requests import MOST_BYTES
+from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind, WorkerReport
+from iris_cli.core.messages.requests import MOST_BYTES
 from tests.remote.conftest import MakeHost
 from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.observations import ProbeReport, RemoteState, Silence, SilenceKind
+from iris_cli.core.messages.observations import ProbeReport, RemoteState, Silence, SilenceKind
 from iris_cli.remote.task_runner import TaskRunner
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_script import HostPaths

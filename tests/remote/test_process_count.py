@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.messages.observations import RemoteState
 from tests.remote.conftest import MakeHost, ProbedHost
 from tests.support.local_transport import SHELLS
 from tests.support.process_count import ProcessCount, skip_unless_processes_can_be_counted

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import Silence
+from iris_cli.core.messages.observations import Silence
 from iris_cli.remote import output_calls
 from iris_cli.remote.output_calls import FileList, FilePiece, OutputCalls, Version
 from tests.remote.conftest import MakeHost

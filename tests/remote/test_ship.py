@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from iris_cli.core.observations import RemoteState, Silence, WorkerReport
+from iris_cli.core.messages.observations import RemoteState, Silence, WorkerReport
 from iris_cli.remote.task_runner import Shipment
 from iris_cli.remote.transport import Output
 from tests.remote.conftest import MakeHost

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.messages.observations import RemoteState
 from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.ssh.call import Abandoned, Call
 from iris_cli.remote.transport import NoAnswer
 from tests.support.waiting import LIMITS, PATIENCE

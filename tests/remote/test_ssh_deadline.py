@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from paramiko import Transport
 
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Output, Target

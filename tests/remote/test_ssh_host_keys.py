@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.errors import NotWritableError
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Target

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from paramiko import AgentKey, SSHException, Transport
 
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Target
 from tests.support.relay import relay

@@ -12,7 +12,7 @@ import paramiko
 import pytest
 from paramiko.common import MSG_CHANNEL_DATA, MSG_EXT_INFO
 
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.ssh import SshTransport, link
 from iris_cli.remote.transport import NoAnswer, Target
 from tests.support.odd_server import Eager, odd_server

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.ssh.call import Call

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from paramiko import Channel, Transport
 
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport, dialer, link
 from iris_cli.remote.ssh.link import MOST_SESSIONS, Link

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.ssh.stream import CREDIT, LOGIN_CREDIT, Stream
 from iris_cli.remote.transport import NoAnswer, Target

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import RemoteState
-from iris_cli.core.stacks import Frame, threads_of
+from iris_cli.core.messages.observations import RemoteState
+from iris_cli.core.messages.stacks import Frame, threads_of
 from iris_cli.remote.stack_calls import Program, Programs
 from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost, marked

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.messages.observations import RemoteState
 from iris_cli.remote.launch_request import LaunchRequest
 from tests.remote.conftest import MakeHost
 from tests.support.bombs import COMMANDS

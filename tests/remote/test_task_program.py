@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from iris_cli.config.lines_file import read_lines
-from iris_cli.core.constraint_syntax import parse_constraint
-from iris_cli.core.job import JobRequest, Priority
-from iris_cli.core.requests import (
+from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.messages.requests import (
     Cancel,
     Refusal,
     RegisterEndpoint,
@@ -25,6 +24,7 @@ from iris_cli.core.requests import (
     Submit,
     Wait,
 )
+from iris_cli.core.model.job import JobRequest, Priority
 from iris_cli.errors import ExitCode
 from iris_cli.remote.inside.rendering import task_program
 from tests.client.operator_thread import OperatorThread

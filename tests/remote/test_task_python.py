@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.job_fields import JOB_FIELDS
-from iris_cli.core.requests import Wait
+from iris_cli.core.messages.requests import Wait
+from iris_cli.core.model.job_fields import JOB_FIELDS
 from iris_cli.remote.inside.rendering import task_program
 from tests.client.operator_thread import OperatorThread
 from tests.support.local_transport import only_tools
@@ -177,7 +177,7 @@ def test_the_id_of_another_request_is_refused(task: Task) -> None:
 
 
 def test_one_refusal_ends_the_wait_for_several_jobs(task: Task) -> None:
-    from iris_cli.core.requests import Answer, Refusal, Request
+    from iris_cli.core.messages.requests import Answer, Refusal, Request
     from iris_cli.errors import ExitCode
 
     def decide(request: Request) -> Answer | None:

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.ids import JobId, TaskId, Token
-from iris_cli.core.job import JobRequest
-from iris_cli.core.observations import Holder, LockFile, RemoteState, UnwedgeReport
+from iris_cli.core.messages.observations import Holder, LockFile, RemoteState, UnwedgeReport
+from iris_cli.core.model.job import JobRequest
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.jobs.launch import launch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iris_cli.core.observations import UsageReport
+from iris_cli.core.messages.observations import UsageReport
 from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost
 

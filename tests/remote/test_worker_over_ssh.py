@@ -7,7 +7,7 @@ import secrets
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import ProbeReport, RemoteState
+from iris_cli.core.messages.observations import ProbeReport, RemoteState
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.task_runner import LaunchRequest, TaskRunner

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import RemoteState, WorkerReport
+from iris_cli.core.messages.observations import RemoteState, WorkerReport
 from iris_cli.remote.task_runner import LaunchRequest, Shipment
 from iris_cli.remote.worker_script import HostPaths, worker_script
 from tests.remote.test_ship import TAR, tree

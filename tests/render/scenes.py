@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iris_cli.config.schema import ClusterConfig
-from iris_cli.core.constraints import Constraint, ConstraintOp
-from iris_cli.core.events import WorkerSkewChanged
+from iris_cli.core.constraints.constraints import Constraint, ConstraintOp
+from iris_cli.core.events.events import WorkerSkewChanged
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.job import Priority
-from iris_cli.core.observations import AttemptReport, RemoteState
-from iris_cli.journal.file_store import FileStore
+from iris_cli.core.messages.observations import AttemptReport, RemoteState
+from iris_cli.core.model.job import Priority
+from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.session import Session
 from tests.support.inside import Inside

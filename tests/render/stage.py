@@ -24,11 +24,11 @@ from iris_cli.cli import app, consent
 from iris_cli.clock import Clock
 from iris_cli.core.attributes import DEVICE_VARIANT_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.observations import ProbeReport, RemoteState, Silence, SilenceKind
-from iris_cli.core.task import AttemptState
+from iris_cli.core.messages.observations import ProbeReport, RemoteState, Silence, SilenceKind
+from iris_cli.core.model.task import AttemptState
 from iris_cli.journal.durable import DISK
-from iris_cli.journal.file_store import FileStore
-from iris_cli.journal.runners import LOOP, HeldRunner, Runner
+from iris_cli.journal.files.runners import LOOP, HeldRunner, Runner
+from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.workplace import Workplace
 from iris_cli.remote.operator_calls import CommandEnd, CommandRequest

@@ -6,8 +6,8 @@ import pytest
 
 from iris_cli.core.ids import JobId
 from iris_cli.ops.jobs.cancel import Cancelled
-from iris_cli.render import cancelled
 from iris_cli.render.console import Output
+from iris_cli.render.jobs import cancelled
 from tests.support.lab import Lab
 
 

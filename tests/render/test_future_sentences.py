@@ -15,7 +15,7 @@ FUTURE = re.compile(
     r"(next|later|every) cycle|tr(ied|ies) again|\bwill\b|\bgo(es)? on\b|\bruns? on\b|cooled down|healthy again"
     r"|until somebody"
 )
-PLACES = ("render", "ops", "cli", "core/scheduling/wording.py")
+PLACES = ("render", "ops", "cli", "core/scheduling/explain/wording.py")
 
 NEXT = "tests/render/test_next_cycle.py::"
 LEFT = "tests/cli/test_leaving.py::test_whoever_stops_is_told_whether_the_job_goes_on"

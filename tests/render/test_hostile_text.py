@@ -14,27 +14,27 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from iris_cli.config.schema import ClusterConfig
-from iris_cli.core import events as ev
-from iris_cli.core.connection import Connection
-from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintOp
+from iris_cli.core.constraints.constraints import AttributeValue, Constraint, ConstraintOp
+from iris_cli.core.events import events as ev
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
-from iris_cli.core.job import Job
-from iris_cli.core.outcome import End, EndReason
-from iris_cli.core.task import TaskState
-from iris_cli.core.worker import WorkerCondition
-from iris_cli.journal.file_store import FileStore
+from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.outcome import End, EndReason
+from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.worker import WorkerCondition
+from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.session import Session
 from iris_cli.ops.views import history, inventory, job_status, status, why
 from iris_cli.ops.views.report import report
 from iris_cli.ops.views.view import look
 from iris_cli.render.console import Output
-from iris_cli.render.history import show_history
 from iris_cli.render.plans import show_plan
 from iris_cli.render.report.summary import show_report
-from iris_cli.render.status import show_cluster, show_job
-from iris_cli.render.why import show_why
-from iris_cli.render.workers import show_inventory, show_worker
+from iris_cli.render.views.history import show_history
+from iris_cli.render.views.status import show_cluster, show_job
+from iris_cli.render.views.why import show_why
+from iris_cli.render.workers.workers import show_inventory, show_worker
 from tests.render.scenes import StoppedClock, no_runner
 from tests.render.snapshots import WIDTHS, Screen
 

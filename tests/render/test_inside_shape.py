@@ -11,7 +11,7 @@ from msgspec import to_builtins
 
 from iris_cli.config.request_text import write_answer
 from iris_cli.core.ids import JobId
-from iris_cli.core.requests import JobAnswer
+from iris_cli.core.messages.requests import JobAnswer
 from iris_cli.ops.cycle.replies import job_answer
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.remote.inside import output as program

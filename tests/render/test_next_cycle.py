@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
-from iris_cli.core.job import JobRequest, JobState
+from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.ops.cycle.cycle import CycleResult
 from iris_cli.ops.jobs.cancel import Cancelled
 from iris_cli.ops.loop.wait import Waited
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.ops.views.status import cluster_status
 from iris_cli.ops.views.why import why
-from iris_cli.render import cancelled, launched, waited
-from iris_cli.render.why import show_why
+from iris_cli.render.jobs import cancelled, launched, waited
+from iris_cli.render.views.why import show_why
 from tests.render.pictures import PICTURES
 from tests.render.pictures.picture import Picture
 from tests.render.scenes import session_of

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
-from iris_cli.core.observations import RemoteState, Silence, SilenceKind
-from iris_cli.core.stacks import Frame, Thread
+from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind
+from iris_cli.core.messages.stacks import Frame, Thread
 from iris_cli.ops.logs.stacks import RankStacks
 from iris_cli.remote.stack_calls import Program, Programs
 from iris_cli.render.console import Output
-from iris_cli.render.stacks import show_stacks
+from iris_cli.render.logs.stacks import show_stacks
 
 WAITS = (Frame("wait", "/usr/lib/python3.11/threading.py", 327), Frame("main", "train.py", 12))
 READS = (Frame("read", "/venv/lib/python3.11/site-packages/data/files.py", 3), Frame("main", "train.py", 9))

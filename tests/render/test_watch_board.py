@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from iris_cli.core.limits import Limits
+from iris_cli.core.model.limits import Limits
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.board import Board, Concern, board
 from iris_cli.ops.views.history import Entry
@@ -198,7 +198,7 @@ def test_looking_on_tells_what_is_about_these_jobs(tmp_path: Path) -> None:
     assert next(steps).news == ()
     before = len(lab.log)
     lab.job("mine", cpu=1.0).job("other", cpu=1.0).schedule()
-    from iris_cli.journal.file_store import FileStore
+    from iris_cli.journal.log.file_store import FileStore
 
     store = FileStore(tmp_path / "state")
     list(store.read())

@@ -14,8 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import (
+from iris_cli.core.events.events import (
     AttemptEnded,
     EndpointRegistered,
     EndpointRemoved,
@@ -24,8 +23,9 @@ from iris_cli.core.events import (
     JobSubmitted,
 )
 from iris_cli.core.ids import AttemptId, JobId, RequestId, Token, WorkerId, depth_of
-from iris_cli.core.observations import OVER, OutboxFile, WorkerReport
-from iris_cli.core.outcome import EndReason
+from iris_cli.core.messages.observations import OVER, OutboxFile, WorkerReport
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.outcome import EndReason
 from tests.simulation.machines import Machine
 from tests.simulation.strands import Scheduler
 from tests.simulation.truth import Truth

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from iris_cli.core.cloud import Scope
+from iris_cli.core.messages.cloud import Scope
 from tests.simulation.cloud import Cloud, Made
 from tests.simulation.fleet import Place
 from tests.simulation.site import Site

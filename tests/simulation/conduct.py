@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.constraints import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, AttributeValue
-from iris_cli.core.events import (
+from iris_cli.core.constraints.constraints import (
+    PREEMPTIBLE_ATTRIBUTE_KEY,
+    TPU_NAME_ATTRIBUTE_KEY,
+    AttributeValue,
+)
+from iris_cli.core.events.events import (
     AttemptEnded,
     AttemptEvent,
     AttemptPresumedGone,
@@ -22,11 +25,12 @@ from iris_cli.core.events import (
 )
 from iris_cli.core.evolve import evolve
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.job import ReplaceLost
-from iris_cli.core.limits import Limits
-from iris_cli.core.outcome import EndReason
-from iris_cli.core.task import AttemptState
-from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import ReplaceLost
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.worker import Worker, WorkerCondition
 from tests.simulation.life import Life
 from tests.simulation.truth import Truth
 

@@ -14,9 +14,9 @@ from random import Random
 from iris_cli.errors import LockedError
 from iris_cli.journal import layout
 from iris_cli.journal.durable import Disk
-from iris_cli.journal.head import Head, read_head
 from iris_cli.journal.holder import Holder
 from iris_cli.journal.lock import HeldLock
+from iris_cli.journal.log.head import Head, read_head
 from tests.simulation.strands import Scheduler, Strand
 
 _LOCK_POLL = 0.25

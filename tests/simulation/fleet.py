@@ -14,11 +14,11 @@ from iris_cli.core.attributes import (
     AttributeValue,
     region_of_zone,
 )
-from iris_cli.core.connection import Connection
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.job import Job, ReplaceLost
-from iris_cli.core.limits import Limits
-from iris_cli.core.worker import Worker
+from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.job import Job, ReplaceLost
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.worker import Worker
 from tests.simulation.holdings import Facts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.observations import RemoteState as S
+from iris_cli.core.messages.observations import RemoteState as S
 from iris_cli.remote.launch_request import LaunchRequest
 
 FOREIGN = Token("f" * 32)

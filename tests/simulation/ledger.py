@@ -7,9 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from iris_cli.core.attributes import TPU_NAME_ATTRIBUTE_KEY
-from iris_cli.core.cloud import CloudState
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import (
+from iris_cli.core.events.events import (
     Event,
     SliceDeleted,
     SliceDeletionRequested,
@@ -18,12 +16,14 @@ from iris_cli.core.events import (
     TaskAssigned,
 )
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.limits import Limits
-from iris_cli.core.scale_group import ScaleGroup
-from iris_cli.core.slice import Slice, SliceState
-from iris_cli.core.task import AttemptState
-from iris_cli.core.topology import lookup
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.messages.cloud import CloudState
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.scale_group import ScaleGroup
+from iris_cli.core.model.slice import Slice, SliceState
+from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.worker import WorkerCondition
+from iris_cli.core.resources.topology import lookup
 from tests.simulation.strands import Scheduler
 from tests.simulation.truth import Truth
 

@@ -87,7 +87,7 @@ _THE_LIFE_OF_A_TASK = (
         "tolerates-one-less",
         "one failure less than `max_task_failures` fails a job",
         change(
-            "iris_cli.core.cluster",
+            "iris_cli.core.model.cluster",
             "failed > job.max_task_failures",
             "failed > max(0, job.max_task_failures - 1)",
         ),
@@ -95,13 +95,17 @@ _THE_LIFE_OF_A_TASK = (
     Mutation(
         "keep-going-stops",
         "a failed task of an array stops the others",
-        change("iris_cli.core.cluster", "may_end_early = over or not job.keep_going", "may_end_early = True"),
+        change(
+            "iris_cli.core.model.cluster",
+            "may_end_early = over or not job.keep_going",
+            "may_end_early = True",
+        ),
     ),
     Mutation(
         "lost-hosts-tolerated",
         "a job succeeds though a task of it lost its host for good",
         change(
-            "iris_cli.core.cluster",
+            "iris_cli.core.model.cluster",
             "only_tolerated = failed + states.count(TaskState.SUCCEEDED) == len(states)",
             "only_tolerated = True",
         ),

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.observations import AttemptReport, Holder, ProbeReport, UnwedgeReport, WorkerReport
-from iris_cli.core.observations import RemoteState as S
+from iris_cli.core.messages import observations as seen
+from iris_cli.core.messages.observations import AttemptReport, Holder, ProbeReport, UnwedgeReport
+from iris_cli.core.messages.observations import RemoteState as S
 from iris_cli.remote.launch_request import LaunchRequest
 from tests.simulation.holdings import FOREIGN, Entry, Facts, Home, Running
 from tests.simulation.strands import Scheduler
@@ -40,8 +41,7 @@ class Machine:
         self.skew = 0.0
         self._scheduler = scheduler
         self._rng = scheduler.draws(name)
-        self._truth = truth
-        self._behaviour = behaviour
+        self._truth, self._behaviour = truth, behaviour
         self._lives = 0
 
     @property
@@ -84,10 +84,10 @@ class Machine:
             tokens=tuple(home.entries),
         )
 
-    def poll(self, worker: WorkerId, tokens: Sequence[Token]) -> WorkerReport:
+    def poll(self, worker: WorkerId, tokens: Sequence[Token]) -> seen.WorkerReport:
         home = self.home(worker)
         said = [self._report(home.entries.get(token), token) for token in tokens]
-        return WorkerReport(
+        return seen.WorkerReport(
             worker=worker,
             boot_id=self.boot_id,
             incarnation=home.incarnation or _NO_INCARNATION,

@@ -9,21 +9,16 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import (
-    AttemptStopped,
-    AttemptStopRequested,
-    TaskAssigned,
-    TaskRequeued,
-)
+from iris_cli.core.events.events import AttemptStopped, AttemptStopRequested, TaskAssigned, TaskRequeued
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, Token
 from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, lease, placement, workers
-from iris_cli.core.limits import Limits
-from iris_cli.core.observations import AttemptReport, RemoteState, Silence, WorkerReport
-from iris_cli.core.outcome import EndReason
-from iris_cli.core.task import Attempt, AttemptState, TaskState
-from iris_cli.core.worker import Worker
+from iris_cli.core.messages.observations import AttemptReport, RemoteState, Silence, WorkerReport
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.task import Attempt, AttemptState, TaskState
+from iris_cli.core.model.worker import Worker
 from iris_cli.journal.snapshot import writing
 from iris_cli.ops.cycle import dispatch, observe, readiness
 from tests.simulation import machines, wires

@@ -120,12 +120,12 @@ _PLACEMENT = (
     Mutation(
         "chips-shared",
         "two tasks share the chips of a host",
-        change("iris_cli.core.capacity", "                chips = 0", "                chips = 1"),
+        change("iris_cli.core.model.capacity", "                chips = 0", "                chips = 1"),
     ),
     Mutation(
         "gpus-handed-out-twice",
         "one GPU goes to two tasks",
-        change("iris_cli.core.capacity", "if gpu not in taken)", "if gpu >= 0)"),
+        change("iris_cli.core.model.capacity", "if gpu not in taken)", "if gpu >= 0)"),
     ),
 )
 
@@ -134,7 +134,7 @@ _THE_EVENT_LOG = (
         "head-before-fsync",
         "HEAD names a line before it is on the disk",
         change(
-            "iris_cli.journal.file_store",
+            "iris_cli.journal.log.file_store",
             "self._disk.fsync(fd)\n            if end",
             "advance_head(self._disk, self._directory, end)\n            self._disk.fsync(fd)\n            if end",
         ),

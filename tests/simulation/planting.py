@@ -13,9 +13,9 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from iris_cli.core.job import ReplaceLost
 from iris_cli.core.lifecycle import attempts
-from iris_cli.core.limits import Limits
+from iris_cli.core.model.job import ReplaceLost
+from iris_cli.core.model.limits import Limits
 from iris_cli.ops.cycle import observe, readiness
 from iris_cli.remote.launch_request import LaunchRequest
 from tests.simulation import fleet, machines

@@ -7,10 +7,10 @@ from contextlib import closing
 from itertools import islice
 from typing import Any
 
-from iris_cli.core.canonical import preemptible_constraint
+from iris_cli.core.constraints.canonical import preemptible_constraint
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.job import Job, JobRequest, Priority, ReplaceLost
-from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.core.model.job import Job, JobRequest, Priority, ReplaceLost
+from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.cycle.compaction import compact
 from iris_cli.ops.jobs.cancel import cancel

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.autoscaling import removals, scaling, standing
-from iris_cli.core.cloud import CloudState, Scope
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import Token
 from iris_cli.core.lifecycle import slices
-from iris_cli.core.slice import Slice, SliceState
+from iris_cli.core.messages.cloud import CloudState, Scope
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.slice import Slice, SliceState
 from iris_cli.ops.slices import autoscale, set_up
 from tests.simulation import scaling as worlds
 from tests.simulation.cloud import SimProvider

@@ -13,8 +13,8 @@ from itertools import count
 from pathlib import Path
 from unittest.mock import patch
 
-from iris_cli.core.job import Job
-from iris_cli.journal.record import decode_line
+from iris_cli.core.model.job import Job
+from iris_cli.journal.log.record import decode_line
 from iris_cli.ops.secret_values import MissingSecretError
 from tests.simulation.boxes import Boxes
 from tests.simulation.cloud_weather import CloudWeather
@@ -23,14 +23,7 @@ from tests.simulation.fleet import Place, config_of, draw_fleet
 from tests.simulation.ledger import Ledger
 from tests.simulation.machines import Machine
 from tests.simulation.program import Program, schedule
-from tests.simulation.scaling import (
-    ScalingProgram,
-    afternoon,
-    evening,
-    few_at_home,
-    open_cloud,
-    with_groups,
-)
+from tests.simulation.scaling import ScalingProgram, afternoon, evening, few_at_home, open_cloud, with_groups
 from tests.simulation.site import Site
 from tests.simulation.story import Story
 from tests.simulation.strands import Scheduler, draws_of
@@ -77,7 +70,7 @@ def run(seed: int, faults: Sequence[str] = (), *, asking: bool = False, scaling:
     try:
         with (
             patch("iris_cli.journal.lock.StateLock", partial(SimLock, scheduler)),
-            patch("iris_cli.journal.scan.decode_line", lru_cache(_LINES)(decode_line)),
+            patch("iris_cli.journal.log.scan.decode_line", lru_cache(_LINES)(decode_line)),
             patch("iris_cli.ops.secret_values._value", _secret_value(scheduler)),
             patch("iris_cli.randomness.os.urandom", _unlike_all_before()),
         ):

@@ -10,13 +10,13 @@ from typing import Generic, TypeVar, cast
 
 from iris_cli.capacity.provider import SliceProvider
 from iris_cli.config.schema import ClusterConfig
-from iris_cli.core.cloud import Scope
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import Transaction
+from iris_cli.core.events.events import Transaction
 from iris_cli.core.evolve import replay
-from iris_cli.core.slice import Keeper
+from iris_cli.core.messages.cloud import Scope
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.slice import Keeper
 from iris_cli.errors import IrisError, LogDamagedError, LogReplacedError
-from iris_cli.journal.record import LogRecord
+from iris_cli.journal.log.record import LogRecord
 from iris_cli.journal.snapshot import EVERY_LINES
 from iris_cli.journal.state_dir import LogView, StateDir
 from iris_cli.ops.session import Session

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from iris_cli.core.events import Event, Transaction
+from iris_cli.core.events.events import Event, Transaction
 
 
 @dataclass

@@ -6,8 +6,8 @@ import pytest
 
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle import lease
-from iris_cli.core.limits import Limits
-from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.worker import Worker, WorkerCondition
 from tests.simulation.find_mutants import ALL, PROMISES, SEARCHED, breach_at, find, listed
 from tests.simulation.planting import Mutation
 from tests.simulation.source_changes import change

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import ReapReport, Silence
+from iris_cli.core.messages.observations import ReapReport, Silence
 from iris_cli.remote.transport import Target
 from tests.simulation import fleet
 from tests.simulation.simulation import run

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import (
+from iris_cli.core.events.events import (
     AttemptEnded,
     AttemptEvent,
     AttemptHeldUp,
@@ -23,10 +22,11 @@ from iris_cli.core.events import (
     WorkerForgotten,
 )
 from iris_cli.core.ids import AttemptId, Token, parent_of
-from iris_cli.core.invariants import breaches
-from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
-from iris_cli.core.task import AttemptState
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.invariants import breaches
+from iris_cli.core.model.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
+from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.worker import WorkerCondition
 from tests.simulation.life import Life
 from tests.simulation.story import Story
 

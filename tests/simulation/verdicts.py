@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import (
+from iris_cli.core.events.events import (
     AttemptEnded,
     AttemptEvent,
     AttemptStopped,
@@ -18,11 +17,12 @@ from iris_cli.core.events import (
     Transaction,
 )
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
-from iris_cli.core.job import Job, JobState
-from iris_cli.core.limits import Limits
-from iris_cli.core.outcome import End, EndReason
-from iris_cli.core.task import Attempt, Task, TaskState
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job, JobState
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.outcome import End, EndReason
+from iris_cli.core.model.task import Attempt, Task, TaskState
+from iris_cli.core.model.worker import WorkerCondition
 
 R = EndReason
 T = TaskState

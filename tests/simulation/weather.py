@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.messages.observations import RemoteState
 from tests.simulation.fleet import Place
 from tests.simulation.holdings import FOREIGN, Entry
 from tests.simulation.machines import Machine

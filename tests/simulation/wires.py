@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from iris_cli.core.ids import RequestId, Token, WorkerId
-from iris_cli.core.observations import (
+from iris_cli.core.messages.observations import (
     Holder,
     ProbeReport,
     ReapReport,
@@ -17,7 +17,7 @@ from iris_cli.core.observations import (
     UnwedgeReport,
     WorkerReport,
 )
-from iris_cli.core.observations import RemoteState as S
+from iris_cli.core.messages.observations import RemoteState as S
 from iris_cli.remote.launch_request import LaunchRequest
 from iris_cli.remote.transport import Target
 from tests.simulation.conduct import Conduct

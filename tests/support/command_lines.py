@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from iris_cli.cli import app, tree
-from iris_cli.cli.commands import Group
+from iris_cli.cli.command_types import Group
 
 
 @cache

@@ -153,7 +153,7 @@ def _become(words: list[str], cwd: str, env: dict[str, str], out: str, err: str,
 
 
 def _die_at(last: int) -> None:
-    from iris_cli.journal.writer import Writer
+    from iris_cli.journal.log.writer import Writer
     from iris_cli.remote.worker_calls import WorkerCalls
 
     steps, lock = count(1), Lock()

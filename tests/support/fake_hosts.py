@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.observations import (
+from iris_cli.core.messages.observations import (
     AttemptReport,
     Holder,
     RemoteState,

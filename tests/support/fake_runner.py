@@ -20,13 +20,8 @@ from msgspec.structs import replace
 
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.attributes import AttributeValue
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.connection import Connection
 from iris_cli.core.ids import JobId, RequestId, TaskId, Token, WorkerId
-from iris_cli.core.invariants import breaches
-from iris_cli.core.job import JobRequest, JobState
-from iris_cli.core.limits import Limits
-from iris_cli.core.observations import (
+from iris_cli.core.messages.observations import (
     AttemptReport,
     CacheReport,
     Holder,
@@ -39,7 +34,12 @@ from iris_cli.core.observations import (
     UsageReport,
     WorkerReport,
 )
-from iris_cli.core.task import Attempt, Task
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.invariants import breaches
+from iris_cli.core.model.job import JobRequest, JobState
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.task import Attempt, Task
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.jobs.launch import launch

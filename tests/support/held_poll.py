@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Thread
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from tests.support.waiting import PATIENCE, until
 from tests.support.worker_host import WorkerHost
 

@@ -7,11 +7,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId
-from iris_cli.core.job import JobRequest, Origin
 from iris_cli.core.lifecycle import children
 from iris_cli.core.lifecycle.children import Submission
-from iris_cli.core.limits import Limits
-from iris_cli.core.requests import RegisterEndpoint
+from iris_cli.core.messages.requests import RegisterEndpoint
+from iris_cli.core.model.job import JobRequest, Origin
+from iris_cli.core.model.limits import Limits
 from tests.support.lab import Lab
 
 EVAL = JobRequest(command=("python", "eval.py"))

@@ -16,10 +16,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.connection import Connection
-from iris_cli.core.constraints import AttributeValue, RawValue, build_worker_attributes
-from iris_cli.core.events import (
+from iris_cli.core.constraints.constraints import AttributeValue, RawValue, build_worker_attributes
+from iris_cli.core.events.events import (
     ClusterCreated,
     Event,
     Transaction,
@@ -31,8 +29,6 @@ from iris_cli.core.events import (
 )
 from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
-from iris_cli.core.invariants import breaches
-from iris_cli.core.job import Job, JobRequest, JobState, ReplaceLost
 from iris_cli.core.lifecycle import (
     attempts,
     gangs,
@@ -46,15 +42,19 @@ from iris_cli.core.lifecycle import (
     workers,
 )
 from iris_cli.core.lifecycle.submit import submit
-from iris_cli.core.limits import Limits
-from iris_cli.core.observations import AttemptReport, RemoteState, Silence, SilenceKind, WorkerReport
-from iris_cli.core.scale_group import slice_attributes
+from iris_cli.core.messages.observations import AttemptReport, RemoteState, Silence, SilenceKind, WorkerReport
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.invariants import breaches
+from iris_cli.core.model.job import Job, JobRequest, JobState, ReplaceLost
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.scale_group import slice_attributes
+from iris_cli.core.model.task import Attempt, Task
+from iris_cli.core.model.worker import Worker
+from iris_cli.core.resources.topology import lookup
 from iris_cli.core.scheduling import Plan, plan
-from iris_cli.core.task import Attempt, Task
-from iris_cli.core.topology import lookup
 from iris_cli.core.units import parse_duration
-from iris_cli.core.worker import Worker
-from iris_cli.journal.event_codec import decode_event, encode_event
+from iris_cli.journal.log.event_codec import decode_event, encode_event
 from tests.support.cloud import Cloud
 from tests.support.reports import parse_report
 

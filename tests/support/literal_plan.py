@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import Job
-from iris_cli.core.task import AttemptState, Task, TaskState
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.task import AttemptState, Task, TaskState
 from tests.support.literal_reasons import in_order, reasons_of
 from tests.support.literal_scheduler import LiteralScheduler
 

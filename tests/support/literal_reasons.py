@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.job import Job
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.task import Task
+from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.core.scheduling import Reason, WaitingKey
-from iris_cli.core.task import Task
-from iris_cli.core.worker import WorkerCondition
 from tests.support.literal_scheduler import (
     Desk,
     LiteralScheduler,

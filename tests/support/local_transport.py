@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
 from tests.support.waiting import PATIENCE
 

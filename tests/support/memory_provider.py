@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from iris_cli.capacity.provider import ProviderError
-from iris_cli.core.cloud import CloudSlice, CloudState, Refusal
-from iris_cli.core.scale_group import ScaleGroup
-from iris_cli.core.slice import SliceHost
-from iris_cli.core.topology import lookup
+from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
+from iris_cli.core.model.scale_group import ScaleGroup
+from iris_cli.core.model.slice import SliceHost
+from iris_cli.core.resources.topology import lookup
 
 
 @dataclass

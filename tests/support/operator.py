@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from iris_cli.clock import SystemClock
-from iris_cli.journal.runners import LOOP, Runner
+from iris_cli.journal.files.runners import LOOP, Runner
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.loop import start
 from iris_cli.ops.loop.start import Place

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from iris_cli.core.outcome import End, EndReason
-from iris_cli.core.task import Assigned, AttemptState, Ended, Phase, Running, StopOrder, Stopping
+from iris_cli.core.model.outcome import End, EndReason
+from iris_cli.core.model.task import Assigned, AttemptState, Ended, Phase, Running, StopOrder, Stopping
 
 ASSIGNED = Assigned()
 RUNNING = Running(started_at=1.0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import Silence
+from iris_cli.core.messages.observations import Silence
 from iris_cli.remote.output_calls import BLOCK, PIECE, FileList, FileLists, FilePiece, OutputCalls, Version
 from iris_cli.remote.transport import Target
 from tests.ops.world import silence

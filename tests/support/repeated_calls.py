@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.messages.observations import RemoteState
 from iris_cli.remote.task_runner import LaunchRequest
 from tests.support.waiting import until
 from tests.support.worker_host import FINAL, WorkerHost, marked, until_gone

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.units import parse_duration
 
 _AGO = re.compile(r"(.+)-ago")

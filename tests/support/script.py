@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.constraints.syntax import parse_constraint
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.job import JobRequest, Priority, ReplaceLost
 from iris_cli.core.lifecycle.display import job_display, task_displays
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import JobRequest, Priority, ReplaceLost
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import IrisError
 from tests.support.autoscaling_script import AutoscalingVerbs

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from iris_cli.config.request_reading import read_request
-from iris_cli.core.requests import (
+from iris_cli.core.messages.requests import (
     Answer,
     Cancel,
     Logs,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from iris_cli.core import events as ev
-from iris_cli.core.cluster import Cluster
+from iris_cli.core.events import events as ev
 from iris_cli.core.ids import TaskId
-from iris_cli.core.outcome import End
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.outcome import End
+from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.core.units import format_duration
-from iris_cli.core.worker import WorkerCondition
 
 _NUMBERED = re.compile(r"(.*-)(\d+)")
 

@@ -25,7 +25,7 @@ from msgspec import Struct
 from iris_cli.capacity.gcp.refusals import error_of
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import SYSTEM_CLOCK, Clock
-from iris_cli.core.cloud import Refusal
+from iris_cli.core.messages.cloud import Refusal
 
 ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"
 """The variable with which gcloud is told of another endpoint, too."""

@@ -11,7 +11,7 @@ from iris_cli.capacity.gcp.asking import OWNER
 from iris_cli.capacity.gcp.reading import label_of_request, short
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import SYSTEM_CLOCK, Clock
-from iris_cli.core.cloud import Refusal
+from iris_cli.core.messages.cloud import Refusal
 
 ALL_ZONES = "-"
 

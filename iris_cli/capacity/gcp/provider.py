@@ -19,9 +19,9 @@ from iris_cli.capacity.gcp.reading import (
 )
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import SYSTEM_CLOCK, Clock
-from iris_cli.core.cloud import CloudSlice, Refusal
-from iris_cli.core.scale_group import ScaleGroup
-from iris_cli.core.slice import Slice, SliceState
+from iris_cli.core.messages.cloud import CloudSlice, Refusal
+from iris_cli.core.model.scale_group import ScaleGroup
+from iris_cli.core.model.slice import Slice, SliceState
 
 
 class GcpProvider:

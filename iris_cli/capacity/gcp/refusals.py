@@ -12,7 +12,7 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, RefreshError
 
 from iris_cli.capacity.provider import ProviderError
-from iris_cli.core.cloud import Refusal
+from iris_cli.core.messages.cloud import Refusal
 
 _EXHAUSTED, _UNAVAILABLE = 8, 14
 _LOG_IN = "gcloud auth application-default login"

@@ -20,11 +20,11 @@ from iris_cli.core.attributes import (
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState, by_waterfall, phantom
 from iris_cli.core.autoscaling.unmet import UnmetKind
-from iris_cli.core.canonical import preemptible_constraint, region_constraint
-from iris_cli.core.capacity import Amounts
-from iris_cli.core.constraints import Constraint
-from iris_cli.core.limits import Limits
-from iris_cli.core.scale_group import ScaleGroup
+from iris_cli.core.constraints.canonical import preemptible_constraint, region_constraint
+from iris_cli.core.constraints.constraints import Constraint
+from iris_cli.core.model.capacity import Amounts
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.scale_group import ScaleGroup
 from iris_cli.core.scheduling.capacity import mask_of
 from iris_cli.core.scheduling.feasibility import Shape
 from iris_cli.core.scheduling.fleet import Fleet

@@ -10,25 +10,25 @@ from msgspec import Struct
 
 from iris_cli.core.autoscaling.groups import GroupState, coming
 from iris_cli.core.autoscaling.leftovers import IdleSite, Leftovers
-from iris_cli.core.canonical import contradiction_in, normalize_constraints
-from iris_cli.core.capacity import Amounts
-from iris_cli.core.constraints import Constraint
+from iris_cli.core.constraints.canonical import contradiction_in, normalize_constraints
+from iris_cli.core.constraints.constraints import Constraint
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.job import Job, Signature
-from iris_cli.core.limits import Limits
-from iris_cli.core.resources import DEFAULT_RESOURCES, Resources
-from iris_cli.core.scale_group import ScaleGroup
+from iris_cli.core.model.capacity import Amounts
+from iris_cli.core.model.job import Job, Signature
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.scale_group import ScaleGroup
+from iris_cli.core.model.task import Task
+from iris_cli.core.model.worker import Worker
+from iris_cli.core.resources.resources import DEFAULT_RESOURCES, Resources
 from iris_cli.core.scheduling import SchedulingResult, find_assignments
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.cycle import WaitingKey
+from iris_cli.core.scheduling.explain.what_if import UnconfirmedStops
 from iris_cli.core.scheduling.feasibility import Requirement, Shape, shape_of
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import why_malformed
 from iris_cli.core.scheduling.order import TasksByJob, by_job
 from iris_cli.core.scheduling.reasons import ReasonKind
-from iris_cli.core.scheduling.what_if import UnconfirmedStops
-from iris_cli.core.task import Task
-from iris_cli.core.worker import Worker
 
 
 class DemandEntry(Struct, kw_only=True):

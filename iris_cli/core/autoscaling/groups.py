@@ -13,11 +13,11 @@ from iris_cli.core.attributes import (
     AttributeValue,
 )
 from iris_cli.core.autoscaling.machines import vm_amounts
-from iris_cli.core.capacity import Amounts
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.scale_group import ScaleGroup, SliceTemplate, as_made, slice_attributes
-from iris_cli.core.topology import lookup
-from iris_cli.core.worker import Worker
+from iris_cli.core.model.capacity import Amounts
+from iris_cli.core.model.scale_group import ScaleGroup, SliceTemplate, as_made, slice_attributes
+from iris_cli.core.model.worker import Worker
+from iris_cli.core.resources.topology import lookup
 
 _PLENTY = Amounts(cpu_millis=1 << 40, memory=1 << 60, gpus=0, chips=1)
 

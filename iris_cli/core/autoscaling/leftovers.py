@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from iris_cli.core.capacity import Amounts
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.job import Job
-from iris_cli.core.limits import Limits
+from iris_cli.core.model.capacity import Amounts
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.worker import Worker
 from iris_cli.core.scheduling import SchedulingResult
 from iris_cli.core.scheduling.capacity import positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
+from iris_cli.core.scheduling.explain.verdicts import fits
 from iris_cli.core.scheduling.feasibility import Requirement
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.sites import ZONE, Place, Sites, common
-from iris_cli.core.scheduling.verdicts import fits
-from iris_cli.core.worker import Worker
 
 
 class IdleSite(NamedTuple):

@@ -8,8 +8,8 @@ it, they are taken to have plenty of both.
 
 from __future__ import annotations
 
-from iris_cli.core.capacity import Amounts
-from iris_cli.core.topology import lookup
+from iris_cli.core.model.capacity import Amounts
+from iris_cli.core.resources.topology import lookup
 
 _GB = 10**9
 

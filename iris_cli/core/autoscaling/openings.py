@@ -7,7 +7,7 @@ from itertools import islice
 from iris_cli.core.attributes import TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState
-from iris_cli.core.capacity import Amounts
+from iris_cli.core.model.capacity import Amounts
 
 Seat = tuple[int, int]
 """A slice and one of its VMs."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.limits import Limits
-from iris_cli.core.scale_group import ScaleGroup
-from iris_cli.core.slice import Slice, SliceState
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.scale_group import ScaleGroup
+from iris_cli.core.model.slice import Slice, SliceState
+from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.core.units import format_duration
-from iris_cli.core.worker import WorkerCondition
 
 _IDLE_TIMEOUT = 600.0  # of a group that the configuration knows no more
 

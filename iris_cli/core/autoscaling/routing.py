@@ -15,7 +15,7 @@ from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.openings import Openings
 from iris_cli.core.autoscaling.sites import Site, sites_for
 from iris_cli.core.autoscaling.unmet import UnmetKind, UnmetReason
-from iris_cli.core.scale_group import ScaleGroup
+from iris_cli.core.model.scale_group import ScaleGroup
 from iris_cli.core.scheduling.capacity import mask_of, positions_of
 
 

@@ -15,18 +15,18 @@ from iris_cli.core.autoscaling.leftovers import IdleSite
 from iris_cli.core.autoscaling.removals import Removal, idle, stuck
 from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
 from iris_cli.core.autoscaling.standing import group_states
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.limits import Limits
-from iris_cli.core.missing import NOTHING_MISSING, Missing
-from iris_cli.core.scale_group import Provider, ScaleGroup
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.missing import NOTHING_MISSING, Missing
+from iris_cli.core.model.scale_group import Provider, ScaleGroup
+from iris_cli.core.model.slice import SliceState, slice_name, slice_of
+from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.core.scheduling import plan
 from iris_cli.core.scheduling.capacity import positions_of
 from iris_cli.core.scheduling.order import by_job
 from iris_cli.core.scheduling.sites import REGION, VARIANT
-from iris_cli.core.slice import SliceState, slice_name, slice_of
-from iris_cli.core.task import AttemptState
-from iris_cli.core.worker import Worker, WorkerCondition
 
 _MINUTE = 60.0
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from iris_cli.core.autoscaling.groups import GroupState
-from iris_cli.core.capacity import Amounts
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.limits import Limits
-from iris_cli.core.scale_group import ScaleGroup
-from iris_cli.core.slice import GroupRecord, SeenSlice, Slice
+from iris_cli.core.model.capacity import Amounts
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.scale_group import ScaleGroup
+from iris_cli.core.model.slice import GroupRecord, SeenSlice, Slice
 from iris_cli.core.units import format_duration
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from iris_cli.core import events as ev
-from iris_cli.core.endpoints import Announced, Endpoint
+from iris_cli.core.events import events as ev
 from iris_cli.core.evolve.edit import Edit, on
 from iris_cli.core.evolve.illegal import IllegalTransitionError, illegal
 from iris_cli.core.evolve.transitions import Moment, next_phase
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId
-from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES
-from iris_cli.core.outputs import NO_OUTPUTS, Outputs
-from iris_cli.core.task import Attempt, Task, TaskState
-from iris_cli.core.worker import Claim, Ghost
+from iris_cli.core.model.endpoints import Announced, Endpoint
+from iris_cli.core.model.outcome import INFRASTRUCTURE, PROGRAM_FAILURES
+from iris_cli.core.model.outputs import NO_OUTPUTS, Outputs
+from iris_cli.core.model.task import Attempt, Task, TaskState
+from iris_cli.core.model.worker import Claim, Ghost
 
 
 def _task_assigned(edit: Edit, event: ev.TaskAssigned, at: float) -> None:

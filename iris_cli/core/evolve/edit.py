@@ -6,13 +6,13 @@ from collections.abc import Callable
 from copy import copy
 from typing import TypeVar
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import Event
+from iris_cli.core.events.events import Event
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.job import Job
-from iris_cli.core.slice import GroupRecord, Slice
-from iris_cli.core.task import Attempt, Task
-from iris_cli.core.worker import Worker
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.slice import GroupRecord, Slice
+from iris_cli.core.model.task import Attempt, Task
+from iris_cli.core.model.worker import Worker
 
 E = TypeVar("E", bound=Event)
 Change = Callable[..., None]

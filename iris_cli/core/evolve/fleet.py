@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from iris_cli.core import events as ev
+from iris_cli.core.events import events as ev
 from iris_cli.core.evolve.edit import Edit, on
 from iris_cli.core.evolve.illegal import IllegalTransitionError
-from iris_cli.core.worker import Span, Worker, WorkerCondition, with_taints
+from iris_cli.core.model.worker import Span, Worker, WorkerCondition, with_taints
 
 
 def _cluster_created(edit: Edit, event: ev.ClusterCreated, _at: float) -> None:

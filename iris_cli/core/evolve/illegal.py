@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from iris_cli.core import events as ev
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.event import Event
-from iris_cli.core.event import IllegalTransitionError as IllegalTransitionError
+from iris_cli.core.events import events as ev
+from iris_cli.core.events.event import Event
+from iris_cli.core.events.event import IllegalTransitionError as IllegalTransitionError
 from iris_cli.core.ids import TaskId
-from iris_cli.core.task import Task
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.task import Task
 from iris_cli.errors import LogDamagedError
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from copy import copy
 
-from iris_cli.core import events as ev
-from iris_cli.core.events import Event
+from iris_cli.core.events import events as ev
+from iris_cli.core.events.events import Event
 from iris_cli.core.evolve.edit import Edit, on
 from iris_cli.core.evolve.illegal import IllegalTransitionError
 from iris_cli.core.ids import JobId, parent_of
-from iris_cli.core.job import Job
-from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
-from iris_cli.core.task import Task
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
+from iris_cli.core.model.task import Task
 
 
 def _job_submitted(edit: Edit, event: ev.JobSubmitted, at: float) -> None:

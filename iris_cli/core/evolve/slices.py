@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from iris_cli.core import events as ev
-from iris_cli.core.events import Event
+from iris_cli.core.events import events as ev
+from iris_cli.core.events.events import Event
 from iris_cli.core.evolve.edit import Edit, on
 from iris_cli.core.evolve.illegal import IllegalTransitionError
-from iris_cli.core.slice import Keeper, SeenSlice, Slice, SliceState
+from iris_cli.core.model.slice import Keeper, SeenSlice, Slice, SliceState
 
 _UP = (SliceState.CREATING, SliceState.BOOTING, SliceState.READY)
 

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from iris_cli.core import events as ev
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.outcome import End, EndReason
-from iris_cli.core.task import Assigned, Attempt, Ended, Phase, Running, StopOrder, Stopping
+from iris_cli.core.events import events as ev
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.outcome import End, EndReason
+from iris_cli.core.model.task import Assigned, Attempt, Ended, Phase, Running, StopOrder, Stopping
 
 E = TypeVar("E", bound=ev.Event)
 From = TypeVar("From", Assigned, Running, Stopping, Ended)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from iris_cli.core.array import format_indexes, parse_array
 from iris_cli.core.ids import clip
-from iris_cli.core.job import Job, JobRequest
+from iris_cli.core.model.array import format_indexes, parse_array
+from iris_cli.core.model.job import Job, JobRequest
+from iris_cli.core.model.variables import is_variable, secret_source
 from iris_cli.core.units import count, format_duration
-from iris_cli.core.variables import is_variable, secret_source
 from iris_cli.errors import UsageError
 
 MOST_PORTS = 16

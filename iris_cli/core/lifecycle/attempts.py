@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from itertools import chain
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import (
+from iris_cli.core.events.events import (
     AttemptEnded,
     AttemptHeldUp,
     AttemptOrphaned,
@@ -21,12 +20,13 @@ from iris_cli.core.events import (
 )
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, TaskId
-from iris_cli.core.job import Job
 from iris_cli.core.lifecycle import jobs, workers
-from iris_cli.core.limits import Limits
-from iris_cli.core.observations import AttemptReport, RemoteState
-from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason, reason_of_exit
-from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.messages.observations import AttemptReport, RemoteState
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason, reason_of_exit
+from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.units import format_duration
 
 _HAS_IT = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})

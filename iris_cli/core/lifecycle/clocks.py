@@ -5,7 +5,7 @@ But when it changes, one of the clocks was set, and what was noted by ours befor
 
 from __future__ import annotations
 
-from iris_cli.core.events import WorkerSkewChanged
+from iris_cli.core.events.events import WorkerSkewChanged
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import WorkerId
 

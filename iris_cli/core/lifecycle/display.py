@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from iris_cli.core.cluster import Cluster, state_of
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import Job, JobState
-from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
-from iris_cli.core.task import Attempt, AttemptState, Running, Stopping, Task, TaskState
+from iris_cli.core.model.cluster import Cluster, state_of
+from iris_cli.core.model.job import Job, JobState
+from iris_cli.core.model.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
+from iris_cli.core.model.task import Attempt, AttemptState, Running, Stopping, Task, TaskState
 
 
 class DisplayWord(StrEnum):

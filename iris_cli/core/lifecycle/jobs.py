@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from iris_cli.core.events import AttemptStopRequested, JobCancelled, JobEnded, TaskEnded
+from iris_cli.core.events.events import AttemptStopRequested, JobCancelled, JobEnded, TaskEnded
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, TaskId
-from iris_cli.core.job import Job, JobState
-from iris_cli.core.outcome import End, EndReason
-from iris_cli.core.task import AttemptState, Task, TaskState
+from iris_cli.core.model.job import Job, JobState
+from iris_cli.core.model.outcome import End, EndReason
+from iris_cli.core.model.task import AttemptState, Task, TaskState
 
 
 def cancel(draft: Draft, job: JobId, reason: str = "") -> bool:

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from iris_cli.core.cloud import CloudSlice
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import SlicesAdopted
+from iris_cli.core.events.events import SlicesAdopted
 from iris_cli.core.evolve import Draft
-from iris_cli.core.slice import Keeper, slice_number
+from iris_cli.core.messages.cloud import CloudSlice
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.slice import Keeper, slice_number
 from iris_cli.core.units import count
 
 

@@ -7,16 +7,16 @@ poll on record: by somebody who had read the log just before that was written.
 
 from __future__ import annotations
 
-from iris_cli.core.events import AttemptPresumedGone
+from iris_cli.core.events.events import AttemptPresumedGone
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import Job
 from iris_cli.core.lifecycle import attempts
-from iris_cli.core.limits import MOST_EXTRA_TIME, Limits
-from iris_cli.core.outcome import End, EndReason
-from iris_cli.core.task import Attempt
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.limits import MOST_EXTRA_TIME, Limits
+from iris_cli.core.model.outcome import End, EndReason
+from iris_cli.core.model.task import Attempt
+from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.core.units import format_duration
-from iris_cli.core.worker import Worker, WorkerCondition
 
 MARGIN = 60.0
 """For clocks that run unevenly, and for a worker that takes its time with the stop."""

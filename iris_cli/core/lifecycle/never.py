@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from iris_cli.core.capacity import Amounts
-from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.constraints import (
+from iris_cli.core.constraints.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     SCALE_GROUP_ATTRIBUTE_KEY,
@@ -18,11 +16,13 @@ from iris_cli.core.constraints import (
     AttributeValue,
     Constraint,
 )
+from iris_cli.core.constraints.syntax import format_constraint
 from iris_cli.core.ids import clip
-from iris_cli.core.job import Job
-from iris_cli.core.lifecycle.near_misses import near_misses
+from iris_cli.core.model.capacity import Amounts
+from iris_cli.core.model.job import Job
 from iris_cli.core.nearest import did_you_mean
-from iris_cli.core.resources import AUTO, Device, device_compatible
+from iris_cli.core.resources.resources import AUTO, Device, device_compatible
+from iris_cli.core.scheduling.explain.near_misses import near_misses
 from iris_cli.core.units import count
 from iris_cli.errors import UnschedulableError
 
@@ -206,7 +206,7 @@ def _values(constraint: Constraint, fleet: Sequence[Mapping[str, AttributeValue]
 
 def _too_large(need: Amounts, sizes: Sequence[Amounts]) -> UnschedulableError:
     from iris_cli.core.scheduling.capacity import AMOUNT_KINDS  # only a refusal pays for it
-    from iris_cli.core.scheduling.wording import amount
+    from iris_cli.core.scheduling.explain.wording import amount
 
     asked = [amount(kind, wanted) for kind, wanted in zip(AMOUNT_KINDS, need, strict=True)]
     largest = [max(each) for each in zip(*sizes, strict=True)]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import TaskAssigned, TaskEnded
+from iris_cli.core.events.events import TaskAssigned, TaskEnded
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, TaskId, Token
-from iris_cli.core.job import Job, JobState
 from iris_cli.core.lifecycle import jobs
 from iris_cli.core.lifecycle.ports import choose_ports
-from iris_cli.core.outcome import End, EndReason
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job, JobState
+from iris_cli.core.model.outcome import End, EndReason
+from iris_cli.core.model.task import TaskState
 from iris_cli.core.scheduling import Plan
-from iris_cli.core.task import TaskState
 from iris_cli.core.units import format_duration
 
 

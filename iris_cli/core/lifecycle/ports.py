@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, WorkerId
-from iris_cli.core.job import Job
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job
 
 FIRST_PORT = 30_000
 PORTS = 2_700

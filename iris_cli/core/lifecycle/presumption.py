@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.constraints import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, AttributeValue
-from iris_cli.core.events import WorkerSilenceCounted
+from iris_cli.core.constraints.constraints import (
+    PREEMPTIBLE_ATTRIBUTE_KEY,
+    TPU_NAME_ATTRIBUTE_KEY,
+    AttributeValue,
+)
+from iris_cli.core.events.events import WorkerSilenceCounted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.job import Job, ReplaceLost
 from iris_cli.core.lifecycle import ghosts
-from iris_cli.core.limits import Limits
-from iris_cli.core.observations import SILENT, ProbeReport, ReapReport, Silence, WorkerReport
+from iris_cli.core.messages.observations import SILENT, ProbeReport, ReapReport, Silence, WorkerReport
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job, ReplaceLost
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.worker import Span, Worker, WorkerCondition
 from iris_cli.core.units import format_duration
-from iris_cli.core.worker import Span, Worker, WorkerCondition
 
 Seen = WorkerReport | ProbeReport | ReapReport | Silence
 

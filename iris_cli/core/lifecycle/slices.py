@@ -13,10 +13,7 @@ from msgspec import Struct
 from iris_cli.core.autoscaling.removals import Removal
 from iris_cli.core.autoscaling.scaling import ScalingPlan
 from iris_cli.core.autoscaling.standing import backing_off
-from iris_cli.core.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.connection import Connection
-from iris_cli.core.events import (
+from iris_cli.core.events.events import (
     ScaleGroupBackedOff,
     SliceCreated,
     SliceDeleted,
@@ -35,11 +32,14 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.lifecycle import ghosts
 from iris_cli.core.lifecycle.workers import hold_until_complete
-from iris_cli.core.limits import Limits
-from iris_cli.core.scale_group import SliceTemplate
-from iris_cli.core.slice import INCOMPLETE, Slice, SliceState
-from iris_cli.core.topology import lookup
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.scale_group import SliceTemplate
+from iris_cli.core.model.slice import INCOMPLETE, Slice, SliceState
+from iris_cli.core.model.worker import WorkerCondition
+from iris_cli.core.resources.topology import lookup
 
 _QUOTA_WAITS = 5  # times as long as other failures: quota and machines don't come back in a minute
 _NO_ROOM = (Refusal.QUOTA, Refusal.STOCKOUT)

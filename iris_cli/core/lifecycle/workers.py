@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.connection import Connection
-from iris_cli.core.events import (
+from iris_cli.core.events.events import (
     WorkerConditionChanged,
     WorkerDrained,
     WorkerForgotten,
@@ -16,12 +14,14 @@ from iris_cli.core.events import (
 )
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.limits import Limits
-from iris_cli.core.observations import SILENT, Silence, SilenceKind
-from iris_cli.core.outcome import EndReason
-from iris_cli.core.slice import INCOMPLETE, slice_of
-from iris_cli.core.task import AttemptState
-from iris_cli.core.worker import Worker, WorkerCondition, cooling
+from iris_cli.core.messages.observations import SILENT, Silence, SilenceKind
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.slice import INCOMPLETE, slice_of
+from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.worker import Worker, WorkerCondition, cooling
 
 REMOVED = "removed from cluster.yaml"
 

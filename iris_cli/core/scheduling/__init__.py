@@ -1,13 +1,18 @@
 """Who is placed where, and why not: pending tasks and workers in, assignments and typed reasons out."""
 
-from iris_cli.core.scheduling.ahead import Taker
 from iris_cli.core.scheduling.cycle import SchedulingResult, Waiting, WaitingKey, find_assignments
-from iris_cli.core.scheduling.explanation import ConstraintCount, DimensionCount, Explanation, NearMiss
+from iris_cli.core.scheduling.explain.ahead import Taker
+from iris_cli.core.scheduling.explain.explanation import (
+    ConstraintCount,
+    DimensionCount,
+    Explanation,
+    NearMiss,
+)
+from iris_cli.core.scheduling.explain.what_if import Change, ChangeKind
 from iris_cli.core.scheduling.independent import Independent, independent, untouched
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.plan import Plan, plan
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
-from iris_cli.core.scheduling.what_if import Change, ChangeKind
 
 __all__ = [
     "Assignment",

@@ -9,15 +9,18 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from iris_cli.core import collector
-from iris_cli.core.capacity import Amounts
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.job import Job
-from iris_cli.core.limits import Limits
-from iris_cli.core.resources import Device
+from iris_cli.core.model.capacity import Amounts
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.task import Task
+from iris_cli.core.model.worker import Worker
+from iris_cli.core.resources.resources import Device
 from iris_cli.core.scheduling.choice import Choices
 from iris_cli.core.scheduling.context import SchedulingContext
-from iris_cli.core.scheduling.explain import Explainer
-from iris_cli.core.scheduling.explanation import Explanation
+from iris_cli.core.scheduling.explain.explain import Explainer
+from iris_cli.core.scheduling.explain.explanation import Explanation
+from iris_cli.core.scheduling.explain.what_if import CycleRecord, UnconfirmedStops
 from iris_cli.core.scheduling.feasibility import Requirement
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import GangPlacer, why_malformed
@@ -25,9 +28,6 @@ from iris_cli.core.scheduling.order import Entry, TasksByJob, queue_of, split_ov
 from iris_cli.core.scheduling.placement import Assignment, assign, find_seat
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.reservation import Reservations
-from iris_cli.core.scheduling.what_if import CycleRecord, UnconfirmedStops
-from iris_cli.core.task import Task
-from iris_cli.core.worker import Worker
 
 WaitingKey = TaskId | JobId
 """A single task by its own id, a gang by that of its job."""

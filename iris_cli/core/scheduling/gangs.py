@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import islice
 
-from iris_cli.core.job import Job
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.task import Task
 from iris_cli.core.scheduling.capacity import flags_of, mask_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement, has_shape
@@ -13,7 +14,6 @@ from iris_cli.core.scheduling.placement import Assignment, assign
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.reservation import Reservations, Waits
 from iris_cli.core.scheduling.sites import Sites
-from iris_cli.core.task import Task
 
 
 class GangPlacer:

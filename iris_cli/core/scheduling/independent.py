@@ -6,19 +6,19 @@ from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
-from iris_cli.core.capacity import Amounts
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
+from iris_cli.core.constraints.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.job import Job, Signature
-from iris_cli.core.limits import Limits
+from iris_cli.core.model.capacity import Amounts
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job, Signature
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.core.scheduling.capacity import mask_of
 from iris_cli.core.scheduling.feasibility import shape_of
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.order import TasksByJob, queue_of
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.plan import Plan
-from iris_cli.core.worker import WorkerCondition
 
 _UNKNOWN = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
 """The next probe of these may find other devices, amounts and attributes."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from iris_cli.core.ids import JobId, TaskId, depth_of, root_of
-from iris_cli.core.job import Job, Priority, Signature
-from iris_cli.core.task import Task, TaskState
-from iris_cli.core.waiting import competes_since
+from iris_cli.core.model.job import Job, Priority, Signature
+from iris_cli.core.model.task import Task, TaskState
+from iris_cli.core.model.waiting import competes_since
 
 _PENDING = TaskState.PENDING
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from iris_cli.core.capacity import Amounts
+from iris_cli.core.model.capacity import Amounts
 
 
 class Parcel(Struct, frozen=True):

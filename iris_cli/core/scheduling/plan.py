@@ -11,19 +11,19 @@ from operator import attrgetter
 from msgspec import Struct, field
 
 from iris_cli.core import collector
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.job import Job, JobState
-from iris_cli.core.limits import Limits
-from iris_cli.core.missing import NOTHING_MISSING, Missing
-from iris_cli.core.resources import Device
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job, JobState
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.missing import NOTHING_MISSING, Missing
+from iris_cli.core.model.task import AttemptState, Task
+from iris_cli.core.resources.resources import Device
 from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey, find_assignments
-from iris_cli.core.scheduling.explanation import Explanation
+from iris_cli.core.scheduling.explain.explanation import Explanation
 from iris_cli.core.scheduling.homes import Homes
 from iris_cli.core.scheduling.order import TasksByJob, by_job, is_overdue, split_overdue
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
-from iris_cli.core.task import AttemptState, Task
 
 _ATTEMPTS = attrgetter("attempts")
 

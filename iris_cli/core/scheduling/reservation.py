@@ -13,13 +13,13 @@ from itertools import accumulate
 from math import gcd, inf
 from operator import sub
 
-from iris_cli.core.capacity import Amounts
 from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.model.capacity import Amounts
 from iris_cli.core.scheduling.capacity import Levels, first_of
 from iris_cli.core.scheduling.context import Load, SchedulingContext
+from iris_cli.core.scheduling.explain.verdicts import alone
 from iris_cli.core.scheduling.feasibility import Requirement
 from iris_cli.core.scheduling.groups import Group
-from iris_cli.core.scheduling.verdicts import alone
 
 _MOST_SUMS = 1 << 16
 """Sums of amounts are counted up to this multiple of their largest common unit."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from iris_cli.core.cluster import Cluster
+from iris_cli.core.model.cluster import Cluster
 from iris_cli.journal.durable import Disk, make_directory
 from iris_cli.journal.layout import ARCHIVE, SNAPSHOT, moment_path
-from iris_cli.journal.position import START, Position
+from iris_cli.journal.log.position import START, Position
 
 if TYPE_CHECKING:
     from iris_cli.journal.snapshot.reading import Files

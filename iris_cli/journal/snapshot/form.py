@@ -21,13 +21,13 @@ from typing import Final
 
 from msgspec import Raw, Struct
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
-from iris_cli.core.job import Job
-from iris_cli.core.task import Task
-from iris_cli.core.worker import Claim, Worker
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.task import Task
+from iris_cli.core.model.worker import Claim, Worker
 from iris_cli.errors import IrisError
-from iris_cli.journal.position import Position
+from iris_cli.journal.log.position import Position
 
 FORM: Final = 4
 MEANING: Final = 2

@@ -13,16 +13,16 @@ from zlib import crc32
 
 from msgspec import Raw
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
-from iris_cli.core.job import Job
-from iris_cli.core.outputs import Outputs
-from iris_cli.core.past import Past, Table
-from iris_cli.core.task import Task
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.outputs import Outputs
+from iris_cli.core.model.past import Past, Table
+from iris_cli.core.model.task import Task
 from iris_cli.journal.codec import decode
 from iris_cli.journal.durable import open_safely
 from iris_cli.journal.layout import moment_path
-from iris_cli.journal.position import is_intact, unsealed
+from iris_cli.journal.log.position import is_intact, unsealed
 from iris_cli.journal.snapshot.form import (
     FORM,
     MEANING,

@@ -12,12 +12,12 @@ from zlib import crc32
 
 from msgspec import Raw
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.past import Table, in_memory
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.past import Table, in_memory
 from iris_cli.journal.codec import encode
 from iris_cli.journal.durable import Disk, opened, sync_directory, write_all
-from iris_cli.journal.position import Position, sealed
+from iris_cli.journal.log.position import Position, sealed
 from iris_cli.journal.snapshot.form import Header, Moment, Page, Piece, Whole, entry_of, live_of, whole_in
 from iris_cli.journal.snapshot.reading import Files, OutputTexts, Snapshot, cluster_of
 

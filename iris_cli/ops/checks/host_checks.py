@@ -10,17 +10,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from iris_cli.config.schema import HostConfig
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.connection import Connection
-from iris_cli.core.constraints import (
+from iris_cli.core.constraints.constraints import (
     PREEMPTIBLE_ATTRIBUTE_KEY,
     ZONE_ATTRIBUTE_KEY,
     build_worker_attributes,
 )
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.observations import ProbeReport, Silence, SilenceKind
+from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKind
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.worker import MOST_SKEW, Worker, WorkerCondition
 from iris_cli.core.units import format_duration, format_memory
-from iris_cli.core.worker import MOST_SKEW, Worker, WorkerCondition
 from iris_cli.errors import ExitCode
 from iris_cli.ops.checks.findings import Finding, Level, failure, fine, warning
 from iris_cli.ops.cycle.facts import facts_of

@@ -11,11 +11,11 @@ from pathlib import Path
 from iris_cli.core.evolve import IllegalTransitionError
 from iris_cli.core.units import count, format_memory
 from iris_cli.errors import ExitCode, IrisError, NotFoundError
-from iris_cli.journal.fault import Fault, FaultKind
 from iris_cli.journal.layout import ARCHIVE, HEAD, LOG
-from iris_cli.journal.scan import Scan
+from iris_cli.journal.log.fault import Fault, FaultKind
+from iris_cli.journal.log.scan import Scan
+from iris_cli.journal.log.verify import Verdict, verify
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.verify import Verdict, verify
 from iris_cli.ops.checks.findings import Finding, failed_by, failure, fine, warning
 from iris_cli.ops.cycle.compaction import LARGE, size_of_log
 from iris_cli.ops.progress import Far, Progress

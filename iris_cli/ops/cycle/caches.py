@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, WorkerId
-from iris_cli.core.observations import Silence
-from iris_cli.core.worker import Worker
+from iris_cli.core.messages.observations import Silence
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.worker import Worker
 from iris_cli.ops.session import Session
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from iris_cli.core.ids import AttemptId, Token, WorkerId
-from iris_cli.core.observations import Silence, SilenceKind
+from iris_cli.core.messages.observations import Silence, SilenceKind
 from iris_cli.errors import IrisError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.observe import Answer, Known, Question

@@ -13,7 +13,7 @@ from iris_cli.journal.layout import LOG
 from iris_cli.journal.state_dir import StateDir
 
 if TYPE_CHECKING:
-    from iris_cli.journal.compact import Compacted
+    from iris_cli.journal.log.compact import Compacted
     from iris_cli.ops.session import Session
 
 LARGE = 64 << 20

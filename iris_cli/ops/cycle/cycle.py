@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
-from iris_cli.core.observations import Silence
-from iris_cli.core.outcome import EndReason
-from iris_cli.core.task import TaskState
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.messages.observations import Silence
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.calls import Enough, never
 from iris_cli.ops.cycle.dispatch import Dispatcher

@@ -14,13 +14,13 @@ from itertools import chain
 from types import TracebackType
 from typing import TypeVar
 
-from iris_cli.core.events import AttemptEnded, AttemptStopRequested
+from iris_cli.core.events.events import AttemptEnded, AttemptStopRequested
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
-from iris_cli.core.observations import RemoteState, Silence, SilenceKind, WorkerReport
-from iris_cli.core.task import Attempt, AttemptState
-from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind, WorkerReport
+from iris_cli.core.model.task import Attempt, AttemptState
+from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.errors import IrisError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.calls import Call, Calls, Enough, never

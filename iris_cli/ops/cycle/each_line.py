@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from iris_cli.core.job import Job, JobRequest, Lines
+from iris_cli.core.model.job import Job, JobRequest, Lines
 from iris_cli.errors import IrisError
 from iris_cli.journal.state_dir import StateDir
 

@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.constraints import (
+from iris_cli.core.constraints.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     SCALE_GROUP_ATTRIBUTE_KEY,
     TPU_NAME_ATTRIBUTE_KEY,
     constraints_to_json,
 )
 from iris_cli.core.ids import AttemptId
-from iris_cli.core.job import EnvPreset, Job
-from iris_cli.core.task import Attempt
-from iris_cli.core.worker import Worker
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import EnvPreset, Job
+from iris_cli.core.model.task import Attempt
+from iris_cli.core.model.worker import Worker
 
 JAX_PORT = 8476  # open in the default TPU firewall; JAX's own default moved to a port that isn't
 MEGASCALE_PORT = 8081  # that of Ray and of those who start several slices by hand

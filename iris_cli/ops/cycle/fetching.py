@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from iris_cli.core.ids import Token
-from iris_cli.core.job import Workspace
-from iris_cli.core.observations import Silence
+from iris_cli.core.messages.observations import Silence
+from iris_cli.core.model.job import Workspace
+from iris_cli.core.model.worker import Worker
 from iris_cli.core.units import format_memory
-from iris_cli.core.worker import Worker
 from iris_cli.errors import NotWritableError
 from iris_cli.ops.cycle.calls import not_sent
 from iris_cli.ops.cycle.plausible import Fetched

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, Token
-from iris_cli.core.worker import Worker
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.worker import Worker
 from iris_cli.ops.cycle.calls import Call
 from iris_cli.ops.cycle.each_line import line_of
 from iris_cli.ops.cycle.environment import array_variables, coordinator_port, environment, listens, place_of

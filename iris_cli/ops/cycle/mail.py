@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.observations import Silence, WorkerReport
-from iris_cli.core.requests import Answer, Logs, Refusal, Submit, Wait, check_end_can_come, refusal_of
-from iris_cli.core.worker import Worker
+from iris_cli.core.messages.observations import Silence, WorkerReport
+from iris_cli.core.messages.requests import (
+    Answer,
+    Logs,
+    Refusal,
+    Submit,
+    Wait,
+    check_end_can_come,
+    refusal_of,
+)
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.worker import Worker
 from iris_cli.errors import IrisError, UnreachableError
 from iris_cli.ops.cycle.calls import Call
 from iris_cli.ops.cycle.fetching import AT_ONCE, fetch

@@ -8,7 +8,6 @@ from functools import partial
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
 from iris_cli.core.lifecycle import (
@@ -23,7 +22,7 @@ from iris_cli.core.lifecycle import (
     reaping,
     workers,
 )
-from iris_cli.core.observations import (
+from iris_cli.core.messages.observations import (
     OVER,
     AttemptReport,
     ProbeReport,
@@ -33,7 +32,8 @@ from iris_cli.core.observations import (
     SilenceKind,
     WorkerReport,
 )
-from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.ops.cycle import requests
 from iris_cli.ops.cycle.facts import facts_of
 from iris_cli.ops.cycle.plausible import MOST_UPTIME, Fetched, LogPieces, Seen, believed

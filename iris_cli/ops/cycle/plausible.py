@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from iris_cli.core.ids import Token, WorkerId, is_request_id
-from iris_cli.core.observations import (
+from iris_cli.core.messages.observations import (
     AttemptReport,
     ProbeReport,
     ReapReport,
@@ -22,7 +22,7 @@ from iris_cli.core.observations import (
     SilenceKind,
     WorkerReport,
 )
-from iris_cli.core.requests import MOST_BYTES
+from iris_cli.core.messages.requests import MOST_BYTES
 
 if TYPE_CHECKING:
     from iris_cli.remote.task_runner import LogChunk

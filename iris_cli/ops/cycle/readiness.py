@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts
-from iris_cli.core.limits import Limits
-from iris_cli.core.observations import RemoteState, WorkerReport
-from iris_cli.core.outcome import EndReason
-from iris_cli.core.task import Attempt, AttemptState
+from iris_cli.core.messages.observations import RemoteState, WorkerReport
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.task import Attempt, AttemptState
 
 _SET_UP = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING})
 

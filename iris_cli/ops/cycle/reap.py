@@ -7,11 +7,11 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.lifecycle import reaping
-from iris_cli.core.observations import ReapReport, Silence
-from iris_cli.core.task import AttemptState
-from iris_cli.core.worker import Worker
+from iris_cli.core.messages.observations import ReapReport, Silence
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.worker import Worker
 from iris_cli.ops.cycle import caches, observe
 from iris_cli.ops.cycle.calls import Call
 from iris_cli.ops.session import Session

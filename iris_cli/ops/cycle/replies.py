@@ -7,12 +7,10 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
-from iris_cli.core.job import Job
 from iris_cli.core.lifecycle.children import visible
 from iris_cli.core.lifecycle.display import job_display, task_displays
-from iris_cli.core.requests import (
+from iris_cli.core.messages.requests import (
     Answer,
     EndpointPart,
     Endpoints,
@@ -24,7 +22,9 @@ from iris_cli.core.requests import (
     Tasks,
     Wait,
 )
-from iris_cli.core.task import Task
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.task import Task
 from iris_cli.errors import NotFoundError
 from iris_cli.ops.outcomes.causes import end_words
 from iris_cli.ops.outcomes.durations import attempt_ran

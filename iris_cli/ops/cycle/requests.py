@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core.events import JobSubmitted
+from iris_cli.core.events.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, RequestId, Token
-from iris_cli.core.job import JobRequest, Origin
-from iris_cli.core.observations import OutboxFile, WorkerReport
-from iris_cli.core.requests import (
+from iris_cli.core.messages.observations import OutboxFile, WorkerReport
+from iris_cli.core.messages.requests import (
     MOST_BYTES,
     Answer,
     Cancel,
@@ -28,6 +27,7 @@ from iris_cli.core.requests import (
     Submit,
     refusal_of,
 )
+from iris_cli.core.model.job import JobRequest, Origin
 from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops.session import Session
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.lifecycle import workers
-from iris_cli.journal.writer import Writer
+from iris_cli.journal.log.writer import Writer
 
 
 def probe_anew(writer: Writer, now: float) -> int:

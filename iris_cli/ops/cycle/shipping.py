@@ -8,13 +8,13 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, BinaryIO
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, Token, WorkerId
-from iris_cli.core.job import Job, Workspace
-from iris_cli.core.observations import RemoteState, WorkerReport
-from iris_cli.core.task import AttemptState
+from iris_cli.core.messages.observations import RemoteState, WorkerReport
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job, Workspace
+from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.worker import Worker
 from iris_cli.core.units import count
-from iris_cli.core.worker import Worker
 from iris_cli.errors import WorkspaceGoneError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.calls import Call, not_sent

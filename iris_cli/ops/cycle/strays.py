@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, Token, WorkerId
-from iris_cli.core.observations import RemoteState, WorkerReport
-from iris_cli.core.outcome import EndReason
-from iris_cli.core.task import Attempt
+from iris_cli.core.messages.observations import RemoteState, WorkerReport
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.task import Attempt
 from iris_cli.ops.cycle.observe import Answer
 
 _ALIVE = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.ORPHANED})

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import AttemptEnded
+from iris_cli.core.events.events import AttemptEnded
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
-from iris_cli.core.observations import Silence
-from iris_cli.core.outcome import PROGRAM_FAILURES, End, EndReason
-from iris_cli.core.task import TaskState
+from iris_cli.core.messages.observations import Silence
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.outcome import PROGRAM_FAILURES, End, EndReason
+from iris_cli.core.model.task import TaskState
 from iris_cli.errors import NotWritableError
-from iris_cli.journal.pulled_logs import MOST_TELLING
+from iris_cli.journal.files.pulled_logs import MOST_TELLING
 from iris_cli.ops.outcomes.causes import KEPT, cause_in
 from iris_cli.ops.session import Session
 

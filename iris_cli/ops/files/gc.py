@@ -13,15 +13,15 @@ from itertools import takewhile
 from msgspec import Struct
 from msgspec.structs import replace
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.lifecycle import reaping
-from iris_cli.core.observations import Silence, UsageReport
-from iris_cli.core.outputs import BATCH
-from iris_cli.core.task import AttemptState
-from iris_cli.core.worker import Worker, WorkerCondition
-from iris_cli.journal.leftovers import Leftover, leftovers, remove_leftover
-from iris_cli.journal.recovery import Damage
+from iris_cli.core.messages.observations import Silence, UsageReport
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.outputs import BATCH
+from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.worker import Worker, WorkerCondition
+from iris_cli.journal.files.leftovers import Leftover, leftovers, remove_leftover
+from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.cycle import caches, observe
 from iris_cli.ops.cycle.calls import Call
 from iris_cli.ops.cycle.observe import Answer

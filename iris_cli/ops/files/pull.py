@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, JobId, WorkerId, parse_attempt_id
-from iris_cli.core.observations import Silence
-from iris_cli.core.task import Attempt
+from iris_cli.core.messages.observations import Silence
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.task import Attempt
 from iris_cli.errors import NotWritableError, UsageError
-from iris_cli.journal.recovery import Damage
+from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.files.local_tree import opened_tree
 from iris_cli.ops.files.pull_attempt import Puller, SilentError, Tally, in_few_words
 from iris_cli.ops.logs.logs import is_there, without_worker

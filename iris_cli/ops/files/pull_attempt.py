@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from iris_cli.core.ids import AttemptId, Token, clip
-from iris_cli.core.observations import Silence
+from iris_cli.core.messages.observations import Silence
 from iris_cli.core.units import count, format_memory
 from iris_cli.errors import NotWritableError
-from iris_cli.journal.pulled_logs import PulledLogs
+from iris_cli.journal.files.pulled_logs import PulledLogs
 from iris_cli.ops.files.local_tree import BadNameError, LocalTree, Part, parts_of
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId
-from iris_cli.core.task import Attempt, Task, TaskState
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.task import Attempt, Task, TaskState
 from iris_cli.ops.logs.log_reading import LogLine, LogText, Reading, ask, by_worker
 from iris_cli.ops.logs.logs import Query, is_there, not_started, nothing_left, without_worker
 from iris_cli.ops.logs.remains import remains

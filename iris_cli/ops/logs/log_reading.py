@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, WorkerId
-from iris_cli.core.observations import Silence
-from iris_cli.core.task import Attempt
+from iris_cli.core.messages.observations import Silence
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.task import Attempt
 from iris_cli.ops.logs.log_stream import FIRST, LogStream
 from iris_cli.ops.session import Session
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId
-from iris_cli.core.observations import Silence
-from iris_cli.core.task import Attempt, Task
+from iris_cli.core.messages.observations import Silence
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.task import Attempt, Task
 from iris_cli.core.units import format_duration
 from iris_cli.ops.logs.log_reading import BOTH, LogLine, LogText, Reading, read
 from iris_cli.ops.logs.remains import Remains, remains

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core.task import Attempt
+from iris_cli.core.model.task import Attempt
 from iris_cli.core.units import format_duration
 from iris_cli.ops.logs.log_reading import LogText, Reading
 from iris_cli.ops.logs.log_stream import LineCutter, LogStream, last_lines
 from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
-    from iris_cli.journal.pulled_logs import PulledLogs
+    from iris_cli.journal.files.pulled_logs import PulledLogs
 
 _COMPARED = 200  # bytes
 

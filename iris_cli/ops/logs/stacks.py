@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.core.lifecycle.display import task_displays
-from iris_cli.core.observations import Silence
-from iris_cli.core.stacks import Frame, Thread, threads_of
-from iris_cli.core.task import Attempt, AttemptState, Task
+from iris_cli.core.messages.observations import Silence
+from iris_cli.core.messages.stacks import Frame, Thread, threads_of
+from iris_cli.core.model.task import Attempt, AttemptState, Task
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.remote.stack_calls import Program, Programs

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from iris_cli.config.schema import Mode
-from iris_cli.journal.loop_order import read_loop_order
-from iris_cli.journal.runners import LOOP
+from iris_cli.journal.files.loop_order import read_loop_order
+from iris_cli.journal.files.runners import LOOP
 from iris_cli.ops.views.cycles import cycles_of
 from iris_cli.ops.views.work import work_left
 

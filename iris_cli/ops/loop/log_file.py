@@ -10,7 +10,7 @@ from pathlib import Path
 
 from iris_cli.journal.durable import open_safely
 from iris_cli.journal.layout import LOOP_LOG
-from iris_cli.journal.timestamps import iso_time
+from iris_cli.journal.log.timestamps import iso_time
 
 LARGEST = 256 << 10
 """Bytes of a log; a larger one becomes the old one, and the one before that is gone."""

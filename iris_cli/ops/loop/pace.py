@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from iris_cli.core.cluster import Cluster
+from iris_cli.core.model.cluster import Cluster
 
 SOON = 1.0
 """Seconds to the next cycle after one in which something started, ended or was submitted, or a task sent a request."""

@@ -12,10 +12,10 @@ from importlib import import_module
 from msgspec import Struct
 
 import iris_cli
-from iris_cli.core.scale_group import Provider
+from iris_cli.core.model.scale_group import Provider
 from iris_cli.errors import ConfigError
-from iris_cli.journal.loop_order import read_loop_order
-from iris_cli.journal.runners import LOOP, HeldRunner
+from iris_cli.journal.files.loop_order import read_loop_order
+from iris_cli.journal.files.runners import LOOP, HeldRunner
 from iris_cli.ops.loop.configuration import Configuration
 from iris_cli.ops.loop.installed import Installed
 from iris_cli.ops.loop.owner import owner_is_gone
@@ -26,7 +26,7 @@ from iris_cli.ops.workplace import Workplace
 
 _NICE = 10
 _NEVER_NEEDED = (
-    *("iris_cli.__main__", "iris_cli.client", "iris_cli.cli.demo"),
+    *("iris_cli.__main__", "iris_cli.client", "iris_cli.cli.commands.demo"),
     *("iris_cli.capacity.gcp", "iris_cli.render.watch", "iris_cli.render.report"),
 )
 _LIBRARIES = ("paramiko", "cryptography.hazmat.primitives.asymmetric.ed25519", "yaml", "urllib.request")

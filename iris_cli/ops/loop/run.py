@@ -13,8 +13,8 @@ from msgspec import Struct, field
 
 from iris_cli.config.schema import Mode
 from iris_cli.errors import ConfigError, IrisError, LogDamagedError, NotFoundError
-from iris_cli.journal.loop_order import LoopOrder, read_loop_order
-from iris_cli.journal.runners import LOOP, HeldRunner
+from iris_cli.journal.files.loop_order import LoopOrder, read_loop_order
+from iris_cli.journal.files.runners import LOOP, HeldRunner
 from iris_cli.ops.cycle import compaction, cycle
 from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.loop.configuration import Configuration

@@ -15,11 +15,11 @@ from msgspec import Struct
 from iris_cli.clock import Clock
 from iris_cli.errors import IrisError, NotWritableError
 from iris_cli.journal.durable import DISK, refusing
+from iris_cli.journal.files.loop_order import LoopOrder, read_loop_order, write_loop_order
+from iris_cli.journal.files.runners import LOOP, HeldRunner, Runner
 from iris_cli.journal.layout import LOOP_ORDER
-from iris_cli.journal.loop_order import LoopOrder, read_loop_order, write_loop_order
-from iris_cli.journal.runners import LOOP, HeldRunner, Runner
+from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.timestamps import iso_time
 from iris_cli.ops.loop.log_file import open_log
 from iris_cli.ops.loop.scope import scope_of
 from iris_cli.ops.program import this_program

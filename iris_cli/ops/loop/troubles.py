@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.core.units import count
-from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops.secret_values import NOT_SET, missing_secrets
 
 _RESTART = "iris loop start from a shell that has"

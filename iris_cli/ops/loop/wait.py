@@ -8,9 +8,9 @@ from types import TracebackType
 
 from msgspec import Struct
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, TaskId
-from iris_cli.core.job import JobState
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import JobState
 from iris_cli.errors import ExitCode, IrisError
 from iris_cli.ops.cycle.cycle import PATIENCE, CycleResult, linger, look_closer, run, tell_news
 from iris_cli.ops.cycle.dispatch import Dispatcher

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 from msgspec import Struct
 
-from iris_cli.core.cluster import Cluster
+from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import IrisError, LockedError, LogReplacedError, NotWritableError
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.cycle.dispatch import Dispatcher

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from iris_cli.core.job import Job
-from iris_cli.core.notices import Books, Look, brought_up_to_date, first_books
+from iris_cli.core.messages.notices import Books, Look, brought_up_to_date, first_books
+from iris_cli.core.model.job import Job
 from iris_cli.core.units import format_duration
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.view import cycle_age

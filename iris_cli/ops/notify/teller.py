@@ -10,9 +10,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from iris_cli.clock import Clock
-from iris_cli.core.limits import Limits
-from iris_cli.core.notices import Books, Notice
-from iris_cli.journal.notices import NoticeFile
+from iris_cli.core.messages.notices import Books, Notice
+from iris_cli.core.model.limits import Limits
+from iris_cli.journal.files.notices import NoticeFile
 from iris_cli.ops.notify.cut import Cut
 
 BUDGET = 10.0

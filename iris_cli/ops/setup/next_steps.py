@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core.job import JobState
+from iris_cli.core.model.job import JobState
 from iris_cli.core.units import count, format_duration
 from iris_cli.errors import ConfigError, IrisError, NotFoundError
 from iris_cli.ops.outcomes.durations import FRESH

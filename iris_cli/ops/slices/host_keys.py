@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iris_cli.core.cloud import CloudSlice
-from iris_cli.core.slice import slice_name, slice_of
+from iris_cli.core.messages.cloud import CloudSlice
+from iris_cli.core.model.slice import slice_name, slice_of
 from iris_cli.ops.session import Session
 
 

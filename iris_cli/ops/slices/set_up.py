@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from iris_cli.core.events import SliceSetUp
+from iris_cli.core.events.events import SliceSetUp
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import clip
 from iris_cli.core.lifecycle import slices, workers
-from iris_cli.core.observations import OVER, AttemptReport, RemoteState, WorkerReport
-from iris_cli.core.slice import Slice
+from iris_cli.core.messages.observations import OVER, AttemptReport, RemoteState, WorkerReport
+from iris_cli.core.model.slice import Slice
 from iris_cli.ops.session import Session
 from iris_cli.ops.set_up_token import token_of
 from iris_cli.ops.workers.execute import worker_environment

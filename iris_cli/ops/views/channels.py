@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iris_cli.core.notices import MOST_TRIES, Channel
+from iris_cli.core.messages.notices import MOST_TRIES, Channel
 from iris_cli.core.units import count, format_duration
 from iris_cli.ops.session import Session
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import TaskId
-from iris_cli.core.job import Job
-from iris_cli.core.outcome import PROGRAM_FAILURES, End, EndReason
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.outcome import PROGRAM_FAILURES, End, EndReason
+from iris_cli.core.model.task import Attempt, Task
 from iris_cli.core.patterns import pattern
-from iris_cli.core.task import Attempt, Task
 from iris_cli.ops.outcomes.causes import end_words
 
 _STOPPED = frozenset({EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED})

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from iris_cli.config.schema import Mode
 from iris_cli.core.ids import JobId
-from iris_cli.journal.heartbeat import runners_of
-from iris_cli.journal.runners import LOOP, Runner
+from iris_cli.journal.files.heartbeat import runners_of
+from iris_cli.journal.files.runners import LOOP, Runner
 from iris_cli.journal.state_dir import StateDir
 
 CRON = "cron"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
-from iris_cli.core.job import Job, JobState
 from iris_cli.core.lifecycle.display import counted, in_words, task_displays
-from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
-from iris_cli.core.task import Task, TaskState
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job, JobState
+from iris_cli.core.model.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
+from iris_cli.core.model.task import Task, TaskState
 from iris_cli.errors import NotWritableError
 from iris_cli.ops.outcomes.causes import KEPT, cause_of, end_words, exit_words, job_cause, who_failed
 from iris_cli.ops.views.company import Company, company, last_line, others

@@ -9,14 +9,21 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import AttemptEvent, AttemptsReaped, Event, JobSubmitted, TaskAssigned, Transaction
+from iris_cli.core.events.events import (
+    AttemptEvent,
+    AttemptsReaped,
+    Event,
+    JobSubmitted,
+    TaskAssigned,
+    Transaction,
+)
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip
-from iris_cli.core.job import Origin
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Origin
 from iris_cli.core.nearest import did_you_mean
 from iris_cli.errors import IrisError, NotFoundError
-from iris_cli.journal.reading import Reading
-from iris_cli.journal.recovery import Damage, banner
+from iris_cli.journal.log.reading import Reading
+from iris_cli.journal.log.recovery import Damage, banner
 from iris_cli.ops.outcomes.event_words import event_words
 from iris_cli.ops.progress import Far
 from iris_cli.ops.session import Session

@@ -7,11 +7,8 @@ from typing import ClassVar, TypeVar
 
 from msgspec import Struct
 
-from iris_cli.core.capacity import WorkerCapacity
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.collector import at_rest
-from iris_cli.core.connection import Connection
-from iris_cli.core.constraints import (
+from iris_cli.core.constraints.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     TAINT_KEY_PREFIX,
@@ -22,12 +19,15 @@ from iris_cli.core.constraints import (
     AttributeValue,
 )
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
-from iris_cli.core.limits import Limits
-from iris_cli.core.task import AttemptState
-from iris_cli.core.topology import describe
+from iris_cli.core.model.capacity import WorkerCapacity
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.worker import Claim, Worker, WorkerCondition, cooling, has_wrong_clock
+from iris_cli.core.resources.topology import describe
 from iris_cli.core.units import format_duration
-from iris_cli.core.worker import Claim, Worker, WorkerCondition, cooling, has_wrong_clock
-from iris_cli.journal.recovery import Damage
+from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.outcomes.causes import skew_words
 from iris_cli.ops.session import Session

@@ -7,14 +7,13 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.constraints import (
+from iris_cli.core.constraints.constraints import (
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     TPU_NAME_ATTRIBUTE_KEY,
     TPU_WORKER_ID_ATTRIBUTE_KEY,
     AttributeValue,
 )
-from iris_cli.core.events import (
+from iris_cli.core.events.events import (
     Event,
     TaskAssigned,
     Transaction,
@@ -23,8 +22,9 @@ from iris_cli.core.events import (
     WorkerUpdated,
 )
 from iris_cli.core.ids import AttemptId, WorkerId
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.worker import Worker
 from iris_cli.core.patterns import pattern
-from iris_cli.core.worker import Worker
 
 
 class WorkerLine(Struct, frozen=True, kw_only=True):

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from iris_cli.core.cluster import Cluster, state_of
 from iris_cli.core.collector import at_rest
 from iris_cli.core.ids import JobId, WorkerId, depth_of, root_of
-from iris_cli.core.job import Job, JobState, Priority
 from iris_cli.core.lifecycle.display import DisplayWord, counted, display_of, displays_of, word_of
-from iris_cli.core.outcome import EndReason
-from iris_cli.core.task import Ended, Stopping, Task, TaskState
-from iris_cli.core.waiting import overdue
-from iris_cli.journal.recovery import Damage
+from iris_cli.core.model.cluster import Cluster, state_of
+from iris_cli.core.model.job import Job, JobState, Priority
+from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.task import Ended, Stopping, Task, TaskState
+from iris_cli.core.model.waiting import overdue
+from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.outcomes.causes import job_cause
 from iris_cli.ops.outcomes.durations import elapsed, job_ran
 from iris_cli.ops.session import Session

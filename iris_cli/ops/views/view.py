@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.job import Job
-from iris_cli.core.limits import Limits
-from iris_cli.core.past import in_memory
-from iris_cli.core.resources import Device
-from iris_cli.core.task import Stopping
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.past import in_memory
+from iris_cli.core.model.task import Stopping
+from iris_cli.core.resources.resources import Device
 from iris_cli.core.units import parse_duration
 from iris_cli.errors import UsageError
 from iris_cli.journal.access import why_unwritable
-from iris_cli.journal.recovery import Damage, banner
-from iris_cli.journal.runners import LOOP
+from iris_cli.journal.files.runners import LOOP
+from iris_cli.journal.log.recovery import Damage, banner
 from iris_cli.ops.views.cycles import Cycles, cycles_of
 from iris_cli.ops.views.work import work_left
 
 if TYPE_CHECKING:
-    from iris_cli.core.events import Transaction
+    from iris_cli.core.events.events import Transaction
     from iris_cli.core.scheduling import Plan, Reason
-    from iris_cli.journal.reading import Reading
+    from iris_cli.journal.log.reading import Reading
     from iris_cli.journal.state_dir import StateDir
     from iris_cli.ops.progress import Progress
     from iris_cli.ops.session import Session

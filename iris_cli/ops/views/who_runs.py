@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iris_cli.core.units import format_duration
-from iris_cli.journal.runners import LOOP
+from iris_cli.journal.files.runners import LOOP
 from iris_cli.ops.views.cycles import CRON, Cycles
 
 _NAMES = {"loop": "background loop", "watch": "iris watch", "wait": "iris wait", "command": "iris schedule"}

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parse_task_id
-from iris_cli.core.job import Job, JobState
 from iris_cli.core.lifecycle.display import job_display, task_displays
-from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
-from iris_cli.core.waiting import overdue
-from iris_cli.core.worker import Worker
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job, JobState
+from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.model.waiting import overdue
+from iris_cli.core.model.worker import Worker
 from iris_cli.errors import UsageError
-from iris_cli.journal.recovery import Damage
+from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.names import no_task, unknown
 from iris_cli.ops.outcomes.causes import task_end_words
 from iris_cli.ops.outcomes.durations import elapsed

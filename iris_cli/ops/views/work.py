@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.slice import SliceState
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.slice import SliceState
+from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.core.units import count
-from iris_cli.core.worker import WorkerCondition
 
 if TYPE_CHECKING:
     from iris_cli.config.schema import ClusterConfig
-    from iris_cli.core.task import Attempt
+    from iris_cli.core.model.task import Attempt
     from iris_cli.journal.state_dir import StateDir
 
 

@@ -7,13 +7,13 @@ from contextlib import closing
 
 from msgspec import Struct
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle.display import task_displays
-from iris_cli.core.observations import Silence
-from iris_cli.core.task import Attempt, AttemptState, Task
+from iris_cli.core.messages.observations import Silence
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.task import Attempt, AttemptState, Task
+from iris_cli.core.model.worker import Worker
 from iris_cli.core.units import count
-from iris_cli.core.worker import Worker
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.cycle.each_line import line_of
 from iris_cli.ops.cycle.environment import array_variables, device_guards, environment, place_of

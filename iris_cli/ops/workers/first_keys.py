@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core.observations import Silence
-from iris_cli.core.worker import Worker
+from iris_cli.core.messages.observations import Silence
+from iris_cli.core.model.worker import Worker
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session
 from iris_cli.ops.workers import workers as operation

@@ -7,10 +7,10 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import WorkerUnwedged
+from iris_cli.core.events.events import WorkerUnwedged
 from iris_cli.core.ids import AttemptId, Token, WorkerId
-from iris_cli.core.observations import Holder, LockFile, RemoteState, Silence, UnwedgeReport
+from iris_cli.core.messages.observations import Holder, LockFile, RemoteState, Silence, UnwedgeReport
+from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import IrisError, UnreachableError
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session

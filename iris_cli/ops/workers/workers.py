@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.constraints import taint_key
-from iris_cli.core.events import WorkerDrained, WorkerForgotten, WorkerTainted, WorkerUncordoned
+from iris_cli.core.constraints.constraints import taint_key
+from iris_cli.core.events.events import WorkerDrained, WorkerForgotten, WorkerTainted, WorkerUncordoned
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, WorkerId, is_name
 from iris_cli.core.lifecycle import ghosts, identity, workers
-from iris_cli.core.observations import ProbeReport, Silence
-from iris_cli.core.slice import INCOMPLETE
-from iris_cli.core.worker import Worker
+from iris_cli.core.messages.observations import ProbeReport, Silence
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.slice import INCOMPLETE
+from iris_cli.core.model.worker import Worker
 from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.facts import facts_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from iris_cli.core.ids import clip
-from iris_cli.core.job import JobRequest, Workspace
+from iris_cli.core.model.job import JobRequest, Workspace
 from iris_cli.errors import UsageError
 from iris_cli.ops.session import Session
 from iris_cli.ops.workspace.archive import END, ChangedError, contents

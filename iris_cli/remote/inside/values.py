@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iris_cli.core.job_fields import JOB_FIELDS, Kind
-from iris_cli.core.requests import FORMAT, LONGEST_LOG_PIECE, MOST_BYTES
+from iris_cli.core.messages.requests import FORMAT, LONGEST_LOG_PIECE, MOST_BYTES
+from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
 
 __all__ = ["FORMAT", "LONGEST_LOG_PIECE", "MOST_BYTES", "OPTIONS"]
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from iris_cli.clock import SYSTEM_CLOCK
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.transport import NoAnswer
 
 R = TypeVar("R")

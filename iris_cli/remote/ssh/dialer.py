@@ -14,7 +14,7 @@ from weakref import WeakSet
 from msgspec import Struct, field
 
 from iris_cli.clock import SYSTEM_CLOCK
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote import sockets
 from iris_cli.remote.host_keys import HostKeys, Known, PresentedKey

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import paramiko
 
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.ssh.config import Hop
 from iris_cli.remote.transport import NoAnswer
 

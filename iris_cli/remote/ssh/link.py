@@ -12,7 +12,7 @@ from typing import Any
 import paramiko
 
 from iris_cli.clock import SYSTEM_CLOCK
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.ssh.call import Abandoned, Call
 from iris_cli.remote.ssh.script_run import GLANCE, ScriptRequest, ScriptRun

@@ -8,7 +8,7 @@ from contextlib import suppress
 from msgspec import Struct
 from paramiko import Channel
 
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.transport import NoAnswer, Output, Payload
 
 PIECE = 32 << 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.host_keys import Known, PresentedKey
 from iris_cli.remote.ssh.route import Route
 from iris_cli.remote.transport import NoAnswer

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from iris_cli.core.units import count, format_memory
-from iris_cli.journal.recovery import Damage
+from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.views.report import Report
 from iris_cli.render.console import Output
 from iris_cli.render.tables import clock_time

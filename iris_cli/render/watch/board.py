@@ -10,18 +10,18 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.text import Text
 
-from iris_cli.core.job import JobState
 from iris_cli.core.lifecycle.display import word_of
+from iris_cli.core.model.job import JobState
+from iris_cli.core.model.waiting import overdue_words
 from iris_cli.core.units import count
-from iris_cli.core.waiting import overdue_words
 from iris_cli.ops.views.board import Board, Bunch, Concern, JobOnBoard
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow
 from iris_cli.ops.views.status import ClusterStatus
 from iris_cli.render.clean import clean_line
-from iris_cli.render.cluster_tables import tasks, where
 from iris_cli.render.fold import fold
 from iris_cli.render.tables import NARROW, STYLES, clock_time, duration, folded, style_of
+from iris_cli.render.views.cluster_tables import tasks, where
 from iris_cli.render.watch.news import News
 from iris_cli.render.who_runs import banner, cycle_words
 

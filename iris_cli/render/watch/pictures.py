@@ -12,7 +12,7 @@ from iris_cli.ops.views.board import board
 from iris_cli.ops.views.job_status import JobStatus, job_status
 from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
-from iris_cli.render.job_tables import job_tables
+from iris_cli.render.views.job_tables import job_tables
 from iris_cli.render.watch.board import Moment, Picture, frame
 
 

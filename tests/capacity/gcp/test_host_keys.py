@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from iris_cli.core.cloud import CloudState
-from iris_cli.core.slice import SliceHost
+from iris_cli.core.messages.cloud import CloudState
+from iris_cli.core.model.slice import SliceHost
 from tests.capacity.gcp_place import GcpPlace, asked, grow_old, in_the_log, seen_as
 from tests.support.tpu_emulator.records import Machine
 from tests.support.tpu_emulator.settings import Fault

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.capacity.provider import ProviderError
-from iris_cli.core.cloud import CloudState, Refusal
-from iris_cli.core.slice import Slice, SliceState
+from iris_cli.core.messages.cloud import CloudState, Refusal
+from iris_cli.core.model.slice import Slice, SliceState
 from tests.capacity.gcp_place import ZONE, GcpPlace, asked, gcp_group
 from tests.support.tpu_emulator import shapes
 from tests.support.tpu_emulator.settings import Fault

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.capacity.provider import ProviderError
-from iris_cli.core.cloud import CloudState, Refusal
+from iris_cli.core.messages.cloud import CloudState, Refusal
 from tests.capacity.gcp_place import ZONE, GcpPlace, asked, grow_old, in_the_log, seen_as
 from tests.support.tpu_emulator.settings import Fault
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from iris_cli.capacity.provider import ProviderError
-from iris_cli.core.cloud import Refusal
+from iris_cli.core.messages.cloud import Refusal
 from tests.capacity.gcp_place import GcpPlace
 
 exceptions = pytest.importorskip("google.api_core.exceptions")
@@ -213,7 +213,7 @@ from pathlib import Path
 from iris_cli.capacity.opening import open_provider
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.config.load import load_cluster_config
-from iris_cli.core.cloud import Scope
+from iris_cli.core.messages.cloud import Scope
 group, *_ = load_cluster_config(Path("cluster.example.yaml")).scale_groups
 try:
     open_provider(Scope.of(group.template), "us", Path("."))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from iris_cli.config.load import load_cluster_config
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.outcome import EndReason
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.outcome import EndReason
 from iris_cli.errors import ExitCode
 from tests.cli.cluster_import.conftest import SAMPLES, Import
 from tests.house.rules import ROOT

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from iris_cli.core.autoscaling import GroupState, RoutingDecision, compute_demand_entries, route_demand
-from iris_cli.core.job import Job
+from iris_cli.core.model.job import Job
 from tests.support.fleet import pending
 from tests.support.literal_router import LiteralRouter
 from tests.support.random_demand import some_groups, some_jobs

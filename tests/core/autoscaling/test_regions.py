@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from iris_cli.core.autoscaling import DemandEntry, GroupState, RoutingDecision, UnmetKind, route_demand
 from iris_cli.core.autoscaling.demand import compute_demand_entries
 from iris_cli.core.autoscaling.groups import coming
-from iris_cli.core.job import Job
-from iris_cli.core.worker import Worker
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.worker import Worker
 from tests.support.fleet import cycle, gang, pending, tpu_slice
 from tests.support.random_fleet import Dice, dice
 from tests.support.scale import state

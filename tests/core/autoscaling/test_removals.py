@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from iris_cli.core.canonical import region_constraint
-from iris_cli.core.cloud import Refusal
+from iris_cli.core.constraints.canonical import region_constraint
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle import workers
-from iris_cli.core.observations import Silence, SilenceKind
+from iris_cli.core.messages.cloud import Refusal
+from iris_cli.core.messages.observations import Silence, SilenceKind
 from tests.support.autoscaling_script import autoscale, probe_all, scale_group
 from tests.support.lab import Lab
 

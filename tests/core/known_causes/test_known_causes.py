@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from iris_cli.core.known_causes import LONGEST_LINE, MOST_SEARCHED, known_cause, rules
-from iris_cli.core.outcome import End, EndReason
+from iris_cli.core.model.outcome import End, EndReason
 from tests.core.known_causes.messages import MESSAGES
 
 FAILED = End(reason=EndReason.USER_ERROR, exit_code=1)

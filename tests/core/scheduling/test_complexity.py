@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.constraints import AttributeValue, Constraint
-from iris_cli.core.job import Job
-from iris_cli.core.resources import Device
+from iris_cli.core.constraints.constraints import AttributeValue, Constraint
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.worker import Worker
+from iris_cli.core.resources.resources import Device
 from iris_cli.core.scheduling import find_assignments, plan
-from iris_cli.core.worker import Worker
 from tests.support.fleet import GIB, busy, gang, host, job, pending, tpu_slice, training
 
 WANTED = ((), ("region=r1",), ("region!=r1", "~pool=p0"), ("pool in p0,p1",), ("rack>=2",))

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from random import Random
 
+from iris_cli.core.model.worker import Worker
 from iris_cli.core.scheduling import SchedulingResult
-from iris_cli.core.worker import Worker
 from tests.support.fleet import busy, cycle, gang, host, job, tainted, tpu_slice, training
 from tests.support.random_fleet import Dice, a_situation
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.job import Job, Priority
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job, Priority
+from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.core.scheduling import Assignment, independent, plan, untouched
-from iris_cli.core.worker import Worker, WorkerCondition
 from tests.support.fleet import gang, host, job, pending, tpu_slice
 from tests.support.random_cluster import State, states
 from tests.support.random_fleet import NOW

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from iris_cli.core.ids import AttemptId, TaskId
-from iris_cli.core.job import Job, Priority
-from iris_cli.core.resources import Device
+from iris_cli.core.model.job import Job, Priority
+from iris_cli.core.model.worker import Claim, Worker, WorkerCondition
+from iris_cli.core.resources.resources import Device
 from iris_cli.core.scheduling import SchedulingResult
-from iris_cli.core.worker import Claim, Worker, WorkerCondition
 from tests.support.fleet import (
     GIB,
     busy,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
-from iris_cli.core.job import Job, Priority
+from iris_cli.core.model.job import Job, Priority
+from iris_cli.core.model.task import Attempt, Task, TaskState
 from iris_cli.core.scheduling import order
-from iris_cli.core.task import Attempt, Task, TaskState
 from tests.support.fleet import cycle, gang, host, job, kinds, pending, placed, tpu_slice, workers_of
 from tests.support.phases import ENDED
 

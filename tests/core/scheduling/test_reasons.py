@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.job import Job
-from iris_cli.core.resources import Device
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.worker import Worker, WorkerCondition
+from iris_cli.core.resources.resources import Device
 from iris_cli.core.scheduling import Reason, ReasonKind
-from iris_cli.core.worker import Worker, WorkerCondition
 from tests.support.fleet import (
     GIB,
     busy,

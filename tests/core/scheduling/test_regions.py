@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from iris_cli.core.job import Job, Priority
-from iris_cli.core.worker import Worker
+from iris_cli.core.model.job import Job, Priority
+from iris_cli.core.model.worker import Worker
 from tests.support.fleet import change, cycle, explain, gang, host, kinds, text_of, tpu_slice, training
 
 WEST: dict[str, Any] = {"region": "us-west4", "zone": "us-west4-a"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.job import JobState
+from iris_cli.core.model.job import JobState
 from iris_cli.ops.loop.run import Leaving
 from tests.ops.loop.loop_lab import LoopLab
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from iris_cli.journal.runners import LOOP, Runner
+from iris_cli.journal.files.runners import LOOP, Runner
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.views.cycles import Cycles, cycles_of
 from iris_cli.ops.views.who_runs import cycles_words

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
-from iris_cli.core.observations import SilenceKind
-from iris_cli.core.worker import WorkerCondition
-from iris_cli.journal.heartbeat import runners_of
-from iris_cli.journal.runners import LOOP
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.worker import WorkerCondition
+from iris_cli.journal.files.heartbeat import runners_of
+from iris_cli.journal.files.runners import LOOP
 from iris_cli.ops.loop.troubles import environment_troubles, missing_here
 from iris_cli.ops.secret_values import NOT_SET
 from iris_cli.ops.views.why import why

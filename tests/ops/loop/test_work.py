@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from iris_cli.config.schema import ClusterConfig, Mode, Notify
 from iris_cli.core.ids import JobId
 from iris_cli.core.lifecycle import jobs
-from iris_cli.core.notices import Books, Channel, Notice
-from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate
-from iris_cli.core.slice import Slice, SliceState
+from iris_cli.core.messages.notices import Books, Channel, Notice
+from iris_cli.core.model.scale_group import Provider, ScaleGroup, SliceTemplate
+from iris_cli.core.model.slice import Slice, SliceState
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.work import work_left

@@ -13,7 +13,7 @@ import pytest
 
 from iris_cli.clock import Clock, SystemClock
 from iris_cli.config.schema import Notify
-from iris_cli.core.notices import Notice
+from iris_cli.core.messages.notices import Notice
 from iris_cli.ops.notify.command import Command
 from iris_cli.ops.notify.cut import Cut
 from iris_cli.ops.notify.webhook import Webhook

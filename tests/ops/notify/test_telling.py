@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from iris_cli.config.schema import Notify
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobRequest
 from iris_cli.core.lifecycle.submit import submit
-from iris_cli.core.limits import Limits
+from iris_cli.core.model.job import JobRequest
+from iris_cli.core.model.limits import Limits
 from iris_cli.ops.checks.findings import Level
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.doctor import check_notify
@@ -267,7 +267,7 @@ def test_where_nothing_can_be_written_down_nothing_is_told_again_and_again(
     lab.tell()
     lab.launch("one")
     lab.cancel("one")
-    monkeypatch.setattr("iris_cli.journal.notices.replace_file", _full)
+    monkeypatch.setattr("iris_cli.journal.files.notices.replace_file", _full)
     assert lab.tell() == []
     monkeypatch.undo()
     assert lab.tell() == ["job_ended one KILLED cancelled"]

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from iris_cli.core.job import JobRequest, Workspace
-from iris_cli.core.limits import Limits
+from iris_cli.core.model.job import JobRequest, Workspace
+from iris_cli.core.model.limits import Limits
 from iris_cli.errors import UsageError
 from iris_cli.ops.jobs.launch import launch, shipped
 from iris_cli.ops.session import Session

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
-from iris_cli.core.requests import CancelAnswer, EndpointPart, JobAnswer, JobPart, TaskPart
-from iris_cli.journal.archive import Segment
-from iris_cli.journal.compact import Compacted
-from iris_cli.journal.position import Position
+from iris_cli.core.messages.requests import CancelAnswer, EndpointPart, JobAnswer, JobPart, TaskPart
+from iris_cli.journal.log.archive import Segment
+from iris_cli.journal.log.compact import Compacted
+from iris_cli.journal.log.position import Position
 from iris_cli.ops.files.pull import Pulled, PulledAttempt
-from iris_cli.render import inside, log_health, pulled
+from iris_cli.render.checks import log_health
 from iris_cli.render.console import Output
+from iris_cli.render.files import pulled
+from iris_cli.render.jobs import inside
 from tests.render.pictures.picture import Picture
 from tests.render.stage import Stage
 

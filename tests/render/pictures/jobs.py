@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.messages.observations import RemoteState
 from tests.render.pictures.picture import Picture
 from tests.render.stage import Stage
 from tests.support.fake_runner import Entry

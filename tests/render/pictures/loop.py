@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from iris_cli.config.schema import Mode
 from iris_cli.core.ids import JobId
-from iris_cli.journal.loop_order import LoopOrder
-from iris_cli.journal.runners import LOOP, Runner
+from iris_cli.journal.files.loop_order import LoopOrder
+from iris_cli.journal.files.runners import LOOP, Runner
 from iris_cli.ops.views.cycles import Cycles
-from iris_cli.render import loop
 from iris_cli.render.console import Output
+from iris_cli.render.loop import loop
 from tests.render.pictures.picture import Picture, Show
 
 _LOG = [

@@ -11,15 +11,16 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from iris_cli.core.autoscaling.routing import RoutingDecision
 from iris_cli.core.autoscaling.scaling import ScalingPlan
-from iris_cli.core.events import SlicesAdopted
+from iris_cli.core.events.events import SlicesAdopted
 from iris_cli.core.lifecycle.keeping import Objection
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.checks.findings import warning
 from iris_cli.ops.slices.autoscale import Autoscaled
 from iris_cli.ops.views.scaling_rows import NO_SCALING
 from iris_cli.ops.views.view import CycleAge
-from iris_cli.render import crontab, scaling
 from iris_cli.render.console import Output
+from iris_cli.render.loop import crontab
+from iris_cli.render.slices import scaling
 from tests.render.pictures.picture import Picture, Show
 from tests.render.stage import Stage
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import Holder, RemoteState, SilenceKind
+from iris_cli.core.messages.observations import Holder, RemoteState, SilenceKind
 from iris_cli.remote.operator_calls import CommandEnd
 from iris_cli.remote.stack_calls import Program, Programs
 from tests.render.pictures.picture import Picture

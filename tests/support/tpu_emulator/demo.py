@@ -11,13 +11,13 @@ from io import StringIO
 from pathlib import Path
 
 from iris_cli.cli import cycles
+from iris_cli.cli.commands.demo import forget_other_clusters
 from iris_cli.cli.context import Context
-from iris_cli.cli.demo import forget_other_clusters
 from iris_cli.cli.demo_tour import Tour
 from iris_cli.clock import SystemClock
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobState
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import JobState
 from iris_cli.errors import IrisError
 from iris_cli.ops.loop.automatic import SWITCH
 from iris_cli.ops.setup.demo_home import demo_home

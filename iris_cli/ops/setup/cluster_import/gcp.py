@@ -8,7 +8,7 @@ import shlex
 from iris_cli.capacity.opening import list_nodes as ask
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import Clock
-from iris_cli.core.cloud import Refusal
+from iris_cli.core.messages.cloud import Refusal
 from iris_cli.errors import UnreachableError, UsageError
 
 

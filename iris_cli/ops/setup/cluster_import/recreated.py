@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.lifecycle import ghosts
+from iris_cli.core.model.cluster import Cluster
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.stops import send_stops
 from iris_cli.ops.session import Session

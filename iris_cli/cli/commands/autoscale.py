@@ -1,0 +1,92 @@
+"""`iris autoscale`: make slices for what waits, give back those that are idle."""
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli import consent, cycles
+from iris_cli.cli.command_types import Commands, seconds
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, UsageError
+
+_EXAMPLES = """
+iris autoscale --dry-run  # what it would make and delete, and why
+iris autoscale --interval 60  # a pass a minute
+iris autoscale --adopt  # the state directory was moved, or restored
+"""
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(autoscale)
+
+
+def autoscale(
+    context: typer.Context,
+    once: Annotated[
+        bool, typer.Option("--once", help="One pass, then end: the default, and for cron.")
+    ] = False,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Go on, with this many seconds between passes.",
+            min=0.1,
+            callback=seconds,
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Show demand, routing, reasons and actions; ask nobody, change nothing."
+        ),
+    ] = False,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt", help="Look after slices from here from now on: the log was moved, or restored."
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --adopt: don't ask.")] = False,
+) -> int:
+    """Make slices for what waits, delete those that are idle.
+
+    Slices of `scale_groups`, for jobs that no worker has room for; failed and preempted ones are deleted, too. It
+    places nothing: `iris schedule --autoscale` does both.
+    """
+    from iris_cli.ops.slices import autoscale as operation
+    from iris_cli.ops.views.scale_status import objection, scaling_rows
+    from iris_cli.render.slices import scaling as render
+
+    iris: Context = context.obj
+    if adopt:
+        if once or dry_run or interval is not None:
+            raise UsageError("--adopt makes and deletes nothing by itself: it stands alone")
+        return _adopt(iris, yes=yes)
+    if yes:
+        raise UsageError("only --adopt asks", hint="leave --yes out")
+    if dry_run:
+        session = iris.session("iris autoscale --dry-run")
+        plan = operation.dry_run(session)
+        render.show_plan(iris.output, plan, scaling_rows(session.cluster, plan, session.clock.now()))
+        if (found := objection(session)) is not None:
+            iris.output.warning(f"none of this will be done from here: {found}")
+        return ExitCode.OK
+    return cycles.autoscale(iris, once=once, interval=interval)
+
+
+def _adopt(iris: Context, *, yes: bool) -> int:
+    from iris_cli.ops.slices import autoscale as operation
+    from iris_cli.render.slices import scaling as render
+
+    session = iris.session("iris autoscale --adopt")
+    found, silent = operation.what_speaks_against(session)
+    for scope, words in silent.items():
+        iris.output.warning(f"{scope} did not say what there is: {words}")
+    done = found is not None and consent.given(
+        iris, render.question(found), yes=yes, undone="nothing was changed"
+    )
+    if found is not None and done:
+        operation.adopt(session, found.unheard_of)
+    render.show_adopted(iris.output, found, done=done)
+    return ExitCode.OK if done or found is None else ExitCode.FAILED

@@ -1,0 +1,72 @@
+"""`iris cancel`: end jobs, and see that nothing of them is left."""
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli import complete
+from iris_cli.cli.arguments import Labels, States
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, UsageError
+
+_EXAMPLES = """
+iris cancel train-3  # stops it everywhere
+iris cancel train-3 --wait --reason "wrong data"  # until all of it is gone
+iris cancel sweep- --prefix  # all whose ids begin so
+iris cancel --label sweep=lr --state pending  # those that don't run
+"""
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(cancel)
+
+
+def cancel(
+    context: typer.Context,
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB]...",
+            autocompletion=complete.OPEN_JOB,
+            help="Exact job ids.",
+            show_default=False,
+        ),
+    ] = None,
+    prefix: Annotated[bool, typer.Option("--prefix", help="All jobs whose ids begin with these.")] = False,
+    label: Labels = None,
+    state: States = None,
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="Reason, shown in the history.", show_default=False)
+    ] = "",
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until every process is proven gone.")] = False,
+) -> int:
+    """Cancel jobs and their children.
+
+    A task gets SIGTERM, the grace of its job to end in, then SIGKILL.
+    """
+    from iris_cli.ops.jobs import cancel as operation
+    from iris_cli.ops.views.job_filter import job_filter
+    from iris_cli.render.jobs import cancelled
+
+    iris: Context = context.obj
+    names, wanted = jobs or [], job_filter(label or (), state or ())
+    if not names and not wanted:
+        raise UsageError("which jobs?", hint="name jobs, or select them with --label or --state")
+    if prefix and not names:
+        raise UsageError("--prefix needs the beginning of a job id", hint="iris cancel sweep- --prefix")
+    if iris.is_inside:
+        from iris_cli.cli import inside
+
+        if prefix or wait or wanted:
+            raise UsageError(
+                "--prefix, --label, --state and --wait are not available inside a task", hint="name the jobs"
+            )
+        return inside.cancel(iris, names, reason)
+    session = iris.session("iris cancel")
+    result = operation.cancel(session, names, prefix=prefix, wanted=wanted, reason=reason)
+    stopped = operation.wait_until_stopped(session, result) if wait else True
+    no_cycles = iris.no_cycles() if wait and result.stopping else ""
+    cycles = iris.cycles(session) if iris.output.as_json else None
+    cancelled.show(iris.output, session.cluster, result, waited=wait, no_cycles=no_cycles, cycles=cycles)
+    return ExitCode.OK if stopped else ExitCode.UNREACHABLE

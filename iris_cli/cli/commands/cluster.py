@@ -1,0 +1,181 @@
+"""`iris cluster ...`: what stands in cluster.yaml, from where it is known already."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iris_cli.cli import consent
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ConfigError, ExitCode, NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from iris_cli.ops.setup.cluster_import.recreated import OldMachine
+    from iris_cli.ops.setup.cluster_import.run import Proposal
+
+_EXAMPLES = """
+gcloud compute tpus tpu-vm list --zone us-central2-b --format json | iris cluster import --from -
+iris cluster import --from tpus.json --prune --dry-run
+iris cluster import --from ssh-config 'tpu-*'
+iris cluster import 'cpu-[0-3]' me@gpu0.example.org v4a=v4-32:10.0.0.[1-4]
+"""
+
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[HOST|NAME=TYPE:HOST,...]...",
+        help="Hosts, with ranges like v4a-w-[0-3]; with --from: names or patterns of what to take.",
+        show_default=False,
+    ),
+]
+Source = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="gcp|ssh-config|FILE|-",
+        help="gcp asks Google; a file is the JSON of gcloud, an SSH configuration or a list of hosts, - a pipe.",
+        show_default=False,
+    ),
+]
+Address = Annotated[
+    str,
+    typer.Option(
+        metavar="internal|external",
+        help="Which addresses of VMs to write; left out, those of the kind that is there, or internal.",
+        show_default=False,
+    ),
+]
+
+
+def register(app: Commands) -> None:
+    group = Commands(name="cluster", help="Write cluster.yaml from what is known.", epilog=_EXAMPLES)
+    group.callback()(_group)
+    group.command("import", epilog=_EXAMPLES)(import_)
+    app.add_typer(group)
+
+
+def _group() -> None:
+    """Without this a group of one command would be that command."""
+
+
+def import_(
+    context: typer.Context,
+    names: Names = None,
+    source: Source = "",
+    address: Address = "",
+    project: Annotated[
+        str, typer.Option(metavar="NAME", help="Google Cloud project.", show_default=False)
+    ] = "",
+    zone: Annotated[str, typer.Option(metavar="NAME", help="Its zone.", show_default=False)] = "",
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove slices that were imported and are no longer listed.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Write it, and forget old machines, without asking.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes; write nothing.")] = False,
+) -> int:
+    """Write slices and hosts into cluster.yaml.
+
+    From gcloud's list, an SSH configuration or a list of hosts. Shows the changes before it writes them. What else
+    is in the file stays as it is, comments too.
+    """
+    from iris_cli.core.nearest import one_of
+    from iris_cli.ops.setup.cluster_import.plan import Addresses
+    from iris_cli.ops.setup.cluster_import.run import propose
+    from iris_cli.ops.setup.cluster_import.source import read_source
+    from iris_cli.render.setup import imported as render
+
+    iris: Context = context.obj
+    source = source or _default_source(names)
+    found = read_source(source, names or [], iris.clock, home=Path.home(), project=project, zone=zone)
+    wanted = Addresses(one_of(address, Addresses)) if address else None
+    proposal = propose(_target(iris), found, wanted, prune=prune, home=Path.home())
+    machines = _old_machines(iris, proposal)
+    if not iris.output.as_json and (not (iris.output.quiet and yes) or dry_run):
+        render.show(iris.output, proposal, machines, prune=prune)
+    written = _write(iris, proposal, machines, yes=yes, dry_run=dry_run)
+    forgotten = _forget(iris, proposal, machines) if written else []
+    if iris.output.as_json:
+        iris.output.document(render.document(proposal, machines, written=written, forgotten=forgotten))
+    elif written:
+        render.show_next(iris.output, proposal)
+    return ExitCode.OK
+
+
+def _write(
+    iris: Context, proposal: "Proposal", machines: "list[OldMachine]", *, yes: bool, dry_run: bool
+) -> bool:
+    """Write it, if there is anything to write and whoever sees it says yes."""
+    from iris_cli.ops.setup.cluster_import.run import refused
+    from iris_cli.render.setup.imported import show_written
+
+    if proposal.by_hand:
+        raise refused(proposal)
+    if dry_run or not proposal.diff:
+        return False
+    question = f"Write {proposal.path}{_and_forget(machines)}?"
+    consent.require(iris, question, yes=yes, undone="nothing was written")
+    proposal.write()
+    if not iris.output.as_json:
+        show_written(iris.output, proposal)
+    return True
+
+
+def _default_source(names: list[str] | None) -> str:
+    if names:
+        return ""
+    if not sys.stdin.isatty():
+        return "-"
+    raise UsageError(
+        "there is nothing to import from",
+        hint="gcloud compute tpus tpu-vm list --zone ZONE --format json | iris cluster import --from -",
+    )
+
+
+def _target(iris: Context) -> Path:
+    """The file that commands would read here, or the one to be made."""
+    from iris_cli.config.locate import FILE_NAME
+
+    try:
+        return iris.config_file
+    except ConfigError:
+        return Path.cwd() / (iris.config_path or os.environ.get("IRIS_CONFIG") or FILE_NAME)
+
+
+def _old_machines(iris: Context, proposal: "Proposal") -> "list[OldMachine]":
+    """The workers of slices that were re-created, as the log knows them."""
+    from iris_cli.ops.setup.cluster_import.recreated import old_machines
+
+    if not proposal.plan.recreated:
+        return []
+    try:
+        return old_machines(iris.session("iris cluster import").view(), proposal.plan.recreated)
+    except NotFoundError:  # there is no log yet
+        return []
+
+
+def _and_forget(machines: "list[OldMachine]") -> str:
+    from iris_cli.render.fold import fold
+
+    old = [each.worker for each in machines if each.kept is None]
+    return f" and forget the old machines of {fold(old)}, host keys and what ran there" if old else ""
+
+
+def _forget(iris: Context, proposal: "Proposal", machines: "list[OldMachine]") -> "list[OldMachine]":
+    """Forget the old machines, as the operator agreed when the file was written."""
+    from iris_cli.ops.setup.cluster_import.recreated import forget
+    from iris_cli.render.setup.imported import show_forgotten
+
+    if all(each.kept is not None for each in machines):
+        return []
+    iris.config = proposal.config
+    done = forget(iris.session("iris cluster import"), proposal.plan.recreated)
+    iris.transport.forget_keys({each.worker for each in done})
+    if done and not iris.output.as_json:
+        show_forgotten(iris.output, done)
+    return done

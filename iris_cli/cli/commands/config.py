@@ -1,0 +1,39 @@
+"""`iris config ...`: the configuration file."""
+
+import typer
+
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ConfigError, ExitCode
+
+_EXAMPLES = """
+iris config validate  # every problem at once, each with its line
+iris config validate --config lab.yaml --json
+"""
+
+
+def register(app: Commands) -> None:
+    group = Commands(name="config", help="Check cluster.yaml.", epilog=_EXAMPLES)
+    group.callback()(_group)
+    group.command(epilog=_EXAMPLES)(validate)
+    app.add_typer(group)
+
+
+def _group() -> None:
+    """Without this a group of one command would be that command."""
+
+
+def validate(context: typer.Context) -> int:
+    """Check cluster.yaml, every problem at once. Asks no host."""
+    from iris_cli.render.checks.config_health import show_problems, show_valid
+
+    iris: Context = context.obj
+    try:
+        config = iris.config
+    except ConfigError as error:
+        if not iris.output.as_json:
+            raise
+        show_problems(iris.output, error)
+        return ExitCode.CONFIG
+    show_valid(iris.output, config)
+    return ExitCode.OK

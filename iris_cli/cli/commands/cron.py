@@ -1,0 +1,140 @@
+"""`iris cron ...`: cycles that run by themselves."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, IrisError
+
+if TYPE_CHECKING:
+    from iris_cli.ops.loop.cron.entry import CronEntry
+
+_EXAMPLES = """
+iris cron install --every 1m
+iris cron show
+"""
+_INSTALL = """
+iris cron install  # a crontab line: a cycle a minute
+iris cron install --every 30s --systemd  # a timer of yours instead
+iris cron install --autoscale  # slices are made and deleted, too
+"""
+_SHOW = """
+iris cron show
+iris cron show --json
+"""
+_REMOVE = """
+iris cron remove
+iris cron remove --config lab.yaml  # that of another cluster
+"""
+
+
+def register(app: Commands) -> None:
+    group = Commands(name="cron", help="Run cycles regularly, with nobody there.", epilog=_EXAMPLES)
+    group.command(epilog=_INSTALL)(install)
+    group.command(epilog=_SHOW)(show)
+    group.command(epilog=_REMOVE)(remove)
+    app.add_typer(group)
+
+
+def install(
+    context: typer.Context,
+    every: Annotated[
+        str, typer.Option(metavar="TIME", help="How often: 1m, 5m, 1h; with --systemd also 30s.")
+    ] = "1m",
+    systemd: Annotated[
+        bool, typer.Option("--systemd", help="A timer of your systemd instead of a line in your crontab.")
+    ] = False,
+    autoscale: Annotated[
+        bool, typer.Option("--autoscale", help="Let each cycle make and delete slices, too.")
+    ] = False,
+) -> int:
+    """Have `iris schedule --once` run regularly. To install it again changes it."""
+    from iris_cli.core.units import parse_duration
+    from iris_cli.ops.loop.cron import crontab, timer
+    from iris_cli.ops.loop.cron.entry import keys_without_agent, variables_left_behind
+    from iris_cli.ops.workplace import user_name
+    from iris_cli.render.loop.crontab import show_installed
+
+    iris: Context = context.obj
+    entry = cron_entry(iris, every=parse_duration(every), autoscale=autoscale)
+    iris.state.create(iris.config.name, command="iris cron install")  # there its output goes
+    keys = keys_without_agent([host.connection for host in iris.config.hosts])
+    lacking = variables_left_behind(
+        iris.config.scale_groups if autoscale else (), entry.name if systemd else ""
+    )
+    if systemd:
+        changed = timer.install(entry, units_directory())
+        with suppress(IrisError):
+            if not timer.lingers(user_name()):
+                iris.output.message("it stops when you log out: loginctl enable-linger lets it go on")
+        with suppress(IrisError):
+            crontab.remove(entry)
+        where = f"{entry.name}.timer"
+    else:
+        changed = crontab.install(entry)
+        with suppress(IrisError):
+            timer.remove(entry, units_directory())
+        where = crontab.line(entry)
+    show_installed(iris.output, where, changed=changed, keys=keys, lacking=lacking)
+    return ExitCode.OK
+
+
+def show(context: typer.Context) -> int:
+    """Show what is installed, and how the last cycle went."""
+    from iris_cli.ops.loop.cron import crontab, timer
+    from iris_cli.ops.views.view import cycle_age
+    from iris_cli.render.loop.crontab import show as show_found
+
+    iris: Context = context.obj
+    entry = cron_entry(iris)
+    found = {"crontab": "", "systemd": ""}
+    with suppress(IrisError):
+        found["crontab"] = crontab.installed(entry)
+    with suppress(IrisError):
+        found["systemd"] = timer.installed(entry, units_directory())
+    cycle = cycle_age(iris.state.read_heartbeat(), iris.clock.now())
+    show_found(iris.output, found, cycle, entry.log)
+    return ExitCode.OK
+
+
+def remove(context: typer.Context) -> int:
+    """Let no more cycles of this cluster run by themselves."""
+    from iris_cli.ops.loop.cron import crontab, timer
+    from iris_cli.render.loop.crontab import show_removed
+
+    iris: Context = context.obj
+    entry = cron_entry(iris)
+    removed = []
+    with suppress(IrisError):
+        removed += ["the timer of systemd"] if timer.remove(entry, units_directory()) else []
+    if crontab.remove(entry):
+        removed.append("the line in the crontab")
+    with suppress(IrisError):
+        iris.state.forget_runner("cron")
+    show_removed(iris.output, removed)
+    return ExitCode.OK
+
+
+def cron_entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -> "CronEntry":
+    from iris_cli.ops.loop.cron.entry import CronEntry, absolute
+    from iris_cli.ops.program import this_program
+
+    return CronEntry(
+        cluster=iris.config.name,
+        config=absolute(iris.config_file),
+        state=absolute(iris.state_path_in_use),
+        program=this_program(),
+        every=every,
+        autoscale=autoscale,
+    )
+
+
+def units_directory() -> Path:
+    from iris_cli.ops.loop.cron.timer import directory_of
+
+    return directory_of(Path.home(), os.environ.get("XDG_CONFIG_HOME", ""))

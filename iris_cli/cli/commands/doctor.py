@@ -1,0 +1,80 @@
+"""`iris doctor`: look at everything, and say of each fault how to mend it."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import IrisError
+
+if TYPE_CHECKING:
+    from iris_cli.config.schema import ClusterConfig
+    from iris_cli.ops.loop.cron.checks import Installed
+    from iris_cli.ops.session import Session
+    from iris_cli.ops.views.cycles import Cycles
+
+_EXAMPLES = """
+iris doctor
+iris doctor --offline  # without the hosts
+"""
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(doctor)
+
+
+def doctor(
+    context: typer.Context,
+    offline: Annotated[bool, typer.Option("--offline", help="Don't ask the hosts.")] = False,
+) -> int:
+    """Check everything, and say how to mend what is wrong.
+
+    Configuration, keys, hosts, what these say of themselves, state and log, cycles. Changes nothing, here and there;
+    exits 0 if nothing failed.
+    """
+    from iris_cli.ops.checks.findings import exit_code
+    from iris_cli.ops.doctor import examine
+    from iris_cli.ops.program import this_program
+    from iris_cli.render.checks import checks
+
+    iris: Context = context.obj
+    findings = examine(
+        lambda: iris.config,
+        lambda config: _session(iris, config),
+        lambda: _cron(iris),
+        ours=this_program(),
+        offline=offline,
+    )
+    return exit_code(checks.show(iris.output, findings, lambda: _cycles(iris)))
+
+
+def _cycles(iris: Context) -> "Cycles | None":
+    """Who runs cycles; None where nothing says which cluster is meant."""
+    from iris_cli.ops.views.cycles import cycles_of
+
+    try:
+        return cycles_of(iris.state, iris.clock.now(), iris.config.loop)
+    except IrisError:
+        return None
+
+
+def _cron(iris: Context) -> "Installed":
+    """What has cycles of this cluster run; nothing can be said where there is no configuration."""
+    from iris_cli.cli.commands.cron import cron_entry, units_directory
+    from iris_cli.ops.loop.cron.checks import Installed, installed
+
+    try:
+        return installed(cron_entry(iris), units_directory())
+    except IrisError:
+        return Installed()
+
+
+def _session(iris: Context, config: "ClusterConfig | None") -> "Session":
+    """A session also where there is no configuration to be had: the log and its workers are there anyway."""
+    if config is None:
+        from iris_cli.config.schema import ClusterConfig
+
+        iris.state = iris.state_of(None)
+        iris.config = ClusterConfig(path=iris.state.path)
+    return iris.session("iris doctor")

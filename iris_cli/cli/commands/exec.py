@@ -1,0 +1,58 @@
+"""`iris exec`: a command beside the tasks of a job, or on a worker."""
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli import complete
+from iris_cli.cli.after_dashes import CommandAfterDashes, command_of
+from iris_cli.cli.arguments import Ranks
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, UsageError
+
+_EXAMPLES = """
+iris exec train -- nvidia-smi  # beside every rank
+iris exec train --rank 0 --rank 3 -- sh -c 'tail -n 3 loss.csv; df -h .'
+iris exec v5a-0 --timeout 10m -- du -sh .cache  # on a worker
+"""
+
+
+def register(app: Commands) -> None:
+    app.command("exec", epilog=_EXAMPLES, cls=CommandAfterDashes)(execute)
+
+
+def execute(
+    context: typer.Context,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|TASK|WORKER",
+            autocompletion=complete.LIVE_OR_WORKER,
+            help="Where to run it.",
+            show_default=False,
+        ),
+    ],
+    rank: Ranks = None,
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="End it after so long: 30s, 10m.")] = "60s",
+) -> int:
+    """Run a command beside each running task, or on a worker.
+
+    In the work directory of the task; it gets none of the chips. It has the environment of the task, less its
+    secrets, an empty standard input, and a time limit. Equal output is shown once.
+    Whatever it leaves running is ended with it, and so is all of it on Ctrl-C.
+    """
+    from iris_cli.core.units import parse_duration
+    from iris_cli.ops.workers.execute import execute as run
+    from iris_cli.render.workers.executed import show_executed
+
+    iris: Context = context.obj
+    seconds = parse_duration(timeout)
+    if not 0 < seconds <= 86_400:
+        raise UsageError(f"--timeout {timeout[:20]} must lie between 0 and a day")
+    session = iris.session("iris exec")
+    results = run(session, what, command_of(context), ranks=tuple(rank or ()), timeout=seconds)
+    show_executed(iris.output, results)
+    if any(each.silence for each in results):
+        return ExitCode.UNREACHABLE
+    return ExitCode.OK if all(each.well for each in results) else ExitCode.FAILED

@@ -1,0 +1,54 @@
+"""`iris gc`: remove what is left of work that is over."""
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli import consent
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+_EXAMPLES = """
+iris gc --dry-run  # how much there is, and where
+iris gc  # shows it, and asks
+iris gc --older-than 7d --yes
+"""
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(gc)
+
+
+def gc(
+    context: typer.Context,
+    older_than: Annotated[
+        str, typer.Option(metavar="TIME", help="Keep what ended, or was written, more recently than this.")
+    ] = "0s",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what there is; remove nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it without asking.")] = False,
+) -> int:
+    """Show and remove what is left of work that is over.
+
+    Ended attempts and unused workspaces on workers, and old files here. Of attempts that live, or that may, nothing
+    is touched; how the others ended stays in the log.
+    """
+    from iris_cli.core.units import format_memory, parse_duration
+    from iris_cli.ops.files import gc as operation
+    from iris_cli.render.files import gc as render
+
+    iris: Context = context.obj
+    session = iris.session("iris gc")
+    age = parse_duration(older_than)
+    found = operation.find(session, age)
+    if not iris.output.as_json and (not (iris.output.quiet and yes) or dry_run):
+        render.show(iris.output, found)
+    question = f"Remove {format_memory(found.bytes)}?"
+    wanted = found.anything and not dry_run
+    if wanted and consent.given(iris, question, yes=yes, undone="nothing was removed"):
+        found = operation.remove(session, found, age)
+        if not iris.output.as_json:
+            render.show_removed(iris.output, found)
+    if iris.output.as_json:
+        iris.output.document(render.document(found))
+    return ExitCode.UNREACHABLE if any(each.silent for each in found.workers) else ExitCode.OK

@@ -1,0 +1,48 @@
+"""`iris history`: what happened, from the log."""
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli import complete
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+_EXAMPLES = """
+iris history  # the last hundred events
+iris history train/task-0 --limit 20
+iris history v5a-0 --all  # the archive, too
+"""
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(history)
+
+
+def history(
+    context: typer.Context,
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="[JOB|TASK|WORKER]",
+            autocompletion=complete.ANYTHING,
+            show_default=False,
+            help="Only what is about this.",
+        ),
+    ] = "",
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Show so many of the newest events; 0 shows all.")
+    ] = 100,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Look in the archive, too: at what was compacted.")
+    ] = False,
+) -> int:
+    """Tell what happened: a line for each event."""
+    from iris_cli.ops.views import history as ops
+    from iris_cli.render.views.history import show_history
+
+    iris: Context = context.obj
+    session = iris.session("iris history")
+    show_history(iris.output, ops.history(session, subject, limit=limit, archive=everything))
+    return ExitCode.OK

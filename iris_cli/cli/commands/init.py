@@ -1,0 +1,72 @@
+"""`iris init`: write a first cluster.yaml and make the state directory."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+_EXAMPLES = """
+iris init  # asks nothing, says what could be imported
+iris init --name lab --host cpu0.example.org --host me@cpu1.example.org
+iris init --slice v5a=v5litepod-8:10.0.0.1,10.0.0.2
+"""
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(init)
+
+
+def init(
+    context: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Name of the cluster; that of the directory if left out.", show_default=False
+        ),
+    ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[USER@]HOST[:PORT]", help="A single host.", show_default=False),
+    ] = None,
+    slices: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slice",
+            metavar="NAME=TYPE:HOST,...",
+            help="A TPU slice, all its hosts in order.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> int:
+    """Write a first cluster.yaml, make the state directory.
+
+    The file is commented. Asks nothing, and says what could be imported.
+    """
+    from iris_cli.config.locate import FILE_NAME
+    from iris_cli.ops.setup import init as operation
+    from iris_cli.ops.setup.cluster_import.offers import offers
+    from iris_cli.render.setup.initialized import show
+
+    iris: Context = context.obj
+    path = Path.cwd() / (iris.config_path or os.environ.get("IRIS_CONFIG") or FILE_NAME)
+    hosts = tuple(operation.read_host(text) for text in host or ())
+    found = tuple(operation.read_slice(text) for text in slices or ())
+    names = [each.host for each in hosts if not each.user] + [each for some in found for each in some.hosts]
+    user, key = operation.guess_login(names, Path.home())
+    cluster = operation.NewCluster(
+        name=name or operation.default_name(path.parent), hosts=hosts, slices=found, user=user, key=key
+    )
+    iris.config_path = path
+    iris.config = operation.write_config(path, cluster, force=force)
+    messages = [*iris.state.create(iris.config.name)]
+    offered = [] if iris.config.hosts else offers(Path.cwd(), Path.home(), os.environ)
+    if not key and not os.environ.get("SSH_AUTH_SOCK") and not (Path.home() / ".ssh" / "config").is_file():
+        messages.append("there is no SSH key in ~/.ssh: ssh-keygen -t ed25519 makes one")
+    show(iris.output, iris.config, iris.state.path, messages, offered)
+    return ExitCode.OK

@@ -1,0 +1,135 @@
+"""What `iris launch` does with its options, wherever they were read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iris_cli.cli.context import Context
+from iris_cli.cli.job_request import request
+from iris_cli.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from iris_cli.core.ids import JobId
+    from iris_cli.core.model.job import JobRequest
+    from iris_cli.ops.cycle.cycle import CycleResult
+    from iris_cli.ops.session import Session
+
+
+def launch(iris: Context, options: Mapping[str, Any], words: Sequence[str], command: tuple[str, ...]) -> int:
+    """Submit a job, place it, start it; print its id. `words` are those that are no options: a job file."""
+    wanted = _request(iris, options, words, command)
+    if options["dry_run"]:
+        return _show_plan(iris, wanted)
+    if iris.is_inside:
+        return _ask(iris, wanted, options)
+    session = iris.session("iris launch")
+    iris.starts_loop = not options["no_schedule"] or options["wait"] or options["follow"]
+    wait, follow = options["wait"], options["follow"]
+    # With --wait the last word is how it ended: one document, not two.
+    tell = not (iris.output.as_json and (wait or follow))
+    schedule = not options["no_schedule"]
+    launched = _submit(iris, session, wanted, schedule=schedule, tell=tell, stays=wait or follow)
+    return _stay(iris, session, launched, wait=wait, follow=follow)
+
+
+def _request(
+    iris: Context, options: Mapping[str, Any], words: Sequence[str], command: tuple[str, ...]
+) -> JobRequest:
+    if len(words) > 1 or (words and not words[0].endswith((".yaml", ".yml"))):
+        raise UsageError(
+            f"{words[0][:80]!r} is not a job file", hint=f"put -- before the command: -- {words[0][:80]} ..."
+        )
+    if options["request_id"] is not None and not iris.is_inside:
+        raise UsageError("--request-id is for the inside of a task", hint="give the job a --name")
+    said = request(options, command)
+    if not words:
+        return said
+    from iris_cli.config.job_file import load_job_file
+    from iris_cli.core.lifecycle.asked import over
+
+    return over(said, load_job_file(Path(words[0])))
+
+
+def _ask(iris: Context, wanted: JobRequest, options: Mapping[str, Any]) -> int:
+    from iris_cli.cli import inside
+
+    return inside.launch(
+        iris,
+        wanted,
+        request_id=options["request_id"],
+        inherit=not options["no_inherit_constraints"],
+        wait=options["wait"],
+        follow=options["follow"],
+    )
+
+
+def _submit(
+    iris: Context, session: Session, wanted: JobRequest, *, schedule: bool, tell: bool, stays: bool
+) -> JobId:
+    """Submit a job. `stays`: this command goes on to run cycles until the job ends."""
+    from iris_cli.ops.jobs.launch import launch as submit
+    from iris_cli.ops.jobs.launch import unanswered
+    from iris_cli.render.jobs import launched
+
+    job_id = submit(session, wanted)
+
+    def show(result: CycleResult | None) -> None:
+        is_over = session.cluster.job_state(job_id).terminal
+        no_cycles = "" if stays or is_over or iris.output.as_json else iris.no_cycles()
+        silent = unanswered(session, job_id, coming=stays or not iris.why_no_cycles())
+        cycles = iris.cycles(session) if iris.output.as_json else None
+        launched.show(iris.output, session.cluster, job_id, result, silent, no_cycles, cycles)
+
+    # The id is out before anything slow begins: whoever is cut off knows what to look for.
+    try:
+        if not iris.output.as_json:
+            iris.output.line(job_id)
+            iris.output.flush()
+    finally:  # nobody may be there to be told: it is submitted, so it is started, too
+        if schedule:
+            _cycle(session, job_id, show, tell=tell)
+        elif tell:
+            show(None)
+    return job_id
+
+
+def _cycle(
+    session: Session, job_id: JobId, show: Callable[[CycleResult | None], None], *, tell: bool
+) -> None:
+    from iris_cli.ops.cycle.cycle import run
+    from iris_cli.ops.jobs.launch import see_it_start
+
+    result = None
+    try:
+        result = run(session, job=job_id)
+        see_it_start(session, job_id)
+    except BaseException:  # whoever doesn't come to see it start learns what it is called, and how far it is
+        show(result)
+        raise
+    if tell:
+        show(result)
+
+
+def _stay(iris: Context, session: Session, job_id: JobId, *, wait: bool, follow: bool) -> int:
+    if follow:
+        from iris_cli.cli.commands.logs import follow_job
+
+        if follow_job(iris, session, job_id) == ExitCode.INTERRUPTED:
+            return ExitCode.INTERRUPTED
+    if wait or follow:
+        from iris_cli.cli.commands.wait import wait_and_tell
+
+        return wait_and_tell(iris, session, [job_id])
+    return ExitCode.OK
+
+
+def _show_plan(iris: Context, wanted: JobRequest) -> int:
+    from iris_cli.ops.jobs.launch import dry_run, shipped
+    from iris_cli.render import plans
+
+    session = iris.session("iris launch --dry-run")
+    made, cluster, job_id = dry_run(session, wanted)
+    plans.show_plan(iris.output, made, cluster, job_id, shipped=shipped(session, wanted))
+    return ExitCode.OK

@@ -1,0 +1,165 @@
+"""`iris log ...`: the health of the event log."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, LogDamagedError
+
+if TYPE_CHECKING:
+    from iris_cli.journal.log.verify import Verdict
+
+_EXAMPLES = """
+iris log verify
+iris log export > events.jsonl
+"""
+_VERIFY = """
+iris log verify  # exits 6 if a line can't be believed
+iris log verify --json
+"""
+_SALVAGE = """
+iris log salvage  # what would be lost
+iris log salvage --yes  # ends the log before its damage
+iris log salvage --accept-loss  # of a log that lost its last lines
+"""
+_COMPACT = """
+iris log compact
+iris log compact --lock-timeout 60  # waits for others for a minute
+"""
+_EXPORT = """
+iris log export > events.jsonl
+iris log export | jq -r 'select(.type == "TaskEnded") | [.at, .task, .event.state] | @tsv'
+duckdb -c "SELECT type, count(*) FROM read_json_auto('events.jsonl') GROUP BY type"
+"""
+
+
+def register(app: Commands) -> None:
+    group = Commands(name="log", help="Check, repair, shorten and export the event log.", epilog=_EXAMPLES)
+    group.command(epilog=_VERIFY)(verify)
+    group.command(epilog=_SALVAGE)(salvage)
+    group.command(epilog=_COMPACT)(compact)
+    group.command(epilog=_EXPORT)(export)
+    app.add_typer(group)
+
+
+def verify(context: typer.Context) -> int:
+    """Read all of the log; exits 6 if it can't be believed.
+
+    Takes no lock, changes nothing.
+    """
+    from iris_cli.journal.layout import LOG
+    from iris_cli.ops.checks.log_checks import verified
+    from iris_cli.render.checks.log_health import show_verdict
+
+    iris: Context = context.obj
+    directory = iris.state_path_in_use
+    verdict = verified(directory, iris.progress)
+    show_verdict(iris.output, directory / LOG, verdict)
+    return ExitCode.OK if verdict.ok else ExitCode.LOG_DAMAGED
+
+
+def salvage(
+    context: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it: let the log end before its damage.")] = False,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on with a log that lost its last lines.")
+    ] = False,
+) -> int:
+    """Make a damaged log usable again. The old one is kept; says what would be lost before --yes."""
+    from iris_cli.journal.log.fault import FaultKind
+    from iris_cli.ops.checks.log_checks import verified
+    from iris_cli.ops.cycle.salvaged import probe_anew
+    from iris_cli.render.checks.log_health import show_accepted
+
+    iris: Context = context.obj
+    verdict = verified(iris.state_path_in_use, iris.progress)  # says so if there is no log at all
+    state = iris.state_of(None)
+    damage = state.read().damage
+    if damage is None and verdict.ok:
+        iris.output.message("the log is sound; there is nothing to do")
+        return ExitCode.OK
+    if damage is None:
+        return _cut(iris, verdict, yes=yes)  # each line is good, but one can't have happened
+    if any(fault.kind is FaultKind.NEWER for fault in verdict.findings):
+        raise damage.error()
+    if damage.forgivable:
+        if not accept_loss:
+            raise LogDamagedError(
+                damage.what,
+                hint="put the newer copy back, or go on without it: iris log salvage --accept-loss",
+            )
+        if not verdict.sound_until.seq:
+            return _cut(iris, verdict, yes=True)
+        with state.locked("iris log salvage", accept_loss=True) as writer:
+            probe_anew(writer, iris.clock.now())
+            show_accepted(iris.output, writer.messages, writer.seq)
+        return ExitCode.OK
+    return _cut(iris, verdict, yes=yes)
+
+
+def compact(context: typer.Context) -> int:
+    """Move the lines of the log to its archive: it stays short.
+
+    Nothing is lost; who writes meanwhile waits.
+
+    `iris schedule` does it by itself when the log has more than 64 MB.
+    """
+    from iris_cli.journal.state_dir import LOCK_TIMEOUT
+    from iris_cli.ops.cycle import compaction
+    from iris_cli.render.checks.log_health import show_compacted
+
+    iris: Context = context.obj
+    timeout = LOCK_TIMEOUT if iris.lock_timeout is None else iris.lock_timeout
+    with iris.progress(lambda: ("moving the log to its archive", 0, 0, "")):
+        done, messages = compaction.compact(iris.state_of(None), "iris log compact", timeout)
+    iris.output.warnings(messages)
+    show_compacted(iris.output, done)
+    return ExitCode.OK
+
+
+def export(
+    context: typer.Context,
+    after: Annotated[int, typer.Option(metavar="SEQ", min=0, help="Only what came behind this seq.")] = 0,
+) -> int:
+    """Print every event of archive and log as a line of JSON.
+
+    For jq, DuckDB or pandas. Each has seq, index, at, actor, type, job, task, attempt, worker (null where it is
+    about none) and event: its fields as the log has them.
+    """
+    from iris_cli.ops.export import rows
+    from iris_cli.render.export import show_rows
+
+    iris: Context = context.obj
+    show_rows(iris.output, rows(iris.state_of(None), after))
+    return ExitCode.OK
+
+
+def _cut(iris: Context, verdict: "Verdict", *, yes: bool) -> int:
+    from iris_cli.journal.layout import LOG
+    from iris_cli.journal.log.salvage import salvage as cut
+    from iris_cli.ops.cycle.salvaged import probe_anew
+    from iris_cli.render.checks.log_health import show_salvage, show_verdict
+
+    directory = iris.state_path_in_use
+    if not yes:
+        show_verdict(iris.output, directory / LOG, verdict)
+        from iris_cli.ops.checks.log_checks import ONLY_HISTORY, only_history_is_lost
+
+        kept = verdict.sound_until.seq
+        spared = only_history_is_lost(iris.state_of(None), verdict)
+        lost = verdict.last - kept
+        raise LogDamagedError(
+            f"nothing was changed: salvage would keep {kept} transactions and give up "
+            f"{lost} from the damage on",
+            hint=f"better leave it: {ONLY_HISTORY}"
+            if spared
+            else "make a copy of the state directory if in doubt, then: iris log salvage --yes",
+        )
+    report = cut(directory, now=iris.clock.now(), actor=iris.actor, replayed=True)
+    show_salvage(iris.output, report)
+    if report.kept:  # else there is no log any more
+        with iris.state_of(None).locked("iris log salvage") as writer:
+            probe_anew(writer, iris.clock.now())
+    return ExitCode.OK

@@ -1,0 +1,179 @@
+"""`iris logs`: what tasks write, of all ranks at once."""
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iris_cli.cli import complete
+from iris_cli.cli.arguments import Ranks
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from iris_cli.ops.logs.logs import Query
+    from iris_cli.ops.session import Session
+
+_EXAMPLES = """
+iris logs train  # last lines, equal ones once
+iris logs train --follow  # and what comes, to its end
+iris logs train/task-3 --attempt 0 --tail all  # all of an earlier try
+iris logs train --diff  # the odd rank out
+"""
+
+
+Tail = Annotated[
+    str | None,
+    typer.Option(
+        "--tail",
+        "-n",
+        metavar="N|all",
+        help="Lines of each task and stream: 20, with --diff 500.",
+        show_default=False,
+    ),
+]
+Stream = Annotated[
+    str,
+    typer.Option(
+        metavar="out|err|both",
+        autocompletion=complete.stream,
+        help="Standard output, standard error, or both.",
+    ),
+]
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB|TASK",
+        autocompletion=complete.JOB_OR_TASK,
+        help="Whose output.",
+        show_default=False,
+    ),
+]
+AttemptNumber = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="This attempt instead of the last one.", min=0, show_default=False),
+]
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(logs)
+
+
+def logs(
+    context: typer.Context,
+    what: What,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on, through retries, until it is over.")
+    ] = False,
+    tail: Tail = None,
+    rank: Ranks = None,
+    attempt: AttemptNumber = None,
+    no_fold: Annotated[
+        bool, typer.Option("--no-fold", help="Don't join equal lines of several ranks.")
+    ] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="The odd rank out: what differs from what the most have written.")
+    ] = False,
+    stream: Stream = "both",
+) -> int:
+    """Show what tasks write, all ranks at once.
+
+    Fetched from their workers; where these are gone, what was pulled before. With --follow, runs scheduling cycles
+    until then.
+    """
+    from iris_cli.ops.logs.log_diff import TAIL
+    from iris_cli.ops.logs.log_diff import diff as compare
+    from iris_cli.ops.logs.logs import Query, fetch
+    from iris_cli.render.logs import log_diff, log_lines
+
+    iris: Context = context.obj
+    if diff and (follow or iris.is_inside):
+        raise UsageError(
+            "--diff compares what is there now, on the operator's machine", hint=f"iris logs {what} --diff"
+        )
+    query = Query(
+        tail=_count(tail or (str(TAIL) if diff else "20")),
+        ranks=tuple(rank or ()),
+        attempt=attempt,
+        streams=_streams(stream),
+        dated=diff,
+    )
+    if iris.is_inside:
+        from iris_cli.cli import inside
+
+        return inside.logs(iris, what, query, follow=follow, folded=not no_fold)
+    session = iris.session("iris logs")
+    if follow:
+        return _follow(iris, session, what, query, folded=not no_fold)
+    if query.tail is None and not (diff or iris.output.as_json):
+        return _show_all(iris, session, what, query, folded=not no_fold)
+    found = fetch(session, what, query)
+    iris.output.warnings(session.messages)
+    if diff:
+        log_diff.show(iris.output, compare(found, query.tail), found)
+    else:
+        log_lines.show(iris.output, found, folded=not no_fold)
+    return ExitCode.UNREACHABLE if any(log.silence for log in found) else ExitCode.OK
+
+
+def _show_all(iris: Context, session: "Session", what: str, query: "Query", *, folded: bool) -> int:
+    """Print what is there piece by piece: of all that was ever written nobody has to hold more."""
+    from iris_cli.ops.logs.follow import Step
+    from iris_cli.ops.logs.logs import Fetching
+    from iris_cli.render.logs.log_lines import LogPrinter
+
+    fetching = Fetching(session, what, query)
+    iris.output.warnings(session.messages)
+    with closing(LogPrinter(iris.output, prefixed=fetching.tasks > 1, folded=folded)) as printer:
+        for texts in fetching.turns():
+            printer.step(Step(texts=texts, is_turn=True))
+        found = fetching.logs({})
+        printer.step(Step(texts=[line.as_text() for log in found for line in log.lines]))
+    printer.notes(found)
+    return ExitCode.UNREACHABLE if any(log.silence for log in found) else ExitCode.OK
+
+
+def follow_job(iris: Context, session: "Session", job: str) -> int:
+    """Print all that a job writes until it is over. Runs cycles until then."""
+    from iris_cli.ops.logs.logs import Query
+
+    return _follow(iris, session, job, Query(tail=None), folded=True)
+
+
+def _follow(iris: Context, session: "Session", what: str, query: "Query", *, folded: bool) -> int:
+    from iris_cli.ops.logs.follow import Follower
+    from iris_cli.render.logs.log_lines import LogPrinter
+
+    follower = Follower(session, what, query)
+    printer = LogPrinter(iris.output, prefixed=follower.tasks > 1, folded=folded)
+    told: set[str] = set()
+    try:
+        with closing(printer):
+            for step in follower.steps():
+                for message in session.messages:
+                    if message not in told:
+                        told.add(message)
+                        iris.output.warning(message)
+                printer.step(step)
+    except KeyboardInterrupt:
+        goes = f"{what} goes on: iris logs {what} --follow"
+        iris.output.message(f"stopped following; {iris.no_cycles() or goes}")
+        return ExitCode.INTERRUPTED
+    return ExitCode.UNREACHABLE if follower.cut_short else ExitCode.OK
+
+
+def _streams(stream: str) -> tuple[str, ...]:
+    from iris_cli.core.nearest import one_of
+    from iris_cli.ops.logs.log_reading import BOTH
+
+    wanted = one_of(stream, (*BOTH, "both"))
+    return BOTH if wanted == "both" else (wanted,)
+
+
+def _count(tail: str) -> int | None:
+    if tail == "all":
+        return None
+    if not (tail.isascii() and tail.isdigit() and len(tail) <= 9):
+        raise UsageError(f"--tail {tail[:20]!r} is not a number of lines", hint="say a number, or all")
+    return int(tail)

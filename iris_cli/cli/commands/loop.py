@@ -1,0 +1,168 @@
+"""`iris loop ...`: the small process that runs cycles in the background."""
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from iris_cli.ops.loop.run import Turn
+    from iris_cli.ops.session import Session
+
+_EXAMPLES = """
+iris loop show
+iris loop start  # with the environment of this shell
+iris loop stop  # until the next start
+"""
+_START = """
+iris loop start  # also replaces a loop that runs
+ssh-add && iris loop start  # gives it this shell's agent
+"""
+_STOP = """
+iris loop stop
+iris loop stop && iris cron install  # a cycle a minute instead
+"""
+_SHOW = """
+iris loop show
+iris loop show --json
+"""
+
+
+def register(app: Commands) -> None:
+    group = Commands(name="loop", help="The process that runs cycles in the background.", epilog=_EXAMPLES)
+    group.command(epilog=_START)(start)
+    group.command(epilog=_STOP)(stop)
+    group.command(epilog=_SHOW)(show)
+    group.command(hidden=True)(run)
+    app.add_typer(group)
+
+
+def start(context: typer.Context) -> int:
+    """Run the background loop with the environment of this shell.
+
+    It replaces a loop that runs already, and ends with the last job.
+    """
+    from iris_cli.config.schema import Mode
+    from iris_cli.ops.loop import start as operation
+    from iris_cli.ops.loop.scope import logins_kill
+    from iris_cli.ops.views.work import work_left
+    from iris_cli.render.loop import loop as render
+
+    iris: Context = context.obj
+    if iris.config.loop is Mode.OFF:
+        raise UsageError(
+            f"{iris.config_file} says loop: off", hint="write loop: auto, or use iris cron install"
+        )
+    iris.state.create(iris.config.name, command="iris loop start")
+    session = iris.session("iris loop start")
+    if not work_left(session.view(), session.config, session.state):
+        operation.order(iris.state, iris.clock, stopped=False, command=session.command)
+        operation.end(iris.state, iris.clock)
+        render.show_nothing_to_do(iris.output)
+        return ExitCode.OK
+    render.show_started(iris.output, operation.start(operation.place_of(iris)))
+    if logins_kill(os.environ):
+        iris.output.message("it ends when you log out: loginctl enable-linger keeps it running")
+    return ExitCode.OK
+
+
+def stop(context: typer.Context) -> int:
+    """Stop the background loop; none starts until `iris loop start`."""
+    from iris_cli.ops.loop import start as operation
+    from iris_cli.render.loop import loop as render
+
+    iris: Context = context.obj
+    iris.state.create(iris.config.name, command="iris loop stop")  # the order is kept there
+    render.show_stopped(iris.output, operation.stop(iris.state, iris.clock))
+    return ExitCode.OK
+
+
+def show(context: typer.Context) -> int:
+    """Show who runs cycles, and the end of the loop's log."""
+    from iris_cli.journal.files.loop_order import read_loop_order
+    from iris_cli.ops.loop.cron.entry import last_lines
+    from iris_cli.ops.loop.log_file import log_of
+    from iris_cli.ops.loop.scope import logins_kill
+    from iris_cli.ops.views.cycles import cycles_of
+    from iris_cli.render.loop import loop as render
+
+    iris: Context = context.obj
+    render.show(
+        iris.output,
+        cycles_of(iris.state, iris.clock.now(), iris.config.loop, needed=_is_needed(iris)),
+        read_loop_order(iris.state.path),
+        mode=iris.config.loop,
+        log=last_lines(log_of(iris.state.path)),
+        killed_at_logout=logins_kill(os.environ),
+    )
+    return ExitCode.OK
+
+
+def run(
+    context: typer.Context,
+    lock_fd: Annotated[int | None, typer.Option(hidden=True, help="The lock, held already.")] = None,
+    check: Annotated[bool, typer.Option("--check", hidden=True, help="Import everything, then end.")] = False,
+) -> int:
+    """Run the loop in this process."""
+    from iris_cli import __version__
+    from iris_cli.ops.loop import process
+    from iris_cli.render.loop.loop import LoopLog
+
+    iris: Context = context.obj
+    iris.starts_loop = False
+    if check:
+        process.load_everything()
+        iris.output.line(__version__)
+        return ExitCode.OK
+    try:
+        _run(iris, lock_fd)
+    except KeyboardInterrupt:  # a signal: of `iris loop stop`, or as the machine shuts down
+        LoopLog(iris.clock.now).say("ended: a signal told it to")
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK
+
+
+def _run(iris: Context, lock_fd: int | None) -> None:
+    """Run the loop to its end, or as its next version."""
+    from iris_cli import __version__
+    from iris_cli.ops.loop import log_file, process
+    from iris_cli.ops.loop.run import Leaving
+    from iris_cli.ops.loop.start import place_of
+    from iris_cli.render.loop.loop import LoopLog
+
+    process.settle()
+    log_file.take_streams(iris.state_path_in_use)
+    log = LoopLog(iris.clock.now)
+    if not process.await_configuration(iris, log.say):
+        log.say("ended: it was stopped")
+        return
+    program = place_of(iris).program
+
+    def begin(session: "Session") -> None:
+        session.tell = lambda message: log.say(message)
+        log.say(f"iris {__version__} runs cycles, pid {os.getpid()}")
+
+    def report(session: "Session", turn: "Turn") -> None:
+        log.turn(session.cluster, turn)
+        log_file.rotate(session.state.path)
+
+    ended = process.serve(iris, program, lock_fd, begin=begin, report=report)
+    log.say("another loop runs already" if ended is None else f"ended: {ended.leaving}")
+    if ended is not None and ended.leaving is Leaving.UPGRADE:
+        process.become(program, ended.held)
+
+
+def _is_needed(iris: Context) -> bool:
+    """Return whether anything is open that needs cycles."""
+    from iris_cli.errors import NotFoundError
+    from iris_cli.ops.views.work import work_left
+
+    session = iris.session("iris loop show")
+    try:
+        return bool(work_left(session.view(), session.config, session.state))
+    except NotFoundError:  # no log yet
+        return False

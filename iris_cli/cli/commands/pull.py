@@ -1,0 +1,58 @@
+"""`iris pull`: fetch what tasks have written."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli import complete
+from iris_cli.cli.arguments import Ranks
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+_EXAMPLES = """
+iris pull train  # into ./train/task-N/attempt-M
+iris pull train --rank 0 --dir /data/runs
+iris pull train/task-3 --attempt 0
+"""
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(pull)
+
+
+def pull(
+    context: typer.Context,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|TASK",
+            autocompletion=complete.JOB_OR_TASK,
+            help="Whose files.",
+            show_default=False,
+        ),
+    ],
+    directory: Annotated[
+        Path, typer.Option("--dir", metavar="DIR", help="Where to put them: in DIR/JOB/task-N/attempt-M.")
+    ] = Path(),
+    rank: Ranks = None,
+    attempt: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Only this attempt of each task.", min=0, show_default=False),
+    ] = None,
+) -> int:
+    """Fetch what tasks have put into IRIS_OUTPUT_DIR.
+
+    Their logs are kept in the state directory. What is here already is not fetched again, what was cut off goes on
+    where it was, what has changed is replaced.
+    """
+    from iris_cli.ops.files import pull as operation
+    from iris_cli.render.files import pulled
+
+    iris: Context = context.obj
+    found = operation.pull(iris.session("iris pull"), what, directory, ranks=rank or (), number=attempt)
+    pulled.show(iris.output, found)
+    if any(row.silent for row in found.attempts):
+        return ExitCode.UNREACHABLE
+    return ExitCode.FAILED if any(row.problems for row in found.attempts) else ExitCode.OK

@@ -1,0 +1,47 @@
+"""`iris register-endpoint`: where a task listens."""
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.cli.job_request import pairs
+from iris_cli.errors import UsageError
+
+_EXAMPLES = """
+iris register-endpoint tensorboard 6006
+iris register-endpoint api 8080 --metadata version=2
+iris register-endpoint tensorboard --remove
+"""
+
+
+def register(app: Commands) -> None:
+    app.command("register-endpoint", epilog=_EXAMPLES)(register_endpoint)
+
+
+def register_endpoint(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)],
+    port: Annotated[
+        int | None, typer.Argument(metavar="[PORT]", help="The port on this host.", show_default=False)
+    ] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="For whoever asks.", show_default=False)
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Take it back.")] = False,
+) -> int:
+    """Inside a task: make a port of it known under a name.
+
+    Until its attempt ends.
+    """
+    from iris_cli.cli import inside
+
+    iris: Context = context.obj
+    if not iris.is_inside:
+        raise UsageError(
+            "only a task can register an endpoint, and this is none",
+            hint="run it in the command of a job; `iris status JOB` lists what its tasks have registered",
+        )
+    said = pairs("--metadata", metadata or ())
+    return inside.register_endpoint(iris, name, port, said, remove=remove)

@@ -1,0 +1,60 @@
+"""`iris report`: the past of the cluster on one page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+_EXAMPLES = """
+iris report --since 7d
+iris report --html report.html  # a page with a chart
+iris report --json | jq '.total.chip_seconds / 3600'
+"""
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(report)
+
+
+def report(
+    context: typer.Context,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a page with a chart to this file, also if it is there.",
+            show_default=False,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="From then on: an ISO time (UTC), or an age such as 7d.", show_default=False
+        ),
+    ] = None,
+) -> int:
+    """Sum up all jobs, from the log alone.
+
+    Chip-hours by job and label, waiting times, retries, who lost work.
+    """
+    from iris_cli.ops.views import report as ops
+
+    iris: Context = context.obj
+    told = ops.report(iris.session("iris report"), since)
+    if html is None:
+        from iris_cli.render.report.summary import show_report
+
+        show_report(iris.output, told)
+    else:
+        from iris_cli.ops.setup.init import write_text
+        from iris_cli.render.report.page import page
+        from iris_cli.render.report.written import show_written
+
+        text = page(told)
+        write_text(html, text, force=True)
+        show_written(iris.output, told, html, len(text.encode()))
+    return ExitCode.OK

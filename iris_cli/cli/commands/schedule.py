@@ -1,0 +1,68 @@
+"""`iris schedule`: one cycle, or one every few seconds."""
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli import cycles
+from iris_cli.cli.command_types import Commands, seconds
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+_EXAMPLES = """
+iris schedule  # one cycle, now
+iris schedule --once --lock-timeout 0  # for cron: it waits for nobody
+iris schedule --dry-run  # what it would place
+"""
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(schedule)
+
+
+def schedule(
+    context: typer.Context,
+    once: Annotated[
+        bool, typer.Option("--once", help="One cycle, then end: the default, and for cron.")
+    ] = False,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Go on, with this many seconds between cycles.",
+            min=0.1,
+            callback=seconds,
+            show_default=False,
+        ),
+    ] = None,
+    autoscale: Annotated[
+        bool,
+        typer.Option("--autoscale", help="Before each cycle make slices for what waits, delete idle ones."),
+    ] = False,
+    cron: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="Run by cron, this often.", min=1, callback=seconds, hidden=True
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be placed; change nothing.")
+    ] = False,
+) -> int:
+    """Settle what ended, place what waits, start it.
+
+    All that cron needs.
+    """
+    iris: Context = context.obj
+    if dry_run:
+        return _show_plan(iris)
+    return cycles.schedule(iris, once=once, interval=interval, scale=autoscale, cron=cron)
+
+
+def _show_plan(iris: Context) -> int:
+    from iris_cli.ops.jobs.launch import dry_run
+    from iris_cli.render import plans
+
+    made, cluster, _ = dry_run(iris.session("iris schedule --dry-run"))
+    plans.show_plan(iris.output, made, cluster)
+    return ExitCode.OK

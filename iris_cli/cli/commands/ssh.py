@@ -1,0 +1,66 @@
+"""`iris ssh`: a shell on a worker, or where a task runs."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from msgspec import Struct
+
+from iris_cli.cli import complete
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, IrisError
+
+_EXAMPLES = """
+iris ssh train/task-3  # in its work directory
+iris ssh v5a-0
+iris ssh v5a-0 --print  # the command, for scripts
+"""
+
+
+class SshDocument(Struct, frozen=True):
+    """The result of `iris ssh`: the command, which is not run."""
+
+    argv: Sequence[str]
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(ssh)
+
+
+def ssh(
+    context: typer.Context,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="TASK|WORKER",
+            autocompletion=complete.LIVE_OR_WORKER,
+            help="Where to go.",
+            show_default=False,
+        ),
+    ],
+    show: Annotated[bool, typer.Option("--print", help="Print the command instead of running it.")] = False,
+) -> int:
+    """Open a shell where a task runs, or on a worker.
+
+    With the system's ssh; of a task in its work directory, with its IRIS_* variables. The shell gets none of the
+    chips. The host key is the one on record, and no other is accepted.
+    """
+    from iris_cli.ops.workers.ssh_command import ssh_command
+
+    iris: Context = context.obj
+    words = ssh_command(iris.session("iris ssh"), what)
+    if iris.output.as_json:
+        iris.output.document(SshDocument(words))
+    elif show:
+        iris.output.line(shlex.join(words))
+    else:
+        iris.output.flush()
+        try:
+            os.execvp(words[0], words)  # noqa: S606 - an argument vector, and no shell
+        except OSError as error:
+            hint = "install an OpenSSH client" if isinstance(error, FileNotFoundError) else ""
+            raise IrisError(f"ssh can't be run: {error.strerror}", hint=hint) from error
+    return ExitCode.OK

@@ -1,0 +1,62 @@
+"""`iris stacks`: where the running ranks of a job are."""
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli import complete
+from iris_cli.cli.arguments import Ranks
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+_EXAMPLES = """
+iris stacks train  # where each rank is, equal stacks once
+iris stacks train --rank 7 --json
+iris stacks train/task-0 --signal USR1
+"""
+
+
+def register(app: Commands) -> None:
+    app.command("stacks", epilog=_EXAMPLES)(stacks)
+
+
+def stacks(
+    context: typer.Context,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|TASK",
+            autocompletion=complete.LIVE,
+            help="Whose stacks.",
+            show_default=False,
+        ),
+    ],
+    rank: Ranks = None,
+    signal: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="USR1 or USR2, for programs with a handler for it: your word that this is faulthandler's.",
+            show_default=False,
+        ),
+    ] = "",
+) -> int:
+    """Show where each running rank is: its Python stacks.
+
+    Those of all its threads, equal ones once. By py-spy where the worker has it; else by a signal, to programs that
+    have registered faulthandler for it.
+    """
+    from iris_cli.core.nearest import one_of
+    from iris_cli.ops.logs.stacks import stacks as ask
+    from iris_cli.remote.stack_calls import SIGNALS
+    from iris_cli.render.logs.stacks import show_stacks
+
+    iris: Context = context.obj
+    consent = one_of(signal.strip().upper().removeprefix("SIG"), SIGNALS) if signal else ""
+    results = ask(iris.session("iris stacks"), what, ranks=tuple(rank or ()), consent=consent)
+    show_stacks(iris.output, results, what)
+    if any(each.silence for each in results):
+        return ExitCode.UNREACHABLE
+    asked = [each for each in results if each.asked]
+    return ExitCode.OK if asked and all(each.found for each in asked) else ExitCode.FAILED

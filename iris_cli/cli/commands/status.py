@@ -1,0 +1,84 @@
+"""`iris status`: the cluster with its jobs, or one job with its tasks."""
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli import complete
+from iris_cli.cli.arguments import Labels, States
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, UsageError
+
+_EXAMPLES = """
+iris status  # the cluster and its jobs
+iris status train  # one job: where it runs, or why it doesn't
+iris status train --at 2h  # as it was two hours ago
+iris status --state running --label team=vision
+"""
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(status)
+
+
+def status(
+    context: typer.Context,
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[JOB]",
+            autocompletion=complete.JOB,
+            show_default=False,
+            help="Show this job alone.",
+        ),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="As of then: an ISO time (UTC), or an age such as 2h.", show_default=False
+        ),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Go on looking: a live screen, or lines of changes.")
+    ] = False,
+    label: Labels = None,
+    state: States = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also jobs that ended long ago; every task in a line of its own.")
+    ] = False,
+) -> int:
+    """Show the cluster and its jobs, or one job. Instant: no network, no lock."""
+    iris: Context = context.obj
+    labels, states = label or (), state or ()
+    iris.starts_loop = False
+    if iris.is_inside:
+        from iris_cli.cli import inside
+
+        return inside.status(iris, job)
+    from iris_cli.ops.views.status import cluster_status
+    from iris_cli.render.views import status as render
+
+    if job is not None and (labels or states):
+        raise UsageError(
+            "--label and --state choose among all jobs", hint=f"leave them out: iris status {job}"
+        )
+    session = iris.session("iris status")
+
+    def show() -> None:
+        if job is not None:
+            from iris_cli.ops.views.job_status import job_status
+
+            render.show_job(iris.output, job_status(session, job, at=at), everything=everything)
+        else:
+            ended = None if everything else render.ended_jobs(iris.output)
+            found = cluster_status(session, at=at, labels=labels, states=states, ended=ended)
+            chosen = bool(labels or states)
+            render.show_cluster(iris.output, found, everything=everything, chosen=chosen)
+
+    if not watch:
+        show()
+        return ExitCode.OK
+    from iris_cli.cli import watching
+
+    return watching.status(iris, session, job, at=at, labels=labels, states=states, everything=everything)

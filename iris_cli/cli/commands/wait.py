@@ -1,0 +1,79 @@
+"""`iris wait`: block until jobs are over; the exit code tells how."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iris_cli.cli import complete
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+if TYPE_CHECKING:
+    from iris_cli.core.ids import JobId
+    from iris_cli.ops.session import Session
+
+_EXAMPLES = """
+iris wait train
+iris wait train eval --timeout 2h && echo both well
+"""
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(wait)
+
+
+def wait(
+    context: typer.Context,
+    jobs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="JOB...",
+            autocompletion=complete.OPEN_JOB,
+            help="Job ids.",
+            show_default=False,
+        ),
+    ],
+    timeout: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Give up after 90s, 10m, 2h.", show_default=False)
+    ] = None,
+) -> int:
+    """Wait until jobs are over; the exit code tells how.
+
+    0 if all succeeded, else that of the worst end: 1 failed (or the time was over), 9 unschedulable, 8 killed. Runs
+    scheduling cycles until then.
+    """
+    from iris_cli.core.units import parse_duration
+    from iris_cli.ops.names import find_jobs
+
+    iris: Context = context.obj
+    seconds = None if timeout is None else parse_duration(timeout)
+    if iris.is_inside:
+        from iris_cli.cli import inside
+
+        return inside.wait_for(iris, jobs, seconds)
+    session = iris.session("iris wait")
+    return wait_and_tell(iris, session, find_jobs(session.view(), jobs), timeout=seconds)
+
+
+def wait_and_tell(
+    iris: Context, session: "Session", jobs: "Sequence[JobId]", *, timeout: float | None = None
+) -> int:
+    """Wait for jobs and say how they ended. Ctrl-C ends the wait, not the jobs."""
+    from iris_cli.ops.loop.wait import wait_for
+    from iris_cli.render.jobs import waited
+
+    try:
+        result = wait_for(session, jobs, timeout=timeout)
+    except KeyboardInterrupt:
+        names = " ".join(jobs)
+        goes = (
+            f"{names} {'goes on' if len(jobs) == 1 else 'go on'}: iris wait {names}, or iris cancel {names}"
+        )
+        iris.output.message(f"stopped waiting; {iris.no_cycles() or goes}")
+        return ExitCode.INTERRUPTED
+    no_cycles = iris.no_cycles() if result.open else ""
+    cycles = iris.cycles(session) if iris.output.as_json else None
+    waited.show(iris.output, session.cluster, result, session.state, no_cycles=no_cycles, cycles=cycles)
+    return result.exit_code

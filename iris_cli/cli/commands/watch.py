@@ -1,0 +1,39 @@
+"""`iris watch`: follow the cluster, and take gangs down when a rank fails."""
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli.command_types import Commands, seconds
+from iris_cli.cli.context import Context
+
+_EXAMPLES = """
+iris watch --schedule  # a scheduler for as long as it is open
+iris watch --schedule --until-idle  # until every job is over
+"""
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(watch)
+
+
+def watch(
+    context: typer.Context,
+    once: Annotated[bool, typer.Option("--once", help="One cycle, then end.")] = False,
+    schedule: Annotated[bool, typer.Option("--schedule", help="Place waiting jobs too.")] = False,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when every job is over.")] = False,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Seconds between cycles.", min=0.1, callback=seconds)
+    ] = 2.0,
+) -> int:
+    """Follow the cluster live.
+
+    Polls the workers, settles what ended, takes a gang down when a rank fails, and shows it as it happens.
+    """
+    from iris_cli.cli.watching import follow
+    from iris_cli.ops.loop import watch as operation
+
+    iris: Context = context.obj
+    session = iris.session("iris watch")
+    steps = operation.watch(session, interval=interval, schedule=schedule, once=once)
+    return follow(iris, session, steps, until_idle=until_idle)

@@ -1,0 +1,40 @@
+"""`iris why`: why something waits, where it runs, how it ended; or what a worker takes."""
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli import complete
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+_EXAMPLES = """
+iris why train  # what a job waits for, or why it failed
+iris why train/task-3
+iris why v5a-0  # what a worker takes, and what it doesn't
+"""
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(why)
+
+
+def why(
+    context: typer.Context,
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|TASK|WORKER",
+            autocompletion=complete.ANYTHING,
+            help="What to explain.",
+        ),
+    ],
+) -> int:
+    """Say why a job waits or failed, or what a worker takes."""
+    from iris_cli.ops.views import why as ops
+    from iris_cli.render.views.why import show_why
+
+    iris: Context = context.obj
+    show_why(iris.output, ops.why(iris.session("iris why"), subject))
+    return ExitCode.OK

@@ -1,0 +1,294 @@
+"""`iris worker ...`: what an operator does with one host."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from msgspec import Struct
+
+from iris_cli.cli import complete, consent
+from iris_cli.cli.arguments import WorkerName
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.commands import worker_show
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from iris_cli.core.model.worker import Worker
+    from iris_cli.ops.session import Session
+    from iris_cli.ops.workers.workers import Probed
+
+_EXAMPLES = """
+iris worker show v5a-0
+iris worker drain v5a-0 --reason "disk replaced on Monday"
+iris worker uncordon v5a-0
+"""
+_EXAMPLES_OF = {
+    "probe": """
+iris worker probe  # all of them
+iris worker probe v5a-0 v5a-1
+iris worker probe --accept-key v5a-0  # re-created: shows its key, asks
+""",
+    "drain": """
+iris worker drain v5a-0 v5a-1
+iris worker drain v5a-0 --reason "disk replaced on Monday"
+""",
+    "uncordon": """
+iris worker uncordon v5a-0
+iris worker uncordon v5a-0 v5a-1
+""",
+    "taint": """
+iris worker taint v5a-0 slow-disk  # for jobs with --tolerate slow-disk alone
+iris worker taint v5a-0 slow-disk --remove
+""",
+    "forget": """
+iris worker forget v5a-0  # refused if work is there
+iris worker forget v5a-0 --dead --reason "deleted"  # its work goes elsewhere
+""",
+    "unwedge": """
+iris worker unwedge v5a-0  # names what holds the chips, and asks
+iris worker unwedge v5a-0 --yes
+""",
+}
+
+Workers = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="WORKER...",
+        autocompletion=complete.WORKER,
+        help="Their ids.",
+        show_default=False,
+    ),
+]
+Reason = Annotated[str, typer.Option(metavar="WORDS", help="Why, for the history.", show_default=False)]
+
+
+class Drained(Struct, frozen=True):
+    """The result of `iris worker drain`. `unchanged` workers were drained before."""
+
+    draining: Sequence[str]
+    unchanged: Sequence[str]
+
+
+class Uncordoned(Struct, frozen=True):
+    """The result of `iris worker uncordon`."""
+
+    uncordoned: Sequence[str]
+    unchanged: Sequence[str]
+
+
+class Tainted(Struct, frozen=True):
+    """The result of `iris worker taint`."""
+
+    tainted: Sequence[str]
+    unchanged: Sequence[str]
+
+
+class Untainted(Struct, frozen=True):
+    """The result of `iris worker taint --remove`."""
+
+    untainted: Sequence[str]
+    unchanged: Sequence[str]
+
+
+class Forgotten(Struct, frozen=True):
+    """The result of `iris worker forget`."""
+
+    forgotten: Sequence[str]
+    unchanged: Sequence[str]
+
+
+_CHANGES = {kind.__struct_fields__[0]: kind for kind in (Drained, Uncordoned, Tainted, Untainted, Forgotten)}
+
+
+def register(app: Commands) -> None:
+    group = Commands(
+        name="worker", help="Probe, drain, taint, bring back or forget a worker.", epilog=_EXAMPLES
+    )
+    worker_show.register(group)
+    for command in (probe, drain, uncordon, taint, forget, unwedge):
+        group.command(epilog=_EXAMPLES_OF[command.__name__])(command)
+    app.add_typer(group)
+
+
+def probe(
+    context: typer.Context,
+    workers: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[WORKER]...",
+            autocompletion=complete.WORKER,
+            help="Their ids; all if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    accept_key: Annotated[
+        bool,
+        typer.Option(
+            "--accept-key",
+            help="Trust the host keys shown now, of all new workers if none is named; after a host was re-created "
+            "also its boot and incarnation.",
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+) -> int:
+    """Ask workers what they are, whatever their back-off says."""
+    from iris_cli.ops.workers import workers as operation
+    from iris_cli.render.workers import probes
+
+    iris: Context = context.obj
+    session = iris.session("iris worker probe")
+    if accept_key:
+        results = _accept_keys(iris, session, workers or [], yes=yes)
+    else:
+        results = operation.probe(session, workers or [])
+    probes.show(iris.output, results)
+    silent = probes.silent(results)
+    return ExitCode.UNREACHABLE if silent else ExitCode.OK
+
+
+def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bool) -> "list[Probed]":
+    """Of workers that nobody has met show all keys and ask once; of others look at each more closely."""
+    from iris_cli.ops.workers import first_keys
+
+    new, known = first_keys.to_accept(session, iris.transport, names)
+    if not new and not known:
+        raise UsageError(
+            "every worker has a host key on record",
+            hint="after a host was re-created: iris worker probe --accept-key WORKER",
+        )
+    first = _take_first(iris, session, new, yes=yes) if new else []
+    return [*first, *(_accept(iris, session, worker.id, yes=yes) for worker in known)]
+
+
+def _take_first(iris: Context, session: "Session", new: "list[Worker]", *, yes: bool) -> "list[Probed]":
+    from iris_cli.core.messages.observations import Silence
+    from iris_cli.ops.workers import first_keys
+    from iris_cli.ops.workers.workers import Probed
+    from iris_cli.render.workers import probes
+
+    shown = first_keys.look(session, iris.transport, new)
+    silent = [Probed(each.key, each.worker) for each in shown if isinstance(each.key, Silence)]
+    keys = [each for each in shown if not isinstance(each.key, Silence)]
+    for line in probes.keys(keys):
+        (iris.output.message if yes else iris.output.warning)(line)
+    if not keys:
+        return silent
+    which = "this key" if len(keys) == 1 else f"these {len(keys)} keys"
+    consent.require(iris, f"Trust {which}?", yes=yes, undone="nothing was accepted")
+    return [*first_keys.take(session, iris.transport, keys), *silent]
+
+
+def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "Probed":
+    """Show who answers as this worker now: its host key, its boot, its incarnation; then take it for the worker."""
+    from iris_cli.ops.names import find_worker
+    from iris_cli.ops.workers import workers as operation
+    from iris_cli.ops.workers.workers import Probed
+    from iris_cli.remote.transport import NoAnswer
+    from iris_cli.render.workers import probes
+
+    worker = find_worker(session.view(), name)
+    target = session.target(worker)
+    try:
+        presented = iris.transport.presented_key(target, session.limits.connect_timeout)
+    except NoAnswer as silence:
+        return Probed(silence.silence(worker.id), worker)
+    known = iris.transport.known_fingerprints(target)
+    with iris.transport.trusting(worker.id, presented) as transport:
+        stranger = operation.look_at(iris.session("iris worker probe", transport), name)
+    tell = iris.output.message if yes else iris.output.warning
+    tell(f"{name} shows {presented.type} {presented.fingerprint}; on record: {', '.join(known) or 'none'}")
+    for line in probes.who(stranger):
+        tell(line)
+    is_new = presented.fingerprint not in known or stranger.differs
+    consent.require(iris, "Trust it?", yes=yes or not is_new, undone="nothing was accepted")
+    iris.transport.accept_key(worker.id, presented)
+    return operation.accept(session, stranger)
+
+
+def drain(context: typer.Context, workers: Workers, reason: Reason = "") -> int:
+    """Let nothing new onto workers; what runs there runs on."""
+    from iris_cli.ops.workers import workers as operation
+
+    iris: Context = context.obj
+    return _tell(
+        iris, "draining", operation.drain(iris.session("iris worker drain"), workers, reason), workers
+    )
+
+
+def uncordon(context: typer.Context, workers: Workers) -> int:
+    """Lift drain, quarantine and cool-down."""
+    from iris_cli.ops.workers import workers as operation
+
+    iris: Context = context.obj
+    return _tell(
+        iris, "uncordoned", operation.uncordon(iris.session("iris worker uncordon"), workers), workers
+    )
+
+
+def taint(
+    context: typer.Context,
+    worker: WorkerName,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the taint.", show_default=False)],
+    remove: Annotated[bool, typer.Option("--remove", help="Take the taint away.")] = False,
+) -> int:
+    """Keep jobs off a worker, but those that tolerate the taint."""
+    from iris_cli.ops.workers import workers as operation
+
+    iris: Context = context.obj
+    changed = operation.taint(iris.session("iris worker taint"), worker, name, remove=remove)
+    return _tell(iris, "untainted" if remove else "tainted", [worker] if changed else [], [worker])
+
+
+def forget(
+    context: typer.Context,
+    worker: WorkerName,
+    dead: Annotated[bool, typer.Option("--dead", help="My word: nothing runs there any more.")] = False,
+    reason: Reason = "",
+) -> int:
+    """Take a worker off the books. With --dead its attempts end, and their tasks are placed elsewhere."""
+    from iris_cli.ops.workers import workers as operation
+
+    iris: Context = context.obj
+    session = iris.session("iris worker forget")
+    return _tell(iris, "forgotten", [operation.forget(session, worker, dead=dead, reason=reason)], [worker])
+
+
+def unwedge(
+    context: typer.Context,
+    worker: WorkerName,
+    yes: Annotated[bool, typer.Option("--yes", help="Stop what is found, without asking.")] = False,
+) -> int:
+    """Name what holds a worker's chips; stop it if you say so.
+
+    And what else iris doesn't own there.
+    """
+    from iris_cli.ops.workers import unwedge as operation
+    from iris_cli.render.workers import unwedge as render
+
+    iris: Context = context.obj
+    session = iris.session("iris worker unwedge")
+    found, left = operation.look(session, worker), None
+    if not iris.output.as_json and not (iris.output.quiet and yes):
+        render.show(iris.output, found)
+    if found.clearable and consent.given(
+        iris, f"Stop {len(found.clearable)} of these?", yes=yes, undone="nothing was stopped"
+    ):
+        left = operation.clear(session, found)
+        if not iris.output.as_json:
+            render.show_cleared(iris.output, found, left)
+    if iris.output.as_json:
+        iris.output.document(render.document(found, left))
+    return ExitCode.FAILED if left is not None and left.obstacles else ExitCode.OK
+
+
+def _tell(iris: Context, done: str, changed: Sequence[str], asked: Sequence[str]) -> int:
+    if iris.output.as_json:
+        iris.output.document(_CHANGES[done](changed, [each for each in asked if each not in changed]))
+        return ExitCode.OK
+    for each in changed:
+        iris.output.done(f"{done} {each}")
+    for each in asked:
+        if each not in changed:
+            iris.output.message(f"{each}: nothing to change")
+    return ExitCode.OK

@@ -1,0 +1,110 @@
+"""Constraints as they are typed: `region=us-west4`, `tpu-worker-id>=1`, `!pool`, `zone in a,b`, `~pool`."""
+
+from __future__ import annotations
+
+import re
+
+from iris_cli.core.attributes import WORKER_ID_ATTRIBUTE_KEY, AttributeValue, scalar_of
+from iris_cli.core.constraints.types import Constraint, ConstraintMode, ConstraintOp
+from iris_cli.errors import UsageError
+
+_LIMIT = 4096
+_QUOTED = r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'"
+_BARE_KEY = r"[A-Za-z0-9_][A-Za-z0-9_.:/-]*"
+# Quotes are needed where a sign, comma, quote or line break could mean something else.
+_BARE_VALUE = r"[^\s,\"'=<>!~](?:[^,\"'\r\n]*[^\s,\"'])?"
+_KEY = rf"(?P<key>{_QUOTED}|{_BARE_KEY})"
+_VALUE = rf"(?:{_QUOTED}|{_BARE_VALUE})"
+
+# Compiled when first used: every command imports this module, and few read a constraint.
+_PRESENCE = rf"(?s)(?P<absent>!\s*)?{_KEY}"
+_COMPARISON = rf"(?s){_KEY}\s*(?P<sign>!=|>=|<=|=|>|<)\s*(?P<value>{_VALUE})"
+_MEMBERSHIP = rf"(?s){_KEY}\s+in\s+(?P<values>{_VALUE}(?:\s*,\s*{_VALUE})*)"
+
+_SIGNS = {
+    "=": ConstraintOp.EQ,
+    "!=": ConstraintOp.NE,
+    ">": ConstraintOp.GT,
+    ">=": ConstraintOp.GE,
+    "<": ConstraintOp.LT,
+    "<=": ConstraintOp.LE,
+}
+_SIGN_OF = {op: sign for sign, op in _SIGNS.items()}
+_FORMS = "write key=value, key!=value, key>=1, key in a,b, key or !key; ~ in front only prefers"
+
+
+def parse_constraint(text: str) -> Constraint:
+    """Read one constraint. Numbers become numbers, quotes force text. Raises UsageError."""
+    stripped = text.strip()
+    mode = ConstraintMode.PREFERRED if stripped.startswith("~") else ConstraintMode.REQUIRED
+    body = stripped.removeprefix("~").lstrip()
+    try:
+        constraint = None if len(text) > _LIMIT else _parse(body, mode)
+    except ValueError as problem:
+        raise UsageError(f"constraint {text[:80]!r}: {problem}", hint=_FORMS) from None
+    if constraint is None:
+        raise UsageError(f"{text[:80]!r} is not a constraint", hint=_hint(body))
+    return constraint
+
+
+def format_constraint(constraint: Constraint) -> str:
+    """The constraint as it would be typed: `parse_constraint` reads it back as the same."""
+    key = constraint.key if re.fullmatch(_BARE_KEY, constraint.key) else _quote(constraint.key)
+    if constraint.op is ConstraintOp.EXISTS:
+        body = key
+    elif constraint.op is ConstraintOp.NOT_EXISTS:
+        body = f"!{key}"
+    elif constraint.op is ConstraintOp.IN:
+        body = f"{key} in {','.join(_word(each) for each in constraint.values)}"
+    else:
+        body = f"{key}{_SIGN_OF[constraint.op]}{''.join(_word(each) for each in constraint.operands)}"
+    return body if constraint.required else f"~{body}"
+
+
+def _parse(body: str, mode: ConstraintMode) -> Constraint | None:
+    if found := re.fullmatch(_PRESENCE, body):
+        op = ConstraintOp.NOT_EXISTS if found["absent"] else ConstraintOp.EXISTS
+        return Constraint.of(_unquote(found["key"]), op, mode=mode)
+    if found := re.fullmatch(_COMPARISON, body):
+        key = _unquote(found["key"])
+        return Constraint.of(key, _SIGNS[found["sign"]], _value(key, found["value"]), mode=mode)
+    if found := re.fullmatch(_MEMBERSHIP, body):
+        key = _unquote(found["key"])
+        values = [_value(key, each) for each in re.findall(f"(?s){_VALUE}", found["values"])]
+        return Constraint.of(key, ConstraintOp.IN, values=values, mode=mode)
+    return None
+
+
+def _hint(body: str) -> str:
+    """What was probably meant by what could not be read."""
+    key, sign, value = re.match(r"([^=<>!]*)([=<>!]*)(.*)", body[:80], re.DOTALL).groups()  # type: ignore[union-attr]  # matches any text
+    if sign == "==" and value:
+        return f"write {key}={value}"
+    if sign in _SIGNS and not value:
+        return f'give a value after {sign}, or {key}{sign}"" for the empty text'
+    if sign == "=" and "," in value and '"' not in value:
+        return f"write {key.strip()} in {value} for one of several values"
+    return _FORMS
+
+
+def _value(key: str, word: str) -> str | int | float:
+    if word[0] in "\"'":
+        return _unquote(word)
+    return word if key == WORKER_ID_ATTRIBUTE_KEY else scalar_of(word)
+
+
+def _word(value: AttributeValue) -> str:
+    plain = value.value
+    if not isinstance(plain, str):
+        return repr(plain)
+    bare = re.fullmatch(_BARE_VALUE, plain) and isinstance(scalar_of(plain), str)
+    return plain if bare else _quote(plain)
+
+
+def _quote(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _unquote(word: str) -> str:
+    return re.sub(r"(?s)\\(.)", r"\1", word[1:-1]) if word[0] in "\"'" else word

@@ -1,0 +1,341 @@
+"""Every event of the log, in one place (those of slices stand beside it). Past tense, small, nothing derivable.
+
+The annotations are the schema of the log: strings, numbers, booleans, None, the id types, enums, tuples,
+string-keyed mappings, attribute values and the values of the core. A field at its default is not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+from iris_cli.core.constraints.constraints import AttributeValue
+from iris_cli.core.events.event import AttemptEvent as AttemptEvent
+from iris_cli.core.events.event import Event as Event
+from iris_cli.core.events.slice_events import ScaleGroupBackedOff as ScaleGroupBackedOff
+from iris_cli.core.events.slice_events import SliceCreated as SliceCreated
+from iris_cli.core.events.slice_events import SliceDeleted as SliceDeleted
+from iris_cli.core.events.slice_events import SliceDeletionRequested as SliceDeletionRequested
+from iris_cli.core.events.slice_events import SliceJoined as SliceJoined
+from iris_cli.core.events.slice_events import SliceRefused as SliceRefused
+from iris_cli.core.events.slice_events import SliceRequested as SliceRequested
+from iris_cli.core.events.slice_events import SlicesAdopted as SlicesAdopted
+from iris_cli.core.events.slice_events import SliceSetUp as SliceSetUp
+from iris_cli.core.events.slice_events import SliceStarted as SliceStarted
+from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
+from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.job import Job, Origin
+from iris_cli.core.model.outcome import End, EndReason
+from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.worker import WorkerCondition
+
+# The cluster and its workers
+
+
+class ClusterCreated(Event, frozen=True, kw_only=True):
+    name: str
+
+
+class LogCompacted(Event, frozen=True, kw_only=True):
+    """The lines up to seq `through` went to the archive, and this one heads the log. `name` is the cluster's."""
+
+    name: str
+    through: int
+
+
+class WorkerRegistered(Event, frozen=True, kw_only=True):
+    """A host of the configuration was seen for the first time. It takes nothing before a probe."""
+
+    worker: WorkerId
+    connection: Connection
+
+
+class WorkerUpdated(Event, frozen=True, kw_only=True):
+    """A probe told what the worker is. `refusal`: why it can't be used, if so.
+
+    `declared` is the fingerprint of the configuration entry whose words lie over the probe's; `vm` is what the
+    metadata server calls the machine, "" where there is none. `containment` is what keeps the processes of a task
+    together there: `cgroup` or `session`.
+    """
+
+    worker: WorkerId
+    connection: Connection
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    cpu: float = 0.0
+    memory: int = 0
+    chips: int = 0
+    gpus: int = 0
+    boot_id: str = ""
+    incarnation: str = ""
+    declared: str = ""
+    vm: str = ""
+    containment: str = ""
+    refusal: str = ""
+
+
+class WorkerConditionChanged(Event, frozen=True, kw_only=True):
+    """Polls began to fail, went on failing, or succeeded again; or somebody else seems to answer.
+
+    `failed_polls`, in a row, and `cooldown_until` are the whole state of the back-off.
+    """
+
+    worker: WorkerId
+    condition: WorkerCondition
+    reason: str = ""
+    failed_polls: int = 0
+    cooldown_until: float = 0.0
+
+
+class WorkerSilenceCounted(Event, frozen=True, kw_only=True):
+    """The worker did not answer in a cycle in which others did, and it is their word against its silence.
+
+    `anew`: somebody spoke, or nobody answered us: what was counted so far is void.
+    """
+
+    worker: WorkerId
+    anew: bool = False
+
+
+class WorkerSkewChanged(Event, frozen=True, kw_only=True):
+    """The clock of the worker is `skew` seconds ahead of ours, as far as a round trip can tell; behind if negative."""
+
+    worker: WorkerId
+    skew: float
+
+
+class WorkerQuarantined(Event, frozen=True, kw_only=True):
+    """The worker refused too often, or a process there can't be killed: it takes nothing new.
+
+    `lifted`: it has served its time, and a probe went well.
+    """
+
+    worker: WorkerId
+    reason: str
+    lifted: bool = False
+
+
+class WorkerTainted(Event, frozen=True, kw_only=True):
+    """A taint was set by hand, or removed."""
+
+    worker: WorkerId
+    taint: str
+    removed: bool = False
+
+
+class WorkerDrained(Event, frozen=True, kw_only=True):
+    """The worker takes nothing new; what runs there runs on."""
+
+    worker: WorkerId
+    reason: str = ""
+
+
+class WorkerUncordoned(Event, frozen=True, kw_only=True):
+    """Drain, quarantine and cool-down are lifted."""
+
+    worker: WorkerId
+
+
+class WorkerUnwedged(Event, frozen=True, kw_only=True):
+    """The operator's order to stop what was in the way on a worker. Whether it went is for a later look to say.
+
+    `processes` in words that begin with their numbers, as the worker told them; `attempts` by their tokens.
+    """
+
+    worker: WorkerId
+    processes: tuple[str, ...] = ()
+    attempts: tuple[Token, ...] = ()
+
+
+class WorkerForgotten(Event, frozen=True, kw_only=True):
+    """The worker is gone from the books. `dead`: the operator's word that nothing runs there any more."""
+
+    worker: WorkerId
+    dead: bool = False
+    reason: str = ""
+
+
+# Jobs
+
+
+class JobSubmitted(Event, frozen=True, kw_only=True):
+    """`origin`: the attempt and the request of it that this was, for a child job submitted from inside a task."""
+
+    job: Job
+    origin: Origin | None = None
+
+
+class JobAdopted(Event, frozen=True, kw_only=True):
+    """A later attempt of its parent submitted the same job again, without a name: this is the one it means."""
+
+    job: JobId
+    origin: Origin
+
+
+class JobCancelled(Event, frozen=True, kw_only=True):
+    job: JobId
+    reason: str = ""
+
+
+class JobEnded(Event, frozen=True, kw_only=True):
+    job: JobId
+    end: End
+
+
+class GangRoundEnded(Event, frozen=True, kw_only=True):
+    """The verdict on a round: which task was to blame, why, and whether the round is charged.
+
+    `trigger` is None where all ranks share the fate (nothing could be dispatched).
+    """
+
+    job: JobId
+    round: int
+    reason: EndReason
+    trigger: TaskId | None = None
+    refused: bool = False  # a worker refused: counts against max_dispatch_failures
+
+
+# Tasks and attempts
+
+
+class TaskAssigned(AttemptEvent, frozen=True, kw_only=True):
+    """A task was placed: this commits the worker's resources, and must be in the log before anything is sent.
+
+    `chosen`: whom the cycle passed over for it, told with the first task of a job, and only if there was anybody.
+    """
+
+    worker: WorkerId
+    token: Token
+    gpus: tuple[int, ...] = ()
+    chosen: str = ""
+    ports: tuple[int, ...] = ()
+
+
+class DispatchTakenOver(AttemptEvent, frozen=True, kw_only=True):
+    """The launch of this got no answer, or its dispatcher may be dead: from now on only the worker can say that it
+    did not start, and anybody may launch it.
+    """
+
+
+class TaskDispatched(AttemptEvent, frozen=True, kw_only=True):
+    """The worker acknowledged the attempt."""
+
+
+class TaskDispatchFailed(AttemptEvent, frozen=True, kw_only=True):
+    """The attempt has not started and never will. Ends the attempt; the task is pending again.
+
+    `refused`: the worker said no (disk full, chips held); otherwise it was never reached.
+    """
+
+    error: str
+    refused: bool = False
+
+
+class TaskRunning(AttemptEvent, frozen=True, kw_only=True):
+    """The user's command has started, `started_at` by the operator's clock."""
+
+    started_at: float
+
+
+class AttemptHeldUp(AttemptEvent, frozen=True, kw_only=True):
+    """The worker has it, was told to start it, and did not. That it is to be stopped now is another event.
+
+    If it has not started by then either, it counts as a refusal. Of all that a worker holds up at the same time the
+    first one counts against it.
+    """
+
+    error: str
+
+
+class AttemptOrphaned(AttemptEvent, frozen=True, kw_only=True):
+    """The wrapper of the attempt is gone, its processes live: nobody there limits or records them any more."""
+
+
+class AttemptUnkillable(AttemptEvent, frozen=True, kw_only=True):
+    """A process of the attempt survived SIGKILL. It holds what it holds until a reboot, or `forget --dead`."""
+
+
+class AttemptPresumedGone(AttemptEvent, frozen=True, kw_only=True):
+    """Taken for dead without proof, by `replace_lost` or by the operator's word. Its end is another event.
+
+    It may still run: should its worker answer again, it is stopped there before anything else happens.
+    `by_lease`: its lease ended, and it with that, unless what was to see to it there was killed as well.
+    """
+
+    by_lease: bool = False
+
+
+class AttemptProvenGone(AttemptEvent, frozen=True, kw_only=True):
+    """Proof, at last, that nothing is left of an attempt that was presumed gone."""
+
+
+class AttemptEnded(AttemptEvent, frozen=True, kw_only=True):
+    """Proof that the attempt is over; releases what it held. What it means for the task is another event."""
+
+    end: End
+
+
+class AttemptStopRequested(AttemptEvent, frozen=True, kw_only=True):
+    """The attempt is to be stopped. Frees nothing."""
+
+    reason: EndReason
+    trigger: TaskId | None = None
+
+
+class AttemptStopped(AttemptEvent, frozen=True, kw_only=True):
+    """Proof that nothing of the attempt is left or can ever start; releases what it held."""
+
+    exit_code: int | None = None
+    log_tail: str = ""
+    ran: float | None = None  # seconds, by the worker's clock
+
+
+class EndpointRegistered(AttemptEvent, frozen=True, kw_only=True):
+    """The task made a port of its own known under a name, by that request; until its attempt ends."""
+
+    name: str
+    port: int
+    request: RequestId
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+class EndpointRemoved(AttemptEvent, frozen=True, kw_only=True):
+    """The task took one back. What the end of the attempt takes back is no event of its own."""
+
+    name: str
+    request: RequestId
+
+
+class AttemptsReaped(Event, frozen=True, kw_only=True):
+    """The worker was asked to remove the files of its oldest attempts: of `attempts` nothing is left there.
+
+    Those in `left` may still have some: they are asked for again when their turn comes.
+    """
+
+    worker: WorkerId
+    attempts: tuple[AttemptId, ...] = ()
+    left: tuple[AttemptId, ...] = ()
+
+
+class TaskRequeued(Event, frozen=True, kw_only=True):
+    """The task is pending again. `reason` says what ended its attempt; single tasks are charged by it."""
+
+    task: TaskId
+    reason: EndReason
+
+
+class TaskEnded(Event, frozen=True, kw_only=True):
+    """The task is over for good."""
+
+    task: TaskId
+    state: TaskState
+    end: End
+
+
+class Transaction(Struct, frozen=True, kw_only=True):
+    """One line of the log: events that happened together or not at all. `at` is the writer's wall clock."""
+
+    seq: int
+    at: float
+    actor: str
+    events: tuple[Event, ...]

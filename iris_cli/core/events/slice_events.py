@@ -1,0 +1,103 @@
+"""The events of slices that are made on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import field
+
+from iris_cli.core.events.event import Event
+from iris_cli.core.ids import JobId
+from iris_cli.core.model.scale_group import SliceTemplate
+from iris_cli.core.model.slice import SliceHost
+
+
+class SliceRequested(Event, frozen=True, kw_only=True):
+    """A slice is to be made; the provider is asked only after this is in the log, by this name and no other.
+
+    `setup` is a command that each of its VMs has to run before anything else does; `wanted_by` are jobs that it was
+    asked for.
+    """
+
+    slice: str
+    group: str
+    template: SliceTemplate
+    setup: str = ""
+    wanted_by: tuple[JobId, ...] = ()
+
+
+class SliceCreated(Event, frozen=True, kw_only=True):
+    """The provider makes it."""
+
+    slice: str
+
+
+class SliceRefused(Event, frozen=True, kw_only=True):
+    """The provider will not make it: there is nothing to delete."""
+
+    slice: str
+    error: str
+
+
+class SliceStarted(Event, frozen=True, kw_only=True):
+    """The provider says that it is there; its VMs are probed before they are given anything."""
+
+    slice: str
+    hosts: tuple[SliceHost, ...]
+    incarnation: str = ""
+
+
+class SliceSetUp(Event, frozen=True, kw_only=True):
+    """The set-up command of a slice has ended on one of its VMs, by number; `error` is empty where it succeeded.
+
+    `log_tail` is the end of what it printed, where it did not.
+    """
+
+    slice: str
+    vm: int
+    error: str = ""
+    log_tail: str = ""
+
+
+class SliceJoined(Event, frozen=True, kw_only=True):
+    """Every VM of it has passed its probe, and is set up."""
+
+    slice: str
+
+
+class SliceDeletionRequested(Event, frozen=True, kw_only=True):
+    """A slice is to be deleted; the provider is asked only after this is in the log.
+
+    `group` and `template` where the log knows nothing of the slice, and its provider says that it is ours.
+    """
+
+    slice: str
+    reason: str
+    group: str = ""
+    template: SliceTemplate | None = None
+
+
+class SliceDeleted(Event, frozen=True, kw_only=True):
+    """Nothing is left of it: its provider lists it no more."""
+
+    slice: str
+
+
+class SlicesAdopted(Event, frozen=True, kw_only=True):
+    """From now on slices are made and deleted from the state directory in this place, and from no copy of it.
+
+    `where` is for people. `counted`: the highest number of a slice, by group, that there is beyond those of the log.
+    """
+
+    place: str
+    where: str = ""
+    counted: Mapping[str, int] = field(default_factory=dict)
+
+
+class ScaleGroupBackedOff(Event, frozen=True, kw_only=True):
+    """Nothing more is made in a scale group before `until`. `failures` in a row are the whole state of that."""
+
+    group: str
+    error: str
+    failures: int
+    until: float

@@ -1,0 +1,1 @@
+"""Values that come from workers, tasks and providers, or go to people."""

@@ -1,0 +1,288 @@
+"""What must hold of every cluster at every moment. One function says everything that doesn't."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from iris_cli.core.constraints.constraints import TPU_VM_COUNT_ATTRIBUTE_KEY, AttributeValue
+from iris_cli.core.ids import AttemptId, JobId, WorkerId, parent_of
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.slice import SliceState
+from iris_cli.core.model.task import AttemptState, Task, TaskState
+from iris_cli.core.model.worker import Claim, Worker
+
+
+def breaches(cluster: Cluster) -> list[str]:
+    """Every violated invariant, in words; empty for a sound cluster.
+
+    What was presumed gone, or declared dead, has ended here although it may still run: it is marked as such, and
+    remembered as a ghost of its worker.
+    """
+    live: dict[WorkerId, set[AttemptId]] = {}
+    for task in cluster.tasks.values():
+        for attempt in task.attempts:
+            if attempt.live:
+                live.setdefault(attempt.worker, set()).add(AttemptId(task.id, attempt.number))
+    return [
+        *(
+            breach
+            for worker in cluster.workers.values()
+            for breach in _worker(cluster, worker, live.get(worker.id, set()))
+        ),
+        *_tokens(cluster),
+        *_ghosts(cluster),
+        *_outputs(cluster),
+        *_family(cluster),
+        *_endpoints(cluster),
+        *_slices(cluster),
+        *(breach for task in cluster.tasks.values() for breach in _task(cluster, task)),
+        *(breach for job in cluster.jobs.values() for breach in _job(cluster, job)),
+    ]
+
+
+def _worker(cluster: Cluster, worker: Worker, live: set[AttemptId]) -> Iterator[str]:
+    if live != set(worker.claims):
+        claims = sorted(map(str, worker.claims))
+        yield f"{worker.id}: claims of {claims}, live attempts {sorted(map(str, live))}"
+    yield from _over_committed(worker)
+    for attempt_id, claim in worker.claims.items():
+        job = cluster.jobs.get(attempt_id.task.job)
+        if attempt_id not in live or job is None:
+            continue
+        due = Claim.of(job.resources, cluster.attempt(attempt_id).gpus)
+        if claim != due:
+            yield f"{worker.id}: {attempt_id} holds {claim}, not {due}"
+
+
+def _tokens(cluster: Cluster) -> Iterator[str]:
+    """A launch token belongs to one attempt: a start by it is a start of that one."""
+    tokens = Counter(attempt.token for task in cluster.tasks.values() for attempt in task.attempts)
+    yield from (f"{count} attempts have the token {token}" for token, count in tokens.items() if count > 1)
+
+
+def _ghosts(cluster: Cluster) -> Iterator[str]:
+    for worker, ghosts in cluster.ghosts.items():
+        if not ghosts:
+            yield f"{worker}: remembers ghosts, and has none"
+        for ghost, times in Counter(ghosts).items():
+            task = cluster.tasks.get(ghost.attempt.task)
+            number = ghost.attempt.number
+            attempt = task.attempts[number] if task is not None and number < len(task.attempts) else None
+            if times > 1 or attempt is None or (attempt.worker, attempt.token) != (worker, ghost.token):
+                yield f"{worker}: its ghost {ghost.attempt} is no attempt that was there"
+            elif not attempt.presumed:
+                yield f"{worker}: its ghost {ghost.attempt} was never presumed gone"
+
+
+def _outputs(cluster: Cluster) -> Iterator[str]:
+    """Only files of what has ended for certain may be removed, and each is removed once."""
+    ghosts = {ghost.attempt for ghosts in cluster.ghosts.values() for ghost in ghosts}
+    for worker, outputs in cluster.outputs.items():
+        for attempt_id, times in Counter(outputs.attempts).items():
+            attempt = cluster.attempt(attempt_id)
+            ended = not attempt.live and attempt_id not in ghosts
+            if times > 1 or worker not in cluster.workers or attempt.worker != worker or not ended:
+                yield f"{worker}: its output of {attempt_id} is not to be removed"
+            elif attempt.reaped_at is not None:
+                yield f"{worker}: its output of {attempt_id} was removed already"
+
+
+def _family(cluster: Cluster) -> Iterator[str]:
+    """A child job has a parent that was there first, was submitted by one of its attempts, and ends with it."""
+    children: dict[JobId, list[JobId]] = {}
+    for job in cluster.jobs.values():
+        parent = parent_of(job.id)
+        if parent is None or parent not in cluster.jobs:
+            yield from [f"{job.id}: has no parent"] * (parent is not None or job.origin is not None)
+            continue
+        children.setdefault(parent, []).append(job.id)
+        if cluster.jobs[parent].order > job.order:
+            yield f"{job.id}: was there before its parent"
+        if job.end is None and cluster.jobs[parent].end is not None:
+            yield f"{job.id}: goes on, and its parent has ended"
+        for origin in filter(None, (job.origin, job.adopted)):
+            task = cluster.tasks.get(origin.attempt.task)
+            if task is None or task.job != parent or origin.attempt.number >= len(task.attempts):
+                yield f"{job.id}: was submitted by {origin.attempt}, which is no attempt of its parent"
+    if cluster.children and children != {parent: [*known] for parent, known in cluster.children.items()}:
+        yield "the children of jobs are not those that name them as parents"
+    yield from _requests(cluster)
+
+
+def _requests(cluster: Cluster) -> Iterator[str]:
+    """What a task asked for once is one job."""
+    origins = [origin for job in cluster.jobs.values() for origin in (job.origin, job.adopted) if origin]
+    for (attempt, request), count in Counter((each.attempt, each.request) for each in origins).items():
+        if count > 1:
+            yield f"{attempt}: its request {request} submitted {count} jobs"
+
+
+def _endpoints(cluster: Cluster) -> Iterator[str]:
+    """Only what lives has any, and none under the same name."""
+    for attempt_id, announced in cluster.endpoints.items():
+        task = cluster.tasks.get(attempt_id.task)
+        live = task is not None and attempt_id.number < len(task.attempts)
+        if task is None or not live or not task.attempts[attempt_id.number].live:
+            yield f"{attempt_id}: has endpoints, and doesn't live"
+        for what in (announced.names, announced.requests):
+            if len(set(what)) != len(what):
+                yield f"{attempt_id}: one of its endpoints, or of the requests for them, counts twice"
+
+
+def _slices(cluster: Cluster) -> Iterator[str]:
+    """A slice is in its group's books, and knows what its state says."""
+    counts = Counter(each.group for each in cluster.slices.values() if each.requested_at)
+    for group, count in counts.items():
+        record = cluster.scale_groups.get(group)
+        if record is None or record.requested < count:
+            yield f"scale group {group}: {count} slices, and {record.requested if record else 0} were requested"
+    for name, each in cluster.slices.items():
+        up = each.state in (SliceState.BOOTING, SliceState.READY)
+        if name != each.name or (up and not each.hosts) or (up and each.started_at is None):
+            yield f"slice {name}: is {each.state}, and has {len(each.hosts)} hosts since {each.started_at}"
+        if (each.state is SliceState.DELETING) != (each.deleting_at is not None):
+            yield f"slice {name}: is {each.state}, and was to be deleted at {each.deleting_at}"
+    machines = Counter(each.incarnation for each in cluster.slices.values() if each.incarnation)
+    yield from (f"{count} slices are the machine {one}" for one, count in machines.items() if count > 1)
+
+
+def _over_committed(worker: Worker) -> Iterator[str]:
+    """What is there may be more than the host has by now; nothing may have been placed there since it shrank."""
+    claims = list(worker.claims.values())
+    newer = [claim for attempt, claim in worker.claims.items() if attempt not in worker.outgrown]
+    cpu = sum(claim.cpu_millis for claim in claims)
+    if cpu > worker.cpu_millis and any(claim.cpu_millis for claim in newer):
+        yield f"{worker.id}: {cpu} of {worker.cpu_millis} thousandths of a core are committed"
+    memory = sum(claim.memory for claim in claims)
+    if memory > worker.memory and any(claim.memory for claim in newer):
+        yield f"{worker.id}: {memory} of {worker.memory} bytes of memory are committed"
+    tenants = sum(claim.chips for claim in claims)
+    if tenants > 1:
+        yield f"{worker.id}: its chips have {tenants} tenants"
+    handed_out_since = {gpu for claim in newer for gpu in claim.gpus}
+    for gpu, count in Counter(gpu for claim in claims for gpu in claim.gpus).items():
+        if count > 1 or (gpu >= worker.gpus and gpu in handed_out_since):
+            yield f"{worker.id}: GPU {gpu} is handed out {count} times, of {worker.gpus}"
+
+
+def _task(cluster: Cluster, task: Task) -> Iterator[str]:
+    if task.job not in cluster.jobs:
+        yield f"{task.id}: its job does not exist"
+        return
+    if [attempt.number for attempt in task.attempts] != list(range(len(task.attempts))):
+        yield f"{task.id}: attempt numbers {[attempt.number for attempt in task.attempts]}"
+    for attempt in task.attempts:
+        if attempt.refused and attempt.started_at is not None:
+            yield f"{task.id}/attempt-{attempt.number}: started, and refused"
+    live = [attempt for attempt in task.attempts if attempt.live]
+    if len(live) > 1:
+        yield f"{task.id}: {len(live)} live attempts"
+    if any(attempt is not task.attempts[-1] for attempt in live):
+        yield f"{task.id}: an attempt lives that is not the last one"
+    for attempt in live:
+        claims = cluster.workers[attempt.worker].claims if attempt.worker in cluster.workers else {}
+        if AttemptId(task.id, attempt.number) not in claims:
+            yield f"{task.id}/attempt-{attempt.number}: lives, but holds nothing of {attempt.worker}"
+        if attempt.state is not AttemptState.STOPPING and (
+            task.state.terminal or task.state is TaskState.PENDING
+        ):
+            yield f"{task.id}: {task.state} with a live attempt that is {attempt.state}"
+        if attempt.state is AttemptState.RUNNING and task.state is TaskState.ASSIGNED:
+            yield f"{task.id}: ASSIGNED, and its attempt runs"
+    if task.state.terminal != (task.end is not None):
+        yield f"{task.id}: {task.state}, and its end is {task.end}"
+    placed = task.state in (TaskState.ASSIGNED, TaskState.RUNNING)
+    if placed and not live and not _in_flight(cluster.jobs[task.job]):
+        yield f"{task.id}: {task.state} without a live attempt"
+    ended_well = any(attempt.end and attempt.end.reason is EndReason.OK for attempt in task.attempts[-1:])
+    if task.state is TaskState.SUCCEEDED and not ended_well:
+        yield f"{task.id}: SUCCEEDED, and its last attempt did not"
+    yield from _charges(cluster.jobs[task.job], task)
+
+
+def _charges(job: Job, task: Task) -> Iterator[str]:
+    """A retry is charged before it is granted: nobody has more tries than his job allows."""
+    if task.failures > job.max_retries_failure:
+        yield f"{task.id}: {task.failures} failures charged, of {job.max_retries_failure}"
+    if task.preemptions > job.max_retries_preemption:
+        yield f"{task.id}: {task.preemptions} lost hosts charged, of {job.max_retries_preemption}"
+
+
+def _in_flight(job: Job) -> bool:
+    """Whether a gang has a round without a verdict: the ranks that have ended wait for the others."""
+    return job.end is None and job.rounds != job.settled_rounds
+
+
+def _job(cluster: Cluster, job: Job) -> Iterator[str]:
+    missing = [str(task) for task in job.task_ids if task not in cluster.tasks]
+    if missing:
+        yield f"{job.id}: {', '.join(missing)} do not exist"
+        return
+    still_open = [str(task.id) for task in cluster.tasks_of(job.id) if not task.state.terminal]
+    if job.end is not None and still_open:
+        yield f"{job.id}: has ended, but {', '.join(still_open)} not"
+    if job.end is None and cluster.job_state(job.id).terminal:
+        yield f"{job.id}: is {cluster.job_state(job.id)}, and has no end"
+    unknown = [after for after in job.after if after not in cluster.jobs]
+    if unknown:
+        yield f"{job.id}: waits for {', '.join(unknown)}, which does not exist"
+    if job.is_gang:
+        yield from _rounds(cluster, job)
+    if _in_flight(job):
+        yield from _gang(cluster, job)
+
+
+def _rounds(cluster: Cluster, job: Job) -> Iterator[str]:
+    """A round begins when the one before has its verdict, and nothing of it is left."""
+    if not 0 <= job.rounds - job.settled_rounds <= 1:
+        yield f"{job.id}: {job.settled_rounds} of {job.rounds} rounds are settled"
+    if job.failed_rounds + job.preempted_rounds > job.settled_rounds:
+        yield f"{job.id}: {job.failed_rounds + job.preempted_rounds} of {job.settled_rounds} rounds are charged"
+    tasks = cluster.tasks_of(job.id)
+    if len({attempt.round for task in tasks for attempt in task.attempts if attempt.live}) > 1:
+        yield f"{job.id}: attempts of several rounds live"
+    for task in tasks:
+        rounds = [attempt.round for attempt in task.attempts]
+        if rounds != sorted(set(rounds)) or (rounds and rounds[-1] >= job.rounds):
+            yield f"{task.id}: attempts of the rounds {rounds}, of {job.rounds}"
+    states = {task.state for task in tasks}
+    if TaskState.SUCCEEDED in states and len(states) > 1:
+        yield f"{job.id}: some of its ranks SUCCEEDED, and some did not"
+    if job.end is None and not _in_flight(job) and states != {TaskState.PENDING}:
+        yield f"{job.id}: between two rounds, and its ranks are {', '.join(sorted(states))}"
+
+
+def _gang(cluster: Cluster, job: Job) -> Iterator[str]:
+    """The round in flight stands on exactly its groups: all ranks of it or none."""
+    assert job.coscheduling is not None
+    ranks = [task.attempts[-1] for task in cluster.tasks_of(job.id) if task.attempts]
+    placed = [attempt for attempt in ranks if attempt.round == job.rounds - 1]
+    if len(placed) != job.replicas:
+        yield f"{job.id}: {len(placed)} of {job.replicas} ranks are placed"
+        return
+    if len({attempt.worker for attempt in placed}) != job.replicas:
+        yield f"{job.id}: two ranks share a worker"
+    if not all(attempt.live and attempt.worker in cluster.workers for attempt in placed):
+        return  # the host of a rank that has ended may be another one by now
+    groups: dict[AttributeValue | None, list[Worker]] = {}
+    for attempt in placed:
+        worker = cluster.workers[attempt.worker]
+        groups.setdefault(worker.all_attributes.get(job.coscheduling.group_by), []).append(worker)
+    if len(groups) != job.slices or None in groups:
+        names = ", ".join(str(key.value) if key else "no group" for key in groups)
+        yield f"{job.id}: stands on {names}, not on {job.slices} groups of {job.coscheduling.group_by}"
+    device = job.resources.device
+    if device is not None and device.kind == "tpu":
+        yield from (breach for group in groups.values() for breach in _slice(job, group))
+
+
+def _slice(job: Job, members: list[Worker]) -> Iterator[str]:
+    """A TPU gang takes whole slices: as many ranks on each as it has VMs."""
+    share = job.replicas // job.slices
+    vms = members[0].attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY, AttributeValue(share))
+    if not len(members) == share == vms.value:
+        names = ", ".join(member.id for member in members)
+        yield f"{job.id}: {len(members)} ranks on {names}, of a slice of {vms.value} VMs"

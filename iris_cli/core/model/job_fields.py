@@ -1,0 +1,218 @@
+"""The table of job fields: one row for each thing that can be said about a job.
+
+The options of `iris launch`, the readers of job files and of requests from inside tasks, the keywords of the Python
+client and the page on job files are made from it. A new field takes a row here, an attribute of `JobRequest` and `Job`
+(`core/model/job.py`), and a keyword of `JobFields` (`client/fields.py`) for type checkers. Tests hold these to
+the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, StrEnum, unique
+from typing import Any, NamedTuple
+
+from iris_cli.core.constraints.types import Constraint, ConstraintMode
+from iris_cli.core.model.job import EnvPreset, JobRequest, Priority, ReplaceLost
+
+
+@unique
+class Kind(Enum):
+    """How the value of a field is written, in the words of the page on job files. Each layer has a reader per kind."""
+
+    NAME = "a name"
+    TEXT = "text"
+    COMMAND = "a list of words, or one line that is split into words"
+    SCRIPT = "shell text"
+    TPU = "a TPU type, or `auto`"
+    GPU = "`MODEL`, `MODEL:COUNT`, `auto`, or a count"
+    CORES = "a number"
+    SIZE = "bytes, or such as `512MiB`, `8GB`"
+    POSITIVE = "a whole number, at least 1"
+    COUNT = "a whole number"
+    FLAG = "`true` or `false`"
+    CHOICE = "a word"
+    DURATION = "seconds, or such as `90s`, `10m`, `2h`"
+    SIGNAL = "`NAME@TIME`"
+    ARRAY = "indices, such as `0-9,20` or `0-99%4`"
+    CONSTRAINTS = "a list of constraints"
+    TAINTS = "a list of names of taints"
+    JOBS = "a list of names of jobs"
+    PORTS = "a list of names of ports"
+    SECRETS = "a list of `NAME` or `NAME=@FILE`"
+    VARIABLES = "a mapping of names to values"
+    LABELS = "a mapping of names to texts"
+    GROUP = "`{group_by: ATTRIBUTE}`"
+    DIRECTORY = "a directory"
+    VARIABLE_FILE = "a file, or a list of files"
+    LINES = "a file"
+    WORKSPACE = "a packed directory"
+
+
+RESOURCES = "Resources and tasks"
+FILES = "Files and environment"
+OUTPUT = "Submission, waiting and output"
+NAMES = "Name and order"
+RETRIES = "Failures and retries"
+TIMES = "Time limits"
+PLACEMENT = "Placement"
+INSIDE = "Inside a task"
+
+
+class JobField(NamedTuple):
+    """One row. `name` is an attribute of `JobRequest`, a keyword of the client, and a key unless one is given."""
+
+    name: str
+    kind: Kind
+    option: str  # as in the table of options: "--env, -e NAME[=VALUE]"; '' for none
+    help: str
+    group: str = ""  # of `iris launch --help`; the table says it once for all rows of a group
+    choices: type[StrEnum] | None = None  # the words of a CHOICE
+    key: str = ""  # in job files, if it is another one than the name
+    job_file: bool = True  # it may stand in a job file
+    defaults: bool = False  # it may stand in `defaults:` of cluster.yaml
+    client: bool = True  # it is one of the client's JobFields
+    not_inside: str = ""  # why it can't be asked for from inside a task, as a hint; '': it can
+    inherited: bool = False  # a child job has its parent's, unless its request says otherwise
+    into: str = ""  # the field that this is another way to write
+    supported: bool = True  # a job may be submitted with it
+
+    @property
+    def file_key(self) -> str:
+        return self.key or self.name
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The spellings of its option: `--env` and `-e`, or `--keep-going/--fail-fast`."""
+        return tuple(word.rstrip(",") for word in self.option.split() if word.startswith("-"))
+
+    @property
+    def metavar(self) -> str:
+        """The word for the value of its option; '' for a flag."""
+        return " ".join(word for word in self.option.split() if not word.startswith("-"))
+
+
+# A row takes a line or two; the formatter would take up to ten.
+# fmt: off
+_COMMAND = (
+    JobField("command", Kind.COMMAND, "", "Program to run, and its arguments.", client=False),
+    JobField("script", Kind.SCRIPT, "", "Shell text to run in place of a command.", into="command", client=False),
+)
+
+_RESOURCES = (
+    JobField("tpu", Kind.TPU, "--tpu TYPE", "TPU type, such as v5litepod-16, or auto."),
+    JobField("gpu", Kind.GPU, "--gpu MODEL", "GPU model or auto, with :N for N of them."),
+    JobField("cpu", Kind.CORES, "--cpu CORES", "Cores for each task.", defaults=True),
+    JobField("memory", Kind.SIZE, "--memory SIZE", "Memory for each task: 512MiB, 8GB.", defaults=True),
+    JobField("replicas", Kind.POSITIVE, "--replicas N", "Number of tasks."),
+    JobField("slices", Kind.POSITIVE, "--slices N", "Number of slices, or groups, of a gang."),
+    JobField("array", Kind.ARRAY, "--array INDICES",
+             "A task for each index: 0-9,20 or 0-99%4, four at a time."),
+    JobField("each_line", Kind.LINES, "--each-line FILE", "A task for each line of this file."),
+)
+
+_FILES = (
+    JobField("workdir", Kind.DIRECTORY, "--workdir DIR",
+             "Directory to ship: what git doesn't ignore, less .irisignore.",
+             not_inside="it is packed inside the task: say workspace"),
+    JobField("env", Kind.VARIABLES, "--env, -e NAME[=VALUE]",
+             "Set a variable; NAME alone copies its value from this shell.",
+             defaults=True, inherited=True),
+    JobField("env_file", Kind.VARIABLE_FILE, "--env-file FILE", "Variables, NAME=VALUE on each line.",
+             into="env", client=False, not_inside="say env"),
+    JobField("secrets", Kind.SECRETS, "--secret NAME[=@FILE]",
+             "A variable that is read at each start only, from here or a file."),
+    JobField("setup", Kind.TEXT, "--setup COMMAND", "Shell command to run before the task.", inherited=True),
+    JobField("env_preset", Kind.CHOICE, "--env-preset NAME", "Variables for jax, torchrun or slurm programs.",
+             choices=EnvPreset),
+    JobField("ports", Kind.PORTS, "--ports NAMES",
+             "Names of ports, such as http,metrics: IRIS_PORT_HTTP has a free number."),
+    JobField("image", Kind.TEXT, "--image IMAGE", "Container image to run the task in (not supported yet).",
+             supported=False),
+)
+
+_OUTPUT = (
+    JobField("force", Kind.FLAG, "--force",
+             "Submit the job even if nothing here can run it: no such worker, secret or program."),
+)
+
+_NAMES = (
+    JobField("name", Kind.NAME, "--name NAME", "Name of the job (default: derived from the command)."),
+    JobField("labels", Kind.LABELS, "--label NAME=VALUE", "Label to filter by."),
+    JobField("priority", Kind.CHOICE, "--priority NAME", "high, normal or low.",
+             choices=Priority, defaults=True, inherited=True),
+    JobField("after", Kind.JOBS, "--after JOB", "Start when this job has succeeded."),
+)
+
+_RETRIES = (
+    JobField("max_retries_failure", Kind.COUNT, "--max-retries-failure N",
+             "Retries after a failure (default: 0).", defaults=True),
+    JobField("max_retries_preemption", Kind.COUNT, "--max-retries-preemption N",
+             "Retries after a lost host (default: 100).", defaults=True),
+    JobField("max_task_failures", Kind.COUNT, "--max-task-failures N",
+             "Failed tasks that the job survives.", defaults=True),
+    JobField("keep_going", Kind.FLAG, "--keep-going/--fail-fast",
+             "Whether the other tasks go on after one failed (default: only those of an array)."),
+    JobField("replace_lost", Kind.CHOICE, "--replace-lost WHEN",
+             "Reschedule tasks of unreachable workers: never, preemptible or always.", choices=ReplaceLost),
+)
+
+_TIMES = (
+    JobField("timeout", Kind.DURATION, "--timeout TIME", "Time limit of each task: 90s, 10m, 2h.", defaults=True),
+    JobField("scheduling_timeout", Kind.DURATION, "--scheduling-timeout TIME", "Give up if not placed by then.",
+             defaults=True),
+    JobField("setup_timeout", Kind.DURATION, "--setup-timeout TIME", "Time limit of --setup.", defaults=True),
+    JobField("grace", Kind.DURATION, "--grace TIME", "Time between SIGTERM and SIGKILL (default: 30s).",
+             defaults=True),
+    JobField("signal", Kind.SIGNAL, "--signal NAME@SECONDS",
+             "USR1@120: this signal, 120 s before --timeout; a stop sends SIGTERM only."),
+    JobField("lease", Kind.DURATION, "--lease TIME",
+             "Stop the task if iris has not reached its worker for this long."),
+)
+
+_PLACEMENT = (
+    JobField("constraints", Kind.CONSTRAINTS, "--constraint, -c TEXT",
+             "Only workers with pool=a, !spot or rack>=2.", client=False, inherited=True),
+    JobField("prefer", Kind.CONSTRAINTS, "--prefer TEXT", "Soft constraint: prefer matching workers.",
+             into="constraints"),
+    JobField("tolerate", Kind.TAINTS, "--tolerate TAINT", "Also workers with this taint."),
+    JobField("group_by", Kind.GROUP, "--group-by ATTRIBUTE",
+             "Make a gang on workers that share this attribute.", key="coscheduling"),
+    JobField("spread", Kind.FLAG, "--spread", "Let the slices of a gang be in several regions."),
+)
+
+_INSIDE = (
+    JobField("workspace", Kind.WORKSPACE, "", "Directory that was packed inside the task.",
+             job_file=False, client=False, inherited=True),
+    JobField("inherit_constraints", Kind.FLAG, "", "Whether the child has the constraints of its parent.",
+             job_file=False, client=False),
+)
+
+_GROUPS = (
+    ("", _COMMAND), (RESOURCES, _RESOURCES), (FILES, _FILES), (OUTPUT, _OUTPUT), (NAMES, _NAMES),
+    (RETRIES, _RETRIES), (TIMES, _TIMES), (PLACEMENT, _PLACEMENT), (INSIDE, _INSIDE),
+)
+# fmt: on
+
+JOB_FIELDS = tuple(row._replace(group=group) for group, rows in _GROUPS for row in rows)
+"""All rows, in the order of `iris launch --help`."""
+
+
+def request_of(said: Mapping[str, Any]) -> JobRequest:
+    """Return the request that these fields describe; None is a field that was not said.
+
+    `prefer`, `env_file` and `script` become part of the fields that they are another way to write.
+    """
+    own = dict(said)
+    script, prefer, variables = (own.pop(name, None) for name in ("script", "prefer", "env_file"))
+    if script is not None and own.get("command") is None:
+        own["command"] = script
+    if prefer:
+        soft = (
+            Constraint(each.key, each.op, each.value, each.values, ConstraintMode.PREFERRED)
+            for each in prefer
+        )
+        own["constraints"] = (*(own.get("constraints") or ()), *soft)
+    if variables is not None:
+        own["env"] = {**variables, **(own.get("env") or {})}
+    return JobRequest(**own)

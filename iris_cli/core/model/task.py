@@ -1,0 +1,222 @@
+"""Tasks and their attempts. A task is not its attempts: each keeps its own state and its own end."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar, final
+
+from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
+from iris_cli.core.model.outcome import End, EndReason
+from iris_cli.core.structs import Record, Value
+
+
+class TaskState(StrEnum):
+    """`RUNNING` starts when the worker says that the user's command started."""
+
+    PENDING = "PENDING"
+    ASSIGNED = "ASSIGNED"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    KILLED = "KILLED"
+    WORKER_FAILED = "WORKER_FAILED"
+    UNSCHEDULABLE = "UNSCHEDULABLE"
+
+    @property
+    def terminal(self) -> bool:
+        return self not in _OPEN
+
+
+_OPEN = frozenset({TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING})
+
+
+class AttemptState(StrEnum):
+    """Only `ENDED` releases what the attempt holds: not a decision, not a kill that was sent."""
+
+    ASSIGNED = "ASSIGNED"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    ENDED = "ENDED"
+
+
+class StopOrder(Value, frozen=True, kw_only=True):
+    """Why an attempt is being stopped, and since when. `skew` is what was known then of its worker's clock.
+
+    Should either of the two clocks be set afterwards, that shows as another skew.
+    """
+
+    reason: EndReason
+    at: float
+    trigger: TaskId | None = None
+    skew: float = 0.0
+
+
+class _Phase(Value, frozen=True, kw_only=True, tag_field="state"):
+    """One phase of an attempt, with the data that only this phase has.
+
+    Tell them apart by `type(phase) is Ended`: `isinstance` asks the metaclass of a struct, and takes 20 times as long.
+    """
+
+
+@final
+class Assigned(_Phase, frozen=True, kw_only=True, tag=AttemptState.ASSIGNED.value):
+    """The task was placed; its command has not started."""
+
+    state: ClassVar[AttemptState] = AttemptState.ASSIGNED
+    acknowledged: bool = False  # the worker said that it has it
+    taken_over: bool = False  # its dispatcher died or slept: only the worker may say "not started" now
+    held_up: str = ""  # the worker was told to start it, and did not: what is known of that
+
+
+@final
+class Running(_Phase, frozen=True, kw_only=True, tag=AttemptState.RUNNING.value):
+    """The worker said that the command has started."""
+
+    state: ClassVar[AttemptState] = AttemptState.RUNNING
+    started_at: float
+    orphaned: bool = False  # its wrapper is gone: it runs, and nobody there watches over it
+
+
+@final
+class Stopping(_Phase, frozen=True, kw_only=True, tag=AttemptState.STOPPING.value):
+    """A stop was ordered. `before` is the interrupted phase: it changes if the command starts after the order."""
+
+    state: ClassVar[AttemptState] = AttemptState.STOPPING
+    order: StopOrder
+    before: Assigned | Running
+    unkillable: bool = False  # a process of it survived SIGKILL: only a reboot ends that
+
+
+@final
+class Ended(_Phase, frozen=True, kw_only=True, tag=AttemptState.ENDED.value):
+    """The attempt is over. `before` is the phase in which it ended."""
+
+    state: ClassVar[AttemptState] = AttemptState.ENDED
+    end: End
+    at: float  # when the end was recorded; `end.at` is when it happened
+    before: Assigned | Running | Stopping
+    refused: bool = False  # the worker said no
+    presumed: bool = False  # taken for dead: by `replace_lost`, by the operator's word, or as its lease ended
+    reaped_at: float | None = None  # nothing of its output is left on the worker
+
+
+Phase = Assigned | Running | Stopping | Ended
+
+
+class Attempt(Record, kw_only=True):
+    """One try at one task on one worker. Times are seconds since the epoch by the operator's clock.
+
+    The properties read the data of its phase and of the phases before it; what none of them has is None, False or "".
+    """
+
+    number: int
+    worker: WorkerId
+    token: Token
+    phase: Phase = Assigned()
+    round: int = 0
+    gpus: tuple[int, ...] = ()
+    ports: tuple[int, ...] = ()  # one for each name of its job
+    chosen: str = ""  # why it was placed there, if others were passed over for it
+    assigned_at: float = 0.0
+
+    @property
+    def state(self) -> AttemptState:
+        return self.phase.state
+
+    @property
+    def live(self) -> bool:
+        return type(self.phase) is not Ended
+
+    @property
+    def progress(self) -> Assigned | Running:
+        """How far it got: its phase, or the phase that a stop or the end interrupted."""
+        phase = self.phase.before if type(self.phase) is Ended else self.phase
+        return phase.before if type(phase) is Stopping else phase
+
+    @property
+    def acknowledged(self) -> bool:
+        progress = self.progress
+        return type(progress) is Running or progress.acknowledged
+
+    @property
+    def taken_over(self) -> bool:
+        progress = self.progress
+        return type(progress) is Assigned and progress.taken_over
+
+    @property
+    def held_up(self) -> str:
+        progress = self.progress
+        return progress.held_up if type(progress) is Assigned else ""
+
+    @property
+    def started_at(self) -> float | None:
+        progress = self.progress
+        return progress.started_at if type(progress) is Running else None
+
+    @property
+    def orphaned(self) -> bool:
+        progress = self.progress
+        return type(progress) is Running and progress.orphaned
+
+    @property
+    def stopping(self) -> Stopping | None:
+        """The phase in which it was being stopped, also after its end; None if no stop was ordered."""
+        phase = self.phase.before if type(self.phase) is Ended else self.phase
+        return phase if type(phase) is Stopping else None
+
+    @property
+    def stop(self) -> StopOrder | None:
+        return self.stopping.order if self.stopping is not None else None
+
+    @property
+    def unkillable(self) -> bool:
+        return self.stopping is not None and self.stopping.unkillable
+
+    @property
+    def end(self) -> End | None:
+        return self.phase.end if type(self.phase) is Ended else None
+
+    @property
+    def ended_at(self) -> float | None:
+        return self.phase.at if type(self.phase) is Ended else None
+
+    @property
+    def refused(self) -> bool:
+        return type(self.phase) is Ended and self.phase.refused
+
+    @property
+    def presumed(self) -> bool:
+        return type(self.phase) is Ended and self.phase.presumed
+
+    @property
+    def reaped_at(self) -> float | None:
+        return self.phase.reaped_at if type(self.phase) is Ended else None
+
+
+class Task(Record, kw_only=True):
+    """One replica of a job. `attempts[n].number == n`; the last one is the current attempt."""
+
+    id: TaskId
+    state: TaskState = TaskState.PENDING
+    attempts: tuple[Attempt, ...] = ()
+    failures: int = 0  # charged against max_retries_failure
+    preemptions: int = 0  # charged against max_retries_preemption
+    refusals: int = 0  # refused by workers, in a row
+    end: End | None = None
+
+    @property
+    def job(self) -> JobId:
+        return self.id.job
+
+    @property
+    def index(self) -> int:
+        return self.id.index
+
+    @property
+    def current(self) -> Attempt | None:
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def current_id(self) -> AttemptId:
+        """The id of the last attempt. The task must have been placed once."""
+        return AttemptId(self.id, len(self.attempts) - 1)

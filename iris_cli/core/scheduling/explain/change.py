@@ -1,0 +1,211 @@
+"""The single change that would place what waits: a constraint to drop, a job to await, a worker to mend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from iris_cli.core.constraints.syntax import format_constraint
+from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.model.capacity import Amounts, WorkerCapacity
+from iris_cli.core.model.job import Job, Priority
+from iris_cli.core.model.slice import INCOMPLETE
+from iris_cli.core.model.worker import Worker, WorkerCondition
+from iris_cli.core.scheduling.capacity import first_of, mask_of, positions_of
+from iris_cli.core.scheduling.explain import wording
+from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group_on
+from iris_cli.core.scheduling.explain.what_if import Change, ChangeKind
+from iris_cli.core.scheduling.groups import Group
+from iris_cli.core.scheduling.reasons import ReasonKind
+from iris_cli.core.scheduling.sites import VARIANT, Sites
+
+_NEAREST = 20  # near misses looked at
+_TRIES = 10  # changes tried, each of them a cycle
+_BUSY = frozenset(
+    {
+        ReasonKind.CHIPS,
+        ReasonKind.GPUS,
+        ReasonKind.MEMORY,
+        ReasonKind.CPU,
+        ReasonKind.STOPPING,
+        ReasonKind.BEHIND,
+    }
+)
+_PASSED_OVER = frozenset({ReasonKind.RESERVED, ReasonKind.BEHIND})
+_LESS = (ChangeKind.LESS_CPU, ChangeKind.LESS_MEMORY, ChangeKind.FEWER_GPUS)
+_TO_THE_JOB = frozenset(
+    {ChangeKind.DROP, ChangeKind.TOLERATE, ChangeKind.SPREAD, ChangeKind.PRIORITY, *_LESS}
+)
+
+
+def single_change(
+    case: Case, job: Job, nearest: list[Verdict], would_go_to: Callable[[Change], list[WorkerId]]
+) -> Change | None:
+    """The first change that does it for a job. `nearest` are the near misses, the nearest first.
+
+    `would_go_to` tries a change: where tasks of the job would go that have no place without it.
+    """
+    proposals = dict.fromkeys(islice(_proposals(case, job, nearest), 2 * _NEAREST))
+    for change in list(proposals)[:_TRIES]:
+        workers = would_go_to(change)
+        if workers:
+            text = _in_words(case, change, workers)
+            return Change(kind=change.kind, subject=change.subject, amount=change.amount, text=text)
+    return None
+
+
+def _proposals(case: Case, job: Job, nearest: list[Verdict]) -> Iterator[Change]:
+    yield from _relaxations(case)
+    for verdict in nearest[:_NEAREST]:
+        yield from _mends(case, job.id, verdict)
+    if job.priority is not Priority.HIGH and any(verdict.kind in _PASSED_OVER for verdict in nearest):
+        yield Change(kind=ChangeKind.PRIORITY, subject=Priority.HIGH.value)
+    yield from _reductions(case)
+
+
+# What to ask for instead
+
+
+def _relaxations(case: Case) -> Iterator[Change]:
+    """A spread over regions, each constraint left out, each taint tolerated, if that leaves enough workers."""
+    fleet, requirement = case.context.fleet, case.requirement
+    ready = fleet.healthy & fleet.rested & fleet.settled & requirement.equipped & case.had_room
+    several = requirement.shape is not None and requirement.shape.groups > 1
+    if several and not requirement.job.spread and _serve(case, ready & requirement.selected, VARIANT):
+        yield Change(kind=ChangeKind.SPREAD)
+    for dropped in requirement.required:
+        allowed = fleet.everyone
+        for constraint in requirement.required:
+            if constraint != dropped:
+                allowed &= fleet.satisfying(constraint)
+        if _serve(case, ready & allowed & requirement.tolerated):
+            yield Change(kind=ChangeKind.DROP, subject=format_constraint(dropped))
+    for taint in fleet.taints:
+        if taint not in requirement.job.tolerations:
+            tolerated = fleet.tolerating((*requirement.job.tolerations, taint))
+            if _serve(case, ready & requirement.allowed & tolerated):
+                yield Change(kind=ChangeKind.TOLERATE, subject=taint)
+
+
+def _serve(case: Case, workers: int, depth: int = 0) -> bool:
+    """Whether these workers are enough; with a `depth` for a gang whose groups need not share more than that."""
+    shape = case.requirement.shape
+    if shape is None:
+        return bool(workers)
+    groups = case.context.fleet.groups(shape.group_by).groups
+    fitting = [group.number for group in groups if fits(group, shape, workers)]
+    sites = Sites(case.context.fleet, case.requirement)
+    return len(sites.largest(fitting, depth or sites.reach)) >= shape.groups
+
+
+def _reductions(case: Case) -> Iterator[Change]:
+    """Less of one thing, but not less than half of it."""
+    for number, kind in enumerate(_LESS):
+        need, enough = case.requirement.need[number], _enough_for_one_more(case, number)
+        if enough < need <= 2 * enough:
+            yield Change(kind=kind, amount=enough)
+
+
+def _enough_for_one_more(case: Case, number: int) -> int:
+    """The most of one dimension that as many workers have as are needed, of those that lack nothing else."""
+    context, requirement = case.context, case.requirement
+    others = [other for other in range(len(requirement.need)) if other != number]
+    able = requirement.eligible
+    for other in others:
+        able &= context.dimensions[other].now[requirement.need[other]]
+    for position in positions_of(requirement.eligible & case.own):
+        left = case.left(position)
+        able |= all(left[other] >= requirement.need[other] for other in others) << position
+    shape = requirement.shape
+    if shape is None:
+        return _nth([case.left(position)[number] for position in positions_of(able)], 1)
+    groups = context.fleet.groups(shape.group_by).groups
+
+    def enough_in(group: Group) -> int:
+        left = [case.left(position)[number] for position in positions_of(group.mask & able)]
+        return _nth(left, shape.size)
+
+    sites = Sites(context.fleet, requirement).tiers[-1]
+    return max((_nth([enough_in(groups[each]) for each in site], shape.groups) for site in sites), default=0)
+
+
+def _nth(amounts: list[int], number: int) -> int:
+    """The nth largest, 0 where there aren't as many."""
+    return sorted(amounts, reverse=True)[number - 1] if len(amounts) >= number else 0
+
+
+# What to wait for, or to mend
+
+
+def _mends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
+    """What would make one near miss serve."""
+    if verdict.kind in _BUSY:
+        for job in wording.holders(case.context, verdict.lacking):
+            if job == own:
+                yield from _own_ends(case, own, verdict)
+            elif fits(verdict.group, case.requirement.shape, _after_end_of(case, verdict.group, job)):
+                yield Change(kind=ChangeKind.JOB_ENDS, subject=job)
+    if verdict.kind in (ReasonKind.UNHEALTHY, ReasonKind.COOLDOWN):
+        position = first_of(verdict.lacking)
+        ready = case.requirement.eligible & case.had_room | 1 << position
+        if fits(verdict.group, case.requirement.shape, ready):
+            worker = case.context.fleet.workers[position]
+            yield Change(kind=_recovery(worker), subject=worker.id)
+
+
+def _own_ends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
+    """Tasks of the same job that run there: the job as a whole isn't waited for."""
+    for position in positions_of(verdict.lacking):
+        for attempt in sorted(case.context.fleet.workers[position].claims):
+            if attempt.task.job == own:
+                yield Change(kind=ChangeKind.TASK_ENDS, subject=str(attempt.task))
+
+
+def _after_end_of(case: Case, group: Group, job: JobId) -> int:
+    """The workers that could serve if nobody came before, and those of a group that could with a job gone."""
+    requirement, freed = case.requirement, []
+    for position in group.members:
+        worker = case.context.fleet.workers[position]
+        claims = [claim for attempt, claim in worker.claims.items() if attempt.task.job == job]
+        left = WorkerCapacity.of(worker).left
+        then = Amounts(
+            left.cpu_millis + sum(claim.cpu_millis for claim in claims),
+            left.memory + sum(claim.memory for claim in claims),
+            left.gpus + sum(len(claim.gpus) for claim in claims),
+            left.chips + sum(claim.chips for claim in claims),
+        )
+        if claims and then.covers(requirement.need):
+            freed.append(position)
+    return requirement.eligible & case.had_room | requirement.healthy & mask_of(freed)
+
+
+def _recovery(worker: Worker) -> ChangeKind:
+    if worker.unschedulable:
+        return ChangeKind.RECOVERS
+    if worker.drain_reason == INCOMPLETE and not worker.quarantined:
+        return ChangeKind.COMPLETES
+    if worker.draining or worker.quarantined:
+        return ChangeKind.UNCORDON
+    return ChangeKind.RESTS if worker.condition is WorkerCondition.HEALTHY else ChangeKind.RECOVERS
+
+
+# In words
+
+
+def _in_words(case: Case, change: Change, workers: list[WorkerId]) -> str:
+    """`workers`: where it would go."""
+    fleet, shape = case.context.fleet, case.requirement.shape
+    groups = list(dict.fromkeys(group_on(case.context, case.requirement, worker) for worker in workers))
+    if change.kind not in _TO_THE_JOB:
+        touched = [
+            group for group in groups if any(_is_about(change, fleet.workers[at]) for at in group.members)
+        ]
+        groups = touched or groups
+    names = ", ".join(wording.unit_name(shape, group) for group in groups[: shape.groups if shape else 1])
+    several = shape is not None and len(groups) > 1
+    return wording.change(fleet, case.requirement.need, change, names, several=several)
+
+
+def _is_about(change: Change, worker: Worker) -> bool:
+    tasks = [attempt.task for attempt in worker.claims]
+    return change.subject in (worker.id, *(task.job for task in tasks), *map(str, tasks))

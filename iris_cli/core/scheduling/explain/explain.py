@@ -1,0 +1,295 @@
+"""Why an entry waits, from the very sets that the cycle decided with: there is no second scheduler.
+
+A worker, or for a gang a group, counts under the first kind of reason that speaks against it. Where nobody
+has the device, satisfies constraints and tolerations and has the shape, the one of these that left nobody is
+the reason. Else the reasons are all that keeps those who do from serving now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property, partial, reduce
+from operator import or_
+
+from iris_cli.core.ids import JobId, TaskId, WorkerId
+from iris_cli.core.model.job import Job
+from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, mask_of, positions_of
+from iris_cli.core.scheduling.context import SchedulingContext
+from iris_cli.core.scheduling.explain import wording
+from iris_cli.core.scheduling.explain.ahead import Taker, Turns
+from iris_cli.core.scheduling.explain.change import single_change
+from iris_cli.core.scheduling.explain.explanation import (
+    ConstraintCount,
+    DimensionCount,
+    Explanation,
+    NearMiss,
+)
+from iris_cli.core.scheduling.explain.verdicts import (
+    Case,
+    Refusal,
+    Tally,
+    Verdict,
+    availability,
+    judge,
+    near_misses,
+    selection,
+    sift,
+)
+from iris_cli.core.scheduling.explain.what_if import CycleRecord
+from iris_cli.core.scheduling.feasibility import Requirement, Shape
+from iris_cli.core.scheduling.groups import Group
+from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+from iris_cli.core.scheduling.sites import REGION, VARIANT, Sites
+
+_FEW = 5
+_MEASURED = (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU)
+
+
+Survey = tuple[dict[int, Verdict], Tally]
+
+
+class Explainer:
+    """Explains at the end of a cycle, once for each requirement and only when asked."""
+
+    def __init__(self, context: SchedulingContext, record: CycleRecord) -> None:
+        self._context = context
+        self._record = record
+        self._turns = Turns(record)
+        self._surveys: dict[Requirement, Survey] = {}
+        self._told: dict[tuple[Requirement, Refusal, int], Reason] = {}
+        self._usual: dict[Requirement, tuple[Reason, ...]] = {}  # where nothing is kept for who asks
+        self._reasons: dict[tuple[Requirement, int], tuple[Reason, ...]] = {}
+
+    def reasons(self, requirement: Requirement, entry: TaskId | JobId) -> tuple[Reason, ...]:
+        """Why the requirement isn't met, in order of precedence, and what is reserved for this entry."""
+        kept = self._context.reservations.get(entry)
+        if not kept:
+            found = self._usual.get(requirement)
+            if found is None:
+                found = self._usual[requirement] = self._once(requirement, self._context.open)
+            return found
+        # It waits for what is busy among the workers reserved for it, and for all that is reserved for others.
+        first, *others = self._once(requirement, self._open_to(entry))
+        names = ", ".join(wording.unit_name(requirement.shape, group) for group in kept)
+        text = f"{first.text}; {names} reserved for it"
+        told = Reason(kind=first.kind, text=text, need=first.need, have=first.have, refused=first.refused)
+        return (told, *others)
+
+    def keeps_for(self, entry: TaskId | JobId) -> bool:
+        """Whether something is reserved for this entry."""
+        return bool(self._context.reservations.get(entry))
+
+    def explain(self, requirement: Requirement, entry: TaskId | JobId) -> Explanation:
+        """Everything that there is to say about an entry that waits."""
+        fleet, shape = self._context.fleet, requirement.shape
+        job = self._record.get_job(entry.job if isinstance(entry, TaskId) else entry)
+        assert job is not None  # what nobody knows the job of is never a requirement
+        case = Case(self._context, requirement, self._open_to(entry))
+        refusals = sift(fleet.everyone, [*selection(requirement), *availability(case)])
+        groups = [verdict.group for verdict in judge(case, shape)] if shape else []
+        largest = _largest(groups)
+        nearest = near_misses(case)
+        return Explanation(
+            reasons=self.reasons(requirement, entry),
+            workers=len(fleet.workers),
+            equipped=requirement.equipped.bit_count(),
+            constraints=tuple(self._constraints(requirement)),
+            dimensions=tuple(self._dimensions(requirement)),
+            refused=tuple((refusal.kind, refusal.units) for refusal in refusals),
+            group_by=shape.group_by if shape else "",
+            groups_found=len(groups),
+            largest=(str(largest.key), len(largest.members)) if largest else None,
+            near_misses=tuple(self._near_miss(case, verdict) for verdict in nearest[:_FEW]),
+            behind=tuple(self._behind(job, nearest)),
+            hints=tuple(wording.hints(fleet, requirement)),
+            change=single_change(case, job, nearest, partial(self._record.with_change, job.id)),
+        )
+
+    def _constraints(self, requirement: Requirement) -> Iterator[ConstraintCount]:
+        for each in requirement.job.constraints:
+            satisfied = requirement.equipped & self._context.fleet.satisfying(each)
+            workers = requirement.equipped.bit_count()
+            yield ConstraintCount(constraint=each, satisfied=satisfied.bit_count(), workers=workers)
+
+    def _dimensions(self, requirement: Requirement) -> Iterator[DimensionCount]:
+        there = requirement.equipped
+        for kind, need, dimension in zip(
+            AMOUNT_KINDS, requirement.need, self._context.dimensions, strict=True
+        ):
+            if need:
+                lacking = (there & ~dimension.at_start[need]).bit_count()
+                yield DimensionCount(kind=kind, need=need, lacking=lacking, workers=there.bit_count())
+
+    def _behind(self, job: Job, nearest: list[Verdict]) -> list[Taker]:
+        lacking = (verdict.lacking for verdict in nearest if verdict.kind is ReasonKind.BEHIND)
+        return self._turns.takers(job, self._ids(reduce(or_, lacking, 0)))
+
+    def _ids(self, workers: int) -> list[WorkerId]:
+        return [self._context.fleet.ids[position] for position in positions_of(workers)]
+
+    def _open_to(self, entry: TaskId | JobId) -> int:
+        """The workers that are not reserved for another entry."""
+        return self._context.open | self._own.get(entry, 0)
+
+    @cached_property
+    def _own(self) -> dict[TaskId | JobId, int]:
+        """By gang or task, the workers that are reserved for it."""
+        found: dict[TaskId | JobId, list[int]] = {}
+        for position, key in self._context.reserved_by.items():
+            found.setdefault(key, []).append(position)
+        return {key: mask_of(positions) for key, positions in found.items()}
+
+    def _near_miss(self, case: Case, verdict: Verdict) -> NearMiss:
+        assert verdict.kind is not None
+        if verdict.kind is ReasonKind.BEHIND:
+            takers = self._turns.takers_before_all_like(case.requirement.job, self._ids(verdict.lacking))
+            text = f"went to {wording.few(map(str, takers))}"
+        else:
+            text = wording.lacks(self._context, case.requirement, verdict)
+        return NearMiss(
+            name=wording.unit_name(case.requirement.shape, verdict.group),
+            kind=verdict.kind,
+            lacking=tuple(self._ids(verdict.lacking)),
+            text=text,
+        )
+
+    def _once(self, requirement: Requirement, unreserved: int) -> tuple[Reason, ...]:
+        found = self._reasons.get((requirement, unreserved))
+        if found is None:
+            reasons = tuple(self._find(Case(self._context, requirement, unreserved)))
+            found = self._reasons[requirement, unreserved] = reasons
+        return found
+
+    def _find(self, case: Case) -> Iterator[Reason]:
+        requirement = case.requirement
+        if not requirement.selected:
+            yield self._unselected(requirement, sift(self._context.fleet.everyone, selection(requirement)))
+        elif requirement.shape is not None:
+            yield from self._of_groups(case, requirement.shape)
+        else:
+            for refusal in sift(requirement.selected, availability(case)):
+                yield self._unavailable(requirement, refusal, requirement.selected.bit_count())
+
+    def _of_groups(self, case: Case, shape: Shape) -> Iterator[Reason]:
+        verdicts, tally = self._survey(case.requirement, shape)
+        if case.own:  # a reservation changes the verdict on its own groups alone
+            at = self._context.fleet.groups(shape.group_by).at
+            touched = frozenset(at[position] for position in positions_of(case.own)) - {-1}
+            before = [verdict for verdict in map(verdicts.get, touched) if verdict is not None]
+            now = judge(case, shape, touched)
+            tally = tally.but(before, now)
+            if shape.groups > 1:
+                verdicts = {**verdicts, **{verdict.group.number: verdict for verdict in now}}
+        refusals = tally.refusals()
+        unfit = [refusal for refusal in refusals if refusal.kind.rank <= ReasonKind.GROUP_SHAPE.rank]
+        serving = len(verdicts) - sum(refusal.units for refusal in unfit)
+        if serving >= shape.groups:
+            reasons = [self._unavailable(case.requirement, each, serving) for each in refusals[len(unfit) :]]
+            yield from self._at_one_site(case.requirement, verdicts, reasons) if shape.groups > 1 else reasons
+        elif unfit and unfit[-1].kind is not ReasonKind.GROUP_SHAPE:
+            yield self._unselected(case.requirement, unfit, serving)
+        elif serving:
+            text = wording.too_few(shape, serving)
+            yield Reason(kind=ReasonKind.GROUP_SHAPE, text=text, need=shape.groups, have=serving)
+        else:
+            refused = [each for each in verdicts.values() if each.kind is ReasonKind.GROUP_SHAPE]
+            yield self._wrong_shape(shape, [verdict.group for verdict in refused])
+
+    def _at_one_site(
+        self, requirement: Requirement, verdicts: dict[int, Verdict], reasons: list[Reason]
+    ) -> list[Reason]:
+        """The reasons of a gang of several groups: these, and that those which could serve are not at one site."""
+        sites = Sites(self._context.fleet, requirement)
+        free = [number for number, verdict in verdicts.items() if verdict.kind is None]
+        if len(sites.largest(free, VARIANT)) >= sites.needed > len(sites.largest(free, REGION)):
+            apart = [] if requirement.job.spread else [_apart(requirement, sites, free, free=True)]
+        else:
+            apart = []
+        could = [number for number, verdict in verdicts.items() if verdict.serves]
+        if not sites.serve(could):
+            return apart or [_apart(requirement, sites, could, free=False)]
+        return sorted([*reasons, *apart], key=lambda reason: reason.kind.rank)
+
+    def _survey(self, requirement: Requirement, shape: Shape) -> Survey:
+        """The verdicts on groups by number, where nothing is kept for whoever asks; counted once."""
+        found = self._surveys.get(requirement)
+        if found is None:
+            verdicts = judge(Case(self._context, requirement, self._context.open), shape)
+            by_number = {verdict.group.number: verdict for verdict in verdicts}
+            found = self._surveys[requirement] = by_number, Tally(verdicts)
+        return found
+
+    def _wrong_shape(self, shape: Shape, groups: list[Group]) -> Reason:
+        fleet, largest = self._context.fleet, _largest(groups)
+        all_serve = len(groups) == len(fleet.groups(shape.group_by).groups)
+        return Reason(
+            kind=ReasonKind.GROUP_SHAPE,
+            text=wording.wrong_shape(shape, fleet, largest, all_serve=all_serve),
+            need=shape.size,
+            have=len(largest.members) if largest else 0,
+            refused=len(groups),
+        )
+
+    def _unselected(self, requirement: Requirement, refusals: list[Refusal], serving: int = 0) -> Reason:
+        """The last of the refusals is the one that left nobody; there is none where there are no workers.
+
+        Of groups some may be `serving`, but not enough.
+        """
+        fleet, shape, device = self._context.fleet, requirement.shape, requirement.job.resources.device
+        kind = refusals[-1].kind if refusals else ReasonKind.NO_SUCH_DEVICE
+        refused = refusals[-1].units if refusals else 0
+        other = serving > 0
+        if kind is ReasonKind.CONSTRAINT:
+            text = wording.constraints_unmet(requirement, fleet, refusals[-1], other=other)
+        elif kind is ReasonKind.TAINT:
+            text = wording.tainted(requirement, fleet, refusals[-1], other=other)
+        elif shape is not None and device is not None and requirement.equipped:
+            text = wording.too_few_equipped(shape, device, other=other)
+        else:
+            text = wording.no_device(fleet, device)
+        if shape is not None and serving:
+            text = f"{wording.too_few(shape, serving)}: {text}"
+        need = shape.groups if shape else 1
+        return Reason(kind=kind, text=text, need=need, have=serving, refused=refused)
+
+    def _unavailable(self, requirement: Requirement, refusal: Refusal, serving: int) -> Reason:
+        """Told once: gangs that keep workers for themselves differ in little else."""
+        key = requirement, refusal, serving
+        if key not in self._told:
+            self._told[key] = self._tell(*key)
+        return self._told[key]
+
+    def _tell(self, requirement: Requirement, refusal: Refusal, serving: int) -> Reason:
+        kind, units, lacking, have = refusal
+        text = wording.unavailable(self._context, requirement, refusal, serving)
+        if kind is ReasonKind.BEHIND:
+            takers = self._turns.takers_before_all_like(requirement.job, self._ids(lacking))
+            text += f": {wording.few(map(str, takers))}"
+        need = requirement.shape.size if requirement.shape else 1
+        if kind in _MEASURED:
+            number = AMOUNT_KINDS.index(kind)
+            need = requirement.need[number]
+            have = max(0, self._context.dimensions[number].levels.most(lacking))
+            largest = self._context.idle[number].most(requirement.selected)
+            if largest < need:
+                fleet, device = self._context.fleet, requirement.job.resources.device
+                text = wording.too_large(fleet, device, kind, need, largest)
+        return Reason(kind=kind, text=text, need=need, have=have, refused=units)
+
+
+def _apart(requirement: Requirement, sites: Sites, groups: list[int], *, free: bool) -> Reason:
+    """Enough groups could serve, but not of one device variant, or not in one region; `free`: all of these now."""
+    shape, alike = requirement.shape, sites.largest(groups, VARIANT)
+    assert shape is not None
+    if len(alike) < sites.needed:
+        kind, have = ReasonKind.GROUP_SHAPE, len(alike)
+        text = wording.of_several_variants(shape, sites.variants(groups))
+    else:
+        kind, have, groups = ReasonKind.REGION, len(sites.largest(alike, REGION)), alike
+        variant = "" if requirement.plain else next(iter(sites.variants(alike)))
+        text = wording.in_several_regions(shape, variant, len(alike), sites.regions(alike), free=free)
+    return Reason(kind=kind, text=text, need=sites.needed, have=have, refused=len(groups) - have)
+
+
+def _largest(groups: list[Group]) -> Group | None:
+    return max(groups, key=lambda group: (len(group.members), -group.number), default=None)

@@ -1,0 +1,232 @@
+"""What speaks against each worker and each group, read off the sets that the cycle decided with."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from iris_cli.core.constraints.constraints import AttributeValue
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.model.capacity import Amounts
+from iris_cli.core.scheduling.capacity import mask_of, positions_of
+from iris_cli.core.scheduling.context import SchedulingContext
+from iris_cli.core.scheduling.feasibility import Requirement, Shape, has_shape
+from iris_cli.core.scheduling.groups import Group
+from iris_cli.core.scheduling.reasons import ReasonKind
+
+Stage = tuple[ReasonKind, int]
+"""A kind of reason, and the workers it does not speak against."""
+
+
+class Case(NamedTuple):
+    """A requirement at the end of a cycle. `open` are the workers that are not reserved for another entry."""
+
+    context: SchedulingContext
+    requirement: Requirement
+    open: int
+
+    @property
+    def candidates(self) -> int:
+        """The workers that fit now."""
+        return self.requirement.eligible & self.room
+
+    @property
+    def own(self) -> int:
+        """The workers that are reserved for the entry itself."""
+        return self.open & ~self.context.open
+
+    @property
+    def room(self) -> int:
+        """The workers with room, the reserved ones as well if it is left to this entry."""
+        need = self.requirement.need
+        own = [each for each in positions_of(self.own) if self.left(each).covers(need)]
+        return self.context.with_room(need) | mask_of(own)
+
+    def left(self, position: int) -> Amounts:
+        """What a worker has left for the entry."""
+        own = self.own >> position & 1
+        return self.context.left_to_owner(position) if own else self.context.left(position)
+
+    @property
+    def had_room(self) -> int:
+        """The workers with room before anybody got something in this cycle, whatever else may speak against them."""
+        return self.context.had_room(self.requirement.need)
+
+
+class Verdict(NamedTuple):
+    """On a group, or a worker as a group of one: the first kind against it, and the workers that lack it.
+
+    The kind is None where it fits.
+    """
+
+    group: Group
+    kind: ReasonKind | None
+    lacking: int
+
+    @property
+    def serves(self) -> bool:
+        """Whether the group serves, now or once it is available."""
+        return self.kind is None or self.kind.rank > ReasonKind.GROUP_SHAPE.rank
+
+
+class Refusal(NamedTuple):
+    """How many workers or groups one kind speaks against, and the workers that lack it.
+
+    `have`: of the group nearest to serving, the members that don't lack it; 0 for single workers.
+    """
+
+    kind: ReasonKind
+    units: int
+    lacking: int
+    have: int = 0
+
+
+def selection(requirement: Requirement) -> list[Stage]:
+    """What a worker is or isn't, whatever it is doing."""
+    return [
+        (ReasonKind.NO_SUCH_DEVICE, requirement.equipped),
+        (ReasonKind.CONSTRAINT, requirement.allowed),
+        (ReasonKind.TAINT, requirement.tolerated),
+        (ReasonKind.GROUP_SHAPE, requirement.right_slices),
+    ]
+
+
+def availability(case: Case) -> list[Stage]:
+    """What keeps a worker that is right from serving now. Who passes all of these fits."""
+    context, need, room = case.context, case.requirement.need, case.room
+    fleet = context.fleet
+    return [
+        (ReasonKind.UNHEALTHY, fleet.healthy),
+        (ReasonKind.COOLDOWN, fleet.rested),
+        (ReasonKind.CHIPS, context.chips.at_start[need.chips]),
+        (ReasonKind.GPUS, context.gpus.at_start[need.gpus]),
+        (ReasonKind.MEMORY, context.memory.at_start[need.memory]),
+        (ReasonKind.CPU, context.cpu.at_start[need.cpu_millis]),
+        (ReasonKind.STOPPING, fleet.settled),
+        (ReasonKind.RESERVED, case.open | room),
+        (ReasonKind.BEHIND, room),
+    ]
+
+
+def sift(workers: int, stages: list[Stage]) -> list[Refusal]:
+    """The refusals of each stage among those left by the stages before."""
+    refusals = []
+    for kind, passing in stages:
+        refused = workers & ~passing
+        if refused:
+            refusals.append(Refusal(kind, refused.bit_count(), refused))
+        workers &= passing
+    return refusals
+
+
+class Tally:
+    """Verdicts on groups, counted by kind."""
+
+    def __init__(self, verdicts: Iterable[Verdict]) -> None:
+        self._lacking: defaultdict[ReasonKind, int] = defaultdict(int)
+        self._rests: defaultdict[ReasonKind, Counter[int]] = defaultdict(Counter)
+        for each in verdicts:
+            self._count(each, 1)
+
+    def refusals(self) -> list[Refusal]:
+        """What they come to, in order of precedence."""
+        return [
+            Refusal(kind, rests.total(), self._lacking[kind], max(+rests))
+            for kind, rests in sorted(self._rests.items(), key=lambda item: item[0].rank)
+            if rests.total()
+        ]
+
+    def but(self, before: Iterable[Verdict], now: Iterable[Verdict]) -> Tally:
+        """The same with other verdicts on some groups."""
+        other = Tally(())
+        other._lacking.update(self._lacking)
+        other._rests.update((kind, rests.copy()) for kind, rests in self._rests.items())
+        for each in before:
+            other._count(each, -1)
+        for each in now:
+            other._count(each, 1)
+        return other
+
+    def _count(self, verdict: Verdict, times: int) -> None:
+        group, kind, lacking = verdict
+        if kind is not None:
+            self._lacking[kind] ^= lacking  # no worker is in two groups
+            self._rests[kind][len(group.members) - lacking.bit_count()] += times
+
+
+def near_misses(case: Case) -> list[Verdict]:
+    """The workers or groups that almost serve, the nearest first: those with the least serious reason."""
+    requirement = case.requirement
+    if requirement.shape is not None:
+        return sorted((each for each in judge(case, requirement.shape) if each.kind), key=_distance)
+    stages = [*selection(requirement)[1:], *availability(case)]
+    return [
+        Verdict(alone(case.context, position), kind, 1 << position)
+        for kind, _, lacking, _ in reversed(sift(requirement.equipped, stages))
+        for position in positions_of(lacking)
+    ]
+
+
+def alone(context: SchedulingContext, position: int) -> Group:
+    """One worker as a group of its own."""
+    key = AttributeValue(context.fleet.workers[position].id)
+    return Group(position, key, (position,), 1 << position, whole=True)
+
+
+def group_on(context: SchedulingContext, requirement: Requirement, worker: WorkerId) -> Group:
+    """What an entry with this requirement is placed on there: the worker's group, or itself."""
+    position = bisect_left(context.fleet.ids, worker)
+    if requirement.shape is None:
+        return alone(context, position)
+    index = context.fleet.groups(requirement.shape.group_by)
+    return index.groups[index.at[position]]
+
+
+def fits(group: Group, shape: Shape | None, workers: int) -> bool:
+    """Whether a group serves with these of its workers."""
+    if shape is None:
+        return bool(group.mask & workers)
+    least = len(group.members) if shape.whole else shape.size
+    return has_shape(group, shape) and (group.mask & workers).bit_count() >= least
+
+
+def _distance(verdict: Verdict) -> tuple[int, int, int]:
+    assert verdict.kind is not None
+    return -verdict.kind.rank, verdict.lacking.bit_count(), verdict.group.number
+
+
+def judge(case: Case, shape: Shape, among: Collection[int] | None = None) -> list[Verdict]:
+    """A verdict on every group, or each of these numbers, that has workers with a compatible device."""
+    first, later = selection(case.requirement), availability(case)
+    groups = case.context.fleet.groups(shape.group_by).groups
+    there = groups if among is None else [groups[number] for number in sorted(among)]
+    return [_judge(group, shape, first, later) for group in there if group.mask & case.requirement.equipped]
+
+
+def refused_before(case: Case, number: int) -> Iterator[Verdict]:
+    """On every group, or worker as a group of one, before that number that is right and does not fit now."""
+    requirement, context = case.requirement, case.context
+    later = availability(case)
+    unfit = requirement.selected & ~case.candidates
+    if requirement.shape is None:
+        for position in positions_of(unfit & ((1 << number) - 1)):
+            kind = next(kind for kind, passing in later if not passing >> position & 1)
+            yield Verdict(alone(context, position), kind, 1 << position)
+        return
+    for group in context.fleet.groups(requirement.shape.group_by).groups[:number]:
+        if group.mask & unfit:
+            yield _judge(group, requirement.shape, selection(requirement), later)
+
+
+def _judge(group: Group, shape: Shape, first: list[Stage], later: list[Stage]) -> Verdict:
+    left = group.mask
+    least = len(group.members) if shape.whole else min(len(group.members), shape.size)
+    right_shape = (ReasonKind.GROUP_SHAPE, group.mask if has_shape(group, shape) else 0)
+    for kind, passing in (*first, right_shape, *later):
+        remaining = left & passing
+        if remaining.bit_count() < least:
+            return Verdict(group, kind, left & ~passing)
+        left = remaining
+    return Verdict(group, None, 0)

@@ -1,0 +1,325 @@
+"""The words for what keeps an entry waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from operator import or_
+
+from iris_cli.core.constraints.constraints import (
+    DEVICE_TYPE_ATTRIBUTE_KEY,
+    DEVICE_VARIANT_ATTRIBUTE_KEY,
+    TPU_NAME_ATTRIBUTE_KEY,
+)
+from iris_cli.core.constraints.syntax import format_constraint
+from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.model.capacity import Amounts, WorkerCapacity
+from iris_cli.core.model.slice import INCOMPLETE
+from iris_cli.core.model.worker import Claim, Worker
+from iris_cli.core.resources.resources import AUTO, Device
+from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, first_of, positions_of
+from iris_cli.core.scheduling.context import SchedulingContext
+from iris_cli.core.scheduling.explain.near_misses import near_misses
+from iris_cli.core.scheduling.explain.verdicts import Refusal, Verdict
+from iris_cli.core.scheduling.explain.what_if import Change, ChangeKind
+from iris_cli.core.scheduling.feasibility import Requirement, Shape
+from iris_cli.core.scheduling.fleet import Fleet
+from iris_cli.core.scheduling.groups import Group, vm_count, worker_number
+from iris_cli.core.scheduling.reasons import ReasonKind
+from iris_cli.core.units import count, format_duration, format_memory
+
+_FEW = 3
+
+_PHRASES = {  # of several workers, and of one
+    ReasonKind.UNHEALTHY: ("take nothing new", "takes nothing new"),
+    ReasonKind.COOLDOWN: ("are cooling down", "is cooling down"),
+    ReasonKind.CHIPS: ("have their chips in use", "has its chips in use"),
+    ReasonKind.STOPPING: ("wait until a stop is confirmed", "waits until a stop is confirmed"),
+    ReasonKind.RESERVED: ("are reserved for jobs ahead of it", "is reserved for a job ahead of it"),
+    ReasonKind.BEHIND: ("go to tasks ahead of it", "goes to tasks ahead of it"),
+}
+
+
+def unit(shape: Shape | None) -> str:
+    """`worker`, `slice`, `rack group`: what the entry is placed on."""
+    if shape is None:
+        return "worker"
+    return "slice" if shape.group_by == TPU_NAME_ATTRIBUTE_KEY else f"{shape.group_by} group"
+
+
+def units(shape: Shape | None, count: int) -> str:
+    """`1 slice`, `3 slices`."""
+    return f"{count} {unit(shape)}{'' if count == 1 else 's'}"
+
+
+def unit_name(shape: Shape | None, group: Group) -> str:
+    """`worker cpu-0`, `slice v4a`, `rack group 7`."""
+    return f"{unit(shape)} {group.key}"
+
+
+def amount(kind: ReasonKind, number: int) -> str:
+    """`16 cores`, `64GiB of memory`, `4 GPUs`, `all chips`."""
+    if kind is ReasonKind.CHIPS:
+        return "all chips"
+    if kind is ReasonKind.MEMORY:
+        return f"{format_memory(number)} of memory"
+    if kind is ReasonKind.GPUS:
+        return f"{number} GPU{'' if number == 1 else 's'}"
+    return f"{number / 1000:g} core{'' if number == 1000 else 's'}"
+
+
+# A whole fleet that can't serve
+
+
+def no_device(fleet: Fleet, device: Device | None) -> str:
+    """Nobody has the device: it waits for ever, unless such workers are added or found."""
+    if device is None or not (fleet.workers or fleet.may_get(device)):
+        return "no worker serves CPU work" if fleet.workers else "there are no workers"
+    wanted = _named(device)
+    variants, kinds = map(fleet.holders, (DEVICE_VARIANT_ATTRIBUTE_KEY, DEVICE_TYPE_ATTRIBUTE_KEY))
+    named = reduce(or_, variants.values(), 0)
+    offered = [*variants, *(kind for kind, those in kinds.items() if those & ~named)]
+    there = f" (there are: {few(map(str, offered))})" if offered else ""
+    if fleet.may_get(device):
+        unknown = fleet.unknown
+        why = f"; {count(unknown, 'worker')} not probed yet: iris doctor" if unknown else ""
+        return f"no worker has {wanted} yet{there}{why}"
+    return f"no worker or scale group has {wanted}: will never run{there}"
+
+
+def _named(device: Device) -> str:
+    return f"a {device.kind}" if device.variant == AUTO else device.variant
+
+
+def too_few_equipped(shape: Shape, device: Device, *, other: bool) -> str:
+    """Groups have workers with the device, but none has enough of them; `other`: none but those that serve."""
+    where = "all of its" if shape.whole else str(shape.size)
+    return f"no {'other ' * other}{unit(shape)} has {_named(device)} on {where} workers"
+
+
+def constraints_unmet(requirement: Requirement, fleet: Fleet, refusal: Refusal, *, other: bool) -> str:
+    """Which constraints are to blame, and where types alone make a comparison impossible."""
+    failing = [each for each in requirement.required if refusal.lacking & ~fleet.satisfying(each)]
+    never = [each for each in failing if not refusal.lacking & fleet.satisfying(each)]
+    names = few(format_constraint(each) for each in never or failing)
+    attributes = fleet.workers[first_of(refusal.lacking)].all_attributes
+    clash = next(filter(None, (each.type_clash(attributes) for each in failing)), "")
+    together = "" if never or len(failing) == 1 else "all of "
+    who = "other " * other + unit(requirement.shape)
+    device = requirement.job.resources.device
+    without = fleet.everyone & ~requirement.equipped
+    if device is not None and any(without & fleet.satisfying(each) for each in never or failing):
+        who += f" with {_named(device)}"
+    return f"no {who} satisfies {together}{names}" + (f" ({clash})" if clash else "")
+
+
+def tainted(requirement: Requirement, fleet: Fleet, refusal: Refusal, *, other: bool) -> str:
+    """Which taints keep it from all that it could use."""
+    in_the_way = [
+        taint
+        for taint, those in fleet.taints.items()
+        if those & refusal.lacking and taint not in requirement.job.tolerations
+    ]
+    all_of_them = "all others that serve otherwise are"
+    if not other:
+        all_of_them = f"every {unit(requirement.shape)} that serves otherwise is"
+    return f"{all_of_them} tainted: {few(in_the_way)}"
+
+
+def too_few(shape: Shape, serving: int) -> str:
+    """Fewer groups than the gang has slices serve at all."""
+    return f"it needs {units(shape, shape.groups)}, and only {serving} could serve"
+
+
+def in_several_regions(shape: Shape, variant: str, groups: int, regions: int, *, free: bool) -> str:
+    """Enough groups for the gang, but too few in each region."""
+    there = f"{groups} {'free ' * free}{unit(shape)}{'' if groups == 1 else 's'}"
+    there += (f" of {variant}" if variant else "") + ("" if free else " could serve")
+    return f"{there}, in {regions} regions; pass --spread to use {'both' if groups == 2 else 'several'}"
+
+
+def of_several_variants(shape: Shape, variants: Mapping[str, int]) -> str:
+    """Enough groups for the gang, but too few of each device variant, which are given by variant."""
+    there = few(f"{count} of {variant}" for variant, count in variants.items()) or "none"
+    return f"it needs {units(shape, shape.groups)} of one device type, and only {there} could serve"
+
+
+def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None, *, all_serve: bool) -> str:
+    """No group has the shape of the gang; unless `all_serve` otherwise, some that do are refused for more."""
+    if largest is None:
+        return f"no worker that serves has the attribute {shape.group_by}"
+    size = len(largest.members)
+    group = f"{shape.group_by} group" + ("" if all_serve else " that serves otherwise")
+    if size < shape.size or not shape.whole:
+        return f"no {group} has {shape.size} workers (largest: {largest.key} with {size})"
+    members = [fleet.workers[position] for position in largest.members]
+    numbers = [worker_number(worker) for worker in members]
+    if numbers == list(range(size)):
+        there = f"{size} of {vm_count(members[0]) or size} workers"
+    else:
+        listed = ("none" if number is None else str(number) for number in numbers[: 2 * shape.size])
+        there = f"workers numbered {', '.join(listed)}"
+    return f"no {group} is a whole slice of {shape.size} workers ({largest.key} has {there})"
+
+
+def too_large(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, largest: int) -> str:
+    """No worker would have room even if it were idle; how large those are that there may be is not known."""
+    text = f"no worker that serves has {amount(kind, need)} (the largest has {amount(kind, largest)})"
+    return text if fleet.may_get(device) else f"{text}: will never run"
+
+
+# Workers that serve, but not now
+
+
+def unavailable(context: SchedulingContext, requirement: Requirement, refusal: Refusal, serving: int) -> str:
+    """`2 of 3 slices have workers that take nothing new (v4a-2: draining)`; `serving` counts them all."""
+    kind, refused, lacking, _ = refusal
+    shape = requirement.shape
+    short = f"less than {_needed(requirement, kind)} free" if kind not in _PHRASES else ""
+    several, one = _PHRASES.get(kind, (f"have {short}", f"has {short}"))
+    single, many = unit(shape), units(shape, serving)
+    if requirement.one_vm:
+        single, many = "slice of one VM", f"{serving} slices of one VM"
+    if serving == 1:
+        text = f"the only {single} {f'has workers that {several}' if shape else one}"
+    else:
+        text = f"{refused} of {many} {'have workers that ' if shape else ''}{several}"
+    detail = _detail(context, kind, lacking)
+    return f"{text} ({detail})" if detail else text
+
+
+def holders(context: SchedulingContext, lacking: int, kind: ReasonKind | None = None) -> Iterator[JobId]:
+    """The jobs with live attempts on these workers: worker by worker, by id, some more than once.
+
+    With `kind` only those that hold some of it.
+    """
+    for position in positions_of(lacking):
+        claims = context.fleet.workers[position].claims
+        yield from sorted(attempt.task.job for attempt, claim in claims.items() if _holds(claim, kind))
+
+
+def _holds(claim: Claim, kind: ReasonKind | None) -> bool:
+    if kind is ReasonKind.CHIPS:
+        return claim.chips
+    return kind is not ReasonKind.GPUS or bool(claim.gpus)
+
+
+def _needed(requirement: Requirement, kind: ReasonKind) -> str:
+    return amount(kind, requirement.need[AMOUNT_KINDS.index(kind)])
+
+
+def _detail(context: SchedulingContext, kind: ReasonKind, lacking: int) -> str:
+    fleet = context.fleet
+    worker = fleet.workers[first_of(lacking)]
+    match kind:
+        case ReasonKind.UNHEALTHY:
+            return f"{worker.id}: {state(worker)}"
+        case ReasonKind.COOLDOWN:
+            return f"{worker.id} for another {format_duration(worker.cooldown_until - fleet.now)}"
+        case ReasonKind.RESERVED:
+            return few(str(context.reserved_by[position]) for position in positions_of(lacking))
+        case ReasonKind.BEHIND:
+            return ""
+        case ReasonKind.STOPPING:
+            names = few(fleet.stopping(positions_of(lacking)))
+            return f"that of {names}" if names else ""
+    names = few(holders(context, lacking, kind))
+    return f"held by {names}" if names else ""
+
+
+def state(worker: Worker) -> str:
+    """In a word or two, why a worker takes nothing new."""
+    if worker.unschedulable:
+        return worker.reason or "unusable"
+    if worker.quarantined:
+        return "quarantined"
+    if worker.drain_reason == INCOMPLETE:
+        return INCOMPLETE
+    return "draining" if worker.draining else str(worker.condition)
+
+
+def few(names: Iterable[str]) -> str:
+    """The first few different names; the rest isn't even looked at."""
+    listed: dict[str, None] = {}
+    for name in names:
+        if len(listed) == _FEW and name not in listed:
+            return ", ".join(listed) + " and others"
+        listed[name] = None
+    return ", ".join(listed)
+
+
+def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict) -> str:
+    """What a near miss lacks: `2 cores free, not 4 cores`, `region is us`, `held by train-7`."""
+    fleet, kind = context.fleet, verdict.kind
+    position = first_of(verdict.lacking)
+    worker = fleet.workers[position]
+    if kind is ReasonKind.CONSTRAINT:
+        unmet = [each.key for each in requirement.required if not fleet.satisfying(each) >> position & 1]
+        attributes = worker.all_attributes
+        found = {key: attributes.get(key) for key in unmet}
+        return few(f"no {key}" if value is None else f"{key} is {value}" for key, value in found.items())
+    if kind is ReasonKind.TAINT:
+        return few(
+            taint
+            for taint, those in fleet.taints.items()
+            if those >> position & 1 and taint not in requirement.job.tolerations
+        )
+    if kind is ReasonKind.GROUP_SHAPE:
+        shape = requirement.shape
+        return _shape_lacks(verdict.group, shape) if shape is not None else "a VM of a larger slice"
+    if kind is ReasonKind.NO_SUCH_DEVICE and requirement.job.resources.device is not None:
+        return f"{_named(requirement.job.resources.device)} is missing on {worker.id}"
+    if kind in (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU):
+        number = AMOUNT_KINDS.index(kind)
+        have = max(0, WorkerCapacity.of(worker).left[number])
+        return f"{amount(kind, have)} free, not {amount(kind, requirement.need[number])}"
+    if kind is ReasonKind.STOPPING:
+        names = few(fleet.stopping(positions_of(verdict.lacking)))
+        return f"the stop of {names} is not confirmed" if names else "a stop is not confirmed"
+    return _detail(context, kind, verdict.lacking) if kind else ""
+
+
+def _shape_lacks(group: Group, shape: Shape) -> str:
+    if len(group.members) == shape.size:
+        return "not a whole slice"
+    return f"{count(len(group.members), 'worker')}, not {shape.size}"
+
+
+def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
+    """What may have been meant by constraints that nobody satisfies."""
+    never = [each for each in requirement.required if not fleet.satisfying(each)]
+    if never:
+        yield from near_misses(never, [worker.all_attributes for worker in fleet.workers])
+
+
+# What would have to be otherwise
+
+
+def change(fleet: Fleet, need: Amounts, change: Change, names: str, *, several: bool) -> str:
+    """`drop region=eu: slice v4b fits`; `names` says where it would go then."""
+    subject, fit = change.subject, "fit" if several else "fits"
+    match change.kind:
+        case ChangeKind.DROP | ChangeKind.TOLERATE:
+            return f"{change.kind} {subject}: {names} {fit}"
+        case ChangeKind.SPREAD:
+            return f"add --spread: {names} {fit}"
+        case ChangeKind.PRIORITY:
+            return f"launch it with --priority {subject}: {names} {fit}"
+        case ChangeKind.LESS_CPU | ChangeKind.LESS_MEMORY | ChangeKind.FEWER_GPUS:
+            number = (ChangeKind.LESS_CPU, ChangeKind.LESS_MEMORY, ChangeKind.FEWER_GPUS).index(change.kind)
+            less, more = (amount(AMOUNT_KINDS[number], each) for each in (change.amount, need[number]))
+            return f"ask for {less} instead of {more}: {names} {fit}"
+        case ChangeKind.JOB_ENDS | ChangeKind.TASK_ENDS:
+            what = "job " if change.kind is ChangeKind.JOB_ENDS else ""
+            return f"{names} {'free' if several else 'frees'} when {what}{subject} ends"
+        case ChangeKind.UNCORDON:
+            return f"{names} {fit} after `iris worker uncordon {subject}`"
+        case ChangeKind.COMPLETES:
+            return f"{names} {fit} when all VMs of its slice are well and set up"
+    worker = fleet.workers[fleet.ids.index(WorkerId(subject))]
+    if change.kind is ChangeKind.RESTS:
+        rest = format_duration(worker.cooldown_until - fleet.now)
+        return f"{names} {fit} in {rest}, when {subject} has cooled down"
+    if worker.unschedulable:
+        return f"{names} {fit} when {subject} is mended ({worker.reason})"
+    return f"{names} {fit} when {subject} ({worker.condition}) is healthy again"

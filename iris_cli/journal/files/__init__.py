@@ -1,0 +1,1 @@
+"""The files beside the log: heartbeats, runners, notices, workspaces, pulled logs."""

@@ -1,0 +1,1 @@
+"""The event log: its lines, the file, the archive, repair and verification."""

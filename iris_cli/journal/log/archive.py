@@ -1,0 +1,219 @@
+"""The archive: what was moved out of the log, in segments that follow each other without a gap.
+
+A segment holds the bytes of a log as it was, compressed: its first line is a header like that of every log, and the
+next segment, or the log itself, goes on with the next seq. Where the same lines stand in both, the log counts.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from iris_cli.journal.durable import open_safely
+from iris_cli.journal.layout import ARCHIVE
+from iris_cli.journal.log.fault import Fault, FaultKind, fault_at
+from iris_cli.journal.log.position import START, Position
+from iris_cli.journal.log.record import LogRecord
+from iris_cli.journal.log.scan import HowMuch, Scan, continued, origin_of
+
+_NAME = re.compile(r"events-([0-9]{12})-([0-9]{12})\.jsonl\.gz")
+_BUFFER = 1 << 16  # bytes
+GZIP = 16 + zlib.MAX_WBITS
+"""What the library for compression calls this format."""
+_AS_IT_SAYS = ""  # the crc of a line that was read earlier; only the next one tells it by now
+LOG_IS_MISSING = "the log is missing, and what went to its archive is there"
+UNREADABLE = (EOFError, OSError, zlib.error)
+"""What reading a segment raises that is cut off, or no segment at all."""
+
+
+class Segment(Struct, frozen=True, kw_only=True):
+    """One file of the archive, with the lines from seq `first` up to `last`."""
+
+    path: Path
+    first: int
+    last: int
+
+    @property
+    def file(self) -> str:
+        """Its name within the state directory."""
+        return f"{ARCHIVE}/{self.path.name}"
+
+
+def segment_of(directory: Path, first: int, last: int) -> Segment:
+    """The segment of a state directory that holds, or is to hold, these lines."""
+    path = directory / ARCHIVE / f"events-{first:012}-{last:012}.jsonl.gz"
+    return Segment(path=path, first=first, last=last)
+
+
+def segments(directory: Path, before: int = sys.maxsize) -> tuple[Segment, ...]:
+    """The segments of a state directory that begin before seq `before`, in their order. Raises OSError."""
+    try:
+        matches = map(_NAME.fullmatch, os.listdir(directory / ARCHIVE))
+    except FileNotFoundError:
+        return ()
+    found = [segment_of(directory, int(match[1]), int(match[2])) for match in matches if match]
+    chain = [each for each in found if each.first < before]
+    return tuple(sorted(chain, key=lambda each: (each.first, each.last)))
+
+
+class _Unpacked(io.RawIOBase):
+    """The bytes in a gzip file. What stands before damage is read before an error of `UNREADABLE` is raised."""
+
+    def __init__(self, packed: BinaryIO) -> None:
+        super().__init__()
+        self._packed = packed
+        self._offset = 0
+        self._waiting = b""
+        self._unpacker = zlib.decompressobj(wbits=GZIP)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._offset
+
+    def readinto(self, buffer: Any, /) -> int:  # a bytearray, or a memoryview
+        data = b""
+        while not (data or self._unpacker.eof):
+            self._waiting = self._waiting or self._packed.read(_BUFFER)
+            if not self._waiting:
+                raise EOFError("it is cut off")
+            data = self._unpack(len(buffer))
+        buffer[: len(data)] = data
+        self._offset += len(data)
+        return len(data)
+
+    def _unpack(self, most: int) -> bytes:
+        """At most so many of the next bytes. The call that meets damage gives none, so that it gets less and less."""
+        some = self._waiting
+        while True:
+            before = self._unpacker.copy()
+            try:
+                data = self._unpacker.decompress(some, most)
+            except zlib.error:
+                if len(some) == 1:
+                    raise
+                self._unpacker, some = before, some[: len(some) // 2]
+            else:
+                self._waiting = self._unpacker.unconsumed_tail + self._waiting[len(some) :]
+                return data
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Only from the beginning: what comes before is read once more."""
+        if whence != os.SEEK_SET:
+            raise io.UnsupportedOperation("only from the beginning")
+        if offset < self._offset:
+            self._packed.seek(0)
+            self._offset, self._waiting, self._unpacker = 0, b"", zlib.decompressobj(wbits=GZIP)
+        while self._offset < offset and self.read(min(_BUFFER, offset - self._offset)):
+            pass
+        return self._offset
+
+
+@contextmanager
+def unpacked(segment: Segment) -> Iterator[BinaryIO]:
+    """The lines of a segment, to be read. Raises `UNREADABLE`, also while it is read."""
+    with open(segment.path, "rb", opener=open_safely) as packed:
+        yield cast("BinaryIO", io.BufferedReader(_Unpacked(packed), _BUFFER))
+
+
+class ArchiveScan:
+    """The records of segments, one after the other, once. Afterwards `position` is the end of the last good one.
+
+    Begins with the segment that has the line of `known`, if one has it: what went before it was read earlier. `skip`:
+    and behind that very line. `about` and `until`: as in `Scan`.
+    """
+
+    def __init__(
+        self,
+        chain: tuple[Segment, ...],
+        known: Position = START,
+        *,
+        skip: bool = False,
+        about: bytes = b"",
+        until: int = sys.maxsize,
+    ) -> None:
+        self._known, self._skip, self._about, self._until = known, skip, about, until
+        self.position = START
+        self.fault: Fault | None = None
+        self.scan: Scan | None = None  # of the segment that is being read, or was read last
+        begin = next((at for at, each in enumerate(chain) if each.first <= known.seq <= each.last), 0)
+        self._chain = chain[begin:]
+        if begin > 0:
+            self.position = continued(replace(known, seq=chain[begin].first - 1, crc=_AS_IT_SAYS))
+
+    def __iter__(self) -> Iterator[LogRecord]:
+        for segment in self._chain:
+            self.fault = missing(self.position, segment.first, segment.file)
+            if self.fault is None:
+                yield from self._records(segment)
+            if self.fault is not None:
+                return
+
+    @property
+    def current(self) -> Scan | None:
+        """The segment that is being read, or was read last."""
+        return self.scan
+
+    @property
+    def how_far(self) -> HowMuch:
+        """May be asked from any thread."""
+        read = self.position if self.scan is None else self.scan.position
+        return read.seq, self._chain[-1].last if self._chain else 0, "transaction"
+
+    def _records(self, segment: Segment) -> Iterator[LogRecord]:
+        scan, broken = None, ""
+        try:
+            with unpacked(segment) as stream:
+                if self.position.crc == _AS_IT_SAYS:
+                    self.position = replace(self.position, crc=origin_of(stream).crc)
+                    stream.seek(0)
+                start = continued(self.position)
+                if self._skip and segment.first == self._known.seq - self._known.line + 1:
+                    start = self._known  # it holds the bytes of the log as it was
+                    stream.seek(start.offset)
+                scan = self.scan = Scan(stream, sys.maxsize, start, about=self._about, until=self._until)
+                yield from scan
+        except PermissionError:
+            raise  # nothing is known to be wrong with it
+        except UNREADABLE as error:
+            if scan is None or scan.position.seq != segment.last:  # else each of its lines vouches for itself
+                broken = f"the segment can't be read: {error}"
+        if scan is not None:
+            self.position = scan.position
+        end = self.position
+        if scan is not None and scan.fault is not None:
+            self.fault = in_segment(scan.fault, segment)
+        elif broken:
+            self.fault = fault_at(replace(end, line=scan.position.line if scan else 0), segment.file, broken)
+        elif end.seq != segment.last and end.seq < self._until:
+            self.fault = fault_at(end, segment.file, f"the segment ends at seq {end.seq}")
+
+
+def missing(end: Position, first: int, file: str) -> Fault | None:
+    """The fault of a file that begins with seq `first`, behind others that end elsewhere; None if it fits."""
+    if first == end.seq + 1:
+        return None
+    what = f"it begins with seq {first}, but what stands before ends at seq {end.seq}"
+    if first > end.seq + 1:
+        what = f"the archive lacks seq {end.seq + 1} to {first - 1}, which went before this line"
+    return replace(fault_at(continued(end), file, what), kind=FaultKind.MISSING)
+
+
+def in_segment(fault: Fault, segment: Segment) -> Fault:
+    """The fault of a line in a segment: nobody writes there, so that none is just unfinished."""
+    kind = FaultKind.DAMAGED if fault.kind is FaultKind.TORN else fault.kind
+    return replace(fault, kind=kind, file=segment.file)

@@ -1,0 +1,149 @@
+"""Moving the lines of the log to the archive, so that what every command reads stays short.
+
+At every moment each line stands in the log or in the archive, or in both.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from iris_cli.core.events.events import LogCompacted
+from iris_cli.errors import LogDamagedError
+from iris_cli.journal.durable import (
+    Disk,
+    make_directory,
+    open_safely,
+    opened,
+    sync_directory,
+    unused,
+    write_all,
+)
+from iris_cli.journal.layout import ARCHIVE, LOG, OLD_SUFFIX
+from iris_cli.journal.log.archive import GZIP, Segment, segment_of, segments
+from iris_cli.journal.log.head import advance_head
+from iris_cli.journal.log.position import Position, is_intact
+from iris_cli.journal.log.record import encode_line, end_of_line
+from iris_cli.journal.log.scan import bounded_lines, continued, origin_of
+from iris_cli.journal.log.timestamps import file_stamp
+
+_CHUNK = 1 << 20  # bytes of a log that are compressed in one go
+
+
+class Compacted(Struct, frozen=True, kw_only=True):
+    """What a compaction did: where the lines went, and how many bytes log and segment have now.
+
+    `end` is that of the new log, `file` its device and inode.
+    """
+
+    segment: Segment
+    bytes_before: int
+    bytes_archived: int
+    bytes_after: int
+    end: Position
+    file: tuple[int, int]
+
+
+def compact(
+    directory: Path, disk: Disk, end: Position, check: Callable[[], None], *, at: float, actor: str
+) -> Compacted:
+    """Move the lines of the log, which ends at `end`, to a segment, and begin the log anew behind them.
+
+    The caller holds the lock and has read the log as a sound one; `check` raises if it lost that meanwhile. Raises
+    OSError, and LogDamagedError if the log isn't what was read. A crash anywhere leaves a log that reads as before, or
+    the new one.
+    """
+    assert end.header is not None, "an empty log has nothing to compact"
+    log = directory / LOG
+    with open(log, "rb", opener=open_safely) as stream:
+        segment = segment_of(directory, origin_of(stream).seq + 1, end.seq)
+    _make_archive(directory, disk, segment, at)
+    with _draft(segment.path.with_name("segment")) as draft:  # what a crash leaves there is written over
+        _pack(disk, log, end, draft)
+        disk.rename(draft, segment.path)
+        sync_directory(disk, segment.path.parent)
+    # BEFORE: the log still has what the segment has, and counts.
+    line = encode_line(end, [LogCompacted(name=end.header.cluster_name, through=end.seq)], at=at, actor=actor)
+    with _draft(log) as draft:
+        with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+            write_all(disk, fd, line)
+            disk.fsync(fd)
+            status = os.fstat(fd)
+        check()  # BEFORE: this took a while, and what somebody else committed would go with the old log
+        disk.rename(draft, log)
+        sync_directory(disk, directory)
+    # AFTER: it begins behind the segment, and reaches past HEAD until that is written.
+    new_end = end_of_line(continued(end), line, at)
+    advance_head(disk, directory, new_end)
+    return Compacted(
+        segment=segment,
+        bytes_before=end.offset,
+        bytes_archived=segment.path.stat().st_size,
+        bytes_after=new_end.offset,
+        end=new_end,
+        file=(status.st_dev, status.st_ino),
+    )
+
+
+def _make_archive(directory: Path, disk: Disk, segment: Segment, now: float) -> None:
+    """Make room for a segment: what an interrupted compaction left, or a salvage gave up, gets another name."""
+    make_directory(disk, directory / ARCHIVE)
+    for other in segments(directory):
+        if other.last >= segment.first:
+            set_aside(disk, other, now)
+
+
+def set_aside(disk: Disk, segment: Segment, now: float) -> Path:
+    """Give a segment a name under which nobody reads it. Raises OSError."""
+    kept = unused(segment.path.with_name(f"{segment.path.name}{OLD_SUFFIX}{file_stamp(now)}"))
+    disk.rename(segment.path, kept)
+    return kept
+
+
+@contextmanager
+def _draft(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write to at first; gone if that fails, for the disk may be full."""
+    draft = path.with_name(path.name + ".tmp")
+    try:
+        yield draft
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def _pack(disk: Disk, log: Path, end: Position, target: Path) -> None:
+    """Write the lines of the log up to `end` into `target`, compressed and synced, each with a look at its checksum."""
+    packer = zlib.compressobj(wbits=GZIP)
+    with (
+        open(log, "rb", opener=open_safely) as stream,
+        opened(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd,
+    ):
+        for chunk in _sound_chunks(log, bounded_lines(stream, end.offset), end):
+            if packed := packer.compress(chunk):
+                write_all(disk, fd, packed)
+        write_all(disk, fd, packer.flush())
+        disk.fsync(fd)
+
+
+def _sound_chunks(log: Path, lines: Iterator[bytes], end: Position) -> Iterator[bytes]:
+    """Many lines at a time, as they are. Raises LogDamagedError."""
+    chunk, size, number, last = [], 0, 0, b""
+    for number, line in enumerate(lines, 1):
+        if not is_intact(line[:-1]):
+            raise LogDamagedError(
+                f"{log} changed while it was read, at line {number}", hint="iris log verify"
+            )
+        chunk.append(line)
+        size, last = size + len(line), line
+        if size >= _CHUNK:
+            yield b"".join(chunk)
+            chunk, size = [], 0
+    if number != end.line or last[-11:-3].decode("ascii", "replace") != end.crc:
+        raise LogDamagedError(f"{log} changed while it was read", hint="iris log verify")
+    yield b"".join(chunk)

@@ -1,0 +1,303 @@
+"""The log as a file: reading on from where one has been, and committing a line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from iris_cli.core.collector import at_rest
+from iris_cli.errors import LogDamagedError, LogReplacedError
+from iris_cli.journal.durable import (
+    DISK,
+    Disk,
+    check_room,
+    not_writable,
+    open_safely,
+    opened,
+    refusing,
+    sync_directory,
+    write_all,
+)
+from iris_cli.journal.layout import LOG
+from iris_cli.journal.log.fault import Fault, FaultKind, fault_at
+from iris_cli.journal.log.head import Head, advance_head, head_at, is_head, read_head, write_head
+from iris_cli.journal.log.position import START, Header, Position
+
+if TYPE_CHECKING:
+    from iris_cli.core.events.events import Event, Transaction
+    from iris_cli.journal.log.archive import ArchiveScan
+    from iris_cli.journal.log.compact import Compacted
+    from iris_cli.journal.log.record import LogRecord
+    from iris_cli.journal.log.scan import Scan
+    from iris_cli.journal.log.store import Conflict
+
+Keep = Callable[["Iterable[LogRecord]"], "tuple[LogRecord, ...]"]
+"""What is done with records as they are read; it takes all of them, and says which of them are kept."""
+
+_FIRST_LINE_LIMIT = 1 << 16  # bytes
+
+
+class Loaded(Struct, frozen=True, kw_only=True):
+    """What reading the log gave. `end` is the end of the last good record, `size` that of the file, in bytes.
+
+    `head_fits`: the line that HEAD names is not known to be another one.
+    """
+
+    records: tuple[LogRecord, ...]
+    end: Position
+    size: int
+    fault: Fault | None
+    head: Head | None
+    head_fits: bool
+
+
+class FileStore:
+    """An EventStore in a directory. Only the holder of the lock may append, and recovery comes before."""
+
+    def __init__(self, directory: Path, disk: Disk = DISK) -> None:
+        self._directory = directory
+        self._path = directory / LOG
+        self._disk = disk
+        self._end = START
+        self._file: tuple[int, int] | None = None  # device and inode of the log that was read
+        self.scan: Scan | ArchiveScan | None = None  # what is being read of the log, or was read last
+
+    def read(self, after_seq: int = 0) -> Iterator[Transaction]:
+        """Raises LogDamagedError; an unfinished last line never happened."""
+        loaded = self.load(after_seq)
+        if loaded.fault is not None and loaded.fault.kind is not FaultKind.TORN:
+            raise LogDamagedError(f"{self._path}, {loaded.fault}")
+        return iter(loaded.records)
+
+    def header(self) -> Header | None:
+        """The header in the first line; None if there is none, or if only `load` can tell. Raises OSError.
+
+        A line without its end may be torn: `load` decides.
+        """
+        from iris_cli.journal.log.record import BadLineError, NewerLogError, decode_line
+
+        try:
+            with open(self._path, "rb", opener=open_safely) as stream:
+                line = stream.readline(_FIRST_LINE_LIMIT)
+                return decode_line(line.removesuffix(b"\n")).header if line.endswith(b"\n") else None
+        except (FileNotFoundError, BadLineError, NewerLogError):
+            return None
+
+    @property
+    def end(self) -> Position:
+        """How far the log was read, or written."""
+        return self._end
+
+    @property
+    def reached(self) -> Position:
+        """The end of the record that `load` read last, also while it reads."""
+        scan = self.scan.current if self.scan is not None else None
+        return self._end if scan is None else scan.position
+
+    def forget_earliest(self) -> None:
+        """Begin to look for the earliest time once more: a snapshot with that of the lines so far is kept for good."""
+        self._end = replace(self._end, earliest=None)
+        if self.scan is not None and self.scan.current is not None:
+            self.scan.current.earliest = None
+
+    def resume(self, position: Position) -> bool:
+        """Take the log for read up to there, if it has that very line there, or begins behind it."""
+        with suppress(OSError), open(self._path, "rb", opener=open_safely) as stream:
+            if _stands_at(stream.fileno(), position):
+                status = os.fstat(stream.fileno())
+                self._end, self._file = position, (status.st_dev, status.st_ino)
+                return True
+            if _begins_at(stream, position):
+                self._end, self._file = position, None
+                return True
+        return False
+
+    def load(self, after_seq: int = 0, keep: Keep = tuple) -> Loaded:
+        """The records behind `after_seq`, or what `keep` keeps of them, and how reading ended.
+
+        Reads only what is new if the caller has all that this store has read. Raises OSError, and
+        LogReplacedError if the log isn't the one that the caller has read up to `after_seq`.
+        """
+        if 0 < after_seq == self._end.seq and self._is_as_left():
+            end, head = self._end, head_at(self._end)
+            return Loaded(records=keep(()), end=end, size=end.offset, fault=None, head=head, head_fits=True)
+        head = read_head(self._directory)  # before the log, which only grows
+        try:
+            with open(self._path, "rb", opener=open_safely) as stream:
+                return self._load(stream, head, after_seq, keep)
+        except FileNotFoundError:
+            if after_seq:
+                raise self._replaced() from None
+            self._end, self._file = START, None
+            fault = self._lost_log()
+            return Loaded(records=(), end=START, size=0, fault=fault, head=head, head_fits=True)
+
+    def _lost_log(self) -> Fault | None:
+        """Where nothing is in a log there is none yet; but if there is an archive, it was lost: none may be begun."""
+        from iris_cli.journal.log.archive import LOG_IS_MISSING, segments
+
+        chain = segments(self._directory)
+        return fault_at(replace(START, seq=chain[-1].last), LOG, LOG_IS_MISSING) if chain else None
+
+    def _is_as_left(self) -> bool:
+        """Whether the log is the one that was read or written to its end, and HEAD says that end. Raises OSError."""
+        try:
+            with opened(self._path, os.O_RDONLY) as fd:
+                as_read = self._is_at_end_of(fd) and _stands_at(fd, self._end)
+            return as_read and is_head(self._directory, self._end)
+        except FileNotFoundError:
+            return False
+
+    @at_rest
+    def _load(self, stream: BinaryIO, head: Head | None, after_seq: int, keep: Keep) -> Loaded:
+        status = os.fstat(stream.fileno())
+        from iris_cli.journal.log.scan import Scan, continued, origin_of
+
+        goes_on = 0 < self._end.seq <= after_seq and _stands_at(stream.fileno(), self._end)
+        start = self._end if goes_on else origin_of(stream)
+        crcs = dict.fromkeys((self._end.seq, head.seq if head else 0), "")
+        crcs |= {START.seq: START.crc, start.seq: start.crc}
+        fault, end = None, start
+
+        def records() -> Iterator[LogRecord]:
+            nonlocal fault, end
+            if after_seq < start.seq:
+                from iris_cli.journal.log.archive import (  # slow to import, and rare
+                    ArchiveScan,
+                    missing,
+                    segments,
+                )
+
+                chain = segments(self._directory, before=start.seq + 1)
+                self.scan = past = ArchiveScan(chain, self._end if self._end.seq <= after_seq else START)
+                yield from past
+                fault, end = (
+                    past.fault or missing(past.position, start.seq + 1, LOG),
+                    continued(past.position),
+                )
+            if fault is None:
+                stream.seek(end.offset)
+                self.scan = scan = Scan(stream, status.st_size, end, head)
+                yield from scan
+                end, fault = scan.position, scan.fault
+
+        kept = keep(_behind(after_seq, records(), crcs))
+        is_other = after_seq > 0 and (end.seq < after_seq or crcs[self._end.seq] != self._end.crc)
+        if fault is None or fault.kind is FaultKind.TORN:
+            is_cut = fault is not None and head is not None and head.seq > end.seq
+            if is_other and not is_cut:
+                raise self._replaced()
+            if end == START:
+                fault = self._lost_log() or fault
+        if not is_other:  # else the caller has what may come to be replaced
+            self._end, self._file = end, (status.st_dev, status.st_ino)
+        return Loaded(
+            records=kept,
+            end=end,
+            size=status.st_size,
+            fault=fault,
+            head=head,
+            head_fits=head is None or crcs[head.seq] in ("", head.crc),
+        )
+
+    def _replaced(self) -> LogReplacedError:
+        return LogReplacedError(
+            f"{self._path} is no longer the log that this command began with", hint="run the command again"
+        )
+
+    def append(self, expected_seq: int, events: Sequence[Event], *, at: float, actor: str) -> int | Conflict:
+        """Raises NotWritableError: then nothing may be done on the strength of these events."""
+        from iris_cli.journal.log.record import encode_line, end_of_line
+        from iris_cli.journal.log.store import Conflict, check_events
+
+        flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if expected_seq == 0 else 0)
+        with refusing(self._path), opened(self._path, flags) as fd:
+            if not self._is_at_end_of(fd):
+                self._catch_up()
+                if not self._is_at_end_of(fd):
+                    raise self._replaced()
+            if expected_seq != self._end.seq:
+                return Conflict(self._end.seq)
+            check_events(expected_seq, events)
+            line = encode_line(self._end, events, at=at, actor=actor)
+            self._commit(fd, line, end_of_line(self._end, line, at))
+            return self._end.seq
+
+    @property
+    def lines(self) -> int:
+        """How many lines of the log were read."""
+        return self._end.line
+
+    def compact(self, check: Callable[[], None], *, at: float, actor: str) -> Compacted:
+        """Move all that was read to the archive. Only the holder of the lock may, and recovery comes before.
+
+        Raises NotWritableError, and what `check` raises for one who isn't that any more: then nothing is lost, and what
+        was left half done is no harm.
+        """
+        from iris_cli.journal.log.compact import compact
+
+        with refusing(self._path):
+            done = compact(self._directory, self._disk, self._end, check, at=at, actor=actor)
+            self._end, self._file = done.end, done.file
+            return done
+
+    def _is_at_end_of(self, fd: int) -> bool:
+        status = os.fstat(fd)
+        return self._file == (status.st_dev, status.st_ino) and self._end.offset == status.st_size
+
+    def _catch_up(self) -> None:
+        fault = self.load(self._end.seq).fault
+        if fault is not None:
+            raise LogDamagedError(
+                f"{self._path}, {fault}", hint="run the command again: it recovers the log first"
+            )
+
+    def _commit(self, fd: int, line: bytes, end: Position) -> None:
+        """Line, fsync, HEAD, in this order; if one fails, the log is put back to what it was."""
+        try:
+            check_room(fd, len(line))
+            write_all(self._disk, fd, line)
+            self._disk.fsync(fd)
+            if end.seq == 1:
+                sync_directory(self._disk, self._directory)
+            advance_head(self._disk, self._directory, end)
+        except OSError as error:
+            # BEFORE: the line may be on the disk, whole or in part, though nobody will act on it.
+            with suppress(OSError):
+                # A call may fail and yet have worked; HEAD goes back first, and for good, for it never leads.
+                if read_head(self._directory) != head_at(self._end):
+                    write_head(self._disk, self._directory, self._end)
+                self._disk.truncate(fd, self._end.offset)
+                self._disk.fsync(fd)
+            # AFTER: it is gone; or else the log reaches past HEAD, and the next writer recovers it.
+            raise not_writable(self._path, error) from error
+        self._end = end
+
+
+def _behind(after_seq: int, scan: Iterable[LogRecord], crcs: dict[int, str]) -> Iterator[LogRecord]:
+    """The records behind that one; fills in the checksums of those that stand in `crcs`."""
+    for record in scan:
+        if record.seq in crcs:
+            crcs[record.seq] = record.crc
+        if record.seq > after_seq:
+            yield record
+
+
+def _begins_at(stream: BinaryIO, position: Position) -> bool:
+    """Whether the file begins behind the record that ends at `position`: the others are in the archive."""
+    from iris_cli.journal.log.scan import origin_of
+
+    origin = origin_of(stream)
+    return position.seq > 0 and (origin.seq, origin.crc) == (position.seq, position.crc)
+
+
+def _stands_at(fd: int, position: Position) -> bool:
+    """Whether the record that ends at `position` is still the same."""
+    mark = f'"crc":"{position.crc}"}}\n'.encode("ascii")
+    return position.seq == 0 or os.pread(fd, len(mark), max(0, position.offset - len(mark))) == mark

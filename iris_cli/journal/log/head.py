@@ -1,0 +1,93 @@
+"""`HEAD`: the last line that was committed. It may lag behind the log and never leads.
+
+Without it, a damaged last line would look like one that was never finished. A commit writes over what stands there, in
+one call and within one sector. Should a reader or a power cut see half of that, its checksum is wrong, and such a HEAD
+says nothing: it lags.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from zlib import crc32
+
+from msgspec import Struct
+
+from iris_cli.journal.durable import Disk, opened, replace_file, sync_directory, write_all
+from iris_cli.journal.layout import HEAD
+from iris_cli.journal.log.position import Position
+
+_LIMIT = 4096  # bytes
+_SIZE = 128  # bytes, whatever it says: no write changes that, or reaches into a second sector
+_MARK = b', "check": "'
+
+
+class Head(Struct, frozen=True, kw_only=True):
+    """`seq` and `crc` of the line, and the log that it is in."""
+
+    seq: int
+    crc: str
+    cluster_id: str
+
+
+def read_head(directory: Path) -> Head | None:
+    """None if there is none, or only what a power cut may leave of it. Raises OSError."""
+    try:
+        with opened(f"{directory}/{HEAD}", os.O_RDONLY) as fd:
+            text = os.read(fd, _LIMIT)
+        entry = json.loads(text)
+        check = entry.pop("check", None)
+        # One of another size was put there whole, and perhaps by somebody who makes no checksums.
+        if len(text) == _SIZE and check != _check(text.partition(_MARK)[0]):
+            return None
+        head = Head(**entry)
+    except (FileNotFoundError, ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return head if (type(head.seq), type(head.crc), type(head.cluster_id)) == (int, str, str) else None
+
+
+def head_at(position: Position) -> Head | None:
+    """What HEAD says when the log is committed up to `position`; None for an empty log."""
+    if position.header is None:
+        return None
+    return Head(seq=position.seq, crc=position.crc, cluster_id=position.header.cluster_id)
+
+
+def is_head(directory: Path, position: Position) -> bool:
+    """Whether HEAD stands there as a commit up to `position` leaves it. Raises OSError."""
+    with opened(f"{directory}/{HEAD}", os.O_RDONLY) as fd:
+        return os.read(fd, _LIMIT) == _text(position)
+
+
+def advance_head(disk: Disk, directory: Path, position: Position) -> None:
+    """Say that the log is committed up to `position`, further than HEAD says now. Raises OSError."""
+    text = _text(position)
+    try:
+        with opened(f"{directory}/{HEAD}", os.O_RDWR) as fd:
+            if os.fstat(fd).st_size == len(text) == _SIZE:
+                write_all(disk, fd, text)
+                return
+    except (FileNotFoundError, PermissionError):
+        pass
+    replace_file(disk, directory / HEAD, text)
+
+
+def write_head(disk: Disk, directory: Path, position: Position) -> None:
+    """Say that the log is committed up to `position`, whatever HEAD says now; durable. Raises OSError."""
+    if position.header is None:
+        (directory / HEAD).unlink(missing_ok=True)
+    else:
+        replace_file(disk, directory / HEAD, _text(position), synced=True)
+    sync_directory(disk, directory)
+
+
+def _text(position: Position) -> bytes:
+    assert position.header is not None, "nothing was committed yet"
+    ours = f'{{"seq": {position.seq}, "crc": "{position.crc}", "cluster_id": "{position.header.cluster_id}"'
+    body = ours.encode("ascii")  # digits and hexadecimal ones: nothing that JSON would write otherwise
+    return (body + _MARK + _check(body).encode("ascii") + b'"}').ljust(_SIZE - 1) + b"\n"
+
+
+def _check(body: bytes) -> str:
+    return f"{crc32(body):08x}"

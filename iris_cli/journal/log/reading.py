@@ -1,0 +1,132 @@
+"""Reading the whole past, one transaction after the other: for those who want to know what was, not what is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Required, TypedDict
+
+from iris_cli.core.events.events import Transaction
+from iris_cli.journal.durable import not_readable, open_safely
+from iris_cli.journal.layout import LOG
+from iris_cli.journal.log.archive import LOG_IS_MISSING, ArchiveScan, missing, segments
+from iris_cli.journal.log.fault import Fault, FaultKind, fault_at
+from iris_cli.journal.log.file_store import Loaded
+from iris_cli.journal.log.head import Head, read_head
+from iris_cli.journal.log.position import START, Position
+from iris_cli.journal.log.record import LogRecord
+from iris_cli.journal.log.recovery import Damage, damage_of
+from iris_cli.journal.log.scan import HowMuch, Scan, continued, origin_of
+
+
+class Which(TypedDict, total=False):
+    """Which transactions are read, as `Reading` has it."""
+
+    archive: Required[bool]
+    start: Position
+    until: int
+    about: str
+
+
+class Reading:
+    """The transactions of the log in their order, once; with `archive` those of its archive before them.
+
+    All of them, or those behind `start`, which the log is known to have had, up to the seq `until`. With `about`, those
+    whose lines have this text, and perhaps others.
+    Takes no lock, changes nothing, and holds one transaction at a time. Afterwards `damage` says why it ended before
+    the end, if it did; `archived` counts the transactions that went to the archive, read or not. `warnings` are
+    what else should be told. Raises NotWritableError if the log can't be read, LogDamagedError if none of it is
+    to be believed.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        archive: bool,
+        start: Position = START,
+        until: int = sys.maxsize,
+        about: str = "",
+        warnings: tuple[str, ...] = (),
+    ) -> None:
+        self.warnings = warnings
+        self._until = until
+        self._about = about.encode()
+        self.damage: Damage | None = None
+        self.archived = 0
+        self.begun = False  # whether there is a log at all
+        self.scan: Scan | ArchiveScan | None = None  # what is being read, or was read last
+        self._directory = directory
+        self._log = directory / LOG
+        self._archive = archive
+        self._head_fits = True
+        self._start = start
+
+    @property
+    def how_far(self) -> HowMuch:
+        """How much of archive or log has been read. May be asked from any thread."""
+        return self.scan.how_far if self.scan is not None else (0, 0, "bytes")
+
+    def __iter__(self) -> Iterator[Transaction]:
+        try:
+            head = read_head(self._directory)  # before the log, which only grows
+            for each in self._records(head):
+                if head is not None and each.seq == head.seq:
+                    self._head_fits = each.crc == head.crc
+                yield each
+        except OSError as error:
+            raise not_readable(self._log, error) from error
+
+    def _records(self, head: Head | None) -> Iterator[LogRecord]:
+        with ExitStack() as stack:
+            try:
+                stream = stack.enter_context(open(self._log, "rb", opener=open_safely))
+            except FileNotFoundError:
+                yield from self._without_log(head)
+                return
+            self.begun = True
+            size, end = os.fstat(stream.fileno()).st_size, origin_of(stream)
+            self.archived, fault, start = end.seq, None, self._start
+            if end.seq < start.seq == end.seq + start.line:
+                end = start
+            elif self._archive and end.seq > start.seq:
+                chain = segments(self._directory, before=min(end.seq, self._until) + 1)
+                skip, about, until = start.seq > 0, self._about, self._until
+                self.scan = past = ArchiveScan(chain, start, skip=skip, about=about, until=until)
+                yield from (each for each in past if each.seq > start.seq)
+                if past.fault is None and past.position.seq >= until:
+                    return
+                fault = past.fault or missing(past.position, end.seq + 1, LOG)
+                end = continued(past.position)
+            if fault is None:
+                stream.seek(end.offset)
+                self.scan = scan = Scan(stream, size, end, head, about=self._about, until=self._until)
+                yield from (each for each in scan if each.seq > start.seq)
+                end, fault = scan.position, scan.fault
+                if fault is None and end.seq >= self._until:
+                    return
+            is_empty = end == START and (fault is None or fault.kind is FaultKind.TORN)
+            if is_empty and segments(self._directory):
+                yield from self._without_log(head)
+            else:
+                self._judge(end, size, fault, head)
+
+    def _without_log(self, head: Head | None) -> Iterator[LogRecord]:
+        """What is left where the log itself was lost."""
+        chain, end, fault = segments(self._directory), START, None
+        if chain:
+            self.begun, self.archived = True, chain[-1].last
+            self.scan = past = ArchiveScan(chain if self._archive else ())
+            yield from past
+            end = continued(past.position)
+            fault = past.fault or fault_at(end, LOG, LOG_IS_MISSING)
+        self._judge(end, 0, fault, head)
+
+    def _judge(self, end: Position, size: int, fault: Fault | None, head: Head | None) -> None:
+        loaded = Loaded(records=(), end=end, size=size, fault=fault, head=head, head_fits=self._head_fits)
+        self.damage = damage_of(self._log, loaded)
+        if self.damage is not None and not self.damage.readable:
+            raise self.damage.error()

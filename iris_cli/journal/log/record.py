@@ -1,0 +1,200 @@
+"""One line of the log: a transaction, committed whole or not at all.
+
+    {"seq":2,"prev":"5f1c0a9e","at":"2026-11-20T14:03:09.120Z","actor":"me@laptop iris launch",
+     "events":[...],"crc":"9a27e113"}
+
+`crc` is the CRC-32 of the raw bytes before `,"crc":"`, so that nothing is serialised again to check it, and
+`prev` is the `crc` of the line before. The first line of a file also carries `format`, `cluster_id` and `program`;
+a later one carries `program` where another program goes on writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from json.encoder import encode_basestring_ascii as quote
+from typing import Any
+
+import msgspec
+
+from iris_cli.core.events.any_event import AnyEvent
+from iris_cli.core.events.events import ClusterCreated, Event, LogCompacted, Transaction
+from iris_cli.core.patterns import pattern
+from iris_cli.core.structs import typed
+from iris_cli.journal.codec import loads
+from iris_cli.journal.log.event_codec import UnknownTypeError, decode_event, encode_events
+from iris_cli.journal.log.position import PROGRAM, Header, Position, is_intact, sealed
+from iris_cli.journal.log.timestamps import iso_time
+from iris_cli.journal.log.upgrades import upgraded
+from iris_cli.randomness import SYSTEM_RANDOMNESS
+
+FORMAT = 1
+_CRC = pattern(r"[0-9a-f]{8}")
+_CLUSTER_ID = pattern(r"[0-9a-f]{32}")
+
+
+class BadLineError(ValueError):
+    """The line is not a record. `intact`: its checksum is right, so that it was written like this."""
+
+    def __init__(self, what: str, *, intact: bool) -> None:
+        super().__init__(what)
+        self.intact = intact
+
+
+class NewerLogError(Exception):
+    """The line is good, but only a newer program can read it. `program` wrote it, or is empty if unknown."""
+
+    def __init__(self, what: str, program: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.program = program
+
+
+class LogRecord(Transaction, frozen=True, kw_only=True):
+    """One line of the log: a transaction and its checksums. `program` is empty if the line before has the same."""
+
+    prev: str
+    crc: str
+    program: str = ""
+    header: Header | None = None
+
+
+def encode_line(after: Position, events: Sequence[Event], *, at: float, actor: str) -> bytes:
+    """The whole line, with its newline, that carries `events` and comes next after `after`.
+
+    Raises BadEventError for events that could not be read back.
+    """
+    head = f'{{"seq":{after.seq + 1},"prev":"{after.crc}","at":"{iso_time(at)}","actor":{quote(actor)}'
+    heads = after.seq == 0 or isinstance(events[0], LogCompacted)
+    if heads:
+        cluster_id = SYSTEM_RANDOMNESS.hexadecimal(16) if after.header is None else after.header.cluster_id
+        head += f',"format":{FORMAT},"cluster_id":{quote(cluster_id)}'
+    if heads or after.program != PROGRAM:
+        head += f',"program":{quote(PROGRAM)}'
+    return sealed(b'%s,"events":%s' % (head.encode("ascii"), encode_events(events)))
+
+
+def end_of_line(after: Position, line: bytes, at: float) -> Position:
+    """The position behind a line that `encode_line` made."""
+    return Position(
+        line=after.line + 1,
+        offset=after.offset + len(line),
+        seq=after.seq + 1,
+        crc=line[-11:-3].decode("ascii"),
+        at=at,
+        earliest=at if after.earliest is None else min(at, after.earliest),
+        program=PROGRAM,
+        header=after.header if after.line else decode_line(line[:-1]).header,
+    )
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line as it stands there; `format` and `cluster_id` on a first line only."""
+
+    seq: int
+    prev: str
+    at: str
+    actor: str
+    program: str = ""
+    format: int | None = None
+    cluster_id: str = ""
+    events: tuple[AnyEvent, ...]
+    crc: str
+
+
+_LINES = msgspec.json.Decoder(_Line, dec_hook=typed)
+
+
+def decode_line(line: bytes, number: int = FORMAT, *, strictly: bool = False) -> LogRecord:
+    """The record in a line without its newline, of a file with format `number`; a first line has its own.
+
+    `strictly`: look also for keys that stand twice. Raises BadLineError and NewerLogError.
+    """
+    if not is_intact(line):
+        raise BadLineError("the checksum is wrong", intact=False)
+    try:
+        if not line.isascii():
+            raise ValueError("a character is not ASCII")
+        if strictly:
+            loads(line)
+        if number == FORMAT:
+            try:
+                usual = _LINES.decode(line)
+                if usual.events and usual.format in (None, FORMAT):
+                    return _record(usual)
+            except (msgspec.MsgspecError, RecursionError):
+                pass  # an event that may be ignored, or something wrong
+        return _record(_taken_apart(loads(line), number))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise BadLineError(what, intact=True) from error
+
+
+def _taken_apart(entry: dict[str, Any], number: int) -> _Line:
+    """A line in JSON, event by event: those may be ignored, unknown, or of an older format."""
+    if type(entry) is not dict:
+        raise TypeError("a line is an object")
+    program = entry.get("program", "")
+    if "format" in entry:
+        number = entry["format"]
+        if type(number) is not int or type(entry["program"]) is not str:
+            raise ValueError("the header is malformed")
+        if number > FORMAT:
+            raise NewerLogError(f"the log has format {number}", program)
+    entry = upgraded(entry, number, FORMAT)
+    if type(entry["events"]) is not list or not entry["events"]:
+        raise ValueError("there are no events")
+    try:
+        events = [event for each in entry["events"] if (event := decode_event(each)) is not None]
+    except UnknownTypeError as error:
+        raise NewerLogError(f"the event type {error.name!r:.80} is unknown", program) from error
+    try:
+        return msgspec.convert({**entry, "events": events}, _Line, dec_hook=typed)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+
+
+def _record(line: _Line) -> LogRecord:
+    """Raises ValueError."""
+    if not _CRC.fullmatch(line.prev):
+        raise ValueError("prev is not a checksum")
+    return LogRecord(
+        seq=line.seq,
+        at=parse_time(line.at),
+        actor=line.actor,
+        events=line.events,
+        prev=line.prev,
+        crc=line.crc,
+        program=line.program,
+        header=_header(line),
+    )
+
+
+def _header(line: _Line) -> Header | None:
+    if line.format is None:
+        if line.cluster_id:
+            raise ValueError("only a first line has a cluster_id")
+        return None
+    if not _CLUSTER_ID.fullmatch(line.cluster_id) or not line.program:
+        raise ValueError("the header is malformed")
+    first = line.events[0] if line.events else None
+    if isinstance(first, LogCompacted):
+        if first.through != line.seq - 1:
+            raise ValueError(f"seq {line.seq} does not follow what went to the archive")
+    elif not isinstance(first, ClusterCreated):
+        raise ValueError("the first event is neither ClusterCreated nor LogCompacted")
+    return Header(
+        format=line.format, cluster_id=line.cluster_id, program=line.program, cluster_name=first.name
+    )
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LENGTH = len("2026-11-20T14:03:09.120Z")
+
+
+def parse_time(text: str) -> float:
+    """What `iso_time` wrote. Raises ValueError for anything else."""
+    # Between the signs there are but digits, or fromisoformat refuses it.
+    if len(text) != _LENGTH or text[4:20:3] != "--T::." or text[-1] != "Z":
+        raise ValueError(f"{text!r:.80} is not a time")
+    return (datetime.fromisoformat(text) - _EPOCH).total_seconds()

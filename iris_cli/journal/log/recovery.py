@@ -1,0 +1,131 @@
+"""What reading a log means for the next writer: go on, repair first, or refuse."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec import Struct
+
+from iris_cli.errors import LogDamagedError
+from iris_cli.journal.durable import (
+    Disk,
+    copy_range,
+    opened,
+    replace_by_copy,
+    sync_directory,
+    unused,
+    write_all,
+)
+from iris_cli.journal.layout import HEAD, LOG, TORN_PREFIX
+from iris_cli.journal.log.fault import Fault, FaultKind
+from iris_cli.journal.log.file_store import Loaded
+from iris_cli.journal.log.head import Head, head_at, write_head
+from iris_cli.journal.log.timestamps import file_stamp
+
+
+class Damage(Struct, frozen=True, kw_only=True):
+    """Why a log can't be trusted as it is.
+
+    `forgivable`: the operator may accept the loss; `readable`: the part before the damage may be shown. `fault` is
+    the line that can't be read, None if all lines can be read and `HEAD` contradicts them.
+    """
+
+    what: str
+    hint: str
+    forgivable: bool = False
+    readable: bool = True
+    fault: Fault | None = None
+
+    def error(self) -> LogDamagedError:
+        return LogDamagedError(self.what, hint=self.hint)
+
+
+def banner(warnings: Iterable[str], damage: Damage | None) -> tuple[str, ...]:
+    """Return the messages for a reader of the log: its warnings and its damage."""
+    return (*warnings, *((f"{damage.what}; {damage.hint}",) if damage is not None else ()))
+
+
+def damage_of(log: Path, loaded: Loaded) -> Damage | None:
+    """The verdict on what was read; None also for an unfinished last line, which never happened."""
+    fault, end, head = loaded.fault, loaded.end, loaded.head
+    place = log.parent / fault.file if fault is not None else log
+    if fault is not None and fault.kind is FaultKind.NEWER:
+        return Damage(what=f"{place} is too new, {fault}", hint=_UPGRADE, readable=end.line > 0, fault=fault)
+    if fault is not None and fault.kind is FaultKind.EDITED:
+        return Damage(what=f"{place} is damaged, {fault}", hint=_RESTORE, fault=fault)
+    if fault is not None and fault.kind in (FaultKind.DAMAGED, FaultKind.MISSING):
+        return Damage(what=f"{place} is damaged, {fault}", hint=_SALVAGE, fault=fault)
+    if head is None:
+        return None
+    if head.crc == end.crc and head != head_at(end):
+        what = f"{log.parent / HEAD} is damaged: it names the last line of {LOG}, but not as seq {end.seq} of this log"
+        return Damage(
+            what=what, hint=f"move {HEAD} away and run the command again: it is made anew", forgivable=True
+        )
+    if end.header is not None and end.header.cluster_id != head.cluster_id:
+        return Damage(
+            what=f"{log} is the log of another cluster ({end.header.cluster_id:.8}..., HEAD names another)",
+            hint="put the right log back, or name its directory with --state-dir",
+            readable=False,
+        )
+    if head.seq > end.seq and fault is not None:
+        what = f"{log} is damaged, {fault}, {_committed(head)}"
+        return Damage(what=what, hint=_SALVAGE, forgivable=True, fault=fault)
+    if head.seq > end.seq:
+        what = f"{log} ends at seq {end.seq} (byte {end.offset}), {_committed(head)}: lines are missing"
+        return Damage(what=what, hint=_ACCEPT, forgivable=True)
+    if not loaded.head_fits:
+        what = f"{log} has another line at seq {head.seq} than the one that was committed ({head.crc:.8})"
+        return Damage(what=what, hint=_ACCEPT, forgivable=True)
+    return None
+
+
+_UPGRADE = "install that iris, or name another directory with --state-dir"
+_SALVAGE = "`iris log verify` lists what is wrong, `iris log salvage` saves what can be read"
+_RESTORE = "`iris log salvage` restores the lines as they were committed"
+_ACCEPT = "put the newer copy back, or go on without what is lost: iris log salvage --accept-loss"
+
+
+def _committed(head: Head) -> str:
+    return f"but seq {head.seq} was committed"
+
+
+def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]:
+    """Make log and HEAD fit for the next append, and say in words what was done. Raises OSError.
+
+    The caller holds the lock, and what is lost by it was accepted before. Nothing is thrown away.
+    """
+    if loaded.head == head_at(loaded.end) and loaded.size == loaded.end.offset:
+        return []
+    log, end = directory / LOG, loaded.end
+    committed = loaded.head.seq if loaded.head else 0
+    messages = []
+    if loaded.size < end.offset:
+        with opened(log, os.O_WRONLY | os.O_APPEND) as fd:
+            write_all(disk, fd, b"\n")
+            disk.fsync(fd)
+        messages.append("the last line of the event log had lost its newline: it is there again")
+    if is_torn := loaded.size > end.offset:
+        kept = unused(directory / (TORN_PREFIX + file_stamp(now)))
+        copy_range(disk, log, end.offset, loaded.size, kept)
+        sync_directory(disk, directory)  # BEFORE it is cut off: the copy has a name that stays
+        messages.append(
+            f"the event log ended in an unfinished line of an interrupted command; kept as {kept.name}"
+        )
+    if committed < end.seq:
+        # The lines beyond HEAD may be in memory only, and a second fsync would not tell: write them anew.
+        replace_by_copy(disk, log, end.offset)
+        messages.append(
+            f"the event log was ahead of HEAD by {end.seq - committed} lines of an interrupted command"
+        )
+    elif is_torn:
+        with opened(log, os.O_WRONLY) as fd:
+            disk.truncate(fd, end.offset)
+            disk.fsync(fd)
+    if committed > end.seq:
+        messages.append(f"went on without the lost transactions {end.seq + 1} to {committed}")
+    if loaded.head != head_at(end):
+        write_head(disk, directory, end)  # durably: one that went back must not come forward again
+    return messages

@@ -1,0 +1,272 @@
+"""Reading a whole log to say everything that is wrong with it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from iris_cli.core.evolve import ImpossibleHistoryError, replay
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.errors import NotFoundError
+from iris_cli.journal.access import check_readable
+from iris_cli.journal.durable import not_readable, open_safely
+from iris_cli.journal.layout import LOG
+from iris_cli.journal.log.archive import LOG_IS_MISSING, UNREADABLE, Segment, missing, segments, unpacked
+from iris_cli.journal.log.edited import find_edit, restored
+from iris_cli.journal.log.fault import Fault, FaultKind, fault_at
+from iris_cli.journal.log.head import Head, head_at, read_head
+from iris_cli.journal.log.position import START, Header, Position
+from iris_cli.journal.log.record import FORMAT, BadLineError, LogRecord, NewerLogError, decode_line
+from iris_cli.journal.log.scan import Scan, bounded_lines, continued, origin_of
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What a log is worth, together with its archive.
+
+    `sound_until` is the end of the last record before the first finding, in the file `sound_in`; `records` counts
+    what can be read, `last` is the last seq that is known of. A log that another program edited is read as it was
+    committed: its lines are sound in spite of that finding, and offsets are those of the restored file.
+    `unfinished` is a last line that never happened: no finding, for the next writer sets it aside.
+    """
+
+    records: int
+    last: int
+    sound_until: Position
+    findings: tuple[Fault, ...]
+    unfinished: Fault | None
+    sound_in: str = LOG
+    segments: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    @property
+    def header(self) -> Header | None:
+        return self.sound_until.header
+
+
+OnScan = Callable[[str, Scan], None]
+"""Is told of each file that is read, and by what, which knows how far it is."""
+
+
+def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool = False) -> Verdict:
+    """Read archive and log from beginning to end, past what is damaged. Takes no lock and changes nothing.
+
+    `replayed`: also whether what they say can have happened, up to the first finding.
+    Raises NotFoundError, and NotWritableError if the log can't be read.
+    """
+    log = directory / LOG
+    try:
+        check_readable(directory)  # a pipe would keep us waiting
+        head = read_head(directory)  # before the log, which only grows
+        check = _Check(head, on_scan, replayed=replayed)
+        with ExitStack() as stack:
+            try:
+                stream = stack.enter_context(open(log, "rb", opener=open_safely))
+            except FileNotFoundError:
+                if (chain := segments(directory)) or head is not None:
+                    return _verify_archive(chain, check)
+                raise NotFoundError(
+                    f"there is no event log in {directory}", hint="name one with --state-dir"
+                ) from None
+            edit = find_edit(stream)
+            if edit is None:
+                return _verify(directory, stream, check)
+            verdict = _verify(directory, stack.enter_context(restored(stream)), check)
+            return replace(verdict, findings=(edit, *verdict.findings))
+    except OSError as error:
+        raise not_readable(log, error) from error
+
+
+def _verify(directory: Path, stream: BinaryIO, check: _Check) -> Verdict:
+    size, origin = os.fstat(stream.fileno()).st_size, origin_of(stream)
+    unknown = origin == START and _heads_nothing(stream)
+    chain = segments(directory) if unknown else segments(directory, before=origin.seq + 1)
+    for segment in chain:
+        check.segment(segment)
+    if not unknown:
+        check.begin(LOG, origin.seq + 1, origin)
+    check.file(LOG, stream, size)
+    if chain and unknown:
+        check.nothing_in_log()
+    return check.verdict(len(chain))
+
+
+def _verify_archive(chain: tuple[Segment, ...], check: _Check) -> Verdict:
+    """Of a log that is missing, while its archive or its HEAD is there."""
+    for segment in chain:
+        check.segment(segment)
+    if chain:
+        check.log_is_missing()
+    return check.verdict(len(chain))
+
+
+def _heads_nothing(stream: BinaryIO) -> bool:
+    """Whether the first line of the log can't be read, so that it doesn't say what went before it."""
+    stream.seek(0)
+    try:
+        return decode_line(stream.readline().removesuffix(b"\n")).header is None
+    except BadLineError:
+        return True
+    except NewerLogError:
+        return False
+
+
+_UNKNOWN = ""  # the crc of a line that can't be read, and that the next one names
+
+
+class _Check:
+    """One reading of all files, in their order."""
+
+    def __init__(self, head: Head | None, on_scan: OnScan, *, replayed: bool) -> None:
+        self._head = head
+        self._on_scan = on_scan
+        self._crc_at_head = ""
+        self._cluster = Cluster() if replayed else None
+        self._end = self._before = START  # of the records that were counted
+        self._records = 0
+        self._findings: list[Fault] = []
+        self._unfinished: Fault | None = None
+        self._sound: tuple[str, Position] = ("", START)
+
+    def begin(self, file: str, first: int, origin: Position) -> None:
+        """Go on with a file whose name or first line says that it begins with `first`; its line, behind `origin`."""
+        if (gap := missing(self._end, first, file)) is not None:
+            self._findings.append(gap)
+            self._end = replace(self._end, crc=_UNKNOWN)
+        if self._end.crc == _UNKNOWN:
+            self._end = replace(self._end, seq=origin.seq, crc=origin.crc)
+        self._end = continued(self._end)
+
+    def segment(self, segment: Segment) -> None:
+        """Read a segment, and on behind what is damaged in it."""
+        known, what = len(self._findings), ""
+        self._end = continued(self._end)
+        try:
+            with unpacked(segment) as stream:
+                self.begin(segment.file, segment.first, origin_of(stream) if segment.first > 1 else START)
+                self.file(segment.file, stream, sys.maxsize)
+        except PermissionError:
+            raise  # nothing is known to be wrong with it
+        except UNREADABLE as error:
+            if self._end.seq != segment.last:  # else each of its lines vouches for itself
+                what = f"the segment can't be read: {error}"
+        if not what and len(self._findings) == known and self._end.seq != segment.last:
+            what = f"the segment ends at seq {self._end.seq}"
+        if what:
+            self._findings.append(fault_at(self._end, segment.file, what))
+        if len(self._findings) > known:
+            self._end = replace(self._end, seq=segment.last, crc=_UNKNOWN)
+
+    def nothing_in_log(self) -> None:
+        """Whatever its first line was, it was there: no log is without one that has an archive."""
+        if not self._findings or self._findings[-1].file != LOG:
+            self._unfinished = None
+            self.log_is_missing()
+
+    def log_is_missing(self) -> None:
+        self._end = continued(self._end)
+        self._findings.append(fault_at(self._end, LOG, LOG_IS_MISSING))
+
+    def file(self, file: str, stream: BinaryIO, size: int) -> None:
+        """Read a file from its beginning. Raises `UNREADABLE` for a segment."""
+        position: Position | None = continued(self._end)
+        while position is not None:
+            stream.seek(position.offset)
+            head = self._head if file == LOG else None
+            scan = Scan(stream, size, position, head, strictly=True)
+            self._on_scan(file, scan)
+            try:
+                self._take(file, scan)
+            finally:
+                self._end, position = scan.position, None
+                if not self._findings:
+                    self._sound = (file, self._end)
+            fault = scan.fault
+            if fault is not None and fault.kind is FaultKind.TORN and file == LOG:
+                self._unfinished = fault
+            elif fault is not None:
+                kind = FaultKind.DAMAGED if fault.kind is FaultKind.TORN else fault.kind
+                self._findings.append(replace(fault, file=file, kind=kind))
+                position = _next_good(file, stream, size, self._end, self._findings)
+
+    def _take(self, file: str, scan: Scan) -> None:
+        records = self._counted(scan)
+        if self._cluster is not None and not self._findings:
+            try:
+                self._cluster = replay(records, self._cluster)
+            except ImpossibleHistoryError as error:
+                before = self._before
+                self._sound = (file, before)
+                self._findings.append(fault_at(before, file, error.message))
+        for _ in records:
+            pass
+
+    def _counted(self, scan: Scan) -> Iterator[LogRecord]:
+        self._before = scan.position
+        for record in scan:
+            self._records += 1
+            if self._head is not None and record.seq == self._head.seq:
+                self._crc_at_head = record.crc
+            yield record
+            self._before = scan.position
+
+    def verdict(self, segments: int) -> Verdict:
+        if self._head is not None:
+            self._findings += _findings_of_head(self._head, self._end, self._crc_at_head)
+        file, sound = self._sound
+        return Verdict(
+            records=self._records,
+            last=max([self._end.seq, *(each.seq for each in self._findings if each.kind is FaultKind.LOST)]),
+            sound_until=sound,
+            findings=tuple(self._findings),
+            unfinished=self._unfinished,
+            sound_in=file or LOG,
+            segments=segments,
+        )
+
+
+def _next_good(
+    file: str, stream: BinaryIO, size: int, end: Position, findings: list[Fault]
+) -> Position | None:
+    """Where reading can go on behind the bad line at `end`, as if all before were good; None if nowhere.
+
+    Adds a finding for each further line that can't be read.
+    """
+    stream.seek(end.offset)
+    line, offset = end.line, end.offset
+    for raw in bounded_lines(stream, size - offset):
+        if line > end.line:
+            try:
+                record = decode_line(raw.removesuffix(b"\n"), end.header.format if end.header else FORMAT)
+                return replace(end, line=line, offset=offset, seq=record.seq - 1, crc=record.prev)
+            except (BadLineError, NewerLogError) as error:
+                after = replace(end, line=line, offset=offset, seq=end.seq + line - end.line)
+                findings.append(fault_at(after, file, str(error)))
+        line, offset = line + 1, offset + len(raw)
+    return None
+
+
+def _findings_of_head(head: Head, end: Position, crc_at_head: str) -> list[Fault]:
+    """What contradicts HEAD. `crc_at_head` is that of the line that HEAD names, '' if it can't be read."""
+    kind = FaultKind.LOST
+    if head.crc == end.crc and end.header is not None and head != head_at(end):
+        kind = FaultKind.HEAD
+        what = f"HEAD is damaged: it names this line, but not as seq {end.seq} of this log; move HEAD away"
+    elif end.header is not None and end.header.cluster_id != head.cluster_id:
+        kind, what = FaultKind.FOREIGN, "HEAD belongs to the log of another cluster"
+    elif head.seq > end.seq:
+        what = f"it was committed, says HEAD, but the log ends at seq {end.seq}"
+    elif crc_at_head not in ("", head.crc):
+        what = "HEAD names another line than this one"
+    else:
+        return []
+    return [Fault(kind=kind, line=end.line, offset=end.offset, seq=head.seq, what=what)]

@@ -1,0 +1,76 @@
+"""The log while its lock is held: what a command decides on, and the way to commit what it decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from iris_cli.core.events.events import Event, Transaction
+from iris_cli.errors import NotWritableError
+from iris_cli.journal.log.file_store import FileStore, Loaded
+from iris_cli.journal.log.record import FORMAT
+from iris_cli.journal.log.store import Conflict
+
+if TYPE_CHECKING:
+    from iris_cli.journal.lock import HeldLock
+    from iris_cli.journal.log.compact import Compacted
+
+
+class Writer:
+    """The log while its lock is held.
+
+    `transactions` are those behind the `after_seq` that was asked for, without what is appended here.
+    `messages` say in words what was repaired, and what the operator should know.
+    """
+
+    def __init__(
+        self, store: FileStore, lock: HeldLock, loaded: Loaded, messages: tuple[str, ...], actor: str
+    ) -> None:
+        self.transactions: tuple[Transaction, ...] = loaded.records
+        self.header = loaded.end.header
+        self.messages = messages
+        self.seq = loaded.end.seq
+        self._store = store
+        self._lock: HeldLock | None = lock
+        self._actor = actor
+
+    def append(self, events: Sequence[Event], *, at: float) -> Transaction:
+        """Commit events together, as of time `at`; on return they are on the disk. Only then act on them.
+
+        Raises NotWritableError and LockedError, and then nothing was committed; ValueError for events that no
+        log can keep.
+        """
+        if self._lock is None:
+            raise ValueError("the lock was let go before this append")
+        self._lock.check()
+        at = round(at, 3)
+        if self.header is not None and self.header.format < FORMAT:
+            self._begin_file(self._lock, at)
+        result = self._store.append(self.seq, events, at=at, actor=self._actor)
+        if isinstance(result, Conflict):
+            raise NotWritableError(
+                f"the event log moved on to seq {result.seq} under our lock", hint="run the command again"
+            )
+        self.seq = result
+        return Transaction(seq=result, at=at, actor=self._actor, events=tuple(events))
+
+    def compact(self, *, at: float) -> Compacted | None:
+        """Move the lines of the log to the archive, as of time `at`; None if it has none but its header.
+
+        Raises NotWritableError, LockedError and LogDamagedError; nothing is lost then.
+        """
+        if self._lock is None:
+            raise ValueError("the lock was let go before this compaction")
+        self._lock.check()
+        if self._store.lines <= 1:
+            return None
+        return self._begin_file(self._lock, round(at, 3))
+
+    def _begin_file(self, lock: HeldLock, at: float) -> Compacted:
+        done = self._store.compact(lock.check, at=at, actor=self._actor)
+        self.seq, self.header = done.end.seq, done.end.header
+        return done
+
+    def close(self) -> None:
+        """Refuse further appends: the lock is let go."""
+        self._lock = None

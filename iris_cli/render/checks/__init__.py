@@ -1,0 +1,1 @@
+"""Check-ups as lines."""

@@ -1,0 +1,145 @@
+"""What the event log is worth, and what became of a damaged one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from iris_cli.core.units import count, format_memory
+from iris_cli.journal.log.compact import Compacted
+from iris_cli.journal.log.fault import Fault
+from iris_cli.journal.log.salvage import SalvageReport
+from iris_cli.journal.log.verify import Verdict
+from iris_cli.render.console import Output
+
+
+class Sound(Struct, frozen=True):
+    """The last place up to which the log is sound. `byte` counts from 0."""
+
+    file: str
+    line: int
+    byte: int
+    seq: int
+
+
+class VerdictDocument(Struct, frozen=True, kw_only=True):
+    """What `iris log verify` found. `cluster`, `cluster_id` and `format` are null if the header can't be read."""
+
+    log: Path
+    ok: bool
+    cluster: str | None
+    cluster_id: str | None
+    format: int | None
+    records: int
+    segments: int
+    sound_until: Sound
+    findings: Sequence[Fault]
+    unfinished: Fault | None
+
+
+class SalvageDocument(Struct, frozen=True):
+    """What `iris log salvage` kept and lost, in transactions, and where the old files are."""
+
+    kept: int
+    lost: int
+    findings: Sequence[Fault]
+    old_log: Path | None
+    old_segments: Sequence[Path]
+
+
+class AcceptedDocument(Struct, frozen=True):
+    """The result of `iris log salvage --accept-loss`. The log continues at `seq`."""
+
+    messages: Sequence[str]
+    seq: int
+
+
+class CompactedDocument(Struct, frozen=True):
+    """The result of `iris log compact`. All but `compacted` is null if there was nothing to move."""
+
+    compacted: bool
+    segment: str | None = None
+    first: int | None = None
+    last: int | None = None
+    bytes_before: int | None = None
+    bytes_archived: int | None = None
+    bytes_after: int | None = None
+
+
+def show_verdict(output: Output, log: Path, verdict: Verdict) -> None:
+    """Every finding with its place, or that there is none."""
+    header, sound = verdict.header, verdict.sound_until
+    if output.as_json:
+        output.document(
+            VerdictDocument(
+                log=log,
+                ok=verdict.ok,
+                cluster=header.cluster_name if header else None,
+                cluster_id=header.cluster_id if header else None,
+                format=header.format if header else None,
+                records=verdict.records,
+                segments=verdict.segments,
+                sound_until=Sound(verdict.sound_in, sound.line, sound.offset, sound.seq),
+                findings=verdict.findings,
+                unfinished=verdict.unfinished,
+            )
+        )
+        return
+    for fault in verdict.findings:
+        output.line(f"{log.parent / fault.file}: {fault}")
+    if verdict.unfinished is not None:
+        aside = ": the next command that writes sets it aside" if verdict.ok else ""
+        output.message(f"{log}: {verdict.unfinished}{aside}")
+    records = count(verdict.records, "transaction")
+    if verdict.ok:
+        archive = f", with {count(verdict.segments, 'segment')} of its archive" if verdict.segments else ""
+        cluster = f" (cluster {header.cluster_name})" if header else ""
+        output.done(f"{log}{archive}: {records}, all sound{cluster}")
+    else:
+        output.line(f"{log}: {records} can be read, the first {sound.seq} of them are sound")
+
+
+def show_salvage(output: Output, report: SalvageReport) -> None:
+    """What goes on, what does not, and where the old log is."""
+    if output.as_json:
+        output.document(
+            SalvageDocument(report.kept, report.lost, report.findings, report.old_log, report.old_segments)
+        )
+    elif not report.findings:
+        output.done("the log is sound; nothing was changed")
+    else:
+        output.failed(f"kept {count(report.kept, 'transaction')}, gave up {report.lost} from the damage on")
+        if report.old_log is not None:
+            output.done(f"the old log is {report.old_log}")
+        for segment in report.old_segments:
+            output.done(f"an old segment is {segment}")
+
+
+def show_compacted(output: Output, done: Compacted | None) -> None:
+    """Which lines went where, and what that is in bytes."""
+    if output.as_json:
+        output.document(_compacted(done) if done is not None else CompactedDocument(compacted=False))
+    elif done is None:
+        output.done("the log has nothing to move to the archive")
+    else:
+        before, archived = format_memory(done.bytes_before), format_memory(done.bytes_archived)
+        output.done(f"seq {done.segment.first} to {done.segment.last} went to {done.segment.file}")
+        output.done(f"the log had {before}, of which the archive makes {archived}")
+
+
+def show_accepted(output: Output, messages: Sequence[str], seq: int) -> None:
+    """The loss that was accepted."""
+    if output.as_json:
+        output.document(AcceptedDocument(messages, seq))
+        return
+    for message in messages:
+        output.failed(message)
+    output.done(f"the log goes on at seq {seq}")
+
+
+def _compacted(done: Compacted) -> CompactedDocument:
+    segment = done.segment
+    sizes = (done.bytes_before, done.bytes_archived, done.bytes_after)
+    return CompactedDocument(True, segment.file, segment.first, segment.last, *sizes)

@@ -1,0 +1,1 @@
+"""Pulled files and removed ones."""

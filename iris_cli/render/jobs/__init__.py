@@ -1,0 +1,1 @@
+"""What submit, cancel and wait print."""

@@ -1,0 +1,1 @@
+"""Output of tasks, folded and compared."""

@@ -1,0 +1,1 @@
+"""Cycles, the background loop and cron as lines."""

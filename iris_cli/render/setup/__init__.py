@@ -1,0 +1,1 @@
+"""First steps as lines."""

@@ -1,0 +1,102 @@
+"""What `iris` alone says: where we are, and what to type next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import UNSET, Struct, UnsetType
+
+from iris_cli.core.lifecycle.display import word_of
+from iris_cli.core.model.job import JobState
+from iris_cli.ops.setup.next_steps import NextSteps, Place, Step
+from iris_cli.ops.views.cycles import Cycles
+from iris_cli.ops.views.status import ClusterStatus, in_reading_order
+from iris_cli.render.console import Output
+from iris_cli.render.fold import fold
+from iris_cli.render.layout import Group, Table, Text
+from iris_cli.render.tables import text
+
+_WIDEST = 44
+"""In columns, a command that has its words beside it; those of a wider one, to paste, stand below."""
+
+
+class JobCounts(Struct, frozen=True):
+    """How many jobs run, wait, and are over."""
+
+    running: int
+    waiting: int
+    ended: int
+
+
+class NextStepsDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris` alone. From `cluster` on, the fields are absent where there is no cluster yet."""
+
+    place: Place
+    words: str
+    steps: Sequence[Step]
+    cluster: str | UnsetType = UNSET
+    jobs: JobCounts | UnsetType = UNSET
+    last_cycle_age_seconds: float | UnsetType | None = UNSET
+    cycles: Cycles | UnsetType | None = UNSET
+
+
+def show(output: Output, found: NextSteps) -> None:
+    """As JSON; with --quiet the commands alone; else for a person."""
+    if output.as_json:
+        output.document(_document(found))
+    elif output.quiet:
+        for step in found.steps:
+            output.line(step.command)
+    else:
+        output.show(Group([*_head(found), text("")]))
+        steps = [*found.steps, Step(command="iris --help", words="all commands")]
+        for step in steps:
+            if len(step.command) > _WIDEST:
+                output.line(f"  {step.command}")  # in one piece, also where it is wider than the terminal
+                output.show(_words(step, "    "))
+        rows = [
+            [text(f"  {step.command}", "bold"), _words(step)]
+            for step in steps
+            if len(step.command) <= _WIDEST
+        ]
+        output.show(Group([Table(styles=("", ""), rows=rows)]))
+
+
+def _document(found: NextSteps) -> NextStepsDocument:
+    status = found.status
+    if status is None:
+        return NextStepsDocument(place=found.place, words=found.words, steps=found.steps)
+    return NextStepsDocument(
+        place=found.place,
+        words=found.words,
+        steps=found.steps,
+        cluster=status.name,
+        jobs=_counts(status),
+        last_cycle_age_seconds=status.cycles.last if status.cycles is not None else None,
+        cycles=status.cycles,
+    )
+
+
+def _head(found: NextSteps) -> list[Text | Table]:
+    if found.status is None:
+        return [text(found.words, "bold")]
+    from iris_cli.render.views.cluster_tables import header
+
+    status = found.status
+    words = [word_of(job.display).lower() for job in in_reading_order(status.jobs) if not job.state.terminal]
+    counts = {**Counter(words), "ended": _counts(status).ended}
+    jobs = ", ".join(f"{number} {word}" for word, number in counts.items() if number)
+    return [header(status), text(f"jobs: {jobs or 'none'}")]
+
+
+def _words(step: Step, indent: str = "") -> Text:
+    about = f"{fold(list(step.workers))}: " if len(step.workers) > 1 else ""
+    return text(f"{indent}{about}{step.words}", "red" if step.urgent else "dim")
+
+
+def _counts(status: ClusterStatus) -> JobCounts:
+    still_open = [job for job in status.jobs if not job.state.terminal]
+    running = sum(job.display == JobState.RUNNING for job in still_open)
+    ended = len(status.jobs) - len(still_open) + status.older
+    return JobCounts(running, len(still_open) - running, ended)

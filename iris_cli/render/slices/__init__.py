@@ -1,0 +1,1 @@
+"""Slices and scale groups as tables."""

@@ -1,0 +1,208 @@
+"""What a pass of the autoscaler would do, and what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+from msgspec import Struct
+
+from iris_cli.core.autoscaling.demand import DemandEntry
+from iris_cli.core.autoscaling.scaling import ScalingPlan
+from iris_cli.core.constraints.types import Constraint
+from iris_cli.core.lifecycle.keeping import Objection
+from iris_cli.core.resources.resources import format_memory
+from iris_cli.core.units import count
+from iris_cli.ops.slices.autoscale import Autoscaled
+from iris_cli.ops.views.scale_status import fates
+from iris_cli.ops.views.scaling_rows import ScaleGroupRow, Scaling, UnmetRow
+from iris_cli.render.console import Output
+
+
+class Demand(Struct, frozen=True, kw_only=True):
+    """Room that is missing for a task, or for a gang by its job. It can't be served if it has an `invalid_reason`.
+
+    `preemptible` and `required_regions` are null if the constraints don't mention them.
+    """
+
+    id: str
+    slices: int
+    constraints: Sequence[Constraint]
+    preemptible: bool | None
+    required_regions: Sequence[str] | None
+    invalid_reason: str
+
+
+class SliceToCreate(Struct, frozen=True):
+    """A slice to be created, and its scale group."""
+
+    slice: str
+    group: str
+
+
+class SliceToDelete(Struct, frozen=True):
+    """A slice to be deleted, and why."""
+
+    slice: str
+    reason: str
+
+
+class ScalingDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris autoscale --dry-run`.
+
+    `routed` has the ids of demand by scale group, `later` the number of slices that would be created later.
+    """
+
+    demand: Sequence[Demand]
+    routed: Mapping[str, Sequence[str]]
+    create: Sequence[SliceToCreate]
+    delete: Sequence[SliceToDelete]
+    later: Mapping[str, int]
+    groups: Sequence[ScaleGroupRow]
+    unmet: Sequence[UnmetRow]
+
+
+class PassDocument(Struct, frozen=True):
+    """The result of one pass of `iris autoscale`: what was decided, and what was requested of the providers."""
+
+    FLATTENED: ClassVar = ("plan",)
+    plan: ScalingDocument
+    created: Sequence[str]
+    deleted: Sequence[str]
+    problems: Sequence[str]
+
+
+class AdoptedDocument(Struct, frozen=True):
+    """The result of `iris autoscale --adopt`."""
+
+    adopted: bool
+    to_be_deleted: Sequence[str]
+
+
+def show_plan(output: Output, plan: ScalingPlan, scaling: Scaling) -> None:
+    """What a pass would do, and why."""
+    if output.as_json:
+        output.document(_document(plan, scaling))
+        return
+    if output.quiet:
+        for order in plan.create:
+            output.line(f"create {order.slice}")
+        for removal in plan.delete:
+            output.line(f"delete {removal.slice}")
+        return
+    for line in _lines(plan, scaling):
+        output.line(line)
+
+
+def _lines(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
+    if not plan.demand:
+        yield "demand: nothing waits for a slice"
+    fate_of = fates(plan)
+    for entry in plan.demand:
+        yield f"demand {entry.key} ({_needs(entry)}): {fate_of[entry.task_ids[0]]}"
+    yield from _actions(plan, scaling)
+
+
+def _actions(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
+    for order in plan.create:
+        yield f"create {order.slice} in {order.group.name}"
+    for name, number in plan.later.items():
+        yield f"later {count(number, 'slice')} of {name}: not too many at once"
+    for removal in plan.delete:
+        yield f"delete {removal.slice}: {removal.reason}"
+    for group in scaling.groups:
+        yield from (f"by hand {line}" for line in group.by_hand)
+        if group.backing_off:
+            yield f"{group.name} backs off: {group.backing_off}"
+
+
+def _needs(entry: DemandEntry) -> str:
+    device = entry.resources.device
+    if entry.shape is not None:
+        what = device.variant if device is not None else f"{entry.resources.cpu:g} cores each"
+        if entry.shape.whole:
+            return f"{count(entry.slices, 'slice')} of {what}"
+        return f"{count(entry.shape.size, 'host')}, {what}"
+    if device is not None:
+        return str(device)
+    return f"{entry.resources.cpu:g} cores, {format_memory(entry.resources.memory)}"
+
+
+def _document(plan: ScalingPlan, scaling: Scaling) -> ScalingDocument:
+    return ScalingDocument(
+        demand=list(map(_demand, plan.demand)),
+        routed={name: [str(entry.key) for entry in some] for name, some in plan.routing.routed.items()},
+        create=[SliceToCreate(order.slice, order.group.name) for order in plan.create],
+        delete=[SliceToDelete(each.slice, each.reason) for each in plan.delete],
+        later=plan.later,
+        groups=scaling.groups,
+        unmet=scaling.unmet,
+    )
+
+
+def _demand(entry: DemandEntry) -> Demand:
+    regions = entry.required_regions
+    return Demand(
+        id=str(entry.key),
+        slices=entry.slices,
+        constraints=entry.constraints,
+        preemptible=entry.preemptible,
+        required_regions=None if regions is None else sorted(regions),
+        invalid_reason=entry.invalid_reason,
+    )
+
+
+def show_pass(output: Output, done: Autoscaled, scaling: Scaling) -> None:
+    """What a pass did: cron mails what is printed, so one that did nothing prints nothing."""
+    if output.as_json:
+        output.document(pass_document(done, scaling))
+        return
+    if done.objection is not None:
+        output.warning(f"nothing was made or deleted: {done.objection}")
+        output.message(way_out(done.objection))
+        return
+    for name in done.created:
+        output.done(f"asked for slice {name}")
+    for name, reason in done.deleted.items():
+        output.done(f"deleting slice {name}" + (f": {reason}" if reason else ""))
+    for group in scaling.groups:
+        for line in group.by_hand:
+            output.done(line)
+    for each in scaling.unmet:
+        output.done(f"unmet {each.id}: {each.text}")
+    for problem in done.problems:
+        output.warning(problem)
+
+
+def pass_document(done: Autoscaled, scaling: Scaling) -> PassDocument:
+    """The same as JSON."""
+    problems = [*done.problems, *([str(done.objection)] if done.objection is not None else [])]
+    return PassDocument(_document(done.plan, scaling), done.created, list(done.deleted), problems)
+
+
+def way_out(objection: Objection) -> str:
+    """What to type where slices are not looked after from here."""
+    if objection.elsewhere:
+        return "go on there; or, if nobody ever will again: iris autoscale --adopt"
+    return "put the newest log back; or give up what it doesn't know, and what runs there: iris autoscale --adopt"
+
+
+def question(objection: Objection) -> str:
+    """What it means to look after slices from here by now."""
+    lost = f"Delete {', '.join(objection.unheard_of)}, and what runs there" if objection.unheard_of else ""
+    if not objection.elsewhere:
+        return f"{lost}?"
+    here = f"Look after slices from here, and never again from {objection.elsewhere}"
+    return f"{here}? {lost}?" if lost else f"{here}?"
+
+
+def show_adopted(output: Output, objection: Objection | None, *, done: bool) -> None:
+    unheard_of = list(objection.unheard_of) if objection is not None else []
+    if output.as_json:
+        output.document(AdoptedDocument(done, unheard_of if done else []))
+    elif objection is None:
+        output.done("slices are looked after from here already")
+    elif done:
+        output.done("slices are looked after from here now")
+        for name in unheard_of:
+            output.done(f"to be deleted: {name}; iris autoscale does it now")

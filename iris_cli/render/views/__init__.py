@@ -1,0 +1,1 @@
+"""The cluster, a job and its history as tables."""

@@ -1,0 +1,185 @@
+"""One job: what failed first, what it waits for, its tasks and what became of each attempt."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from iris_cli.core.constraints.syntax import format_constraint
+from iris_cli.core.model.job import JobState
+from iris_cli.core.model.task import TaskState
+from iris_cli.core.units import count
+from iris_cli.ops.views.job_status import EndpointRow, JobStatus
+from iris_cli.ops.views.status import JobRow
+from iris_cli.ops.views.task_rows import AttemptRow, TaskRow
+from iris_cli.render.failures import failure_card, next_line
+from iris_cli.render.files.workspaces import workspace_words
+from iris_cli.render.fold import MOST_PARTS, fold
+from iris_cli.render.layout import Group, Table, Text
+from iris_cli.render.tables import NARROW, Row, clock_time, duration, facts, state, table, text
+from iris_cli.render.views.cluster_tables import late_why, where
+from iris_cli.render.who_runs import age, banner
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+FOLD_ABOVE = 16
+"""Up to so many tasks have a line each."""
+
+WIDE = 120
+
+
+def job_tables(status: JobStatus, width: int, *, everything: bool) -> Group:
+    """The whole view, for a terminal of that width."""
+    parts: list[RenderableType] = [*banner(status.messages, status.cycles), _header(status)]
+    if status.failure is not None:
+        parts += [text(""), *failure_card(status.failure)]
+    parts += [text(""), _facts(status), text(""), _tasks(status.tasks, width, everything)]
+    earlier = [attempt for task in status.tasks for attempt in task.attempts[:-1]]
+    if earlier:
+        parts += [text(""), text("earlier attempts", "dim"), _attempts(earlier, everything)]
+    return Group([*parts, text(""), next_line(status.next)])
+
+
+def _header(status: JobStatus) -> Text:
+    job = status.job
+    size = count(job.replicas, "task") + (", a gang" if job.gang else "")
+    return Text.assemble(
+        text(job.id, "bold"), "  ", state(job.display), "  ", size, *age(status.cycles, status.at)
+    )
+
+
+def _ran(job: JobRow) -> str:
+    """How long it ran, or runs; a job of which nothing runs at the moment does not."""
+    took = duration(job.duration)
+    if job.ended_at is not None:
+        return f"ran {took}"
+    return f"runs for {took}" if job.display == JobState.RUNNING else f"ran {took} so far"
+
+
+def _facts(status: JobStatus) -> Table:
+    job = status.job
+    times = f"submitted {duration(job.age)} ago ({clock_time(job.submitted_at)} UTC)"
+    if job.duration is not None:
+        times += f", {_ran(job)}"
+    if job.ended_at is not None:
+        times += f", ended {duration(max(0.0, status.at - job.ended_at))} ago"
+    return facts(
+        [
+            ("where", where(job)),
+            ("why", late_why(job) if status.failure is None else ""),
+            ("retry", job.retry.removeprefix("retry ")),
+            ("when", times),
+            ("command", shlex.join(status.command)),
+            ("each task", status.needs),
+            ("constraints", ", ".join(_constraints(status))),
+            ("workspace", workspace_words(status.workspace) if status.workspace is not None else ""),
+            ("rounds", str(status.rounds) if status.rounds > 1 else ""),
+            ("priority", job.priority if job.priority != "normal" else ""),
+            ("labels", ", ".join(f"{key}={value}" for key, value in job.labels.items())),
+            ("after", ", ".join(status.after)),
+            ("submitted by", str(status.origin or "")),
+            ("children", "; ".join(f"{fold(jobs)} {word}" for word, jobs in status.child_displays.items())),
+            *(("endpoint", _endpoint(each)) for each in status.endpoints),
+        ]
+    )
+
+
+def _constraints(status: JobStatus) -> Iterator[str]:
+    """As they were typed; those that were taken over with the job that named them."""
+    for each in status.constraints:
+        typed = format_constraint(each)
+        source = status.inherited.get(typed)
+        yield typed if source is None else f"{typed} (from {source})"
+
+
+def _endpoint(row: EndpointRow) -> str:
+    metadata = "".join(f" {key}={value}" for key, value in row.metadata.items())
+    return f"{row.name} of task-{row.task.index} at {row.address}:{row.port}{metadata}"
+
+
+def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> Table:
+    """A line for each task; what waits for the same, and where there are many what is alike, is one line."""
+    headers = ("TASK", "STATE", "WORKER", "TRY", "STARTED (UTC)", "ENDED (UTC)", "RAN", "WHY")
+    narrow = width < NARROW
+    only = {"TASK", "STATE", "WORKER", "RAN", "WHY"}
+    if len(tasks) > FOLD_ABOVE and not everything:
+        rows = _folded_tasks(tasks, 2 if narrow else MOST_PARTS)
+        return table(headers, rows, only={"TASK", "STATE", "WHY"} if narrow else only)
+    if not everything:
+        waiting = [task for task in tasks if task.state is TaskState.PENDING and task.worker is None]
+        rows = [*(_task_cells(task) for task in tasks if task not in waiting), *_folded_tasks(waiting)]
+    else:
+        rows = [_task_cells(task) for task in tasks]
+    if width >= WIDE:
+        return table(headers, rows)
+    return table(headers, rows, only=only if narrow else {*only, "TRY"})
+
+
+def _task_cells(task: TaskRow) -> Row:
+    return (
+        f"task-{task.id.index}",
+        task.display,
+        task.worker or "",
+        str(len(task.attempts) - 1) if task.attempts else "",
+        clock_time(task.started_at),
+        clock_time(task.ended_at),
+        duration(task.duration),
+        _why(task),
+    )
+
+
+def _why(task: TaskRow) -> str:
+    """Why it is so, without the exit code that its display has."""
+    said = task.display.partition(" ")[2]
+    return task.why.removeprefix(said).removeprefix(": ") if said else task.why
+
+
+def _folded_tasks(tasks: Iterable[TaskRow], most: int = MOST_PARTS) -> list[Row]:
+    alike: dict[tuple[str, str], list[TaskRow]] = {}
+    for task in tasks:
+        alike.setdefault((task.display, _why(task)), []).append(task)
+    return [
+        (
+            fold((f"task-{task.id.index}" for task in group), most) + _how_many(group),
+            word,
+            fold((task.worker for task in group if task.worker), most),
+            "",
+            "",
+            "",
+            _span([task.duration for task in group if task.duration is not None]),
+            why,
+        )
+        for (word, why), group in alike.items()
+    ]
+
+
+def _how_many(group: list[TaskRow]) -> str:
+    return f" ({len(group)})" if len(group) > 1 else ""
+
+
+def _span(durations: list[float]) -> str:
+    if not durations:
+        return ""
+    shortest, longest = duration(min(durations)), duration(max(durations))
+    return shortest if shortest == longest else f"{shortest} to {longest}"
+
+
+def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
+    """Attempts of the same number that ended alike are one line."""
+    alike: dict[tuple[int, str], list[AttemptRow]] = {}
+    for attempt in attempts:
+        alike.setdefault((attempt.id.number, attempt.why), []).append(attempt)
+    lines = list(alike.items()) if everything else list(alike.items())[-FOLD_ABOVE:]
+    rows = [
+        (
+            str(number),
+            fold(f"task-{attempt.id.task.index}" for attempt in group),
+            fold(attempt.worker for attempt in group),
+            _span([attempt.duration for attempt in group if attempt.duration is not None]),
+            why,
+        )
+        for (number, why), group in lines
+    ]
+    return table(("TRY", "TASK", "WORKER", "RAN", "WHY"), rows)

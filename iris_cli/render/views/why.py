@@ -1,0 +1,143 @@
+"""Answers of `iris why`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from iris_cli.core.ids import JobId
+from iris_cli.ops.views.why import LiveAttempt, Wait, Why
+from iris_cli.render.console import Output
+from iris_cli.render.layout import Text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from iris_cli.core.scheduling import Explanation
+
+
+FOLD_ABOVE = 16
+"""Up to so many attempts have a line each."""
+
+
+def show_why(output: Output, why: Why) -> None:
+    """The answer; quietly, only its first words."""
+    if output.as_json:
+        output.document(why)
+    elif output.quiet:
+        output.warnings(why.messages)
+        output.line(_in_short(why))
+    else:
+        from iris_cli.render.who_runs import banner
+
+        for line in banner(why.messages, why.cycles):
+            output.show(line)
+        for part in _parts(why, output.width):
+            output.show(part)
+
+
+def _in_short(why: Why) -> str:
+    reasons = [wait.prospect for wait in why.waits]
+    refuses = why.worker.worker.refuses if why.worker else ()
+    said = (*refuses, *why.occupied, *reasons, why.cause, *(place.worker for place in why.places))
+    return next(filter(None, said), why.display)
+
+
+def _parts(why: Why, width: int) -> Iterator[RenderableType]:
+    from iris_cli.render.failures import failure_card, next_line
+    from iris_cli.render.tables import NARROW, state, table, text
+    from iris_cli.render.who_runs import cycle_words
+    from iris_cli.render.workers.workers import worker_tables
+
+    if why.worker is not None:
+        yield from worker_tables(why.worker, cycle_words(why.cycles, why.at), width, why.occupied)
+        return
+    yield Text.assemble(text(why.subject, "bold"), "  ", state(why.display), "  ", text(why.cause))
+    yield cycle_words(why.cycles, why.at)
+    yield from (text(words) for words in (why.overdue, why.retry) if words)
+    for wait in why.waits:
+        yield text("")
+        yield from _wait(why, wait)
+    if why.places:
+        yield text("")
+        only = ("ON", "STATE", "TASK", "FOR", "BUT") if width < NARROW else ()
+        yield table(("ON", "STATE", "TASK", "SINCE (UTC)", "FOR", "BUT"), _place_rows(why.places), only=only)
+        yield from (
+            text(chosen, "dim") for chosen in dict.fromkeys(each.chosen for each in why.places) if chosen
+        )
+    if why.failure is not None:
+        yield text("")
+        yield from failure_card(why.failure)
+    if why.next:
+        yield text("")
+        yield next_line(why.next)
+
+
+def _wait(why: Why, wait: Wait) -> Iterator[RenderableType]:
+    from iris_cli.render.fold import fold
+    from iris_cli.render.tables import facts, text
+
+    who = "" if len(why.waits) == 1 else f"{fold(f'task-{task.index}' for task in wait.tasks)}: "
+    if wait.explanation is None:
+        ready, then, follows = wait.prospect.partition("; ")
+        where = f" for {fold(wait.will_go_to)}" if wait.will_go_to else ""
+        yield text(f"{who}{ready}{where}{then}{follows}", "green")
+        return
+    for reason in wait.explanation.reasons:
+        yield text(f"{who}{reason}", "yellow")
+    yield facts([*_findings(wait.explanation, why.inherited), ("demand", wait.demand)])
+
+
+def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tuple[str, str]]:
+    """What lies behind the reasons, in numbers and names."""
+    from iris_cli.core.constraints.syntax import format_constraint
+    from iris_cli.core.scheduling.explain.wording import amount
+    from iris_cli.core.units import count
+    from iris_cli.render.fold import fold
+
+    if found.workers:
+        yield "right device", f"{found.equipped} of {count(found.workers, 'worker')}"
+    for each in found.constraints:
+        typed = format_constraint(each.constraint)
+        source = f", taken over from {inherited[typed]}" if typed in inherited else ""
+        yield typed, f"{each.satisfied} of {count(each.workers, 'worker')}{source}"
+    for dimension in found.dimensions:
+        if dimension.lacking:
+            free = f"{dimension.workers - dimension.lacking} of {count(dimension.workers, 'worker')}"
+            yield f"{amount(dimension.kind, dimension.need)} free", free
+    if found.group_by:
+        largest = f", the largest is {found.largest[0]} with {found.largest[1]}" if found.largest else ""
+        yield "groups", f"{found.groups_found} by {found.group_by}{largest}"
+    yield "refused", ", ".join(f"{number} {kind}" for kind, number in found.refused)
+    for taker in found.behind:
+        yield "behind", f"{taker} on {fold(taker.workers)}"
+    for near in found.near_misses:
+        itself = near.name.endswith(f" {fold(near.lacking)}") or near.text.startswith(
+            f"{fold(near.lacking)}: "
+        )
+        lacks = ", ".join(filter(None, ("" if itself else fold(near.lacking), near.text)))
+        yield "near miss", f"{near.name}: {near.kind}" + (f" ({lacks})" if lacks else "")
+    for hint in found.hints:
+        yield "hint", hint
+    yield "one change", str(found.change or "")
+
+
+def _place_rows(places: tuple[LiveAttempt, ...]) -> Iterator[tuple[str, ...]]:
+    """A line for each; where there are many, one for all that are alike."""
+    from iris_cli.render.fold import fold
+    from iris_cli.render.tables import clock_time, duration
+
+    alike: dict[object, list[LiveAttempt]] = {}
+    for place in places:
+        key = (place.state, place.doubt) if len(places) > FOLD_ABOVE else place.attempt
+        alike.setdefault(key, []).append(place)
+    for group in alike.values():
+        oldest = min(group, key=lambda place: place.since_at)
+        yield (
+            fold(place.worker for place in group),
+            oldest.state,
+            fold(f"task-{place.attempt.task.index}" for place in group),
+            clock_time(oldest.since_at),
+            duration(oldest.age),
+            oldest.doubt,
+        )

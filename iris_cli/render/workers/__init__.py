@@ -1,0 +1,1 @@
+"""Workers, probes and commands run on them."""
