@@ -75,7 +75,7 @@ def _submit(
 
     job_id = submit(session, wanted)
 
-    def show(result: CycleResult | None) -> None:
+    def show(result: CycleResult | None, stays: bool = stays) -> None:
         is_over = session.cluster.job_state(job_id).terminal
         no_cycles = "" if stays or is_over or iris.output.as_json else iris.no_cycles()
         silent = unanswered(session, job_id, coming=stays or not iris.why_no_cycles())
@@ -95,9 +95,7 @@ def _submit(
     return job_id
 
 
-def _cycle(
-    session: Session, job_id: JobId, show: Callable[[CycleResult | None], None], *, tell: bool
-) -> None:
+def _cycle(session: Session, job_id: JobId, show: Callable[..., None], *, tell: bool) -> None:
     from iris_cli.ops.cycle.cycle import run
     from iris_cli.ops.jobs.launch import see_it_start
 
@@ -106,7 +104,7 @@ def _cycle(
         result = run(session, job=job_id)
         see_it_start(session, job_id)
     except BaseException:  # whoever doesn't come to see it start learns what it is called, and how far it is
-        show(result)
+        show(result, stays=False)
         raise
     if tell:
         show(result)
