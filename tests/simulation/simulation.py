@@ -64,7 +64,6 @@ def run(seed: int, faults: Sequence[str] = (), *, asking: bool = False, scaling:
 
     `asking`: its tasks ask for child jobs and endpoints from inside. `scaling`: slices are made on demand.
     """
-    gc.freeze()  # the collection at the end of the run looks at the objects of the run alone
     scheduler = Scheduler(draws_of(seed), START)
     directory = Path(tempfile.mkdtemp(prefix=f"iris-sim-{seed}-", dir=_memory()))
     try:
