@@ -82,7 +82,8 @@ def test_the_demo_leaves_no_file_and_no_process(demo: tuple[str, Path]) -> None:
 
 
 SHORT = """
-from iris_cli.cli import app, demo
+from iris_cli.cli import app
+from iris_cli.cli.commands import demo
 from iris_cli.ops.setup.local_cluster import LocalSlice
 demo._SLICES = (LocalSlice(name="west", type="v5litepod-4", zone="us-west4-a", hosts=1),)
 demo._TOUR = tuple(("", tuple(line.split())) for line in {lines})
