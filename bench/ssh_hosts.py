@@ -14,7 +14,7 @@ from pathlib import Path
 
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import RemoteState, Silence, WorkerReport
-from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.worker import Connection
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.task_runner import LaunchRequest, TaskRunner
 from iris_cli.remote.transport import Target

@@ -25,7 +25,7 @@ def see_to_cycles(
     """
     from iris_cli.ops.loop.automatic import start_if_needed
     from iris_cli.ops.loop.scope import logins_kill
-    from iris_cli.ops.views.work import work_left
+    from iris_cli.ops.views.cycles import work_left
 
     try:
         pid = start_if_needed(where, session)

@@ -11,8 +11,8 @@ from iris_cli.config.env_file import env
 from iris_cli.config.locate import at_home
 from iris_cli.config.reading import Place, Section, integer, matching, one_of, section, text, word_of, written
 from iris_cli.core.ids import clip
-from iris_cli.core.model.connection import NOWHERE, Connection
 from iris_cli.core.model.job import ReplaceLost
+from iris_cli.core.model.worker import NOWHERE, Connection
 from iris_cli.core.patterns import pattern
 from iris_cli.errors import UsageError
 

@@ -36,10 +36,10 @@ from iris_cli.core.attributes import (
     AttributeValue,
 )
 from iris_cli.core.ids import parse_worker_id
-from iris_cli.core.model.connection import NOWHERE
 from iris_cli.core.model.job import ReplaceLost
 from iris_cli.core.model.job_fields import JOB_FIELDS, request_of
 from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.worker import NOWHERE
 from iris_cli.core.patterns import pattern
 from iris_cli.core.resources.resources import AUTO, Device
 from iris_cli.core.resources.topology import lookup

@@ -6,9 +6,20 @@ from msgspec.structs import replace
 
 from iris_cli.config.attributes import free_attributes
 from iris_cli.config.hosts import Inherited, inherit
-from iris_cli.config.job_file import duration
-from iris_cli.config.reading import Place, integer, matching, section, text
-from iris_cli.config.slice_template import slice_template
+from iris_cli.config.job_file import duration, tpu_type
+from iris_cli.config.reading import (
+    Place,
+    Section,
+    boolean,
+    integer,
+    list_of,
+    mapping_of,
+    matching,
+    one_of,
+    section,
+    text,
+    written,
+)
 from iris_cli.config.validate import preemptible_as_template, region_and_zone
 from iris_cli.core.attributes import (
     PREEMPTIBLE_ATTRIBUTE_KEY,
@@ -16,9 +27,140 @@ from iris_cli.core.attributes import (
     ZONE_ATTRIBUTE_KEY,
     AttributeValue,
 )
-from iris_cli.core.model.scale_group import Provider, ScaleGroup, SliceTemplate, slice_attributes
+from iris_cli.core.ids import clip
+from iris_cli.core.messages.cloud import LABEL_PREFIX
+from iris_cli.core.model.scale_group import (
+    Addresses,
+    GcpOptions,
+    Provider,
+    ScaleGroup,
+    SliceTemplate,
+    slice_attributes,
+)
 from iris_cli.core.patterns import pattern
-from iris_cli.core.resources.topology import lookup
+from iris_cli.core.resources.topology import family_of, lookup, type_of
+
+_PROJECT = pattern(r"([a-z0-9.-]{1,100}:)?[a-z0-9][a-z0-9-]{0,62}")
+_RUNTIME = pattern(r"[a-z0-9][a-z0-9._-]{0,127}")
+_RESOURCE = pattern(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}")  # a name, or a path to one
+_NAME = pattern(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+_EMAIL = pattern(r"[A-Za-z0-9._+-]{1,100}@[A-Za-z0-9.-]{1,150}")
+_LABEL_KEY = pattern(r"[a-z][a-z0-9_-]{0,62}")
+_LABEL_VALUE = pattern(r"[a-z0-9_-]{0,63}")
+_MOST_LABELS = 60  # of the 64 that Google allows; some are ours
+_TOGETHER = "accelerator: v4 and topology: 2x2x4 belong together"
+_GCP_ONLY = (
+    *("accelerator", "topology", "spot", "reserved", "reservation", "queued", "addresses", "network"),
+    *("subnetwork", "service_account", "tags", "labels"),
+)
+
+
+def slice_template(place: Place) -> SliceTemplate:
+    """What the slices of a group are. Whoever makes them, a type is known in the end."""
+    with section(place) as entry:
+        provider = entry.need("provider", one_of(Provider), Provider.MANUAL)
+        if provider is Provider.GCP:
+            return _of_gcp(entry)
+        _only_gcp_has(entry)
+        return SliceTemplate(
+            provider=provider,
+            type=entry.need("type", tpu_type, ""),
+            project=entry.get("project", text, ""),
+            zone=entry.get(ZONE_ATTRIBUTE_KEY, text, ""),
+            runtime=entry.get("runtime", text, ""),
+            preemptible=entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean, False),
+        )
+
+
+def _only_gcp_has(entry: Section) -> None:
+    for key in _GCP_ONLY:
+        if entry.get(key, lambda _: True):
+            entry.at(key).problem("only provider gcp has this key")
+
+
+def _of_gcp(entry: Section) -> SliceTemplate:
+    options = _gcp_options(entry)
+    template = SliceTemplate(
+        provider=Provider.GCP,
+        type=_type(entry, options.topology),
+        project=entry.need("project", matching(_PROJECT, "the id of a project"), ""),
+        zone=entry.need(ZONE_ATTRIBUTE_KEY, matching(_NAME, "a zone", "they read like us-west4-a"), ""),
+        runtime=entry.need("runtime", matching(_RUNTIME, "the name of a runtime version"), ""),
+        preemptible=entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean, options.spot),
+        gcp=options,
+    )
+    _check_tier(entry, template)
+    return template
+
+
+def _gcp_options(entry: Section) -> GcpOptions:
+    reservation = entry.get("reservation", matching(_RESOURCE, "the name of a reservation"), "")
+    return GcpOptions(
+        topology=entry.get("topology", written, ""),
+        spot=entry.get("spot", boolean, False),
+        reserved=entry.get("reserved", boolean, bool(reservation)),
+        reservation=reservation,
+        queued=entry.get("queued", boolean, False),
+        addresses=entry.get("addresses", one_of(Addresses), Addresses.EXTERNAL),
+        network=entry.get("network", matching(_RESOURCE, "a network"), ""),
+        subnetwork=entry.get("subnetwork", matching(_RESOURCE, "a subnetwork"), ""),
+        service_account=entry.get(
+            "service_account", matching(_EMAIL, "the address of a service account"), ""
+        ),
+        tags=entry.get("tags", list_of(matching(_NAME, "a network tag")), ()),
+        labels=entry.get("labels", _labels, {}),
+    )
+
+
+def _labels(place: Place) -> dict[str, str]:
+    hint = "a-z, 0-9, '-' and '_', at most 63; a key begins with a letter"
+    found = mapping_of(matching(_LABEL_VALUE, "the value of a label", hint))(place)
+    for key, entry in place.entries().items():
+        if _LABEL_KEY.fullmatch(key) is None:
+            entry.problem(f"{clip(key)!r} is not the key of a label", hint)
+        elif key.startswith(LABEL_PREFIX):
+            entry.problem(f"{LABEL_PREFIX}... are labels of iris' own")
+    if len(found) > _MOST_LABELS:
+        place.problem(f"these are more than {_MOST_LABELS} labels")
+    return found
+
+
+def _type(entry: Section, topology: str) -> str:
+    """The type by its name, or what an accelerator of some topology is."""
+    family = entry.get("accelerator", _family, "")
+    if "accelerator" not in entry:
+        if topology:
+            entry.at("topology").problem("'accelerator' is missing", _TOGETHER)
+        return entry.need("type", tpu_type, "")
+    if entry.get("type", tpu_type):
+        entry.at("type").problem("type and accelerator exclude each other", "leave out one of them")
+    if not topology:
+        entry.at("accelerator").problem("'topology' is missing", _TOGETHER)
+    if not family or not topology:
+        return ""
+    return entry.at("topology").read(lambda _: type_of(family, topology)) or ""
+
+
+def _family(place: Place) -> str:
+    return family_of(written(place))
+
+
+def _check_tier(entry: Section, template: SliceTemplate) -> None:
+    """Slices are on demand, preemptible, or reserved: what says two of these can't be meant."""
+    options = template.gcp
+    if options.spot and not template.preemptible:
+        entry.at(PREEMPTIBLE_ATTRIBUTE_KEY).problem("spot slices are preemptible")
+    if options.reserved and template.preemptible:
+        entry.at("reserved" if "reserved" in entry else "reservation").problem(
+            "reserved slices are not preemptible", "leave out one of them"
+        )
+    if options.reservation and not options.reserved:
+        entry.at("reserved").problem("reserved is false, and there is a reservation")
+    if options.reservation and not options.queued:
+        entry.at("reservation").problem(
+            "only queued resources take a reservation by its name", "write queued: true"
+        )
+
 
 # The names of slices are made of it, and Google's resource names are the strictest.
 _NAME = pattern(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")

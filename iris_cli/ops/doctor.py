@@ -19,8 +19,7 @@ from iris_cli.ops.checks.key_checks import check_keys
 from iris_cli.ops.checks.log_checks import check_log
 from iris_cli.ops.loop.cron.checks import Installed, check_cycles
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.cycles import cycles_of
-from iris_cli.ops.views.work import work_left
+from iris_cli.ops.views.cycles import cycles_of, work_left
 
 _PLACE = pattern(r"([^\n]+?):([0-9]+): ")
 _MOST_BREACHES = 20  # shown: one mistake has many consequences

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from iris_cli.core.units import count
-from iris_cli.ops.views.company import Company
-from iris_cli.ops.views.failure import Explained, FailureCard
+from iris_cli.ops.views.failure import Company, Explained, FailureCard
 from iris_cli.render.fold import fold
 from iris_cli.render.layout import Table, Text
 from iris_cli.render.tables import block, facts, text

@@ -87,7 +87,7 @@ def test_a_request_that_was_killed_half_way_is_listed_and_can_be_deleted(here: P
     script = (
         "import os, signal; from pathlib import Path; import iris_cli.capacity.local as local\n"
         "from tests.support.scale import scale_group\n"
-        "from iris_cli.core.model.connection import Connection\n"
+        "from iris_cli.core.model.worker import Connection\n"
         "told = local.tell\n"
         "def tell(process, settings, **how):\n"
         "    told(process, settings, **how)\n"

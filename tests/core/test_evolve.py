@@ -23,7 +23,7 @@ from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event, Transaction
 from iris_cli.core.evolve import Draft, IllegalTransitionError, evolve, replay
 from iris_cli.core.ids import RequestId
-from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.worker import Connection
 from iris_cli.journal.log.event_codec import EVENT_TYPES
 from tests.support.lab import Lab
 

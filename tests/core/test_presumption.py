@@ -12,11 +12,10 @@ from iris_cli.core.evolve import IllegalTransitionError, evolve
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.lifecycle import presumption
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.core.model.connection import Connection
 from iris_cli.core.model.job import Job, ReplaceLost
 from iris_cli.core.model.outcome import EndReason
 from iris_cli.core.model.task import AttemptState, TaskState
-from iris_cli.core.model.worker import Span, Worker
+from iris_cli.core.model.worker import Connection, Span, Worker
 from tests.support.lab import Lab
 
 NEVER, PREEMPTIBLE, ALWAYS = ReplaceLost.NEVER, ReplaceLost.PREEMPTIBLE, ReplaceLost.ALWAYS

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.house import rules, struct_rules
+from tests.house import rooms, rules, struct_rules
 from tests.house.rules import ROOT, Module
 
 Rule = Callable[[Module], Iterator[str]]
@@ -145,6 +145,36 @@ def _id(value: object) -> str:
 def test_the_package_keeps_the_rules() -> None:
     """All in one test: each file is read and parsed once."""
     assert [finding for module in rules.house() for rule in EACH for finding in rule(module)] == []
+
+
+def test_the_rooms_of_a_package_import_each_other_in_one_direction() -> None:
+    assert [*rooms.circles(rules.house())] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from iris_cli.ops.views import status",
+        "import iris_cli.ops.views.status",
+        "def f():\n    from iris_cli.ops.views.status import look",
+        "if TYPE_CHECKING:\n    from iris_cli.ops.views.status import Status",
+    ],
+)
+def test_a_circle_is_found_wherever_the_import_stands(text: str) -> None:
+    lower = Module("iris_cli.ops.session", text)
+    upper = Module("iris_cli.ops.views.status", "from iris_cli.ops.session import Session")
+    assert [*rooms.circles([lower, upper])] in (
+        ["iris_cli.ops: session imports views imports session"],
+        ["iris_cli.ops: views imports session imports views"],
+    )
+    assert [*rooms.circles([upper, Module(lower.name, "")])] == []
+
+
+def test_no_package_is_crowded() -> None:
+    assert [*rooms.crowds(rules.house())] == []
+    many = [Module(f"iris_cli.ops.m{number}", "") for number in range(rooms.MOST_FLAT + 1)]
+    assert len([*rooms.crowds([Module("iris_cli.ops", ""), *many])]) == 1
+    assert [*rooms.crowds([Module("iris_cli.ops", ""), *many[1:]])] == []
 
 
 def test_the_tests_keep_some_of_them_too() -> None:

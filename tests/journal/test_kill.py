@@ -13,7 +13,7 @@ import pytest
 
 from iris_cli.core.events.events import WorkerDrained, WorkerRegistered, WorkerUncordoned
 from iris_cli.core.evolve import replay
-from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.worker import Connection
 from iris_cli.journal.log.verify import verify
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import NOON, state_in

@@ -20,12 +20,12 @@ from iris_cli.core.constraints.constraints import Constraint
 from iris_cli.core.events.events import Event, WorkerDrained
 from iris_cli.core.evolve import replay
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.connection import Connection
 from iris_cli.core.model.job import CoschedulingConfig, Job, Lines, Origin, Workspace
 from iris_cli.core.model.outcome import End
 from iris_cli.core.model.scale_group import GcpOptions, SliceTemplate
 from iris_cli.core.model.signals import EarlySignal
 from iris_cli.core.model.slice import SliceHost
+from iris_cli.core.model.worker import Connection
 from iris_cli.core.resources.resources import Device, Resources
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.log.event_codec import EVENT_TYPES, encode_event

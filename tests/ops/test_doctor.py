@@ -14,9 +14,8 @@ from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.events.events import SlicesAdopted
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKind
-from iris_cli.core.model.connection import Connection
 from iris_cli.core.model.scale_group import Provider, ScaleGroup, SliceTemplate
-from iris_cli.core.model.worker import Worker
+from iris_cli.core.model.worker import Connection, Worker
 from iris_cli.errors import ConfigError, ExitCode, IrisError
 from iris_cli.ops.checks import key_checks
 from iris_cli.ops.checks.findings import Finding, Level, exit_code, failure, fine, warning

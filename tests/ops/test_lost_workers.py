@@ -12,9 +12,9 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.job import JobState, ReplaceLost
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import TaskState
-from iris_cli.ops.cycle.salvaged import probe_anew
 from iris_cli.ops.views.inventory import inventory
 from iris_cli.ops.views.status import cluster_status
+from iris_cli.ops.workers.workers import probe_anew
 from tests.support.fake_runner import Clock, Entry, S, Site
 
 

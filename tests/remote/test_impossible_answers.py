@@ -9,7 +9,7 @@ import pytest
 
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import Holder, LockFile, Silence
-from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.worker import Connection
 from iris_cli.remote.answers import probe_report, unwedge_report, worker_report
 from iris_cli.remote.frames import Frame, parse_frame
 from iris_cli.remote.task_runner import TaskRunner

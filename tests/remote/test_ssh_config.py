@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.worker import Connection
 from iris_cli.remote.ssh.config import Hop, Routes
 from iris_cli.remote.transport import NoAnswer
 

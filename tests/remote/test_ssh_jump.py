@@ -11,7 +11,7 @@ import pytest
 
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.worker import Connection
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Output, Target

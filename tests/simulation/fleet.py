@@ -15,10 +15,9 @@ from iris_cli.core.attributes import (
     region_of_zone,
 )
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.model.connection import Connection
 from iris_cli.core.model.job import Job, ReplaceLost
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.worker import Worker
+from iris_cli.core.model.worker import Connection, Worker
 from tests.simulation.holdings import Facts
 
 

@@ -12,7 +12,7 @@ import pytest
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.events.events import WorkerDrained, WorkerRegistered
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.worker import Connection
 from iris_cli.errors import NotWritableError
 from iris_cli.ops.session import Session
 from tests.simulation.site import Site

@@ -35,11 +35,11 @@ from iris_cli.core.messages.observations import (
     WorkerReport,
 )
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.connection import Connection
 from iris_cli.core.model.invariants import breaches
 from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import Attempt, Task
+from iris_cli.core.model.worker import Connection
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.jobs.launch import launch

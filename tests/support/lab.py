@@ -44,13 +44,12 @@ from iris_cli.core.lifecycle import (
 from iris_cli.core.lifecycle.submit import submit
 from iris_cli.core.messages.observations import AttemptReport, RemoteState, Silence, SilenceKind, WorkerReport
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.connection import Connection
 from iris_cli.core.model.invariants import breaches
 from iris_cli.core.model.job import Job, JobRequest, JobState, ReplaceLost
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.scale_group import slice_attributes
 from iris_cli.core.model.task import Attempt, Task
-from iris_cli.core.model.worker import Worker
+from iris_cli.core.model.worker import Connection, Worker
 from iris_cli.core.resources.topology import lookup
 from iris_cli.core.scheduling import Plan, plan
 from iris_cli.core.units import parse_duration

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.worker import Connection
 from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import Target

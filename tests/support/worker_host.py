@@ -15,7 +15,7 @@ from pathlib import Path
 
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import AttemptReport, ProbeReport, RemoteState, Silence, WorkerReport
-from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.worker import Connection
 from iris_cli.remote.task_runner import LaunchRequest, LogChunk, Shipment, TaskRunner
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_script import HostPaths

@@ -70,7 +70,7 @@ def salvage(
     """Make a damaged log usable again. The old one is kept; says what would be lost before --yes."""
     from iris_cli.journal.log.fault import FaultKind
     from iris_cli.ops.checks.log_checks import verified
-    from iris_cli.ops.cycle.salvaged import probe_anew
+    from iris_cli.ops.workers.workers import probe_anew
     from iris_cli.render.checks.log_health import show_accepted
 
     iris: Context = context.obj
@@ -139,7 +139,7 @@ def export(
 def _cut(iris: Context, verdict: "Verdict", *, yes: bool) -> int:
     from iris_cli.journal.layout import LOG
     from iris_cli.journal.log.salvage import salvage as cut
-    from iris_cli.ops.cycle.salvaged import probe_anew
+    from iris_cli.ops.workers.workers import probe_anew
     from iris_cli.render.checks.log_health import show_salvage, show_verdict
 
     directory = iris.state_path_in_use

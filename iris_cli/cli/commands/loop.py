@@ -49,7 +49,7 @@ def start(context: typer.Context) -> int:
     from iris_cli.config.schema import Mode
     from iris_cli.ops.loop import start as operation
     from iris_cli.ops.loop.scope import logins_kill
-    from iris_cli.ops.views.work import work_left
+    from iris_cli.ops.views.cycles import work_left
     from iris_cli.render.loop import loop as render
 
     iris: Context = context.obj
@@ -159,7 +159,7 @@ def _run(iris: Context, lock_fd: int | None) -> None:
 def _is_needed(iris: Context) -> bool:
     """Return whether anything is open that needs cycles."""
     from iris_cli.errors import NotFoundError
-    from iris_cli.ops.views.work import work_left
+    from iris_cli.ops.views.cycles import work_left
 
     session = iris.session("iris loop show")
     try:

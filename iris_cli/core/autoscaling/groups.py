@@ -12,12 +12,32 @@ from iris_cli.core.attributes import (
     TPU_WORKER_ID_ATTRIBUTE_KEY,
     AttributeValue,
 )
-from iris_cli.core.autoscaling.machines import vm_amounts
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.model.capacity import Amounts
 from iris_cli.core.model.scale_group import ScaleGroup, SliceTemplate, as_made, slice_attributes
 from iris_cli.core.model.worker import Worker
 from iris_cli.core.resources.topology import lookup
+
+_GB = 10**9
+
+_SIZES = {  # by family and chips of the VM
+    ("v2", 4): (96, 334),
+    ("v3", 4): (96, 334),
+    ("v5litepod", 1): (24, 48),
+    ("v5litepod", 4): (112, 192),
+    ("v5litepod", 8): (224, 384),
+}
+
+
+def vm_amounts(accelerator_type: str) -> Amounts | None:
+    """What one VM of a canonical type offers, or None where that isn't known."""
+    known = lookup(accelerator_type)
+    size = _SIZES.get((known.family, known.chips_per_vm)) if known else None
+    if size is None:
+        return None
+    cores, memory = size
+    return Amounts(cpu_millis=cores * 1000, memory=memory * _GB, gpus=0, chips=1)
+
 
 _PLENTY = Amounts(cpu_millis=1 << 40, memory=1 << 60, gpus=0, chips=1)
 

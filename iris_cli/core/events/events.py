@@ -24,11 +24,10 @@ from iris_cli.core.events.slice_events import SlicesAdopted as SlicesAdopted
 from iris_cli.core.events.slice_events import SliceSetUp as SliceSetUp
 from iris_cli.core.events.slice_events import SliceStarted as SliceStarted
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
-from iris_cli.core.model.connection import Connection
 from iris_cli.core.model.job import Job, Origin
 from iris_cli.core.model.outcome import End, EndReason
 from iris_cli.core.model.task import TaskState
-from iris_cli.core.model.worker import WorkerCondition
+from iris_cli.core.model.worker import Connection, WorkerCondition
 
 # The cluster and its workers
 

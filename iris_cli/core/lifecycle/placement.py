@@ -7,15 +7,31 @@ from functools import partial
 
 from iris_cli.core.events.events import TaskAssigned, TaskEnded
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import AttemptId, TaskId, Token
+from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle import jobs
-from iris_cli.core.lifecycle.ports import choose_ports
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobState
 from iris_cli.core.model.outcome import End, EndReason
 from iris_cli.core.model.task import TaskState
 from iris_cli.core.scheduling import Plan
 from iris_cli.core.units import format_duration
+
+FIRST_PORT = 30_000
+PORTS = 2_700
+"""Below those that Linux gives to outgoing connections, above those where gangs meet."""
+
+
+def choose_ports(cluster: Cluster, worker: WorkerId, job: Job, attempt: AttemptId) -> tuple[int, ...]:
+    """A number for each name of the job's ports, in order, that no live attempt on the worker has.
+
+    Another try begins elsewhere: what it had before may still be held. When all are taken it is told one of those,
+    and finds it in use.
+    """
+    taken = {port for _, each in cluster.live_on(worker) for port in each.ports}
+    start = job.order * 97 + attempt.task.index * 17 + attempt.number * 7
+    numbers = [FIRST_PORT + (start + step) % PORTS for step in range(PORTS)]
+    free = [number for number in numbers if number not in taken]
+    return tuple([*free, *numbers][: len(job.ports)])
 
 
 def carry_out(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[AttemptId]:

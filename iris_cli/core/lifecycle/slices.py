@@ -34,11 +34,10 @@ from iris_cli.core.lifecycle import ghosts
 from iris_cli.core.lifecycle.workers import hold_until_complete
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.connection import Connection
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.scale_group import SliceTemplate
 from iris_cli.core.model.slice import INCOMPLETE, Slice, SliceState
-from iris_cli.core.model.worker import WorkerCondition
+from iris_cli.core.model.worker import Connection, WorkerCondition
 from iris_cli.core.resources.topology import lookup
 
 _QUOTA_WAITS = 5  # times as long as other failures: quota and machines don't come back in a minute

@@ -16,12 +16,11 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.messages.observations import SILENT, Silence, SilenceKind
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.connection import Connection
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.outcome import EndReason
 from iris_cli.core.model.slice import INCOMPLETE, slice_of
 from iris_cli.core.model.task import AttemptState
-from iris_cli.core.model.worker import Worker, WorkerCondition, cooling
+from iris_cli.core.model.worker import Connection, Worker, WorkerCondition, cooling
 
 REMOVED = "removed from cluster.yaml"
 

@@ -19,7 +19,7 @@ from iris_cli.core.attributes import (
     AttributeValue,
     region_of_zone,
 )
-from iris_cli.core.model.connection import NOWHERE, Connection
+from iris_cli.core.model.worker import NOWHERE, Connection
 from iris_cli.core.resources.topology import lookup
 from iris_cli.core.structs import Value
 

@@ -12,9 +12,29 @@ from msgspec import field
 from iris_cli.core.attributes import WORKER_ID_ATTRIBUTE_KEY
 from iris_cli.core.constraints.constraints import AttributeValue, taint_key
 from iris_cli.core.ids import AttemptId, Token, WorkerId
-from iris_cli.core.model.connection import NOWHERE, Connection
 from iris_cli.core.resources.resources import Resources
 from iris_cli.core.structs import Record, Value
+
+
+class Connection(Value, frozen=True, kw_only=True):
+    """SSH settings of one worker. Empty or zero means: as `~/.ssh/config` says, else ssh's own default.
+
+    `known_hosts` is `strict` (the host key must be known beforehand) or `accept-new` (a first key is taken at
+    the probe). `remote_dir` is the directory on the worker below which iris keeps its files.
+    """
+
+    host: str
+    user: str = ""
+    port: int = 0
+    key: str = ""
+    proxy_jump: str = ""
+    known_hosts: str = "strict"
+    remote_dir: str = "~/.iris"
+
+
+NOWHERE = Connection(host="")
+"""Settings for connections whose host is not known yet."""
+
 
 if TYPE_CHECKING:
     from iris_cli.core.model.limits import Limits

@@ -10,7 +10,7 @@ a later one carries `program` where another program goes on writing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
@@ -25,8 +25,26 @@ from iris_cli.journal.codec import loads
 from iris_cli.journal.log.event_codec import UnknownTypeError, decode_event, encode_events
 from iris_cli.journal.log.position import PROGRAM, Header, Position, is_intact, sealed
 from iris_cli.journal.log.timestamps import iso_time
-from iris_cli.journal.log.upgrades import upgraded
 from iris_cli.randomness import SYSTEM_RANDOMNESS
+
+Line = dict[str, Any]
+
+UPGRADES: dict[int, Callable[[Line], Line]] = {}
+"""By its number, the way from a format to the next: a line as JSON, before its events are looked at.
+
+`seq`, `prev`, `crc`, `format` and `cluster_id` stay as they are, for they say what stands in the file. What raises
+ValueError, KeyError or TypeError is no line of that format.
+"""
+
+
+def upgraded(line: Line, number: int, today: int) -> Line:
+    """A line of format `number` as one of the format `today`. Raises ValueError for one that never was."""
+    for each in range(number, today):
+        if each not in UPGRADES:
+            raise ValueError(f"the log has format {number}, which this program doesn't know")
+        line = UPGRADES[each](line)
+    return line
+
 
 FORMAT = 1
 _CRC = pattern(r"[0-9a-f]{8}")

@@ -18,8 +18,7 @@ from iris_cli.core.constraints.constraints import (
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKind
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.connection import Connection
-from iris_cli.core.model.worker import MOST_SKEW, Worker, WorkerCondition
+from iris_cli.core.model.worker import MOST_SKEW, Connection, Worker, WorkerCondition
 from iris_cli.core.units import format_duration, format_memory
 from iris_cli.errors import ExitCode
 from iris_cli.ops.checks.findings import Finding, Level, failure, fine, warning

@@ -337,3 +337,10 @@ def _without(cluster: Cluster, unheard: Collection[WorkerId]) -> Cluster:
         if worker.id in unheard and worker.condition is WorkerCondition.HEALTHY
     }
     return replace(cluster, workers={**cluster.workers, **doubtful})
+
+
+def send_stops(session: Session) -> None:
+    """Send the stops that the log asks for once, and see what comes of them."""
+    with Dispatcher(session) as dispatcher:
+        dispatcher.begin(ask=False)
+        dispatcher.attend()

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from iris_cli.config.schema import Mode
 from iris_cli.journal.files.loop_order import read_loop_order
 from iris_cli.journal.files.runners import LOOP
-from iris_cli.ops.views.cycles import cycles_of
-from iris_cli.ops.views.work import work_left
+from iris_cli.ops.views.cycles import cycles_of, work_left
 
 if TYPE_CHECKING:
     from iris_cli.ops.session import Session

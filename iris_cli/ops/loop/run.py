@@ -23,7 +23,7 @@ from iris_cli.ops.loop.troubles import environment_troubles, missing_here
 from iris_cli.ops.loop.watch import PASSING
 from iris_cli.ops.session import Session
 from iris_cli.ops.slices import autoscale
-from iris_cli.ops.views.work import work_left
+from iris_cli.ops.views.cycles import work_left
 
 LOOK = 1.0
 """Seconds between two looks at whether the loop is to end, and at what others wrote."""

@@ -21,10 +21,9 @@ from iris_cli.core.constraints.constraints import (
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.model.capacity import WorkerCapacity
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.connection import Connection
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import AttemptState
-from iris_cli.core.model.worker import Claim, Worker, WorkerCondition, cooling, has_wrong_clock
+from iris_cli.core.model.worker import Claim, Connection, Worker, WorkerCondition, cooling, has_wrong_clock
 from iris_cli.core.resources.topology import describe
 from iris_cli.core.units import format_duration
 from iris_cli.journal.log.recovery import Damage

@@ -24,8 +24,7 @@ from iris_cli.errors import UsageError
 from iris_cli.journal.access import why_unwritable
 from iris_cli.journal.files.runners import LOOP
 from iris_cli.journal.log.recovery import Damage, banner
-from iris_cli.ops.views.cycles import Cycles, cycles_of
-from iris_cli.ops.views.work import work_left
+from iris_cli.ops.views.cycles import Cycles, cycles_of, work_left
 
 if TYPE_CHECKING:
     from iris_cli.core.events.events import Transaction

@@ -22,9 +22,8 @@ from iris_cli.ops.outcomes.causes import task_end_words
 from iris_cli.ops.outcomes.durations import elapsed
 from iris_cli.ops.outcomes.retries import retry_words
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.company import has_failed
 from iris_cli.ops.views.cycles import Cycles
-from iris_cli.ops.views.failure import FailureCard, cause_words, failure_card
+from iris_cli.ops.views.failure import FailureCard, cause_words, failure_card, has_failed
 from iris_cli.ops.views.inventory import WorkerDetails, doubt_about, occupations, worker_details, worker_row
 from iris_cli.ops.views.job_status import inherited_from, next_command
 from iris_cli.ops.views.task_rows import culprit_of

@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Mapping
 
 from iris_cli.core.ids import WorkerId, clip
-from iris_cli.core.model.connection import Connection
 from iris_cli.core.model.task import Attempt
-from iris_cli.core.model.worker import Worker
+from iris_cli.core.model.worker import Connection, Worker
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.cycle.environment import device_guards
 from iris_cli.ops.names import select_tasks

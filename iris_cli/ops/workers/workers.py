@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from iris_cli.core.constraints.constraints import taint_key
 from iris_cli.core.events.events import WorkerDrained, WorkerForgotten, WorkerTainted, WorkerUncordoned
-from iris_cli.core.evolve import Draft
+from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.ids import AttemptId, WorkerId, is_name
 from iris_cli.core.lifecycle import ghosts, identity, workers
 from iris_cli.core.messages.observations import ProbeReport, Silence
@@ -14,9 +14,10 @@ from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.slice import INCOMPLETE
 from iris_cli.core.model.worker import Worker
 from iris_cli.errors import IrisError, UsageError
+from iris_cli.journal.log.writer import Writer
 from iris_cli.ops.cycle import observe
+from iris_cli.ops.cycle.cycle import send_stops
 from iris_cli.ops.cycle.facts import facts_of
-from iris_cli.ops.cycle.stops import send_stops
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session
 
@@ -187,3 +188,15 @@ def forget(session: Session, name: str, *, dead: bool = False, reason: str = "")
 
 def _found(draft: Draft, names: list[str]) -> list[Worker]:
     return [find_worker(draft.cluster, name) for name in names]
+
+
+def probe_anew(writer: Writer, now: float) -> int:
+    """Let every worker be probed before it takes anything again; returns how many.
+
+    A probe finds the attempts that the log has no word of any more.
+    """
+    draft = Draft(replay(writer.transactions), now)
+    workers.lost_track(draft)
+    if draft.events:
+        writer.append(draft.events, at=now)
+    return len(draft.events)

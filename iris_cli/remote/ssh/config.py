@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from paramiko import SSHConfig, SSHConfigDict
 
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.worker import Connection
 from iris_cli.remote.host_keys import name_of
 from iris_cli.remote.transport import NoAnswer
 

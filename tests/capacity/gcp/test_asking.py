@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.messages.cloud import Refusal
-from iris_cli.core.model.connection import Connection
 from iris_cli.core.model.scale_group import Addresses
+from iris_cli.core.model.worker import Connection
 from iris_cli.core.resources.topology import lookup
 from iris_cli.remote.local_keys import make_key
 from tests.capacity.gcp_place import ZONE, GcpPlace

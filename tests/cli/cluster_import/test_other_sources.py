@@ -10,7 +10,8 @@ import pytest
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.config.load import load_cluster_config
 from iris_cli.core.messages.cloud import Refusal
-from iris_cli.ops.setup.cluster_import import gcp, source
+from iris_cli.ops.setup.cluster_import import source
+from iris_cli.ops.setup.cluster_import import source as gcp
 from tests.cli.cluster_import.conftest import Import
 
 SSH_CONFIG = """\

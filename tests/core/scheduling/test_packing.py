@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from iris_cli.core.model.capacity import Amounts
 from iris_cli.core.scheduling.capacity import mask_of, positions_of
-from iris_cli.core.scheduling.packing import Packing
+from iris_cli.core.scheduling.context import Packing
 
 anything = st.one_of(st.integers(-3, 3), st.integers(-(1 << 70), 1 << 70))
 something = st.one_of(st.integers(0, 3), st.integers(0, 1 << 70))

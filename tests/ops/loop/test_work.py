@@ -16,7 +16,7 @@ from iris_cli.core.model.scale_group import Provider, ScaleGroup, SliceTemplate
 from iris_cli.core.model.slice import Slice, SliceState
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.work import work_left
+from iris_cli.ops.views.cycles import work_left
 from tests.support.fake_runner import Site
 
 TEMPLATE = SliceTemplate(provider=Provider.LOCAL, type="v5litepod-16", zone="us-west4-a")

@@ -17,10 +17,9 @@ from iris_cli.errors import IrisError
 from iris_cli.ops.checks.findings import Finding, failure, fine, warning
 from iris_cli.ops.loop.cron import crontab, timer
 from iris_cli.ops.loop.cron.entry import CronEntry, last_lines
-from iris_cli.ops.views.cycles import CRON, Cycles
+from iris_cli.ops.views.cycles import CRON, Cycles, jobs_need_cycles
 from iris_cli.ops.views.view import STALE_AFTER
 from iris_cli.ops.views.who_runs import cycles_words, fix_of
-from iris_cli.ops.views.work import jobs_need_cycles
 
 _INSTALL = "iris cron install --every {}"
 

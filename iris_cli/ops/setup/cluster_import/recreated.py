@@ -10,7 +10,7 @@ from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.lifecycle import ghosts
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.ops.cycle import observe
-from iris_cli.ops.cycle.stops import send_stops
+from iris_cli.ops.cycle.cycle import send_stops
 from iris_cli.ops.session import Session
 from iris_cli.ops.setup.cluster_import.plan import Recreated
 

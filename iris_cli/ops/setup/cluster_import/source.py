@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -10,15 +12,32 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from iris_cli.capacity.opening import list_nodes as ask
+from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import Clock
 from iris_cli.core.ids import clip
+from iris_cli.core.messages.cloud import Refusal
 from iris_cli.core.nearest import did_you_mean
-from iris_cli.errors import UsageError
+from iris_cli.errors import UnreachableError, UsageError
 from iris_cli.ops.setup.cluster_import.found import Found
-from iris_cli.ops.setup.cluster_import.gcp import list_nodes
 from iris_cli.ops.setup.cluster_import.host_list import read_host_list, read_host_words
 from iris_cli.ops.setup.cluster_import.nodes import HOW, read_nodes
 from iris_cli.ops.setup.cluster_import.ssh_hosts import read_ssh_config
+
+
+def list_nodes(project: str, zone: str, clock: Clock) -> str:
+    """The JSON of all nodes, as `projects.locations.nodes.list` answers it. Raises UsageError, UnreachableError."""
+    try:
+        return json.dumps(ask(project, zone, clock))
+    except ProviderError as error:
+        named = f" --project {shlex.quote(project)}" if project else ""
+        kind = UnreachableError if error.refusal is Refusal.UNANSWERED else UsageError
+        raise kind(
+            error.message,
+            hint=f"or: gcloud compute tpus tpu-vm list --zone {shlex.quote(zone or '-')}{named} --format json"
+            " | iris cluster import --from -",
+        ) from error
+
 
 GCP = "gcp"
 SSH_CONFIG = "ssh-config"

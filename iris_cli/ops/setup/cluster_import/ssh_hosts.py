@@ -7,7 +7,7 @@ from pathlib import Path
 
 from iris_cli.config.entry_text import NewHost
 from iris_cli.core.ids import is_name
-from iris_cli.core.model.connection import Connection
+from iris_cli.core.model.worker import Connection
 from iris_cli.errors import UsageError
 from iris_cli.ops.setup.cluster_import.found import Found, LeftOut
 from iris_cli.remote.ssh.config import Hop, Routes, host_names
