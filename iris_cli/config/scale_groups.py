@@ -43,7 +43,7 @@ from iris_cli.core.resources.topology import family_of, lookup, type_of
 _PROJECT = pattern(r"([a-z0-9.-]{1,100}:)?[a-z0-9][a-z0-9-]{0,62}")
 _RUNTIME = pattern(r"[a-z0-9][a-z0-9._-]{0,127}")
 _RESOURCE = pattern(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}")  # a name, or a path to one
-_NAME = pattern(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+_CLOUD_NAME = pattern(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 _EMAIL = pattern(r"[A-Za-z0-9._+-]{1,100}@[A-Za-z0-9.-]{1,150}")
 _LABEL_KEY = pattern(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = pattern(r"[a-z0-9_-]{0,63}")
@@ -53,6 +53,7 @@ _GCP_ONLY = (
     *("accelerator", "topology", "spot", "reserved", "reservation", "queued", "addresses", "network"),
     *("subnetwork", "service_account", "tags", "labels"),
 )
+_NAME = pattern(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 def slice_template(place: Place) -> SliceTemplate:
@@ -84,7 +85,7 @@ def _of_gcp(entry: Section) -> SliceTemplate:
         provider=Provider.GCP,
         type=_type(entry, options.topology),
         project=entry.need("project", matching(_PROJECT, "the id of a project"), ""),
-        zone=entry.need(ZONE_ATTRIBUTE_KEY, matching(_NAME, "a zone", "they read like us-west4-a"), ""),
+        zone=entry.need(ZONE_ATTRIBUTE_KEY, matching(_CLOUD_NAME, "a zone", "they read like us-west4-a"), ""),
         runtime=entry.need("runtime", matching(_RUNTIME, "the name of a runtime version"), ""),
         preemptible=entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean, options.spot),
         gcp=options,
@@ -107,7 +108,7 @@ def _gcp_options(entry: Section) -> GcpOptions:
         service_account=entry.get(
             "service_account", matching(_EMAIL, "the address of a service account"), ""
         ),
-        tags=entry.get("tags", list_of(matching(_NAME, "a network tag")), ()),
+        tags=entry.get("tags", list_of(matching(_CLOUD_NAME, "a network tag")), ()),
         labels=entry.get("labels", _labels, {}),
     )
 
@@ -163,7 +164,6 @@ def _check_tier(entry: Section, template: SliceTemplate) -> None:
 
 
 # The names of slices are made of it, and Google's resource names are the strictest.
-_NAME = pattern(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 def read_scale_group(place: Place, above: Inherited) -> ScaleGroup:

@@ -259,6 +259,17 @@ def raw_keys(module: Module) -> Iterator[str]:
                 yield f"{module.name}:{node.lineno} writes {node.value!r} where {_KEYS_HOME} has a constant"
 
 
+def rebound_constants(module: Module) -> Iterator[str]:
+    """Constants of a module that are assigned twice: the second value counts everywhere, in silence."""
+    bound: set[str] = set()
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign):
+            for name in filter(None, map(_name, node.targets)):
+                if name in bound:
+                    yield f"{module.name}:{node.lineno} assigns {name} again"
+                bound.add(name)
+
+
 def prints(module: Module) -> Iterator[str]:
     if module.layer and module.layer != "render":
         for node in module.nodes:

@@ -71,6 +71,7 @@ RULES: list[tuple[Rule, str, str]] = [
     (rules.long_files, "iris_cli.core.model.task", "x = 1\n" * 401),
     (rules.empty_names, "iris_cli.ops.utils", ""),
     (rules.raw_keys, "iris_cli.core.model.task", "key = 'tpu-name'"),
+    (rules.rebound_constants, "iris_cli.core.task", "MOST = 1\nLEAST = 0\nMOST = 2"),
     (rules.prints, "iris_cli.ops.cycle.cycle", "print('done')"),
     (rules.bare_ignores, "iris_cli.core.model.task", "x = 1  # noqa"),
     (rules.bare_ignores, "iris_cli.core.model.task", "x = 1  # type: ignore[arg-type]"),

@@ -76,8 +76,11 @@ def stop(context: typer.Context) -> int:
     from iris_cli.render.loop import loop as render
 
     iris: Context = context.obj
-    iris.state.create(iris.config.name, command="iris loop stop")  # the order is kept there
-    render.show_stopped(iris.output, operation.stop(iris.state, iris.clock))
+    state = iris.state_of(None)  # a loop is stopped also while cluster.yaml is invalid
+    if not state.path.is_dir():
+        state = iris.state
+        state.create(iris.config.name, command="iris loop stop")  # the order is kept there
+    render.show_stopped(iris.output, operation.stop(state, iris.clock))
     return ExitCode.OK
 
 

@@ -20,6 +20,11 @@ from iris_cli.core.patterns import pattern
 from iris_cli.errors import ConfigError
 
 _PORT = pattern(r"[^:]+(:[0-9]{1,5})")
+SLICES = "slices"
+WORKERS = "workers"
+_KEYS = {SLICES: ("name", "type", "hosts"), WORKERS: ("id", "tpu", "host")}
+_COMMENT_OR_NOTHING = pattern(r"[ \t]*(#[^\n]*)?\r?\n?")
+_END_OF_DOCUMENT = pattern(r"(^|\n)(\.\.\.|---)")
 
 
 class Unusual(Exception):  # noqa: N818 - it is no error, and whoever edits turns it into words
@@ -58,14 +63,6 @@ def _port(host: str) -> str:
     """`:22` of a host with a port, else ''."""
     match = _PORT.fullmatch(host)
     return match[1] if match else ""
-
-
-SLICES = "slices"
-WORKERS = "workers"
-
-_KEYS = {SLICES: ("name", "type", "hosts"), WORKERS: ("id", "tpu", "host")}
-_COMMENT_OR_NOTHING = pattern(r"[ \t]*(#[^\n]*)?\r?\n?")
-_END_OF_DOCUMENT = pattern(r"(^|\n)(\.\.\.|---)")
 
 
 class Entry(Struct, frozen=True, kw_only=True):

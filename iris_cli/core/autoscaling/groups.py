@@ -27,6 +27,7 @@ _SIZES = {  # by family and chips of the VM
     ("v5litepod", 4): (112, 192),
     ("v5litepod", 8): (224, 384),
 }
+_PLENTY = Amounts(cpu_millis=1 << 40, memory=1 << 60, gpus=0, chips=1)
 
 
 def vm_amounts(accelerator_type: str) -> Amounts | None:
@@ -37,9 +38,6 @@ def vm_amounts(accelerator_type: str) -> Amounts | None:
         return None
     cores, memory = size
     return Amounts(cpu_millis=cores * 1000, memory=memory * _GB, gpus=0, chips=1)
-
-
-_PLENTY = Amounts(cpu_millis=1 << 40, memory=1 << 60, gpus=0, chips=1)
 
 
 class GroupState(Struct, frozen=True, kw_only=True):

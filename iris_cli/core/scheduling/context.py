@@ -14,6 +14,9 @@ from iris_cli.core.scheduling.capacity import Dimension, Levels, mask_of
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.groups import Group
 
+Change = tuple[int, Amounts | None]
+"""A position whose room has shrunk, and what a task took there; None for a reservation."""
+
 
 class Parcel(Struct, frozen=True):
     """What one task takes, packed. `taken`: the numbers of the amounts that it takes any of, `signs` their signs."""
@@ -57,10 +60,6 @@ class Packing:
 
     def _pack(self, amounts: Amounts) -> int:
         return sum(amount << shift for amount, shift in zip(amounts, self._shifts, strict=True))
-
-
-Change = tuple[int, Amounts | None]
-"""A position whose room has shrunk, and what a task took there; None for a reservation."""
 
 
 class Load:

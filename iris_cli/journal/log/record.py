@@ -35,6 +35,11 @@ UPGRADES: dict[int, Callable[[Line], Line]] = {}
 `seq`, `prev`, `crc`, `format` and `cluster_id` stay as they are, for they say what stands in the file. What raises
 ValueError, KeyError or TypeError is no line of that format.
 """
+FORMAT = 1
+_CRC = pattern(r"[0-9a-f]{8}")
+_CLUSTER_ID = pattern(r"[0-9a-f]{32}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LENGTH = len("2026-11-20T14:03:09.120Z")
 
 
 def upgraded(line: Line, number: int, today: int) -> Line:
@@ -44,11 +49,6 @@ def upgraded(line: Line, number: int, today: int) -> Line:
             raise ValueError(f"the log has format {number}, which this program doesn't know")
         line = UPGRADES[each](line)
     return line
-
-
-FORMAT = 1
-_CRC = pattern(r"[0-9a-f]{8}")
-_CLUSTER_ID = pattern(r"[0-9a-f]{32}")
 
 
 class BadLineError(ValueError):
@@ -204,10 +204,6 @@ def _header(line: _Line) -> Header | None:
     return Header(
         format=line.format, cluster_id=line.cluster_id, program=line.program, cluster_name=first.name
     )
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LENGTH = len("2026-11-20T14:03:09.120Z")
 
 
 def parse_time(text: str) -> float:

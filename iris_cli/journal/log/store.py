@@ -12,26 +12,6 @@ from iris_cli.journal.log.position import START
 from iris_cli.journal.log.record import decode_line, encode_line, end_of_line
 
 
-class MemoryStore:
-    """An EventStore that forgets with the process. What a file could not keep is refused here too."""
-
-    def __init__(self) -> None:
-        self._transactions: list[Transaction] = []
-        self._end = START
-
-    def read(self, after_seq: int = 0) -> Iterator[Transaction]:
-        return iter(self._transactions[after_seq:])
-
-    def append(self, expected_seq: int, events: Sequence[Event], *, at: float, actor: str) -> int | Conflict:
-        if expected_seq != self._end.seq:
-            return Conflict(self._end.seq)
-        check_events(expected_seq, events)
-        line = encode_line(self._end, events, at=at, actor=actor)
-        self._transactions.append(decode_line(line[:-1]))
-        self._end = end_of_line(self._end, line, at)
-        return self._end.seq
-
-
 class Conflict(Struct, frozen=True):
     """Nothing was written: the log moved on to `seq` meanwhile, and the decision must be made anew."""
 
@@ -62,3 +42,23 @@ def check_events(expected_seq: int, events: Sequence[Event]) -> None:
         raise ValueError("a log begins with ClusterCreated, and only there")
     if LogCompacted in map(type, events):
         raise ValueError("LogCompacted belongs to the line that a compaction writes")
+
+
+class MemoryStore:
+    """An EventStore that forgets with the process. What a file could not keep is refused here too."""
+
+    def __init__(self) -> None:
+        self._transactions: list[Transaction] = []
+        self._end = START
+
+    def read(self, after_seq: int = 0) -> Iterator[Transaction]:
+        return iter(self._transactions[after_seq:])
+
+    def append(self, expected_seq: int, events: Sequence[Event], *, at: float, actor: str) -> int | Conflict:
+        if expected_seq != self._end.seq:
+            return Conflict(self._end.seq)
+        check_events(expected_seq, events)
+        line = encode_line(self._end, events, at=at, actor=actor)
+        self._transactions.append(decode_line(line[:-1]))
+        self._end = end_of_line(self._end, line, at)
+        return self._end.seq

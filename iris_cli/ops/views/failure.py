@@ -22,9 +22,18 @@ from iris_cli.ops.views.task_rows import culprit_of
 from iris_cli.ops.views.view import View
 
 _STOPPED = frozenset({EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED})
-_LONGEST_LINE = 300
+_LONGEST_LAST_LINE = 300
 _NUMBER = pattern(r"0x[0-9a-fA-F]+|[0-9]+")
 _OF_A_SHELL = pattern(r"(?:.{0,200}: line [0-9]+: +[0-9]+ )?(?:Terminated|Killed|Hangup)(?: .*)?")
+LOG_LINES = 20
+"""How many of the last lines of its log a failure shows."""
+
+MOST_CHILDREN = 8
+"""How many of the children that failed it names."""
+
+_LONGEST_LINE = 600  # characters: of what is longer both ends are shown
+_FROM_EACH_STREAM = 32 << 10  # bytes of what was pulled
+_BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
 
 
 class Company(Struct, frozen=True, kw_only=True):
@@ -92,7 +101,7 @@ def _last_words(end: End | None) -> str:
 
 def last_line(said: str) -> str:
     """The last line that is not empty, cut to a bearable length."""
-    return said.rstrip().rpartition("\n")[2].strip()[:_LONGEST_LINE]
+    return said.rstrip().rpartition("\n")[2].strip()[:_LONGEST_LAST_LINE]
 
 
 def _shape(line: str) -> str:
@@ -103,16 +112,6 @@ def _shape(line: str) -> str:
 if TYPE_CHECKING:
     from iris_cli.core.known_causes import KnownCause
     from iris_cli.journal.state_dir import StateDir
-
-LOG_LINES = 20
-"""How many of the last lines of its log a failure shows."""
-
-MOST_CHILDREN = 8
-"""How many of the children that failed it names."""
-
-_LONGEST_LINE = 600  # characters: of what is longer both ends are shown
-_FROM_EACH_STREAM = 32 << 10  # bytes of what was pulled
-_BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
 
 
 class Explained(Struct, frozen=True, kw_only=True):

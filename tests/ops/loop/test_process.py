@@ -211,6 +211,15 @@ def test_a_loop_that_can_not_begin_tells_where_to_read_why(operator: Operator) -
     assert "Fatal Python error" in operator.log or "No module" in operator.log
 
 
+def test_it_is_stopped_also_while_the_configuration_is_invalid(operator: Operator) -> None:
+    assert operator.spawn()
+    operator.has_run_a_cycle()
+    (operator.directory / "cluster.yaml").write_text("cluster: {")
+    done = operator.iris("loop", "stop")
+    assert done.stdout.startswith("stopped the background loop"), done
+    assert operator.loop is None
+
+
 def test_with_nothing_to_do_a_start_only_takes_back_a_stop(operator: Operator) -> None:
     operator.iris("loop", "stop")
     operator.iris("cancel", "job")

@@ -24,6 +24,16 @@ from iris_cli.ops.setup.cluster_import.host_list import read_host_list, read_hos
 from iris_cli.ops.setup.cluster_import.nodes import HOW, read_nodes
 from iris_cli.ops.setup.cluster_import.ssh_hosts import read_ssh_config
 
+GCP = "gcp"
+SSH_CONFIG = "ssh-config"
+STDIN = "-"
+LARGEST = 64 << 20
+_MESSAGE = re.compile(
+    r"(ERROR|WARNING): |Listed 0 items\b|Your active configuration is: |.*\bcommand not found\b"
+)
+_TABLE = re.compile(r"NAME[ \t]+ZONE\b")  # as gcloud lists for people
+_SSH_HOST = re.compile(r"^\s*(Host|Match|Include)[ \t=]", re.IGNORECASE | re.MULTILINE)
+
 
 def list_nodes(project: str, zone: str, clock: Clock) -> str:
     """The JSON of all nodes, as `projects.locations.nodes.list` answers it. Raises UsageError, UnreachableError."""
@@ -37,18 +47,6 @@ def list_nodes(project: str, zone: str, clock: Clock) -> str:
             hint=f"or: gcloud compute tpus tpu-vm list --zone {shlex.quote(zone or '-')}{named} --format json"
             " | iris cluster import --from -",
         ) from error
-
-
-GCP = "gcp"
-SSH_CONFIG = "ssh-config"
-STDIN = "-"
-LARGEST = 64 << 20
-
-_MESSAGE = re.compile(
-    r"(ERROR|WARNING): |Listed 0 items\b|Your active configuration is: |.*\bcommand not found\b"
-)
-_TABLE = re.compile(r"NAME[ \t]+ZONE\b")  # as gcloud lists for people
-_SSH_HOST = re.compile(r"^\s*(Host|Match|Include)[ \t=]", re.IGNORECASE | re.MULTILINE)
 
 
 def read_source(
