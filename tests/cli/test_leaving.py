@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tests.support.waiting import PATIENCE, until
 
 Ran = subprocess.CompletedProcess[str]
 STARTED = re.compile(r"^background loop started \(pid ([0-9]+)\): iris loop show$", re.MULTILINE)
+_NUMBERS = count()  # one for each command that is begun
 
 
 @pytest.fixture
@@ -141,7 +143,7 @@ def test_a_cron_that_is_silent_for_three_of_its_intervals_keeps_no_loop_away(ann
 @contextmanager
 def begin(ann: Operator, *words: str) -> Iterator[Invocation]:
     """Start a command that runs until it is ended, as a forked process: its start takes most of the time."""
-    said, server = ann.directory / f"said-{len(list(ann.directory.glob('said-*')))}", command_server()
+    said, server = ann.directory / f"said-{next(_NUMBERS)}", command_server()
     pid = server.start(words, directory=ann.directory, env=ann.environ(), out=Path(os.devnull), err=said)
     begun = Invocation(pid, said)
     try:

@@ -35,10 +35,10 @@ def _nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An ssh-agent without keys; gives the path of its socket."""
     sock = tmp_path / "agent"
-    with subprocess.Popen(["ssh-agent", "-D", "-a", str(sock)], stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(sock)], stdout=subprocess.PIPE, text=True) as process:
         monkeypatch.setenv("SSH_AUTH_SOCK", str(sock))
-        while not sock.exists():
-            assert process.poll() is None
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("SSH_AUTH_SOCK=")  # it listens, and then says so
         yield sock
         process.terminate()
 
