@@ -53,6 +53,7 @@ _GCP_ONLY = (
     *("accelerator", "topology", "spot", "reserved", "reservation", "queued", "addresses", "network"),
     *("subnetwork", "service_account", "tags", "labels"),
 )
+# The names of slices are made of it, and Google's resource names are the strictest.
 _NAME = pattern(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
@@ -161,9 +162,6 @@ def _check_tier(entry: Section, template: SliceTemplate) -> None:
         entry.at("reservation").problem(
             "only queued resources take a reservation by its name", "write queued: true"
         )
-
-
-# The names of slices are made of it, and Google's resource names are the strictest.
 
 
 def read_scale_group(place: Place, above: Inherited) -> ScaleGroup:

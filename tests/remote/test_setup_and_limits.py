@@ -37,6 +37,16 @@ def test_a_task_starts_only_after_its_setup_and_only_on_go(host: WorkerHost, tmp
     assert host.output(request.token) == b"setting up it's me in tree.1\nmade\n"
 
 
+def test_variables_of_a_job_with_the_names_of_ours_change_no_setup(host: WorkerHost) -> None:
+    env = dict.fromkeys(("nonce", "dir", "shell", "tree", "mask"), "/nowhere")
+    request = host.request("sh", "-c", 'echo "$nonce $dir"', setup="touch made", env=env)
+    host.prepare(request)
+    assert host.wait(request.token, SETTLED).state is RemoteState.PREPARED
+    host.go(request.token)
+    host.wait(request.token)
+    assert host.output(request.token) == b"/nowhere /nowhere\n"
+
+
 def test_a_setup_under_way_tells_for_how_long(host: WorkerHost, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     request = host.request("true", setup=f"while [ ! -e {gate} ]; do sleep 0.02; done")

@@ -7,7 +7,7 @@ import typer
 
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode, UsageError
+from iris_cli.errors import ConfigError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from iris_cli.ops.loop.run import Turn
@@ -76,10 +76,15 @@ def stop(context: typer.Context) -> int:
     from iris_cli.render.loop import loop as render
 
     iris: Context = context.obj
-    state = iris.state_of(None)  # a loop is stopped also while cluster.yaml is invalid
-    if not state.path.is_dir():
+    try:
+        name = iris.config.name
+    except ConfigError:
+        state = iris.state_of(None)  # a loop is stopped also while cluster.yaml is invalid
+        if not state.path.is_dir():
+            raise
+    else:
         state = iris.state
-        state.create(iris.config.name, command="iris loop stop")  # the order is kept there
+        state.create(name, command="iris loop stop")  # the order is kept there
     render.show_stopped(iris.output, operation.stop(state, iris.clock))
     return ExitCode.OK
 

@@ -78,8 +78,8 @@ run_in_cache() {
     begin_tree || return
     (
         enter_group
-        umask "$mask" && cd "$tree" && task_env "$dir" && IRIS_WORKDIR=$PWD &&
-            exec "$shell" "$dir/setup.$nonce"
+        set -- "$shell" "$dir/setup.$nonce" # BEFORE the variables of the job take these names
+        umask "$mask" && cd "$tree" && task_env "$dir" && IRIS_WORKDIR=$PWD && exec "$@"
     ) </dev/null >>out 2>>err
     code=$?
     goes_on || return 1

@@ -53,7 +53,7 @@ refuse() {
 
 # remove_secrets DIRECTORY: of an attempt that will not start, or has.
 remove_secrets() {
-    for name in "$1"/env.*; do
-        [ ! -e "$name" ] || { rm -f "$1"/env.* && return; }
+    for name in "$1/env" "$1"/env.* "$1"/n.*/env; do # earlier versions wrote `env` and `n.*/env`
+        [ ! -e "$name" ] || { rm -f "$1/env" "$1"/env.* "$1"/n.*/env && return; }
     done
 }

@@ -120,8 +120,11 @@ run_setup() {
 }
 
 set_up() {
-    (enter_group; umask "$mask" && cd work && task_env "$dir" && exec "$shell" "../setup.$nonce") \
-        </dev/null >>out 2>>err
+    (
+        enter_group
+        set -- "$shell" "../setup.$nonce" # BEFORE the variables of the job take these names
+        umask "$mask" && cd work && task_env "$dir" && exec "$@"
+    ) </dev/null >>out 2>>err
 }
 
 # be_ready: PREPARED, unless it is being stopped. What only waits for devices may have been found ready by a

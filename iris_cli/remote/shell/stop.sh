@@ -172,7 +172,7 @@ fence_alone() {
     printf '' 2>/dev/null >"$1/cancel"
     for name in "$1/go" "$1"/launch.[0-9]*; do [ ! -e "$name" ] || return 1; done
     [ -e "$1/cancel" ] && [ -e "$1/launch.pending" ] && is_unmarked "$1" || return 1
-    for secret in "$1"/env.*; do
+    for secret in "$1/env" "$1"/env.* "$1"/n.*/env; do
         if [ -f "$secret" ] && [ ! -L "$secret" ]; then printf '' 2>/dev/null >"$secret"; fi
     done
     printf '' 2>/dev/null >"$1/stop.done"
