@@ -9,6 +9,7 @@ from iris_cli.core.lifecycle.never import Offer
 from iris_cli.core.model.capacity import Amounts
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.scale_group import slice_attributes
+from iris_cli.core.model.worker import Worker
 from iris_cli.ops.session import Session
 
 
@@ -20,8 +21,8 @@ def fleet(session: Session, cluster: Cluster) -> list[Mapping[str, AttributeValu
 def offers(session: Session, cluster: Cluster) -> list[Offer]:
     """Every worker that exists or could be created.
 
-    Attributes are as registered, or as declared if the worker was never probed; those of a scale group are the ones
-    that its slices will have.
+    Attributes are as registered, and as declared by now, which the next probe registers; those of a scale group are the
+    ones that its slices will have.
     """
     probed = [worker for worker in cluster.workers.values() if worker.incarnation]
     names = {worker.id for worker in probed}
@@ -32,7 +33,17 @@ def offers(session: Session, cluster: Cluster) -> list[Offer]:
     ]
     groups = [(slice_attributes(group), group.max_slices) for group in session.config.scale_groups]
     return [
-        *(Offer(each.all_attributes, None if each.unschedulable else Amounts.idle(each)) for each in probed),
+        *(
+            Offer(_attributes(session, each), None if each.unschedulable else Amounts.idle(each))
+            for each in probed
+        ),
         *(Offer(attributes, None) for attributes in unprobed),
         *(Offer(attributes, None, most) for attributes, most in groups if most),
     ]
+
+
+def _attributes(session: Session, worker: Worker) -> Mapping[str, AttributeValue]:
+    registered, host = worker.all_attributes, session.hosts.get(worker.id)
+    if host is None or all(registered.get(key) == value for key, value in host.attributes.items()):
+        return registered
+    return {**registered, **host.attributes}
