@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
+from iris_cli.cli.command_types import index
 
 WorkerName = Annotated[
     str,
@@ -12,7 +13,7 @@ WorkerName = Annotated[
 ]
 Ranks = Annotated[
     list[int] | None,
-    typer.Option(metavar="N", help="Only this rank; may be repeated.", min=0, show_default=False),
+    typer.Option(metavar="N", help="Only this rank; may be repeated.", parser=index, show_default=False),
 ]
 Labels = Annotated[
     list[str] | None,

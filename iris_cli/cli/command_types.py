@@ -9,9 +9,11 @@ from typing import Any, ClassVar, TypeVar
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from iris_cli.errors import ExitCode
+from iris_cli.core.units import parse_index, parse_number, parse_whole
+from iris_cli.errors import ExitCode, UsageError
 
 T = TypeVar("T", bound=Callable[..., Any])
+N = TypeVar("N", int, float)
 
 _COLUMN = 60  # characters: where the words about an example stand at most; behind a longer one they follow it
 _LONGEST = 1e9  # seconds, some thirty years: the clock of a system waits for that
@@ -22,6 +24,28 @@ def seconds(value: float | None) -> float | None:
     if value is not None and not value <= _LONGEST:  # nan, too
         raise typer.BadParameter(f"{value} is not a number of seconds to wait")
     return value
+
+
+def whole(text: str) -> int:
+    """For options that take a whole number. Raises BadParameter."""
+    return _parsed(parse_whole, text)
+
+
+def index(text: str) -> int:
+    """For options that take the number of a rank or an attempt. Raises BadParameter."""
+    return _parsed(parse_index, text)
+
+
+def number(text: str) -> float:
+    """For options that take a number. Raises BadParameter."""
+    return _parsed(parse_number, text)
+
+
+def _parsed(parse: Callable[[str], N], text: str) -> N:
+    try:
+        return parse(text)
+    except UsageError as error:
+        raise typer.BadParameter(error.message) from error
 
 
 def example_lines(epilog: str | None) -> Iterator[str]:

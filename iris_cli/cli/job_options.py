@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from iris_cli.cli import complete
+from iris_cli.cli import command_types, complete
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind
 
 _TYPES: Mapping[Kind, Any] = {
@@ -22,6 +22,11 @@ _TYPES: Mapping[Kind, Any] = {
     **dict.fromkeys((Kind.VARIABLES, Kind.LABELS, Kind.SECRETS), list[str] | None),
 }
 """Types of the values; those of the other kinds are text."""
+_NUMBERS: Mapping[Kind, Callable[[str], float]] = {
+    Kind.CORES: command_types.number,
+    Kind.POSITIVE: command_types.whole,
+    Kind.COUNT: command_types.whole,
+}
 _OFFERS: Mapping[Kind, complete.Callback] = {
     Kind.TPU: complete.TPU,
     Kind.JOBS: complete.JOB,
@@ -55,6 +60,7 @@ def _parameter(row: JobField) -> inspect.Parameter:
         help=row.help,
         show_default=False,
         autocompletion=offer,
+        parser=_NUMBERS.get(row.kind),
     )
     return inspect.Parameter(
         row.name,

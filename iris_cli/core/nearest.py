@@ -33,7 +33,7 @@ def _is_transposed(word: str, other: str) -> bool:
     """Return True if `other` is `word` with two adjacent letters swapped."""
     if len(word) != len(other) or word == other:
         return False
-    first = next(index for index, pair in enumerate(zip(word, other, strict=True)) if pair[0] != pair[1])
+    first = next(index for index, letter in enumerate(word) if letter != other[index])
     swapped = word[:first] + word[first : first + 2][::-1] + word[first + 2 :]
     return swapped == other
 

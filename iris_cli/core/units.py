@@ -14,6 +14,9 @@ _MEMORY = pattern(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?\s*([a-zA-Z]*)")
 _LEAST_BARE_NUMBER = 1 << 20  # `memory: 16` means 16 GB, not 16 bytes
 _MOST_MEMORY = 1 << 60
 
+_WHOLE = pattern(r"[+-]?[0-9]{1,99}")
+_NUMBER = pattern(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = pattern(r"(?:[0-9]{1,12}(?:\.[0-9]{1,9})?(?:ms|s|m|h|d))+")
 _DURATION_PART = pattern(r"([0-9.]+)(ms|s|m|h|d)")
@@ -23,6 +26,28 @@ _MOST_SECONDS = 1e10
 def count(number: int, noun: str) -> str:
     """`1 task`, `3 tasks`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def parse_whole(text: str) -> int:
+    """A whole number in decimal digits. Raises UsageError, also for `1_0` and digits outside ASCII."""
+    if not _WHOLE.fullmatch(text):
+        raise UsageError(f"{text[:80]!r} is not a whole number")
+    return int(text)
+
+
+def parse_index(text: str) -> int:
+    """The number of a rank or an attempt. Raises UsageError."""
+    number = parse_whole(text)
+    if number < 0:
+        raise UsageError(f"{number} is less than 0")
+    return number
+
+
+def parse_number(text: str) -> float:
+    """A finite number in decimal digits. Raises UsageError, also for `nan`, `1_0` and digits outside ASCII."""
+    if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
+        raise UsageError(f"{text[:80]!r} is not a number")
+    return float(text)
 
 
 def parse_memory(value: str | int) -> int:
@@ -68,10 +93,8 @@ def parse_duration(value: str | int | float) -> float:
 
 def _bare_seconds(value: str | int | float) -> float:
     """A number without a unit; -1, which is no duration, for anything else."""
-    try:
-        return -1.0 if isinstance(value, bool) else float(value)
-    except (ValueError, OverflowError):
-        return -1.0
+    text = str(value).strip()
+    return -1.0 if isinstance(value, bool) or not _NUMBER.fullmatch(text) else float(text)
 
 
 def format_duration(seconds: float) -> str:

@@ -7,7 +7,7 @@ import typer
 
 from iris_cli.cli import complete
 from iris_cli.cli.arguments import Ranks
-from iris_cli.cli.command_types import Commands
+from iris_cli.cli.command_types import Commands, index
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
@@ -52,7 +52,7 @@ What = Annotated[
 ]
 AttemptNumber = Annotated[
     int | None,
-    typer.Option(metavar="N", help="This attempt instead of the last one.", min=0, show_default=False),
+    typer.Option(metavar="N", help="This attempt instead of the last one.", parser=index, show_default=False),
 ]
 
 

@@ -7,7 +7,7 @@ import typer
 
 from iris_cli.cli import complete
 from iris_cli.cli.arguments import Ranks
-from iris_cli.cli.command_types import Commands
+from iris_cli.cli.command_types import Commands, index
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
@@ -39,7 +39,7 @@ def pull(
     rank: Ranks = None,
     attempt: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Only this attempt of each task.", min=0, show_default=False),
+        typer.Option(metavar="N", help="Only this attempt of each task.", parser=index, show_default=False),
     ] = None,
 ) -> int:
     """Fetch what tasks have put into IRIS_OUTPUT_DIR.

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from iris_cli.cli.command_types import Commands
+from iris_cli.cli.command_types import Commands, whole
 from iris_cli.cli.context import Context
 from iris_cli.cli.job_request import pairs
 from iris_cli.errors import UsageError
@@ -24,7 +24,8 @@ def register_endpoint(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)],
     port: Annotated[
-        int | None, typer.Argument(metavar="[PORT]", help="The port on this host.", show_default=False)
+        int | None,
+        typer.Argument(metavar="[PORT]", help="The port on this host.", parser=whole, show_default=False),
     ] = None,
     metadata: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="For whoever asks.", show_default=False)
