@@ -56,9 +56,7 @@ class Context(Workplace, dict=True):
         cycles = cycles_of(self.state, self.clock.now(), self.config.loop)
         if cycles.coming:
             return ""
-        if why := why_forbidden(self.state.path):
-            return f"nobody runs cycles: {why}"
-        if self.starts_loop and starts_by_itself(self):
+        if self.starts_loop and starts_by_itself(self) and not why_forbidden(self.state.path):
             return ""
         return f"nobody runs cycles: {cycles.fix}"
 

@@ -55,19 +55,29 @@ def check_writable(directory: Path) -> None:
 
 def why_unwritable(directory: Path) -> str:
     """What keeps everybody from writing the state now, a full or read-only disk, and what to do; "" if nothing does."""
+    error = _unwritable(directory)
+    return f"{error.message}, so no cycle can run: {error.hint}" if error is not None else ""
+
+
+def how_writable(directory: Path) -> str:
+    """Return what to do before this user can write the state; '' if they can now."""
+    error = _unwritable(directory)
+    return error.hint if error is not None else why_forbidden(directory)
+
+
+def _unwritable(directory: Path) -> NotWritableError | None:
     try:
         disk = os.statvfs(directory)
     except OSError:
-        return ""
+        return None
     blocks = disk.f_bavail if os.geteuid() else disk.f_bfree
     if disk.f_flag & os.ST_RDONLY:
         number = errno.EROFS
     elif disk.f_blocks and not blocks:
         number = errno.ENOSPC
     else:
-        return ""
-    error = not_writable(directory, OSError(number, os.strerror(number)))
-    return f"{error.message}, so no cycle can run: {error.hint}"
+        return None
+    return not_writable(directory, OSError(number, os.strerror(number)))
 
 
 def why_forbidden(directory: Path) -> str:

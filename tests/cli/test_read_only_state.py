@@ -98,6 +98,12 @@ def check(ann: Operator, why: str) -> None:
         holds(out, text.splitlines(), why)
     [waited] = checked("iris wait", out)
     assert (waited["timed_out"], waited["cycles"]["next"]) == (True, None)
+    assert waited["cycles"]["fix"] in text
+    for line in ("status", "loop show"):
+        with begin(ann, f"{line} --json") as process:
+            out, _ = process.communicate(timeout=PATIENCE)
+        [document] = checked(f"iris {line}", out)
+        assert document["cycles"]["fix"] == waited["cycles"]["fix"]
     with begin(ann, "watch --once") as process:
         out, text = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, text

@@ -95,19 +95,37 @@ def show(context: typer.Context) -> int:
     from iris_cli.ops.loop.cron.entry import last_lines
     from iris_cli.ops.loop.log_file import log_of
     from iris_cli.ops.loop.scope import logins_kill
-    from iris_cli.ops.views.cycles import cycles_of
+    from iris_cli.ops.views.cycles import cycles_of, with_invalid_configuration
     from iris_cli.render.loop import loop as render
 
     iris: Context = context.obj
+    invalid = _why_invalid(iris)
+    cycles = cycles_of(iris.state, iris.clock.now(), iris.config.loop, needed=_is_needed(iris))
     render.show(
         iris.output,
-        cycles_of(iris.state, iris.clock.now(), iris.config.loop, needed=_is_needed(iris)),
+        with_invalid_configuration(cycles) if invalid else cycles,
         read_loop_order(iris.state.path),
-        mode=iris.config.loop,
+        mode=None if invalid else iris.config.loop,
+        invalid=invalid,
         log=last_lines(log_of(iris.state.path)),
         killed_at_logout=logins_kill(os.environ),
     )
     return ExitCode.OK
+
+
+def _why_invalid(iris: Context) -> str:
+    """The first problem of cluster.yaml, '' if it is valid. If it has one, the state is shown by the defaults."""
+    from iris_cli.config.schema import ClusterConfig
+
+    try:
+        iris.config  # noqa: B018 - read here, and kept if it is valid
+    except ConfigError as error:
+        state = iris.state_of(None)
+        if not state.path.is_dir():
+            raise
+        iris.state, iris.config = state, ClusterConfig(path=state.path)
+        return error.problems[0] if error.problems else error.message
+    return ""
 
 
 def run(

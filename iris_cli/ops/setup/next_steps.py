@@ -162,8 +162,11 @@ def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
             yield Step(command=fix_of(trouble), words=f"background loop: {trouble}", urgent=True)
         if cycles.needed and not cycles.coming:
             last = "ever" if cycles.last is None else f"for {format_duration(cycles.last)}"
-            command, words = cycles.fix.split(",")[0], f"no cycle {last}, and nobody runs them"
-            yield Step(command=command, words=words, urgent=True)
+            words = f"no cycle {last}, and nobody runs them"
+            if cycles.fix.startswith("iris "):
+                yield Step(command=cycles.fix.split(",")[0], words=words, urgent=True)
+            else:  # the state can't be written
+                yield Step(command="iris doctor", words=f"{words}: {cycles.fix}", urgent=True)
     is_news, is_older = _failed(status)
     yield from is_news
     yield from _out_of_service(status)

@@ -15,6 +15,7 @@ from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.slice import SliceState
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.core.units import count
+from iris_cli.journal.access import how_writable
 from iris_cli.journal.files.heartbeat import runners_of
 from iris_cli.journal.files.runners import LOOP, Runner
 from iris_cli.journal.state_dir import StateDir
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from iris_cli.core.model.task import Attempt
 
 CRON = "cron"
+VALIDATE = "iris config validate"
 _FIX = {
     Mode.AUTO: "iris loop start, or iris cron install",
     Mode.OFF: "iris watch --schedule, or iris cron install",
@@ -40,7 +42,8 @@ class Cycles(Struct, frozen=True, kw_only=True):
     time until the next cycle, None if nobody runs cycles or the runner is `late` (a suspended process keeps its
     lock). `host` is '' for this machine. `command` is the runner's command line: `iris launch` may wait, too.
     `troubles` are problems of the loop, each with what to type; `missing` the secrets that it lacks, by job.
-    `needed`: open work needs cycles; `fix` is what to type if nobody runs them.
+    `needed`: open work needs cycles; `fix` is what to do if nobody runs them: a command, or how to make the state
+    writable.
     """
 
     by: str | None = None
@@ -77,7 +80,14 @@ def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bo
     if (cron := _of_cron(said.get(CRON, {}), now)) is not None:
         found.append(cron)
     best = next((each for each in found if not each.late), next(iter(found), Cycles()))
-    return replace(best, last=best.last if best.late else _age(last, now), needed=needed, fix=_FIX[mode])
+    last_of_any = best.last if best.late else _age(last, now)
+    return replace(best, last=last_of_any, needed=needed, fix=how_writable(state.path) or _FIX[mode])
+
+
+def with_invalid_configuration(cycles: Cycles) -> Cycles:
+    """Return who runs cycles while cluster.yaml is invalid: cron can't; a process that runs already goes on."""
+    running = Cycles(last=cycles.last, needed=cycles.needed) if cycles.by == CRON else cycles
+    return replace(running, fix=VALIDATE)
 
 
 def _of_runner(runner: Runner, said: Mapping[str, Any], now: float, here: str) -> Cycles:

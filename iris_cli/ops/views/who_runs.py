@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iris_cli.core.units import format_duration
 from iris_cli.journal.files.runners import LOOP
-from iris_cli.ops.views.cycles import CRON, Cycles
+from iris_cli.ops.views.cycles import CRON, VALIDATE, Cycles
 
 _NAMES = {"loop": "background loop", "watch": "iris watch", "wait": "iris wait", "command": "iris schedule"}
 
@@ -33,7 +33,7 @@ def trouble_lines(cycles: Cycles) -> list[str]:
 
 def fix_of(trouble: str) -> str:
     """The command that a trouble of the loop names, or the one that shows its log."""
-    named = [each for each in ("iris loop start", "iris config validate") if each in trouble]
+    named = [each for each in ("iris loop start", VALIDATE) if each in trouble]
     return named[0] if named else "iris loop show"
 
 

@@ -10,9 +10,10 @@ from msgspec import Struct
 
 from iris_cli.config.schema import Mode
 from iris_cli.core.model.cluster import Cluster
+from iris_cli.journal.files.runners import LOOP
 from iris_cli.ops.loop import log_file
-from iris_cli.ops.views.cycles import Cycles
-from iris_cli.ops.views.who_runs import cycles_words
+from iris_cli.ops.views.cycles import VALIDATE, Cycles
+from iris_cli.ops.views.who_runs import cycles_words, fix_of
 from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
 from iris_cli.render.loop.cycles import placement_lines, silence_lines
@@ -38,10 +39,14 @@ class StoppedDocument(Struct, frozen=True):
 
 
 class LoopDocument(Struct, frozen=True, kw_only=True):
-    """The result of `iris loop show`. `loop` is the setting in cluster.yaml, `output` the end of the loop's log."""
+    """The result of `iris loop show`. `loop` is the setting in cluster.yaml, `output` the end of the loop's log.
+
+    While cluster.yaml is invalid, `loop` is null and `invalid` is its first problem; else `invalid` is empty.
+    """
 
     cycles: Cycles
-    loop: Mode
+    loop: Mode | None
+    invalid: str
     stopped: bool
     stopped_by: str
     killed_at_logout: bool
@@ -97,16 +102,21 @@ def show(
     cycles: Cycles,
     order: LoopOrder,
     *,
-    mode: Mode,
+    mode: Mode | None,
     log: Sequence[str],
     killed_at_logout: bool,
+    invalid: str = "",
 ) -> None:
-    """Who runs cycles, whether a loop may start, and the end of its log."""
+    """Show who runs cycles, whether a loop may start, and the end of its log.
+
+    `invalid` is the first problem of an invalid cluster.yaml; `mode` is None then.
+    """
     if output.as_json:
         output.document(
             LoopDocument(
                 cycles=cycles,
                 loop=mode,
+                invalid=invalid,
                 stopped=order.stopped,
                 stopped_by=order.by if order.stopped else "",
                 killed_at_logout=killed_at_logout,
@@ -117,6 +127,8 @@ def show(
     output.line(cycles_words(cycles))
     if output.quiet:
         return
+    if invalid:
+        output.line(f"cluster.yaml is invalid{_what_follows(cycles)}: {clean_line(invalid)}")
     if mode is Mode.OFF:
         output.line("cluster.yaml says loop: off")
     elif order.stopped:
@@ -124,6 +136,14 @@ def show(
     if killed_at_logout:
         output.line("a loop ends when you log out: loginctl enable-linger keeps it running")
     for trouble in cycles.troubles:
-        output.line(trouble)
+        if not (invalid and fix_of(trouble) == VALIDATE):  # printed above, with the problem
+            output.line(trouble)
     for line in log:
         output.line(f"  {line}")
+
+
+def _what_follows(cycles: Cycles) -> str:
+    """Return what an invalid cluster.yaml means for cycles. What runs already goes on by the last valid one."""
+    if not cycles.by:
+        return f", so no cycle runs ({VALIDATE})"
+    return f", so the loop places nothing ({VALIDATE})" if cycles.by == LOOP else f" ({VALIDATE})"

@@ -18,6 +18,7 @@ from iris_cli.errors import NotWritableError
 from iris_cli.journal.files.runners import LOOP, Runner
 from iris_cli.ops.loop import start
 from tests.house.rules import ROOT
+from tests.support.json_output import checked
 from tests.support.operator import CONFIG, Operator
 from tests.support.strays import parents
 from tests.support.waiting import until
@@ -218,6 +219,39 @@ def test_it_is_stopped_also_while_the_configuration_is_invalid(operator: Operato
     done = operator.iris("loop", "stop")
     assert done.stdout.startswith("stopped the background loop"), done
     assert operator.loop is None
+
+
+@pytest.mark.parametrize("text", ["cluster: {", CONFIG + "loop: of\n"])
+def test_it_is_shown_also_while_the_configuration_is_invalid(text: str, operator: Operator) -> None:
+    assert operator.spawn()
+    operator.has_run_a_cycle()
+    (operator.directory / "cluster.yaml").write_text(text)
+    done = operator.iris("loop", "show")
+    first, second, *log = done.stdout.splitlines()
+    assert first.startswith(f"cycles: background loop (pid {operator.pid()}), last "), done
+    assert second.startswith(
+        "cluster.yaml is invalid, so the loop places nothing (iris config validate): "
+    ), done
+    assert f"{operator.directory}/cluster.yaml:" in second
+    assert any("runs cycles, pid" in line for line in log)
+    [document] = checked("iris loop show", operator.iris("loop", "show", "--json").stdout)
+    assert (document["loop"], document["cycles"]["pid"]) == (None, operator.pid())
+    assert second.endswith(f": {document['invalid']}")
+
+
+def test_without_a_loop_it_is_shown_that_no_cycle_runs_while_the_configuration_is_invalid(
+    operator: Operator,
+) -> None:
+    operator.iris("schedule", "--once", "--lock-timeout", "0")  # as cron, which is believed for some minutes
+    (operator.directory / "cluster.yaml").write_text(CONFIG + "loop: of\n")
+    done = operator.iris("loop", "show")
+    first, second, *_ = done.stdout.splitlines()
+    assert first.startswith("nobody runs cycles: "), done
+    assert first.endswith(" old: iris config validate")
+    assert second.startswith("cluster.yaml is invalid, so no cycle runs (iris config validate): "), done
+    [document] = checked("iris loop show", operator.iris("loop", "show", "--json").stdout)
+    assert (document["cycles"]["by"], document["cycles"]["next"]) == (None, None)
+    assert document["cycles"]["fix"] == "iris config validate"
 
 
 def test_with_nothing_to_do_a_start_only_takes_back_a_stop(operator: Operator) -> None:

@@ -6,7 +6,7 @@ from iris_cli.config.schema import Mode
 from iris_cli.core.ids import JobId
 from iris_cli.journal.files.loop_order import LoopOrder
 from iris_cli.journal.files.runners import LOOP, Runner
-from iris_cli.ops.views.cycles import Cycles
+from iris_cli.ops.views.cycles import Cycles, with_invalid_configuration
 from iris_cli.render.console import Output
 from iris_cli.render.loop import loop
 from tests.render.pictures.picture import Picture, Show
@@ -41,6 +41,25 @@ _LACKS = Cycles(
     missing={JobId("train"): ["wandb_token"]},
 )
 
+_PROBLEM = "cluster.yaml:3: loop: 'of' is neither auto nor off"
+_REFUSES = Cycles(
+    by=LOOP,
+    pid=4711,
+    last=3.0,
+    next=7.0,
+    interval=10.0,
+    troubles=("cluster.yaml is not valid (1 problem), so it places nothing: iris config validate",),
+)
+
+
+def _shown_invalid(cycles: Cycles) -> Show:
+    def show(output: Output) -> None:
+        seen, log = with_invalid_configuration(cycles), _LOG if cycles.by else []
+        loop.show(output, seen, LoopOrder(), mode=None, invalid=_PROBLEM, log=log, killed_at_logout=False)
+
+    return show
+
+
 PICTURES = {
     "loop-show": Picture(line="iris loop show", show=_shown(_RUNS)),
     "loop-show-starting": Picture(
@@ -59,6 +78,8 @@ PICTURES = {
         show=_shown(Cycles(by="cron", last=41.0, next=19.0, interval=60.0), mode=Mode.OFF),
     ),
     "loop-show-stopped": Picture(line="iris loop show", show=_shown(Cycles(last=720.0), _STOPPED)),
+    "loop-show-invalid": Picture(line="iris loop show", show=_shown_invalid(_REFUSES)),
+    "loop-show-invalid-alone": Picture(line="iris loop show", show=_shown_invalid(Cycles(last=720.0))),
     "loop-start": Picture(
         line="iris loop start",
         show=lambda output: loop.show_started(output, Runner(kind=LOOP, pid=4711)),
