@@ -141,8 +141,9 @@ POOL = offer(
 UNPROBED = offer(known=False, worker_id="new")
 
 
-def vm(number: int, name: str = "s", rack: str = "r0") -> Offer:
+def vm(number: int, name: str = "s", rack: str = "r0", cpu: float = 2) -> Offer:
     return offer(
+        cpu=cpu,
         worker_id=f"{name}-{number}",
         tpu_name=name,
         tpu_vm_count=4,
@@ -155,11 +156,19 @@ def vm(number: int, name: str = "s", rack: str = "r0") -> Offer:
 SLICE = [vm(number) for number in range(4)]
 
 
-def gang(ranks: int, key: str, *constraints: str, cpu: float = 1, slices: int = 1, tpu: str = "") -> Job:
+def gang(
+    ranks: int,
+    key: str,
+    *constraints: str,
+    cpu: float = 1,
+    memory: int = GIB,
+    slices: int = 1,
+    tpu: str = "",
+) -> Job:
     return Job(
         id=JobId("a"),
         command=("true",),
-        resources=Resources(cpu=cpu, memory=GIB, device=Device("tpu", tpu) if tpu else None),
+        resources=Resources(cpu=cpu, memory=memory, device=Device("tpu", tpu) if tpu else None),
         constraints=tuple(map(parse_constraint, constraints)),
         replicas=ranks * slices,
         slices=slices,
@@ -179,8 +188,59 @@ def gang(ranks: int, key: str, *constraints: str, cpu: float = 1, slices: int = 
         (
             gang(3, "rack", cpu=8),
             RACKS,
-            "no rack group has 3 workers for its ranks (largest: r2 with 2)",
+            "no rack group has 3 workers with 8 cores for its ranks (largest: r2 with 2)",
+            "ask for 2 cores or less",
+        ),
+        (  # the size alone: those that satisfy the constraint are enough
+            gang(3, "rack", "rack=r1", cpu=8),
+            RACKS,
+            "no rack group has 3 workers with 8 cores for its ranks (largest: r2 with 2)",
+            "ask for 2 cores or less",
+        ),
+        (  # the constraint alone: those that are large enough are enough
+            gang(2, "rack", "worker-id=d", cpu=8),
+            RACKS,
+            "no rack group has 2 workers that satisfy worker-id=d for its ranks (largest: r2 with 1)",
+            "r2 has 2 without worker-id=d",
+        ),
+        (  # either of them: with one of the two given up it fits
+            gang(2, "rack", "worker-id!=d", cpu=8),
+            RACKS,
+            "no rack group has 2 workers with 8 cores that satisfy worker-id!=d for its ranks"
+            " (largest: r1 with 1)",
+            "r2 has 2 without worker-id!=d, or ask for 2 cores or less",
+        ),
+        (  # both of them
+            gang(3, "rack", "worker-id!=a", cpu=8),
+            RACKS,
+            "no rack group has 3 workers with 8 cores that satisfy worker-id!=a for its ranks"
+            " (largest: r2 with 2)",
+            "ask for 2 cores or less without worker-id!=a",
+        ),
+        (  # the number of workers: no smaller size and no dropped constraint helps
+            gang(4, "rack", "worker-id!=a", cpu=8),
+            RACKS,
+            "no rack group has 4 workers with 8 cores that satisfy worker-id!=a for its ranks"
+            " (largest: r2 with 2)",
             "ask for 2 replicas or fewer",
+        ),
+        (  # one worker lacks cores, the other one memory
+            gang(2, "rack", cpu=8, memory=8 * GIB),
+            [offer(rack="r", cpu=2), offer(rack="r", cpu=8, memory=4 * GIB), offer(cpu=8)],
+            "no rack group has 2 workers with 8 cores and 8GiB of memory for its ranks (none has rack)",
+            "",
+        ),
+        (
+            gang(2, "rack", memory=16 * GIB),
+            [offer(rack="r"), offer(rack="r", memory=32 * GIB), offer(rack="s", memory=4 * GIB)],
+            "no rack group has 2 workers with 16GiB of memory for its ranks (largest: r with 1)",
+            "ask for 8GiB of memory or less",
+        ),
+        (
+            gang(4, "tpu-name", cpu=8, tpu="v4-32"),
+            [*SLICE[:3], vm(3, cpu=8)],
+            "no tpu-name group has 4 workers with 8 cores for its ranks (largest: s with 1)",
+            "ask for 2 cores or less",
         ),
         (
             gang(4, "rack", slices=2),
@@ -255,6 +315,7 @@ def test_a_gang_that_no_group_could_ever_hold_is_refused_with_the_largest(
         (gang(99, "zone"), [*RACKS, offer(known=False, slices=1, device_type="tpu", zone="z")]),
         (gang(4, "tpu-name", tpu="v4-32"), SLICE),
         (gang(4, "tpu-name", tpu="v4-32"), SLICE[:2]),  # the others will be registered
+        (gang(4, "rack"), [offer(rack="r0", tpu_name="s", tpu_vm_count=4, device_type="tpu"), *SLICE[1:2]]),
         (gang(2, "tpu-name", slices=5, tpu="auto"), [*SLICE, POOL]),
         (gang(4, "tpu-name", "rack=r1", tpu="v4-32"), [vm(each, rack="r1") for each in range(4)]),
         (gang(9, "rack"), []),

@@ -60,7 +60,7 @@ def check_possible(job: Job, offers: Sequence[Offer]) -> None:
     if not fitting:
         raise _too_large(need, [each.idle for each in right if each.idle is not None])
     if job.coscheduling is not None:
-        _check_groups(job, job.coscheduling.group_by, required, fitting, serving)
+        _check_groups(job, job.coscheduling.group_by, required, right, serving)
 
 
 def _has(device: Device | None, offer: Offer) -> bool:
@@ -84,47 +84,129 @@ def _may_match(constraint: Constraint, offer: Offer) -> bool:
 
 
 def _check_groups(
-    job: Job, key: str, required: Sequence[Constraint], fitting: Sequence[Offer], serving: Sequence[Offer]
+    job: Job, key: str, required: Sequence[Constraint], right: Sequence[Offer], serving: Sequence[Offer]
 ) -> None:
-    """Raise UnschedulableError if no group of `fitting` offers could ever have a worker for each rank of the gang."""
+    """Raise UnschedulableError if no group could ever have a worker for each rank of the gang.
+
+    `right` are the offers of `serving` that satisfy the constraints, of any size.
+    """
     ranks = job.replicas // job.slices
     is_tpu = job.resources.device is not None and job.resources.device.kind == "tpu"
     if is_tpu and key == TPU_NAME_ATTRIBUTE_KEY:
         whole = _slice_sizes(serving)
         if whole and ranks not in whole:
             raise _no_such_slice(ranks, whole)
-    largest = _largest_group(fitting, serving, key)
-    if largest is None or (is_tpu and key != TPU_NAME_ATTRIBUTE_KEY):
+    groups = _Groups(key, ranks, Amounts.needed(job.resources), serving)
+    largest = groups.largest(groups.sized(right))
+    if largest is None or (is_tpu and key != TPU_NAME_ATTRIBUTE_KEY) or largest[1] >= ranks:
         return
     name, size = largest
-    if size >= ranks:
-        return
-    if not name and not required:
-        known = {each for offer in serving for each in offer.attributes}
+    known = {each for offer in serving for each in offer.attributes}
+    if not name and key not in known:
         raise UnschedulableError(
             f"no worker has an attribute {clip(key)}: not submitted",
             hint="; ".join(filter(None, (did_you_mean(key, known), _FORCE))),
         )
     that = " and ".join(map(format_constraint, required[:_LISTED]))
-    who = f"workers that satisfy {that}" if that else "workers"
-    where = f"largest: {name} with {size}" if name else f"none has {key}"
-    without = _largest_group(serving, serving, key)
-    if that and without is not None and without[1] >= ranks:
-        fix = f"{without[0]} has {without[1]} without {that}"
-    elif is_tpu or not size:
-        fix = ""
-    else:
-        fix = f"ask for {count(size * job.slices, 'replica')}{' or fewer' if size * job.slices > 1 else ''}"
+    who, offers = _excluded(groups, that, right)
+    name, most = groups.largest(offers) or largest
+    where = f"largest: {name} with {most}" if name else f"none has {key}"
+    fixes = _fixes(groups, that, right)
+    if not fixes and size and not is_tpu:
+        fewer = count(size * job.slices, "replica")
+        fixes = [f"ask for {fewer}{' or fewer' if size * job.slices > 1 else ''}"]
     raise UnschedulableError(
         f"no {clip(key)} group has {ranks} {who} for its ranks ({where}): not submitted",
-        hint="; ".join(filter(None, (fix, _FORCE))),
+        hint="; ".join(filter(None, (", or ".join(fixes), _FORCE))),
     )
+
+
+class _Groups(NamedTuple):
+    """The groups of a gang: the workers of one group share the value of `key`. `need` is the size of each rank."""
+
+    key: str
+    ranks: int
+    need: Amounts
+    serving: Sequence[Offer]
+
+    def largest(self, offers: Sequence[Offer]) -> tuple[str, int] | None:
+        return _largest_group(offers, self.serving, self.key)
+
+    def hold(self, offers: Sequence[Offer]) -> bool:
+        largest = self.largest(offers)
+        return largest is not None and largest[1] >= self.ranks
+
+    def sized(self, offers: Sequence[Offer], need: Amounts | None = None) -> list[Offer]:
+        """The offers that are large enough, or may be."""
+        size = need or self.need
+        return [each for each in offers if each.idle is None or each.idle.covers(size)]
+
+    def too_much(self, offers: Sequence[Offer]) -> list[int]:
+        """The dimensions that leave too few of these offers, each by itself; if none does, all that exclude one."""
+        lacking = [
+            number
+            for number, wanted in enumerate(self.need)
+            if any(each.idle is not None and each.idle[number] < wanted for each in offers)
+        ]
+        only = {
+            number: Amounts(*(wanted if at == number else 0 for at, wanted in enumerate(self.need)))
+            for number in lacking
+        }
+        return [each for each in lacking if not self.hold(self.sized(offers, only[each]))] or lacking
+
+    def nearest(self, offers: Sequence[Offer]) -> str:
+        """The largest size in one dimension that a group of these offers could hold; '' if none could."""
+        from iris_cli.core.scheduling.capacity import AMOUNT_KINDS  # only a refusal pays for it
+        from iris_cli.core.scheduling.explain.wording import amount
+
+        for number in self.too_much(offers):
+            sizes = {each.idle[number] for each in offers if each.idle is not None}
+            for size in sorted((each for each in sizes if 0 < each < self.need[number]), reverse=True):
+                smaller = Amounts(*(size if at == number else wanted for at, wanted in enumerate(self.need)))
+                if self.hold(self.sized(offers, smaller)):
+                    return amount(AMOUNT_KINDS[number], size)
+        return ""
+
+
+def _fixes(groups: _Groups, that: str, right: Sequence[Offer]) -> list[str]:
+    """What to give up so that a group could hold the gang: the constraints, the size, or both."""
+    fixes = []
+    without = groups.largest(groups.sized(groups.serving))
+    if that and without is not None and without[1] >= groups.ranks:
+        fixes.append(f"{without[0]} has {without[1]} without {that}")
+    if smaller := groups.nearest(right):
+        fixes.append(f"ask for {smaller} or less")
+    if that and not fixes and (smaller := groups.nearest(groups.serving)):
+        fixes.append(f"ask for {smaller} or less without {that}")
+    return fixes
+
+
+def _excluded(groups: _Groups, that: str, right: Sequence[Offer]) -> tuple[str, Sequence[Offer]]:
+    """Return what leaves too few workers, such as `workers with 8 cores that satisfy zone=z`, and these workers.
+
+    The size or the constraints are left out if the other one excludes too many by itself and this one does not.
+    """
+    from iris_cli.core.scheduling.capacity import AMOUNT_KINDS  # only a refusal pays for it
+    from iris_cli.core.scheduling.explain.wording import amount
+
+    sized = groups.sized(groups.serving)
+    by_size, by_constraint = groups.hold(right), groups.hold(sized)
+    words, offers = "workers", groups.serving
+    is_of_size = by_size or not by_constraint
+    if is_of_size and (too_much := groups.too_much(right)):
+        words += f" with {' and '.join(amount(AMOUNT_KINDS[each], groups.need[each]) for each in too_much)}"
+        offers = sized
+    if that and (by_constraint or not by_size):
+        words += f" that satisfy {that}"
+        offers = groups.sized(right) if is_of_size else right
+    return words, offers
 
 
 def _largest_group(fitting: Sequence[Offer], serving: Sequence[Offer], key: str) -> tuple[str, int] | None:
     """Return the value of `key` that most fitting workers could ever share, and their number; None if nobody knows.
 
-    A worker that was not probed may join any group; the VMs of a slice that are not registered may all fit.
+    A worker that was not probed may join any group; the VMs of a slice that are not registered may all fit, and join
+    any group if `key` is not that of slices.
     """
     sizes: Counter[str] = Counter()
     anywhere = 0
@@ -146,8 +228,16 @@ def _largest_group(fitting: Sequence[Offer], serving: Sequence[Offer], key: str)
             sizes[name] = max(sizes[name], vms.value)
         else:
             return None
+    names = {
+        str(each.attributes[TPU_NAME_ATTRIBUTE_KEY])
+        for each in fitting
+        if TPU_NAME_ATTRIBUTE_KEY in each.attributes
+    }
+    missing = _not_registered(serving, names)
     if key == TPU_NAME_ATTRIBUTE_KEY:
-        sizes.update(_not_registered(serving, sizes))
+        sizes.update(missing)
+    else:
+        anywhere += sum(missing.values())
     if anywhere and not sizes:
         return None
     name, size = min(sizes.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
