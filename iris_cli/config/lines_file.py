@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from iris_cli.core.each_line import split_lines
 from iris_cli.core.ids import clip
-from iris_cli.core.model.array import MOST_INDEXES
-from iris_cli.core.model.variables import MAX_STRING
 from iris_cli.errors import UsageError
 
-LINE_VARIABLE = "IRIS_EACH_LINE"
 MOST_BYTES = 64 << 20
 
 
 def read_lines(path: Path) -> tuple[str, ...]:
-    """The lines of a file, without their ends, which may be those of Windows; the last one needs none.
-
-    Raises UsageError for what can't be a variable of a task, with the number of the line, and for no lines at all.
-    """
+    """The lines of a file, as `split_lines` has them. Raises UsageError."""
     name = clip(str(path))
     try:
         with path.open("rb") as file:
@@ -26,26 +21,4 @@ def read_lines(path: Path) -> tuple[str, ...]:
         raise UsageError(f"{name}: {error.strerror or error}") from error
     if len(data) > MOST_BYTES:
         raise UsageError(f"{name} takes more than {MOST_BYTES >> 20} MiB", hint="split it into several jobs")
-    lines = data.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").split(b"\n") if data else []
-    if not lines:
-        raise UsageError(f"{name} has no lines: there would be no task")
-    if len(lines) > MOST_INDEXES:
-        raise UsageError(
-            f"{name} has {len(lines)} lines, more than {MOST_INDEXES}", hint="split it into several jobs"
-        )
-    return tuple(_line(f"{name}:{number}", line) for number, line in enumerate(lines, start=1))
-
-
-def _line(where: str, line: bytes) -> str:
-    line = line.removesuffix(b"\r")
-    if b"\0" in line:
-        raise UsageError(f"{where}: the line holds a NUL byte, which no program can be given")
-    if len(LINE_VARIABLE) + 1 + len(line) > MAX_STRING:
-        raise UsageError(
-            f"{where}: the line takes {len(line)} bytes, more than a variable can hold",
-            hint="write the name of a file",
-        )
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{where}: the line is not UTF-8 text") from error
+    return split_lines(str(path), data)

@@ -84,7 +84,8 @@ print(len(found), len(set(found)))
 
 
 def test_it_imports_the_standard_library_only() -> None:
-    assert modules(task_program()) - {"__future__"} <= sys.stdlib_module_names
+    used = {name.partition(".")[0] for name in modules(task_program())}
+    assert used - {"__future__"} <= sys.stdlib_module_names
     assert modules("import yaml\nfrom iris_cli.core import job") == {"yaml", "iris_cli.core"}
 
 
@@ -95,6 +96,17 @@ def test_it_is_written_for_python_3_8() -> None:
     }
     with pytest.raises(SyntaxError):
         newer_names("match x:\n    case 1: pass")
+
+
+def test_no_part_of_it_hides_a_name_of_another() -> None:
+    """Its modules are joined to one, so that two functions of one name would be one."""
+    defined = [
+        getattr(node, "targets", [getattr(node, "target", node)]) for node in ast.parse(task_program()).body
+    ]
+    names = [str(getattr(each, "id", "") or getattr(each, "name", "")) for found in defined for each in found]
+    names = [name for name in names if name]
+    assert len(names) > 50
+    assert sorted(names) == sorted(set(names))
 
 
 def test_without_a_python_it_prints_one_line(task: Task, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from typing import Any, Callable, Dict, Sequence
 
+from iris_cli.errors import ExitCode, IrisError, UsageError
 from iris_cli.remote.inside.values import FORMAT, MOST_BYTES
 
 READING = ("status", "wait", "logs")
@@ -18,12 +19,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5  # seconds between two looks for an answe
 Json = Dict[str, Any]
 
 
-class Failure(Exception):  # noqa: N818 - its message is what `iris` prints
-    """An error: one line, a hint, an exit code."""
+class Failure(IrisError):  # noqa: N818 - its message is what `iris` prints
+    """An error with any exit code."""
 
-    def __init__(self, message: str, hint: str = "", code: int = 2) -> None:
-        super().__init__(message)
-        self.message, self.hint, self.code = message, hint, code
+    def __init__(self, message: str, hint: str, code: ExitCode) -> None:
+        super().__init__(message, hint=hint)
+        self.exit_code = code
 
 
 class OtherRequestError(Exception):
@@ -119,7 +120,8 @@ class Mail(MailFiles):
         task_dir = os.environ.get("IRIS_TASK_DIR", "")
         super().__init__(task_dir)
         if not (task_dir and os.path.isdir(self.outbox) and os.path.isdir(self.inbox)):
-            raise Failure("IRIS_TASK_DIR names no directory of a task", "this iris only works inside a task")
+            hint = "this iris only works inside a task"
+            raise UsageError("IRIS_TASK_DIR names no directory of a task", hint=hint)
 
     def ask(self, op: str, fields: Json, name: str | None = None) -> Json:
         """The result of a request. A `name` makes it repeatable: its answer stays in the inbox."""
@@ -135,7 +137,7 @@ class Mail(MailFiles):
         if answer is None:
             waits = "" if op in READING else "; the request waits for it"
             hint = f"run `iris loop start` on the operator's machine{waits}"
-            raise Failure("no answer for 5m: does nobody poll this cluster?", hint, 7)
+            raise Failure("no answer for 5m: does nobody poll this cluster?", hint, ExitCode.UNREACHABLE)
         return result_of(answer)
 
     def put(self, name: str, op: str, fields: Json) -> None:
@@ -145,16 +147,16 @@ class Mail(MailFiles):
             raw = json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
             if len(raw) > MOST_BYTES:
                 problem = f"the request takes {len(raw)} bytes, more than {MOST_BYTES}"
-                raise Failure(problem, "put the data into a file")
+                raise UsageError(problem, hint="put the data into a file")
             self.write(name, raw)
         except UnicodeEncodeError as error:
-            raise Failure("an argument is not UTF-8 text") from error
+            raise UsageError("an argument is not UTF-8 text") from error
         except OtherRequestError as error:
             problem = f"request id {name} is that of another request"
-            raise Failure(problem, "choose an id for each request") from error
+            raise UsageError(problem, hint="choose an id for each request") from error
         except OSError as error:
             problem = f"can't write to {self.outbox}: {error.strerror}"
-            raise Failure(problem, f"df -h {self.outbox}", 10) from error
+            raise Failure(problem, f"df -h {self.outbox}", ExitCode.NOT_WRITABLE) from error
 
     def wait(self, names: Sequence[str], timeout: float | None) -> list[Json | None]:
         """The answers to requests, None for those without one after so many seconds. A refusal ends the wait."""
@@ -170,7 +172,7 @@ class Mail(MailFiles):
                 return answer
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             pass  # as any other text that is no answer
-        raise Failure("the answer to a request can't be read", "", 1)
+        raise IrisError("the answer to a request can't be read")
 
 
 def new_name() -> str:
@@ -182,6 +184,6 @@ def result_of(answer: Json) -> Json:
     """The result in an answer. Raises the error that is there instead."""
     if not answer["ok"]:
         error = answer["error"]
-        raise Failure(str(error["message"]), str(error["hint"]), int(error["exit_code"]))
+        raise Failure(str(error["message"]), str(error["hint"]), ExitCode(int(error["exit_code"])))
     result: Json = answer["result"]
     return result

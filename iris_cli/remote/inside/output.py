@@ -7,7 +7,8 @@ import sys
 from datetime import datetime, timedelta
 from unicodedata import category
 
-from iris_cli.remote.inside.mail import Failure, Json
+from iris_cli.errors import IrisError
+from iris_cli.remote.inside.mail import Json
 
 
 class Output:
@@ -45,15 +46,15 @@ class Output:
             elif each["state"] != "SUCCEEDED":
                 self.warning(text)
 
-    def failure(self, error: Failure) -> int:
+    def failure(self, error: IrisError) -> int:
         if self.as_json:
-            fields = {"message": error.message, "hint": error.hint, "exit_code": error.code}
+            fields = {"message": error.message, "hint": error.hint, "exit_code": error.exit_code}
             sys.stderr.write(json.dumps({"schema_version": 1, "error": fields}) + "\n")
         else:
             self.warning(f"error: {error.message}")
             if error.hint:
                 self.warning(f"hint: {error.hint}")
-        return error.code
+        return error.exit_code
 
 
 def visible(text: str) -> str:

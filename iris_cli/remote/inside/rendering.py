@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
 
@@ -24,7 +24,19 @@ exit 2
 ":"""
 from __future__ import annotations
 '''
-_MODULES = ("mail", "output", "program")  # each imports only those before it
+_PARTS: dict[str, tuple[str, ...]] = {
+    "errors": ("IntEnum", "ExitCode", "IrisError", "UsageError"),
+    "core.ids": ("clip",),
+    "core.patterns": (),
+    "core.units": (),
+    "core.nearest": (),
+    "core.each_line": (),
+    "remote.inside.mail": (),
+    "remote.inside.output": (),
+    "remote.inside.command_line": (),
+    "remote.inside.program": (),
+}
+"""Modules, each with the statements to take from it (none: all). Each uses only those before it."""
 
 _LOCK = threading.Lock()
 
@@ -38,14 +50,18 @@ def task_program() -> str:
 @cache
 def _rendered() -> str:
     literals = (f"{name} = {getattr(values, name)!r}" for name in values.__all__)
-    statements = (each for name in _MODULES for each in _statements(name))
+    statements = (each for name, chosen in _PARTS.items() for each in _statements(name, chosen))
     return _LAUNCHER + "\n".join([*literals, *statements])
 
 
-def _statements(name: str) -> Iterator[str]:
+def _statements(name: str, chosen: Sequence[str]) -> Iterator[str]:
     """The text of each statement of a module but docstrings and imports from this package."""
-    source = (resources.files("iris_cli.remote.inside") / f"{name}.py").read_text("utf-8")
+    package, _, file = f"iris_cli.{name}".rpartition(".")
+    source = (resources.files(package) / f"{file}.py").read_text("utf-8")
     for node in ast.parse(source).body:
         module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
-        if not isinstance(node, ast.Expr) and not module.startswith(("__future__", "iris_cli.")):
+        if isinstance(node, ast.Expr) or module.startswith(("__future__", "iris_cli.")):
+            continue
+        names = {getattr(node, "name", ""), *(each.name for each in getattr(node, "names", ()))}
+        if not chosen or not names.isdisjoint(chosen):
             yield ast.get_source_segment(source, node) or ""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from iris_cli.core.messages.requests import FORMAT, LONGEST_LOG_PIECE, MOST_BYTES
+from iris_cli.core.model.array import MOST_INDEXES
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
+from iris_cli.core.model.variables import MAX_STRING
 
-__all__ = ["FORMAT", "LONGEST_LOG_PIECE", "MOST_BYTES", "OPTIONS"]
+__all__ = ["FORMAT", "LONGEST_LOG_PIECE", "MAX_STRING", "MOST_BYTES", "MOST_INDEXES", "OPTIONS"]
 
-OPTIONS: Mapping[str, tuple[str, str]] = {
-    flag: (row.file_key, kind)
+OPTIONS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    flag: (row.file_key, kind, tuple(map(str, row.choices or ())))
     for row in JOB_FIELDS
     if not row.not_inside
     for flags in row.flags
@@ -18,4 +20,4 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
         flags.split("/"), ("ON", "OFF") if row.kind is Kind.FLAG else (row.kind.name,), strict=False
     )
 }
-"""The key of a request and the kind of value for each option of `iris launch`."""
+"""The key of a request, the kind of value and the words of a choice, for each option of `iris launch`."""

@@ -1,0 +1,43 @@
+"""The lines of a file of which each is the work of one task. A part of the program of tasks, too: Python 3.8."""
+
+from __future__ import annotations
+
+import re
+
+from iris_cli.core.ids import clip
+from iris_cli.core.model.array import MOST_INDEXES
+from iris_cli.core.model.variables import MAX_STRING
+from iris_cli.errors import UsageError
+
+LINE_VARIABLE = "IRIS_EACH_LINE"
+
+
+def split_lines(file: str, data: bytes) -> tuple[str, ...]:
+    """The lines of a file, without their ends, which may be those of Windows; the last one needs none.
+
+    Raises UsageError for what can't be a variable of a task, with the number of the line, and for no lines at all.
+    """
+    name = clip(file)
+    lines = re.sub(rb"\A\xef\xbb\xbf|\n\Z", b"", data).split(b"\n") if data else []
+    if not lines:
+        raise UsageError(f"{name} has no lines: there would be no task")
+    if len(lines) > MOST_INDEXES:
+        raise UsageError(
+            f"{name} has {len(lines)} lines, more than {MOST_INDEXES}", hint="split it into several jobs"
+        )
+    return tuple(_checked_line(f"{name}:{number}", line) for number, line in enumerate(lines, start=1))
+
+
+def _checked_line(where: str, line: bytes) -> str:
+    line = re.sub(rb"\r\Z", b"", line)
+    if b"\0" in line:
+        raise UsageError(f"{where}: the line holds a NUL byte, which no program can be given")
+    if len(LINE_VARIABLE) + 1 + len(line) > MAX_STRING:
+        raise UsageError(
+            f"{where}: the line takes {len(line)} bytes, more than a variable can hold",
+            hint="write the name of a file",
+        )
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{where}: the line is not UTF-8 text") from error

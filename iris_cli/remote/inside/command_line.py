@@ -1,0 +1,171 @@
+"""Command lines inside a task, read as the operator's iris reads them. A part of the program of tasks."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import Any, Callable, Dict, Iterator, Tuple
+
+from iris_cli.core.each_line import split_lines
+from iris_cli.core.ids import clip
+from iris_cli.core.nearest import did_you_mean, one_of
+from iris_cli.core.units import parse_duration, parse_index, parse_memory, parse_number, parse_whole
+from iris_cli.errors import UsageError
+from iris_cli.remote.inside.mail import Json
+from iris_cli.remote.inside.values import MOST_BYTES, OPTIONS
+
+Options = Dict[str, Tuple[str, str, Tuple[str, ...]]]
+# Of each spelling of an option: its name, the kind of its value, and the words of a choice.
+SWITCHES = ("--wait", "--no-schedule", "--no-inherit-constraints")
+LAUNCH: Options = {
+    **OPTIONS,
+    **{flag: (flag.strip("-"), "ON", ()) for flag in SWITCHES},
+    "--request-id": ("request-id", "REQUEST", ()),
+}
+LOGS: Options = {
+    **dict.fromkeys(("--tail", "-n"), ("tail", "TAIL", ())),
+    "--stream": ("stream", "STREAM", ("out", "err", "both")),
+    "--attempt": ("attempt", "INDEX", ()),
+}
+ENDPOINT: Options = {"--metadata": ("metadata", "LABELS", ()), "--remove": ("remove", "ON", ())}
+# Of each command: the word that it needs, the most words, its options.
+COMMANDS: dict[str, tuple[str, int, Options]] = {
+    "launch": ("", sys.maxsize, LAUNCH),
+    "status": ("", 1, {}),
+    "wait": ("JOB...", sys.maxsize, {"--timeout": ("timeout", "SECONDS", ())}),
+    "cancel": ("", sys.maxsize, {"--reason": ("reason", "TEXT", ())}),
+    "logs": ("JOB|TASK", 1, LOGS),
+    "register-endpoint": ("NAME", 2, ENDPOINT),
+}
+OPERATORS = (
+    *("--workdir", "--env-file", "--follow", "-f", "--dry-run", "--watch", "-w", "--all", "--at", "--rank"),
+    *("--diff", "--no-fold", "--prefix", "--wait", "--label", "--state", "--config", "--state-dir"),
+    *("--lock-timeout", "--version"),
+)
+HINTS = {
+    "--workdir": "leave it out to use the parent's directory, or submit with the Python client to pack another one",
+    "--env-file": "pass each variable as --env NAME=VALUE",
+}
+
+
+class Line:
+    """The words and the options of a command line. Raises UsageError."""
+
+    def __init__(self, command: str, words: list[str]) -> None:
+        self.help, self.options = f"iris {command} --help", COMMANDS[command][2]
+        self.words: list[str] = []
+        self._texts: dict[str, tuple[str, list[str]]] = {}  # of an option, with the spelling that came last
+        rest = iter(words)
+        for word in rest:
+            if word.startswith("-") and word != "-":
+                self._keep(word, rest)
+            else:
+                self.words.append(word)
+        self.said: Json = {key: self._value(*found) for key, found in self._texts.items()}
+
+    def _keep(self, word: str, rest: Iterator[str]) -> None:
+        """Keep the text of an option, which is in its word or the next one."""
+        flag, sign, text = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
+        if flag not in self.options:
+            raise self._unknown(flag)
+        key, kind, _ = self.options[flag]
+        is_switch = kind in ("ON", "OFF")
+        if is_switch and sign:
+            raise UsageError(f"option {flag!r} does not take a value", hint=self.help)
+        found = text if is_switch or sign else next(rest, None)
+        if found is None:
+            raise UsageError(f"option {flag!r} requires an argument", hint=self.help)
+        self._texts[key] = flag, [*self._texts.get(key, ("", []))[1], found]
+
+    def _unknown(self, flag: str) -> UsageError:
+        if flag in OPERATORS:
+            return UsageError(f"{flag} is not available inside a task", hint=HINTS.get(flag, self.help))
+        hint = did_you_mean(clip(flag), (each for each in self.options if each.startswith("--")))
+        return UsageError(f"no such option: {clip(flag)}", hint=hint or self.help)
+
+    def _value(self, flag: str, texts: list[str]) -> Any:
+        _, kind, words = self.options[flag]
+        if words:
+            return self.read(flag, kind, lambda: one_of(texts[-1], words))
+        if kind in LISTS:
+            return self.read(flag, kind, lambda: LISTS[kind](texts))
+        return self.read(flag, kind, lambda: READERS.get(kind, str)(texts[-1]))
+
+    def read(self, where: str, kind: str, act: Callable[[], Any]) -> Any:
+        """The value of an option or an argument; an error has its place. The operator's iris reads what stays text."""
+        try:
+            return act()
+        except UsageError as error:
+            message = PLACES.get(kind, "{1}").format(where, error.message)
+            raise UsageError(message, hint=self.help if kind in NUMBERS else error.hint) from error
+
+
+def pairs(texts: list[str]) -> dict[str, str]:
+    for text in texts:
+        if not re.match("[^=]+=", text):
+            raise UsageError(f"{text[:80]!r} is not NAME=VALUE")
+    return dict(text.split("=", 1) for text in texts)
+
+
+def variables(texts: list[str]) -> dict[str, str]:
+    missing = [text for text in texts if "=" not in text and text not in os.environ]
+    for name in (each[:80] for each in missing):
+        raise UsageError(f"--env {name}: there is no such variable here", hint=f"write --env {name}=VALUE")
+    return {
+        name: value if sign else os.environ[name]
+        for name, sign, value in (each.partition("=") for each in texts)
+    }
+
+
+def request_id(text: str) -> str:
+    if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", text):
+        hint = "use 1 to 64 letters, digits, '.', '_' and '-'"
+        raise UsageError(f"{clip(text)!r} can't be a request id", hint=hint)
+    return text
+
+
+def tail(text: str) -> int | None:
+    """A number of lines; None for `all`."""
+    if not re.fullmatch("all|[0-9]{1,9}", text):
+        raise UsageError(f"--tail {text[:20]!r} is not a number of lines", hint="say a number, or all")
+    return None if text == "all" else int(text)
+
+
+def lines(path: str) -> tuple[str, ...]:
+    """The lines of a file, which travel in the request."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{clip(path)}: {error.strerror}") from error
+    if len(data) > MOST_BYTES:
+        raise UsageError(
+            f"{clip(path)} takes more than {MOST_BYTES} bytes", hint="split it into several jobs"
+        )
+    return split_lines(path, data)
+
+
+NUMBERS = {"CORES": parse_number, "POSITIVE": parse_whole, "COUNT": parse_whole, "INDEX": parse_index}
+READERS: dict[str, Callable[[str], Any]] = {
+    **NUMBERS,
+    "ON": lambda _: True,
+    "OFF": lambda _: False,
+    "SIZE": parse_memory,
+    **dict.fromkeys(("DURATION", "SECONDS"), parse_duration),
+    "GROUP": lambda text: {"group_by": text},
+    "LINES": lines,
+    "REQUEST": request_id,
+    "TAIL": tail,
+}
+LISTS: dict[str, Callable[[list[str]], Any]] = {
+    **dict.fromkeys(("CONSTRAINTS", "TAINTS", "JOBS", "SECRETS"), list),
+    "PORTS": lambda texts: ",".join(texts).split(","),
+    "VARIABLES": variables,
+    "LABELS": pairs,
+}
+PLACES = {
+    **dict.fromkeys(NUMBERS, "invalid value for '{}': {}"),
+    **dict.fromkeys(("SIZE", "DURATION", "CHOICE"), "{}: {}"),
+    "LABELS": "{} {}",
+}
