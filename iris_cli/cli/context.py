@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 class Context(Workplace, dict=True):
     """Where the operator works, and how this command speaks.
 
-    `starts_loop`: a background loop goes on with the jobs that this command leaves open.
+    `starts_loop`: a background loop goes on with the jobs that this command leaves open. `has_told_no_cycles`: it has
+    printed why no cycle follows.
     """
 
     verbose: bool = False
     output: Output = field(default_factory=Output)
     starts_loop: bool = True
     _sessions: list[Session] = field(default_factory=list)
-    _told_no_cycles: bool = False
+    has_told_no_cycles: bool = False
 
     def session(self, command: str, transport: SshTransport | None = None) -> Session:
         made = super().session(command, transport)
@@ -42,7 +43,7 @@ class Context(Workplace, dict=True):
     def no_cycles(self) -> str:
         """Return `why_no_cycles` for the command to print: `leave` does not print it again."""
         why = self.why_no_cycles()
-        self._told_no_cycles = self._told_no_cycles or bool(why)
+        self.has_told_no_cycles = self.has_told_no_cycles or bool(why)
         return why
 
     def why_no_cycles(self) -> str:
@@ -61,11 +62,19 @@ class Context(Workplace, dict=True):
         return f"nobody runs cycles: {cycles.fix}"
 
     def cycles(self, session: Session) -> Cycles | None:
-        """Start the background loop if the open jobs need one; return who runs cycles after this command."""
+        """Start the background loop if the open jobs need one; return who runs cycles after this command.
+
+        None, with a warning, if the state can't be read: what the command did is printed in any case.
+        """
+        from iris_cli.errors import IrisError
         from iris_cli.ops.views.view import look
 
         self.leave()
-        return look(session).cycles
+        try:
+            return look(session).cycles
+        except IrisError as error:
+            self.output.warning(f"warning: {error.message}")
+            return None
 
     def leave(self) -> None:
         """End the command: see to the cycles that its work needs."""
@@ -74,7 +83,7 @@ class Context(Workplace, dict=True):
         if self.starts_loop and worked:
             from iris_cli.cli.leaving import see_to_cycles
 
-            see_to_cycles(self, self.output, worked[-1], self.why_no_cycles, told=self._told_no_cycles)
+            see_to_cycles(self, self.output, worked[-1], self.why_no_cycles, told=self.has_told_no_cycles)
 
     @cached_property
     def outbox(self) -> Outbox:

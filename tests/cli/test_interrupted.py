@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,10 @@ from paramiko import ECDSAKey
 
 from iris_cli.cli.app import run
 from iris_cli.clock import SystemClock
-from iris_cli.errors import ExitCode
+from iris_cli.errors import ExitCode, LogDamagedError
 from tests.house.rules import ROOT
 from tests.support.command_server import command_server
+from tests.support.json_output import checked
 from tests.support.waiting import PATIENCE
 
 CONFIG = """
@@ -176,22 +177,64 @@ def test_ctrl_c_while_modules_are_loaded_is_told_in_one_line_too() -> None:
     assert _outcome(program, "status") == (ExitCode.INTERRUPTED, "", "interrupted\n")
 
 
-def test_who_does_not_stay_to_see_a_job_start_learns_what_it_is_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def ctrl_c(*_: object) -> None:
-        raise KeyboardInterrupt
+def _ctrl_c(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
-    monkeypatch.setattr("iris_cli.ops.jobs.launch.see_it_start", ctrl_c)
+
+def _damaged(*_: object, **__: object) -> None:
+    raise LogDamagedError("the log is damaged")
+
+
+@pytest.mark.parametrize(
+    ("broken", "code", "last"),
+    [
+        ({"iris_cli.ops.jobs.launch.see_it_start": _ctrl_c}, 130, "interrupted"),
+        ({"iris_cli.ops.cycle.cycle.run": _damaged}, 6, "the log is damaged"),
+        ({"iris_cli.ops.views.view.look": _ctrl_c}, 130, "interrupted"),
+        ({"iris_cli.cli.leaving.see_to_cycles": _ctrl_c}, 130, "interrupted"),
+        (
+            {"iris_cli.ops.jobs.launch.see_it_start": _ctrl_c, "iris_cli.ops.views.view.look": _damaged},
+            130,
+            "interrupted",
+        ),
+    ],
+)
+def test_a_launch_that_is_cut_short_prints_its_document(
+    broken: dict[str, Callable[..., None]],
+    code: int,
+    last: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, act in broken.items():
+        monkeypatch.setattr(name, act)
     monkeypatch.delenv("IRIS_STATE_DIR", raising=False)
     monkeypatch.delenv("IRIS_CONFIG", raising=False)
+    monkeypatch.setenv("IRIS_LOOP", "off")
     monkeypatch.chdir(tmp_path)
     Path("cluster.yaml").write_text("cluster: {name: lab}\n")
-    assert run(["launch", "--json", "--name", "job", "--", "true"]) == ExitCode.INTERRUPTED
+    assert run(["launch", "--json", "--name", "job", "--", "true"]) == code
     said = capsys.readouterr()
-    assert json.loads(said.out)["job"] == "job"
+    [document] = checked("iris launch", said.out)
+    assert document["job"] == "job"
     error = json.loads(said.err.splitlines()[-1])["error"]  # messages come before it
-    assert error == {"message": "interrupted", "hint": "", "exit_code": 130}
+    assert (error["message"], error["exit_code"]) == (last, code)
+
+
+def test_a_launch_whose_state_can_not_be_read_afterwards_has_worked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("iris_cli.ops.views.view.look", _damaged)
+    monkeypatch.setenv("IRIS_LOOP", "off")
+    monkeypatch.setenv("IRIS_CONFIG", str(tmp_path / "cluster.yaml"))
+    monkeypatch.delenv("IRIS_STATE_DIR", raising=False)
+    (tmp_path / "cluster.yaml").write_text("cluster: {name: lab}\n")
+    assert run(["launch", "--json", "--name", "job", "--", "true"]) == ExitCode.OK
+    said = capsys.readouterr()
+    [document] = checked("iris launch", said.out)
+    assert (document["job"], document["cycles"]) == ("job", None)
+    assert said.err.count("warning: the log is damaged") == 1
 
 
 @pytest.mark.parametrize("ends", ["raise KeyboardInterrupt", "return 0"])

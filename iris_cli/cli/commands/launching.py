@@ -11,7 +11,7 @@ from iris_cli.cli.job_request import request
 from iris_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from iris_cli.core.ids import JobId
+    from iris_cli.core.ids import JobId, WorkerId
     from iris_cli.core.model.job import JobRequest
     from iris_cli.ops.cycle.cycle import CycleResult
     from iris_cli.ops.session import Session
@@ -76,11 +76,17 @@ def _submit(
     job_id = submit(session, wanted)
 
     def show(result: CycleResult | None, stays: bool = stays) -> None:
-        is_over = session.cluster.job_state(job_id).terminal
-        no_cycles = "" if stays or is_over or iris.output.as_json else iris.no_cycles()
-        silent = unanswered(session, job_id, coming=stays or not iris.why_no_cycles())
-        cycles = iris.cycles(session) if iris.output.as_json else None
-        launched.show(iris.output, session.cluster, job_id, result, silent, no_cycles, cycles)
+        silent: Mapping[WorkerId, str] = {}
+        why, cycles = "", None
+        try:
+            if not (stays or session.cluster.job_state(job_id).terminal):
+                why = iris.why_no_cycles()
+            silent = unanswered(session, job_id, coming=not why)
+            cycles = iris.cycles(session) if iris.output.as_json else None
+        finally:  # the job is submitted: its id is printed also if this is interrupted
+            launched.show(iris.output, session.cluster, job_id, result, silent, why, cycles)
+        if why and not iris.output.as_json:
+            iris.has_told_no_cycles = True
 
     # The id is out before anything slow begins: whoever is cut off knows what to look for.
     try:
