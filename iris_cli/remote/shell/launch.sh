@@ -50,7 +50,8 @@ prepare() {
     elif [ -n "$4" ] || ! lacking || [ -n "$lacking" ]; then
         start "$1" setup # what is lacking may be let go: that is waited for there
     else
-        mv "$1/ready.pending" "$1/ready" 2>/dev/null
+        # An earlier version, which died between two steps, has left neither name: that can't be completed.
+        mv "$1/ready.pending" "$1/ready" 2>/dev/null || [ -e "$1/ready" ] || refuse "$1" nostart.disk
     fi
     # A stop that came meanwhile has looked for secrets already.
     [ ! -e "$1/cancel" ] || remove_secrets "$1"
