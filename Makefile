@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # Tests run in parallel in more processes than there are processors, because many tests only wait. They are given out a
 # few at a time, else one process is left with all the long ones. WORKERS=0 runs them one by one.
-WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 4)))
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 6)))
 ARGS ?=
 ONLY ?=
 # The long versions of the tests, in parts of at most twenty minutes on two processors: docs/faults.md has the figures.

@@ -58,7 +58,7 @@ _NAME = pattern(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 def slice_template(place: Place) -> SliceTemplate:
-    """What the slices of a group are. Whoever makes them, a type is known in the end."""
+    """Return what the slices of a group are made of, for each provider."""
     with section(place) as entry:
         provider = entry.need("provider", one_of(Provider), Provider.MANUAL)
         if provider is Provider.GCP:

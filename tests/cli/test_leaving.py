@@ -208,7 +208,7 @@ def test_whoever_is_left_while_it_runs_cycles_starts_the_loop(ann: Operator, lin
         ("logs job --follow", "stopped following; job goes on: iris logs job --follow"),
     ],
 )
-def test_whoever_stops_is_told_whether_the_job_goes_on(line: str, words: str, ann: Operator) -> None:
+def test_an_interrupted_command_says_whether_the_job_goes_on(line: str, words: str, ann: Operator) -> None:
     ann.env["IRIS_LOOP"] = "off"
     ann.iris("launch", "--no-schedule", "--name", "more", "--", "true")
     nobody = f"{words.partition(';')[0]}; nobody runs cycles: iris loop start, or iris cron install"

@@ -107,13 +107,13 @@ def _shows_a_launch(ann: Operator, process: subprocess.Popen[str]) -> bool:
 
 
 @pytest.mark.parametrize("line", ["status --watch", "watch", "watch --schedule"])
-def test_whoever_stops_watching_is_told_that_nobody_runs_cycles(line: str, ann: Operator) -> None:
+def test_an_interrupted_watch_says_that_nobody_runs_cycles(line: str, ann: Operator) -> None:
     told = left(ann, line)
     assert told.startswith("stopped watching; ")
     assert told.endswith(f"; {NOBODY}")
 
 
-def test_whoever_stops_looking_is_told_who_runs_cycles(ann: Operator) -> None:
+def test_an_interrupted_watch_of_status_says_who_runs_cycles(ann: Operator) -> None:
     assert ann.spawn()
     ann.has_run_a_cycle()
     told = left(ann, "status --watch")

@@ -34,7 +34,11 @@ LINES = [
 ]
 
 
-@pytest.fixture(params=["auto", "off"])
+LOOPS = ["auto", pytest.param("off", marks=pytest.mark.soak)]
+"""Whether commands may start the loop: by default they may, because then they could promise one."""
+
+
+@pytest.fixture(params=LOOPS)
 def ann(operator: Operator, request: pytest.FixtureRequest) -> Operator:
     """The operator with an open job, in a shell in which commands may start the loop, or may not."""
     operator.env["IRIS_LOOP"] = request.param

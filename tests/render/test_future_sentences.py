@@ -18,7 +18,7 @@ FUTURE = re.compile(
 PLACES = ("render", "ops", "cli", "core/scheduling/explain/wording.py")
 
 NEXT = "tests/render/test_next_cycle.py::"
-LEFT = "tests/cli/test_leaving.py::test_whoever_stops_is_told_whether_the_job_goes_on"
+LEFT = "tests/cli/test_leaving.py::test_an_interrupted_command_says_whether_the_job_goes_on"
 TELL = (
     "tests/ops/notify/test_telling.py::"
     "test_a_server_that_fails_is_tried_again_later_and_meanwhile_status_and_doctor_say_so"
@@ -93,7 +93,7 @@ NOT_OF_CYCLES = {
     ("probes.py", "will be over"): "recorded by the same command",
     ("scaling.py", "go on there; or, if nobody ever will again: iris autoscale --adopt"): "a choice",
 }
-"""Sentences that are true whoever runs cycles, each with the reason."""
+"""Sentences that are true with and without cycles, each with the reason."""
 
 
 def sentences() -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ from tests.simulation.simulation import run
 from tests.simulation.wires import SimRunner
 
 _FROM = int(os.environ.get("IRIS_SIM_FROM", "0"))
-_SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "40"))
+_SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "24"))
 _BLOCKS = 4
 _SOAK = 4_000
 _SOAK_BLOCKS = 40

@@ -70,7 +70,7 @@ def salvage(
     """Make a damaged log usable again. The old one is kept; says what would be lost before --yes."""
     from iris_cli.journal.log.fault import FaultKind
     from iris_cli.ops.checks.log_checks import verified
-    from iris_cli.ops.workers.workers import probe_anew
+    from iris_cli.ops.workers.workers import probe_again
     from iris_cli.render.checks.log_health import show_accepted
 
     iris: Context = context.obj
@@ -93,7 +93,7 @@ def salvage(
         if not verdict.sound_until.seq:
             return _cut(iris, verdict, yes=True)
         with state.locked("iris log salvage", accept_loss=True) as writer:
-            probe_anew(writer, iris.clock.now())
+            probe_again(writer, iris.clock.now())
             show_accepted(iris.output, writer.messages, writer.seq)
         return ExitCode.OK
     return _cut(iris, verdict, yes=yes)
@@ -139,7 +139,7 @@ def export(
 def _cut(iris: Context, verdict: "Verdict", *, yes: bool) -> int:
     from iris_cli.journal.layout import LOG
     from iris_cli.journal.log.salvage import salvage as cut
-    from iris_cli.ops.workers.workers import probe_anew
+    from iris_cli.ops.workers.workers import probe_again
     from iris_cli.render.checks.log_health import show_salvage, show_verdict
 
     directory = iris.state_path_in_use
@@ -161,5 +161,5 @@ def _cut(iris: Context, verdict: "Verdict", *, yes: bool) -> int:
     show_salvage(iris.output, report)
     if report.kept:  # else there is no log any more
         with iris.state_of(None).locked("iris log salvage") as writer:
-            probe_anew(writer, iris.clock.now())
+            probe_again(writer, iris.clock.now())
     return ExitCode.OK

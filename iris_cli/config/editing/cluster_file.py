@@ -27,8 +27,8 @@ _COMMENT_OR_NOTHING = pattern(r"[ \t]*(#[^\n]*)?\r?\n?")
 _END_OF_DOCUMENT = pattern(r"(^|\n)(\.\.\.|---)")
 
 
-class Unusual(Exception):  # noqa: N818 - it is no error, and whoever edits turns it into words
-    """What can't be edited safely; its text goes on behind the name of what it is about."""
+class Unusual(Exception):  # noqa: N818 - not an error: the caller reports it
+    """Text that can't be edited safely; the message completes a sentence that begins with its name."""
 
 
 def host_edits(text: str, hosts: Marked, addresses: Sequence[str]) -> list[Edit]:

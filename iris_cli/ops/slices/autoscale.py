@@ -42,7 +42,7 @@ class Autoscaled(Struct):
 
 
 def dry_run(session: Session) -> ScalingPlan:
-    """What a pass that began now would decide by the log; nobody is asked, nothing is written."""
+    """What a pass would decide now, from the log alone. Asks no provider and writes nothing."""
     return plan_of(session, session.view(), session.clock.now())
 
 

@@ -25,7 +25,7 @@ from iris_cli.ops.views.scaling_rows import MadeRow, ScaleGroupRow, Scaling, Unm
 def plan_of(
     session: Session, cluster: Cluster, now: float, unheard: Mapping[str, str] | None = None
 ) -> ScalingPlan:
-    """What a pass over this state would decide, for whatever time; nobody is asked, nothing is written."""
+    """What a pass over this state would decide at time `now`. Asks no provider and writes nothing."""
     return plan_scaling(
         cluster,
         session.config.scale_groups,

@@ -190,10 +190,10 @@ def _found(draft: Draft, names: list[str]) -> list[Worker]:
     return [find_worker(draft.cluster, name) for name in names]
 
 
-def probe_anew(writer: Writer, now: float) -> int:
-    """Let every worker be probed before it takes anything again; returns how many.
+def probe_again(writer: Writer, now: float) -> int:
+    """Have every worker probed before it takes a task again; returns how many.
 
-    A probe finds the attempts that the log has no word of any more.
+    A probe finds attempts that the log no longer mentions.
     """
     draft = Draft(replay(writer.transactions), now)
     workers.lost_track(draft)

@@ -27,7 +27,7 @@ def read_file(path: Path) -> bytes:
 
 
 def replace_config(path: Path, before: bytes, after: bytes) -> None:
-    """Write a file anew at once, with the permissions that it had; a link goes on leading to it.
+    """Replace a file atomically; it keeps its permissions and owner, and a link to it stays a link.
 
     Raises IrisError if it was changed meanwhile, NotWritableError.
     """
