@@ -54,9 +54,18 @@ def test_every_file_of_the_state_directory_is_told() -> None:
     ] == []
 
 
-def test_decisions_are_numbered_once_and_say_their_number() -> None:
-    names = sorted(path.name for path in (ROOT / "docs" / "adr").iterdir())
-    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
-    for name in names:
-        first = (ROOT / "docs" / "adr" / name).read_text(encoding="utf-8").splitlines()[0]
-        assert first.startswith(f"# {int(name[:4])}. "), name
+def test_decisions_have_one_number_and_state_it() -> None:
+    pages = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
+    numbers = [int(page.name[:4]) for page in pages]
+    assert len(set(numbers)) == len(numbers) > 0
+    titles = [page.read_text(encoding="utf-8").splitlines()[0] for page in pages]
+    assert [title.split(". ")[0] for title in titles] == [f"# {number}" for number in numbers]
+
+
+def test_the_index_of_decisions_names_pages_by_number_and_title() -> None:
+    index = (ROOT / "docs" / "adr" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| \[(.+)\]\((.+\.md)\) \| .+ \|$", index, re.MULTILINE)
+    assert rows
+    for number, title, name in rows:
+        page = (ROOT / "docs" / "adr" / name).read_text(encoding="utf-8")
+        assert page.startswith(f"# {number}. {title}\n"), name
