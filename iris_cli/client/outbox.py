@@ -16,7 +16,7 @@ from iris_cli.client.pieces import Cursor, Followed
 from iris_cli.client.port import BOTH, LogQuery, Sink
 from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
 from iris_cli.clock import SYSTEM_CLOCK, Clock
-from iris_cli.core.ids import JobId, WorkerId, parse_task_id
+from iris_cli.core.ids import JobId, parse_task_id
 from iris_cli.core.messages.requests import (
     LONGEST_LOG_PIECE,
     Cancel,
@@ -31,7 +31,6 @@ from iris_cli.core.messages.requests import (
     check_end_can_come,
 )
 from iris_cli.core.model.job import JobRequest, JobState
-from iris_cli.core.model.task import TaskState
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 
 T = TypeVar("T")
@@ -236,37 +235,15 @@ def answered(said: Mapping[str, Any], kind: type[T]) -> T:
 @_understood
 def job_status(said: Mapping[str, Any]) -> JobStatus:
     """A job as an answer tells it."""
-    job = said["job"]
-    return JobStatus(
-        id=JobId(job["id"]),
-        state=JobState(job["state"]),
-        display=job.get("display", job["state"]),
-        why=job.get("why", ""),
-        tasks=tuple(map(_task, said["tasks"])),
-        children=tuple(map(JobId, job.get("children", ()))),
-    )
+    return convert({**_displayed(said["job"]), "tasks": list(map(_displayed, said["tasks"]))}, JobStatus)
 
 
-def _task(said: Mapping[str, Any]) -> TaskStatus:
-    worker = said.get("worker")
-    return TaskStatus(
-        id=said["id"],
-        state=TaskState(said["state"]),
-        display=said.get("display", said["state"]),
-        attempt=said.get("attempt"),
-        worker=None if worker is None else WorkerId(worker),
-        exit_code=said.get("exit_code"),
-        why=said.get("why", ""),
-    )
+def _displayed(said: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An older iris names no display: then it is the state."""
+    return {"display": said["state"], **said}
 
 
 @_understood
 def endpoint(said: Mapping[str, Any]) -> Endpoint:
     """An endpoint as an answer tells it."""
-    return Endpoint(
-        name=said["name"],
-        task=said["task"],
-        host=said["address"],
-        port=said["port"],
-        metadata=said.get("metadata", {}),
-    )
+    return convert({**said, "host": said["address"]}, Endpoint)
