@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
-from json.encoder import encode_basestring_ascii as quote
 from pathlib import Path
 
 from msgspec import Struct
 
 from iris_cli.core.ids import clip
+from iris_cli.journal.codec import decode, encode
 from iris_cli.journal.durable import open_safely, opened
 from iris_cli.journal.layout import HOLDER
 
@@ -25,11 +24,6 @@ class Holder(Struct, frozen=True, kw_only=True):
     actor: str
     command: str
     since: str
-
-    @property
-    def text(self) -> str:
-        said = f'"actor": {quote(self.actor)}, "command": {quote(self.command)}, "since": {quote(self.since)}'
-        return f'{{"pid": {self.pid}, {said}}}\n'
 
     @property
     def host(self) -> str:
@@ -48,7 +42,7 @@ class signed_by:  # noqa: N801  # as `opened`
         self._fd = -1
         with suppress(OSError):
             self._fd = open_safely(f"{directory}/{HOLDER}", os.O_WRONLY | os.O_CREAT)
-            _write(self._fd, holder.text.encode("ascii"))
+            _write(self._fd, encode(holder) + b"\n")
 
     def __enter__(self) -> None:
         pass
@@ -66,10 +60,10 @@ def read_holder(directory: Path, host: str) -> Holder | None:
     """Who holds the lock; None if nobody says so. What a process left that died here, on `host`, is stale."""
     try:
         with opened(directory / HOLDER, os.O_RDONLY) as fd:
-            holder = Holder(**json.loads(os.read(fd, _LIMIT)))
+            holder = decode(Holder, os.read(fd, _LIMIT))
         stale = holder.host == host and _is_dead(holder.pid)
         return None if stale else holder
-    except (OSError, ValueError, TypeError, AttributeError, OverflowError):
+    except (OSError, ValueError, OverflowError):
         return None
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 from msgspec import Struct
 
+from iris_cli.journal.codec import decode, encode
 from iris_cli.journal.durable import Disk, opened, replace_file
 from iris_cli.journal.layout import LOOP_ORDER
 
@@ -30,19 +30,12 @@ def read_loop_order(directory: Path) -> LoopOrder:
     """The order as it is now; if nobody gave one, or if it can't be read, that loops may run."""
     try:
         with opened(directory / LOOP_ORDER, os.O_RDONLY | os.O_NONBLOCK) as fd:
-            said = json.loads(os.read(fd, _LIMIT))
-        return LoopOrder(
-            turn=str(said["turn"]),
-            stopped=said["stopped"] is True,
-            by=str(said["by"]),
-            since=str(said["since"]),
-        )
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return decode(LoopOrder, os.read(fd, _LIMIT))
+    except (OSError, ValueError):
         return LoopOrder()
 
 
 def write_loop_order(directory: Path, disk: Disk, order: LoopOrder) -> None:
     """Put it in the place of the one before, durably. Raises OSError."""
-    said = {"turn": order.turn, "stopped": order.stopped, "by": order.by, "since": order.since}
-    data = json.dumps(said).encode("ascii") + b"\n"
+    data = encode(order) + b"\n"
     replace_file(disk, directory / LOOP_ORDER, data, alone=False, synced=True)

@@ -10,15 +10,16 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from iris_cli.clock import SYSTEM_CLOCK
+from iris_cli.journal.codec import decode_record
 from iris_cli.journal.durable import PRIVATE_DIRECTORY, open_safely, opened
 from iris_cli.journal.layout import RUNNERS
 from iris_cli.randomness import SYSTEM_RANDOMNESS
@@ -70,14 +71,7 @@ class Runner(Struct, frozen=True, kw_only=True):
 
     def entry(self) -> dict[str, Any]:
         """The fields as JSON has them, without the kind, which is the name of the file."""
-        return {
-            "pid": self.pid,
-            "actor": self.actor,
-            "command": self.command,
-            "interval": self.interval,
-            "since": self.since,
-            "started": self.started,
-        }
+        return {name: value for name, value in asdict(self).items() if name != "kind"}
 
 
 class HeldRunner:
@@ -223,35 +217,13 @@ class Runners:
 
 
 def _read(path: Path) -> Runner:
-    """What a runner says of itself; as much of it as can be read."""
+    """The runner that holds a file; only its kind if the file can't be read."""
     kind = path.name.partition("-")[0]
     try:
         with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
-            said = json.loads(os.read(fd, _LIMIT))
-    except (OSError, ValueError, RecursionError):
+            return decode_record(Runner, {**json.loads(os.read(fd, _LIMIT)), "kind": kind})
+    except (OSError, ValueError, TypeError, RecursionError):
         return Runner(kind=kind)
-    return _runner(kind, said) if isinstance(said, dict) else Runner(kind=kind)
-
-
-def _runner(kind: str, said: Mapping[str, Any]) -> Runner:
-    def number(name: str) -> float:
-        value: Any = said.get(name)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(value) if is_number and isfinite(value) and value >= 0 else 0.0
-
-    def text(name: str) -> str:
-        value = said.get(name)
-        return value if isinstance(value, str) else ""
-
-    return Runner(
-        kind=kind,
-        pid=int(number("pid")),
-        actor=text("actor"),
-        command=text("command"),
-        interval=number("interval"),
-        since=number("since"),
-        started=text("started"),
-    )
 
 
 def _started(pid: int) -> str:
