@@ -152,7 +152,9 @@ def test_an_end_that_is_recorded_while_the_names_are_read_is_not_lost(host: Work
     token = host.running("sleep", "1000")
     end = f"mv {token}/end.pending {token}/end.1.7; mv {token}/x.pending {token}/x.7"
     pids = " ".join(map(str, marked(token)))
-    die = f"kill -KILL {pids}; for pid in {pids}; do while grep -q . /proc/$pid/cmdline; do sleep 0.01; done; done"
+    # Stopped first: a wrapper that saw its task end would record that over the end above.
+    gone = f"for pid in {pids}; do while grep -q . /proc/$pid/cmdline; do sleep 0.01; done; done"
+    die = f"kill -STOP {pids}; kill -KILL {pids}; {gone}"
     racing = f"is_alive() {{ {{ {end}; {die}; }} 2>/dev/null; return 1; }}"
     assert run_library(host, f"{racing}; state_of {token}; echo $state $x_code") == "EXITED 7"
 

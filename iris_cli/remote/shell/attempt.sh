@@ -11,7 +11,7 @@
 #                    can't be made, that is all that is missed. Of several, the first one counts.
 #   cmd.<nonce> env.<nonce> setup.<nonce> run.<nonce>
 #                    what one `prepare` writes; `run` is a hard link to the last of them, of the call that won
-#                    (see launch.sh). The wrapper removes env.* and run.* of all calls, and a stop removes env.*
+#                    (see launch.sh). The wrapper removes env.* and run.* of all calls; a stop removes env.*
 #   run              its first line is `# <nonce> <boot id>`
 #   setup.pid        like `pid`, of the set-up; made by `ln`: it is the set-up's start token too
 #   ready            set up: waits for `go`, if `run` is there, too. Where there is nothing to wait for it is
