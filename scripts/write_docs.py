@@ -333,6 +333,15 @@ def known_causes() -> Iterator[str]:
         "that failed first with these rules, from the top; the first that fits is shown. `*` stands for anything in "
         "the same line. Where a task says only that another rank failed (*echo*), the others are looked at, too."
     )
+    yield ""
+    yield (
+        "The rules are text with `*` and not regular expressions, so no output can make the search slow; the last "
+        "64 KiB are searched. They are Python modules (`iris_cli/core/known_causes/`), each with a message that a "
+        "program really printed as its test. `status` and `why` never ask a worker: they search output that was "
+        "pulled, or the last 4 KiB that the log keeps. If these tell no cause, the cycle that saw the failure reads "
+        "the last 64 KiB from the worker, once, and keeps the lines that tell below `logs/`: of a job the first four "
+        "attempts, and 16 in a cycle."
+    )
     yield from (
         "",
         "| rule | a task says, or ends with | cause | what helps | told in |",
