@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from msgspec import Struct, field
+from msgspec.json import decode
 
 from iris_cli.core.constraints.constraints import Constraint, constraints_from_json
 from iris_cli.core.ids import (
@@ -90,9 +91,11 @@ def read_job_info(environ: Mapping[str, str]) -> JobInfo:
         attempt=read("IRIS_ATTEMPT", _count, 0),
         worker_id=read("IRIS_WORKER_ID", parse_worker_id, WorkerId("")),
         constraints=read("IRIS_JOB_CONSTRAINTS", lambda text: tuple(constraints_from_json(text)), ()),
-        worker_attributes=read("IRIS_WORKER_ATTRIBUTES", _attributes, {}),
+        worker_attributes=read(
+            "IRIS_WORKER_ATTRIBUTES", partial(decode, type=dict[str, str | int | float]), {}
+        ),
         scale_group=read("IRIS_SCALE_GROUP", str, None),
-        default_env=read("IRIS_TASK_DEFAULT_ENV_JSON", _texts, {}),
+        default_env=read("IRIS_TASK_DEFAULT_ENV_JSON", partial(decode, type=dict[str, str]), {}),
         hosts=read("IRIS_HOSTS", lambda text: tuple(text.split(",")), ()),
         coordinator_address=read("IRIS_COORDINATOR_ADDRESS", str, None),
         slice=read("IRIS_SLICE", str, None),
@@ -157,28 +160,3 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 9):
         raise ValueError("it is no number of tasks or tries")
     return int(text)
-
-
-def _attributes(text: str) -> Mapping[str, str | int | float]:
-    found = _object(text)
-    if not all(type(value) in (str, int, float) for value in found.values()):
-        raise ValueError("an attribute is text or a number")
-    return found
-
-
-def _texts(text: str) -> dict[str, str]:
-    found = _object(text)
-    if not all(isinstance(value, str) for value in found.values()):
-        raise ValueError("the value of a variable is text")
-    return found
-
-
-def _object(text: str) -> dict[str, Any]:
-    found = json.loads(text, parse_constant=_no_number)
-    if not isinstance(found, dict):
-        raise ValueError("it is no JSON object")
-    return found
-
-
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number")

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
+from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from iris_cli.core.constraints.syntax import format_constraint
 from iris_cli.core.messages.requests import FORMAT, MOST_BYTES, OPS, Answer, Refusal, Request, Submit
 from iris_cli.core.model.job import JobRequest
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
-from iris_cli.errors import ExitCode, IrisError, UsageError
+from iris_cli.errors import IrisError, UsageError
 
 
 def write_request(request: Request) -> bytes:
@@ -70,8 +71,7 @@ _WRITERS: Mapping[Kind, Callable[[Any], Any]] = {
 def write_answer(answer: Answer) -> bytes:
     """The text of an answer, in one line."""
     if isinstance(answer, Refusal):
-        error = {"kind": answer.kind, "message": answer.message, "hint": answer.hint}
-        return _text({"v": FORMAT, "ok": False, "error": {**error, "exit_code": int(answer.exit_code)}})
+        return _text({"v": FORMAT, "ok": False, "error": to_builtins(answer)})
     return _text({"v": FORMAT, "ok": True, "result": answer})
 
 
@@ -83,13 +83,7 @@ def read_answer(raw: bytes) -> Answer:
             raise IrisError(f"the answer has format {document['v']!r}, not {FORMAT}")
         if document["ok"]:
             return {**document["result"]}
-        error = document["error"]
-        return Refusal(
-            kind=str(error["kind"]),
-            message=str(error["message"]),
-            hint=str(error["hint"]),
-            exit_code=ExitCode(error["exit_code"]),
-        )
+        return convert(document["error"], Refusal)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise IrisError("the answer to a request can't be read") from error
 
