@@ -6,8 +6,8 @@ import pytest
 
 from iris_cli.core.constraints.syntax import format_constraint, parse_constraint
 from iris_cli.core.lifecycle import children
-from iris_cli.core.model.lineage import where_from
 from iris_cli.errors import UsageError
+from iris_cli.ops.views.job_status import where_from
 from tests.support.inside import Inside
 from tests.support.lab import Lab
 

@@ -9,12 +9,12 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 from msgspec import Struct
 
 from iris_cli.clock import Clock
 from iris_cli.core.units import format_duration
-from iris_cli.ops.notify.cut import Cut
 from iris_cli.ops.notify.wording import one_line, without_secrets
 
 _GLANCE = 0.1  # seconds between two looks at a command that says nothing
@@ -31,7 +31,7 @@ class Command(Struct, frozen=True, kw_only=True):
     clock: Clock
     timeout: float
 
-    def run(self, variables: Mapping[str, str], cut: Cut) -> str:
+    def run(self, variables: Mapping[str, str], cut: Event) -> str:
         """What went wrong, in words; "" if it ended with 0. What it has left running by then is its own affair."""
         try:
             process = subprocess.Popen(  # noqa: S603 - the operator's own command, from cluster.yaml
@@ -51,7 +51,7 @@ class Command(Struct, frozen=True, kw_only=True):
             _end(process)
         return _verdict(process.returncode, tail, self.timeout)
 
-    def _watch(self, process: subprocess.Popen[bytes], cut: Cut) -> bytes | None:
+    def _watch(self, process: subprocess.Popen[bytes], cut: Event) -> bytes | None:
         """The end of its output when it has ended; None if it has not, and the time is over."""
         assert process.stdout is not None
         due = self.clock.monotonic() + self.timeout

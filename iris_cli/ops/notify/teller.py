@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from threading import Event
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -13,15 +14,14 @@ from iris_cli.clock import Clock
 from iris_cli.core.messages.notices import Books, Notice
 from iris_cli.core.model.limits import Limits
 from iris_cli.journal.files.notices import NoticeFile
-from iris_cli.ops.notify.cut import Cut
 
 BUDGET = 10.0
 """Seconds after which no other notice is begun: the next cycle goes on."""
 
 _WRITTEN_EVERY = 1.0  # seconds: so much is told again after a crash
 
-Send = Callable[[Notice, Cut], str]
-"""Tells one notice; what went wrong comes back in words, or ""."""
+Send = Callable[[Notice, Event], str]
+"""Tells one notice; what went wrong comes back in words, or "". The event is set when nobody waits any longer."""
 
 
 class Teller(Struct):
@@ -34,7 +34,7 @@ class Teller(Struct):
     clock: Clock
     limits: Limits
     budget: float = BUDGET
-    cut: Cut = field(default_factory=Cut)
+    cut: Event = field(default_factory=Event)
     _written: float = 0.0
 
     def run(self) -> None:

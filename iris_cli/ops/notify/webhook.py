@@ -12,7 +12,7 @@ from iris_cli.clock import Clock
 from iris_cli.core.units import format_duration
 
 if TYPE_CHECKING:
-    from iris_cli.ops.notify.cut import Cut
+    from threading import Event
 
 _GLANCE = 0.1  # seconds
 
@@ -27,7 +27,7 @@ class Webhook(Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Webhook(timeout={self.timeout})"
 
-    def post(self, body: bytes, cut: Cut) -> str:
+    def post(self, body: bytes, cut: Event) -> str:
         """What went wrong, in words; "" if it was taken.
 
         A call that hangs, be it in the resolver or as the answer drips, is left to itself when its time is over.

@@ -14,7 +14,6 @@ from iris_cli.core.ids import AttemptId, JobId, TaskId, parent_of
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobState, Workspace
-from iris_cli.core.model.lineage import where_from
 from iris_cli.core.resources.topology import describe
 from iris_cli.core.units import format_memory
 from iris_cli.journal.log.recovery import Damage
@@ -24,6 +23,22 @@ from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.status import JobRow, job_row
 from iris_cli.ops.views.task_rows import TaskRow, task_row, waiting_words
 from iris_cli.ops.views.view import CycleAge, View, look
+
+
+def where_from(cluster: Cluster, job: Job) -> tuple[JobId, ...]:
+    """For each constraint of a job, the job that named it: itself, or the ancestor it was taken over from."""
+    return tuple(_source(cluster, job, constraint) for constraint in job.constraints)
+
+
+def _source(cluster: Cluster, job: Job, constraint: Constraint) -> JobId:
+    """Up from child to parent while the parent has it: what a child doesn't share, or repeats, it has named."""
+    while job.origin is not None and constraint not in job.origin.repeats:
+        parent = cluster.jobs[job.origin.attempt.task.job]
+        if constraint not in parent.constraints:
+            break
+        job = parent
+    return job.id
+
 
 if TYPE_CHECKING:
     from iris_cli.ops.views.failure import FailureCard

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -15,7 +16,6 @@ from iris_cli.clock import Clock, SystemClock
 from iris_cli.config.schema import Notify
 from iris_cli.core.messages.notices import Notice
 from iris_cli.ops.notify.command import Command
-from iris_cli.ops.notify.cut import Cut
 from iris_cli.ops.notify.webhook import Webhook
 from iris_cli.ops.notify.wording import body_of, environment_of
 from tests.ops.notify.processes import A_LONG_TIME, is_written, number_in, until_gone
@@ -31,7 +31,9 @@ class Desk:
 
     def run(self, script: str) -> str:
         words = ("sh", "-c", script)
-        return Command(words=words, directory=self.path, clock=self.clock, timeout=A_LONG_TIME).run({}, Cut())
+        return Command(words=words, directory=self.path, clock=self.clock, timeout=A_LONG_TIME).run(
+            {}, Event()
+        )
 
 
 class Waits(SystemClock):
@@ -75,7 +77,7 @@ def test_how_a_command_ended_is_said_in_words(desk: Desk, script: str, trouble: 
 
 def test_a_command_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
     command = Command(words=("./nobody",), directory=tmp_path, clock=SystemClock(), timeout=A_LONG_TIME)
-    assert command.run({}, Cut()) == "the command can't be run: No such file or directory"
+    assert command.run({}, Event()) == "the command can't be run: No such file or directory"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_the_url_is_in_no_repr() -> None:
 
 
 def _post(url: str, timeout: float = A_LONG_TIME) -> str:
-    said = Webhook(url=url, clock=SystemClock(), timeout=timeout).post(b"{}", Cut())
+    said = Webhook(url=url, clock=SystemClock(), timeout=timeout).post(b"{}", Event())
     assert SECRET not in said
     return said
 

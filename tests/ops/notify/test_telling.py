@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from threading import Event
 
 import pytest
 from msgspec.structs import replace
@@ -20,7 +21,6 @@ from iris_cli.ops.doctor import check_notify
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.notify import teller
 from iris_cli.ops.notify.command import Command
-from iris_cli.ops.notify.cut import Cut
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.view import look
 from tests.ops.notify.processes import number_in, until_gone
@@ -156,7 +156,7 @@ def test_a_thousand_jobs_that_end_at_once_are_each_told_in_as_many_cycles_as_it_
 ) -> None:
     told: list[str] = []
 
-    def run(_: Command, variables: Mapping[str, str], cut: Cut) -> str:
+    def run(_: Command, variables: Mapping[str, str], cut: Event) -> str:
         told.append(variables["IRIS_JOB_ID"])
         lab.clock.time += 0.05
         return ""
