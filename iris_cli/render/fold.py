@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from iris_cli.core.model.array import format_indexes
 from iris_cli.core.patterns import pattern
 
 _NUMBERED = pattern(r"(.*?)(0|[1-9][0-9]{0,8})", re.DOTALL)
@@ -37,17 +38,7 @@ def by_words(said: Iterable[tuple[str, str]]) -> list[tuple[list[str], str]]:
 
 
 def _word(stem: str, numbers: set[int], most: int) -> str:
-    runs = _runs(sorted(numbers))
+    runs = format_indexes(sorted(numbers)).split(",")
     if len(numbers) < 2:
         return stem + "".join(runs)
     return f"{stem}[{','.join(runs[:most])}{',…' if len(runs) > most else ''}]"
-
-
-def _runs(numbers: list[int]) -> list[str]:
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]

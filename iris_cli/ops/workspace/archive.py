@@ -1,8 +1,7 @@
 """A workspace as a tar file: the same bytes for the same files, wherever and whenever they are packed.
 
 The format is ustar, and for names that don't fit into it the long names of GNU: GNU tar, busybox and bsdtar all read
-it (busybox skips the headers of pax). There are only files and links, no directories. The module is a part of the
-program of tasks, too: it runs on Python 3.8 and imports nothing of iris.
+it (busybox skips the headers of pax). There are only files and links, no directories.
 """
 
 from __future__ import annotations
