@@ -167,7 +167,11 @@ def test_a_lock_is_taken_over_by_its_descriptor_only_if_it_is_the_one(
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"[]", b"{", b'{"pid": "x"}', b'{"pid": 1e999}', b"\xff\x00", b'{"interval": NaN}']
+    "text",
+    [
+        *(b"", b"[]", b"{", b"\xff\x00"),
+        *(b'{"pid": "x"}', b'{"pid": 1e999}', b'{"pid": -1}', b'{"interval": NaN}', b'{"interval": -1}'),
+    ],
 )
 def test_a_runner_that_says_nothing_of_use_is_a_runner_all_the_same(
     text: bytes, runners: Runners, tmp_path: Path

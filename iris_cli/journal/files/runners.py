@@ -13,9 +13,9 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from iris_cli.clock import SYSTEM_CLOCK
@@ -42,11 +42,11 @@ class Runner(Struct, frozen=True, kw_only=True):
     """
 
     kind: str
-    pid: int = 0
+    pid: Annotated[int, Meta(ge=0)] = 0  # a negative one would name a group, or all processes
     actor: str = ""
     command: str = ""
-    interval: float = 0.0
-    since: float = 0.0
+    interval: Annotated[float, Meta(ge=0)] = 0.0
+    since: Annotated[float, Meta(ge=0)] = 0.0
     started: str = ""
 
     @staticmethod
