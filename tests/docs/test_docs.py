@@ -54,6 +54,16 @@ def test_every_file_of_the_state_directory_is_told() -> None:
     ] == []
 
 
+def test_the_walk_through_the_modules_names_functions_that_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \d+ \| `([^`]+)` \| ([^|]+) \|", page, re.MULTILINE)
+    assert 0 < len(rows) <= 15
+    for path, functions in rows:
+        source = (ROOT / "iris_cli" / path).read_text(encoding="utf-8")
+        for name in re.findall(r"`(\w+)`", functions):
+            assert re.search(rf"^ *(def {name}\(|{name}\(\) {{)", source, re.MULTILINE), f"{path}: {name}"
+
+
 def test_decisions_have_one_number_and_state_it() -> None:
     pages = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
     numbers = [int(page.name[:4]) for page in pages]
