@@ -12,7 +12,7 @@ from bench.result import Row
 from bench.scale import Scale
 from bench.ssh_hosts import directory
 from bench.stopwatch import median, seconds, wall
-from iris_cli.ops.setup.local_cluster import LocalCluster, LocalSlice
+from iris_cli.demo.cluster import LocalCluster, LocalSlice
 
 MOST_SECONDS_A_TASK = 1 / 40
 MOST_SECONDS_OF_ONE = 0.6

@@ -20,11 +20,12 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.json import schema_components
 
-from iris_cli.cli import demo_tour, failures
+from iris_cli.cli import failures
 from iris_cli.cli.commands import ssh, worker
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.constraints.types import Constraint
 from iris_cli.core.messages import requests
+from iris_cli.demo.tour import EndedDocument, TourDocument
 from iris_cli.ops.export import Row
 from iris_cli.ops.files.pull import Pulled
 from iris_cli.ops.views.history import Entry, History
@@ -96,7 +97,7 @@ DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
     "iris log compact": (log_health.CompactedDocument,),
     "iris log export": (Row,),
     "iris gc": (gc.GarbageDocument,),
-    "iris demo": (demo_tour.TourDocument, demo_tour.EndedDocument),
+    "iris demo": (TourDocument, EndedDocument),
     "error": (failures.ErrorDocument,),
 }
 """The types of the documents of each command; `error` is that of all commands that fail."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
-from iris_cli.ops.setup.local_cluster import LocalCluster, LocalSlice
+from iris_cli.demo.cluster import LocalCluster, LocalSlice
 
 LOG = Path(__file__).parent.parent / "docs" / "pictures" / "events.jsonl"
 TPU = "v5litepod-16"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from iris_cli.core.messages.cloud import Refusal, Scope
 from iris_cli.core.model.scale_group import Provider
 from iris_cli.core.model.slice import Slice
 
+_LOCAL = "iris_cli.demo.provider"
+"""The module of `LocalProvider`, imported by name like a plug-in: `demo/` is a layer above `capacity/`."""
 _INSTALL = 'pip install "iris-cli[gcp]"'
 
 
@@ -28,9 +31,10 @@ def open_provider(
     `known`: the slices of the log in that place, by name; lists are shorter and say more with them.
     """
     if scope.provider is Provider.LOCAL:
-        from iris_cli.capacity.local import LocalProvider
-
-        return LocalProvider(directory / (scope.project or "local-slices"), owner, scope.zone, clock)
+        local = import_module(_LOCAL)
+        root = directory / (scope.project or "local-slices")
+        opened: SliceProvider = local.LocalProvider(root, owner, scope.zone, clock)
+        return opened
     if scope.provider is Provider.GCP:
         with _client_of_google():
             from iris_cli.capacity.gcp.provider import GcpProvider

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from iris_cli.capacity.local import LocalProvider
 from iris_cli.capacity.provider import SliceProvider
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.model.scale_group import ScaleGroup
 from iris_cli.core.model.worker import Connection
-from iris_cli.remote.local_keys import make_key
+from iris_cli.demo.keys import make_key
+from iris_cli.demo.provider import LocalProvider
 from tests.support.memory_provider import Books, MemoryProvider
 from tests.support.scale import scale_group
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.capacity.local import LocalProvider
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.messages.cloud import CloudState, Refusal
+from iris_cli.demo.provider import LocalProvider
 from tests.capacity.conftest import Place, local
 from tests.support.desk import ShiftedClock
 from tests.support.scale import scale_group
@@ -85,7 +85,7 @@ def test_deleting_ends_its_hosts_and_leaves_nothing(here: Place, tmp_path: Path)
 def test_a_request_that_was_killed_half_way_is_listed_and_can_be_deleted(here: Place, tmp_path: Path) -> None:
     """Its hosts end by themselves if nobody told them what to be; those that were told are ended by their pids."""
     script = (
-        "import os, signal; from pathlib import Path; import iris_cli.capacity.local as local\n"
+        "import os, signal; from pathlib import Path; import iris_cli.demo.provider as local\n"
         "from tests.support.scale import scale_group\n"
         "from iris_cli.core.model.worker import Connection\n"
         "told = local.tell\n"

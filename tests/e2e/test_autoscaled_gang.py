@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from iris_cli.capacity.local import LocalProvider
-from iris_cli.remote.local_keys import make_key
+from iris_cli.demo.keys import make_key
+from iris_cli.demo.provider import LocalProvider
 from tests.support.site import Site
 from tests.support.waiting import until
 from tests.support.worker_host import kill

@@ -83,10 +83,10 @@ def test_the_demo_leaves_no_file_and_no_process(demo: tuple[str, Path]) -> None:
 
 SHORT = """
 from iris_cli.cli import app
-from iris_cli.cli.commands import demo
-from iris_cli.ops.setup.local_cluster import LocalSlice
-demo._SLICES = (LocalSlice(name="west", type="v5litepod-4", zone="us-west4-a", hosts=1),)
-demo._TOUR = tuple(("", tuple(line.split())) for line in {lines})
+from iris_cli.demo import run
+from iris_cli.demo.cluster import LocalSlice
+run._SLICES = (LocalSlice(name="west", type="v5litepod-4", zone="us-west4-a", hosts=1),)
+run._TOUR = tuple(("", tuple(line.split())) for line in {lines})
 app.main()
 """
 """The same command with one host, and with a tour of these commands."""

@@ -18,19 +18,21 @@ PACKAGE = "iris_cli"
 _BELOW = {
     "core": frozenset({"errors"}),
     "journal": frozenset({"core"}),
-    "remote": frozenset({"core", "inhabitants"}),
-    "capacity": frozenset({"core", "inhabitants"}),
+    "remote": frozenset({"core"}),
+    "capacity": frozenset({"core"}),
     "config": frozenset({"core"}),
-    "ops": frozenset({"core", "journal", "remote", "capacity", "config", "inhabitants"}),
+    "ops": frozenset({"core", "journal", "remote", "capacity", "config"}),
     "client": frozenset({"core", "journal", "remote", "capacity", "config", "ops"}),
     "render": frozenset({"core", "journal", "remote", "capacity", "config", "ops"}),
-    "cli": frozenset({"core", "journal", "remote", "capacity", "config", "ops", "client", "render"}),
+    "demo": frozenset({"core", "remote", "capacity", "ops", "render"}),
+    "cli": frozenset({"core", "journal", "remote", "capacity", "config", "ops", "client", "render", "demo"}),
     "__main__": frozenset({"cli"}),
     "errors": frozenset[str](),
     "clock": frozenset[str](),
     "randomness": frozenset[str](),
-    "inhabitants": frozenset[str](),
 }
+# The provider `local`, one command of many, and all modules that a loop keeps.
+_IMPORT_BY_NAME = frozenset({"iris_cli.capacity.opening", "iris_cli.cli.tree", "iris_cli.ops.loop.process"})
 _CORE_IMPORTS = frozenset(
     (
         *("__future__", "bisect", "collections", "collections.abc", "copy", "difflib"),
@@ -136,6 +138,14 @@ def imports_upwards(module: Module) -> Iterator[str]:
         other = Module(name, "").layer
         if other not in ("", "__version__") and other not in allowed | common | {module.layer}:
             yield f"{module.name}:{line} imports {name}: {module.layer} may not know {other}"
+
+
+def imports_by_name(module: Module) -> Iterator[str]:
+    """Imports that the rule of the layers can't see."""
+    if module.layer and module.name not in _IMPORT_BY_NAME:
+        for line, named in _names(module):
+            if named in ("import_module", "__import__"):
+                yield f"{module.name}:{line} imports by name: write an import"
 
 
 def strayed_clocks_and_dice(module: Module) -> Iterator[str]:

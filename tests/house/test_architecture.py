@@ -22,7 +22,12 @@ RULES: list[tuple[Rule, str, str]] = [
     (rules.imports_upwards, "iris_cli.ops.cycle.cycle", "import iris_cli.render.tables"),
     (rules.imports_upwards, "iris_cli.render.tables", "from iris_cli.cli.app import main"),
     (rules.imports_upwards, "iris_cli.core.model.task", "from ..ops import cycle"),
+    (rules.imports_upwards, "iris_cli.capacity.opening", "from iris_cli.demo.provider import LocalProvider"),
+    (rules.imports_upwards, "iris_cli.demo.run", "from iris_cli.cli.context import Context"),
     (rules.imports_upwards, "iris_cli.attic", "x = 1"),
+    (rules.imports_by_name, "iris_cli.ops.cycle.cycle", "from importlib import import_module"),
+    (rules.imports_by_name, "iris_cli.ops.cycle.cycle", "import importlib\nimportlib.import_module('x')"),
+    (rules.imports_by_name, "iris_cli.ops.cycle.cycle", "def f():\n    __import__('x')"),
     (rules.strayed_clocks_and_dice, "iris_cli.ops.cycle.cycle", "import time"),
     (
         rules.strayed_clocks_and_dice,
@@ -103,6 +108,8 @@ RULES: list[tuple[Rule, str, str]] = [
 FINE: list[tuple[Rule, str, str]] = [
     (rules.imports_upwards, "iris_cli.ops.cycle.cycle", "from iris_cli import journal, clock"),
     (rules.imports_upwards, "iris_cli.__main__", "from iris_cli.cli.app import main"),
+    (rules.imports_upwards, "iris_cli.demo.run", "from iris_cli.render.console import Output"),
+    (rules.imports_by_name, "iris_cli.capacity.opening", "from importlib import import_module"),
     (rules.strayed_clocks_and_dice, "iris_cli.clock", "import time"),
     (rules.strayed_clocks_and_dice, "iris_cli.journal.log.timestamps", "from time import gmtime"),
     (rules.strayed_clocks_and_dice, "iris_cli.ops.views.view", "at = session.clock.now()"),

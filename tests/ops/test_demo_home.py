@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.ops.setup.demo_home import demo_home
+from iris_cli.demo.home import demo_home
 
 STAYS = """
 import sys
-from iris_cli.ops.setup.demo_home import demo_home
+from iris_cli.demo.home import demo_home
 with demo_home() as root:
     (root / "file").touch()
     print(root, flush=True)
@@ -112,7 +112,7 @@ def test_what_could_not_be_removed_whole_is_tried_again_by_the_next(
     process.kill()
     process.wait()
     with monkeypatch.context() as patch:
-        patch.setattr("iris_cli.inhabitants.shutil.rmtree", _busy)
+        patch.setattr("iris_cli.demo.processes.shutil.rmtree", _busy)
         with demo_home():
             assert left.exists()
     with demo_home():

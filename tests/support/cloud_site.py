@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from iris_cli.core.ids import JobId
+from iris_cli.demo.keys import make_key
 from iris_cli.ops.slices import autoscale
-from iris_cli.remote.local_keys import make_key
 from tests.support.desk import Desk
 from tests.support.site import Site
 from tests.support.tpu_emulator.cloud import Cloud

@@ -26,7 +26,7 @@ from iris_cli.ops.workplace import Workplace
 
 _NICE = 10
 _NEVER_NEEDED = (
-    *("iris_cli.__main__", "iris_cli.client", "iris_cli.cli.commands.demo"),
+    *("iris_cli.__main__", "iris_cli.client", "iris_cli.cli.commands.demo", "iris_cli.demo.run"),
     *("iris_cli.capacity.gcp", "iris_cli.render.watch", "iris_cli.render.report"),
 )
 _LIBRARIES = ("paramiko", "cryptography.hazmat.primitives.asymmetric.ed25519", "yaml", "urllib.request")

@@ -11,17 +11,18 @@ from io import StringIO
 from pathlib import Path
 
 from iris_cli.cli import cycles
-from iris_cli.cli.commands.demo import forget_other_clusters
 from iris_cli.cli.context import Context
-from iris_cli.cli.demo_tour import Tour
 from iris_cli.clock import SystemClock
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import JobState
+from iris_cli.demo.home import demo_home
+from iris_cli.demo.keys import make_key
+from iris_cli.demo.run import forget_other_clusters
+from iris_cli.demo.tour import Tour
 from iris_cli.errors import IrisError
 from iris_cli.ops.loop.automatic import SWITCH
-from iris_cli.ops.setup.demo_home import demo_home
-from iris_cli.remote.local_keys import make_key
+from iris_cli.render.console import Output
 from tests.support.tpu_emulator.cloud import Cloud
 from tests.support.tpu_emulator.machines import LocalMachines
 from tests.support.tpu_emulator.server import start
@@ -55,7 +56,7 @@ class CronTour(Tour):
     """A tour that runs cron's line itself."""
 
     def __init__(self, config: Path) -> None:
-        super().__init__(Context(), config)
+        super().__init__(Output(), config)
         self._said: list[str] = []
 
     def cycle(self) -> None:
@@ -66,8 +67,8 @@ class CronTour(Tour):
         lines = heard.getvalue().splitlines()
         for line in lines:
             if line not in self._said:
-                self.iris.output.line(line)
-        self.iris.output.flush()
+                self.output.line(line)
+        self.output.flush()
         self._said = lines
 
 

@@ -10,8 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
-from iris_cli.capacity.local_hosts import answer, begin, tell, vm_metadata
-from iris_cli.inhabitants import end_inhabitants, remove_tree
+from iris_cli.demo.processes import answer, begin, end_processes, remove_tree, tell, vm_metadata
 from tests.support.tpu_emulator.records import Machine, Node
 
 _MARKER = ".iris-tpu-emulator"
@@ -102,7 +101,7 @@ class LocalMachines:
     def _remove_home(self, node: Node) -> None:
         home = self._home(node)
         if (self._root / _MARKER).is_file() and home.is_dir():  # only what we made
-            end_inhabitants(home)
+            end_processes(home)
             with suppress(OSError):
                 remove_tree(home)
 

@@ -15,14 +15,21 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from iris_cli.capacity.local_hosts import answer, begin, still_hosts, tell, vm_metadata
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.model.scale_group import ScaleGroup
 from iris_cli.core.model.slice import SliceHost
 from iris_cli.core.resources.topology import lookup
-from iris_cli.inhabitants import end_inhabitants, remove_tree
+from iris_cli.demo.processes import (
+    answer,
+    begin,
+    end_processes,
+    remove_tree,
+    still_hosts,
+    tell,
+    vm_metadata,
+)
 
 _MARKER = ".iris-local-slices"
 _MAKING = 60.0
@@ -71,7 +78,7 @@ class LocalProvider:
         for pid in still_hosts(_pids(path)):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        end_inhabitants(path)
+        end_processes(path)
         # Only what we made, below a directory that we marked as ours.
         if (self._root / _MARKER).is_file() and (path / "owner.json").is_file():
             with suppress(OSError):

@@ -14,9 +14,17 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from iris_cli.capacity.local_hosts import MODULE, answer, begin, still_hosts, tell, vm_metadata
+from iris_cli.demo.processes import (
+    MODULE,
+    answer,
+    begin,
+    end_processes,
+    remove_tree,
+    still_hosts,
+    tell,
+    vm_metadata,
+)
 from iris_cli.errors import IrisError
-from iris_cli.inhabitants import end_inhabitants, remove_tree
 
 _MARKER = ".iris-demo-cluster"
 _HOSTS = "hosts.json"
@@ -56,7 +64,7 @@ class LocalCluster:
 
     def start(self, slices: Sequence[LocalSlice]) -> None:
         """Make keys, start one server per host, write `cluster.yaml` and the host keys. Raises IrisError."""
-        from iris_cli.remote.local_keys import make_key
+        from iris_cli.demo.keys import make_key
 
         public = make_key(self.root / "id_ed25519")
         hosts = [(each, index) for each in slices for index in range(each.hosts)]
@@ -148,7 +156,7 @@ class LocalCluster:
     def _remove(self) -> None:
         # Only a directory that we marked as ours when it was empty.
         if self._is_claimed():
-            end_inhabitants(self.root)
+            end_processes(self.root)
             remove_tree(self.root)
 
 

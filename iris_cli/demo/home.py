@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from iris_cli.inhabitants import end_inhabitants, remove_tree
+from iris_cli.demo.processes import end_processes, remove_tree
 
 _PREFIX = "iris-demo-"
 _LOCK = ".iris-demo-runs"
@@ -58,7 +58,7 @@ def _remove_dead() -> None:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if stat.S_ISREG(os.fstat(fd).st_mode):
-                    end_inhabitants(root / _LAB)
+                    end_processes(root / _LAB)
                     _remove(root)
             finally:
                 os.close(fd)

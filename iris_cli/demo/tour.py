@@ -10,10 +10,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from iris_cli.cli.context import Context
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import IrisError
 from iris_cli.ops.loop.start import end, order, running_loop
+from iris_cli.ops.workplace import Workplace
+from iris_cli.render.console import Output
 
 _PATIENCE = 60.0  # seconds for the loop to notice that nothing is left: the machine may be busy
 _GLANCE = 0.1
@@ -41,10 +42,10 @@ class EndedDocument(Struct, frozen=True):
 class Tour:
     """Runs commands of iris on the cluster that `config` describes."""
 
-    def __init__(self, iris: Context, config: Path) -> None:
-        self.iris = iris
+    def __init__(self, output: Output, config: Path) -> None:
+        self.output = output
         self.config = config
-        self._own = Context(config_path=config)
+        self._own = Workplace(config_path=config)
         self.steps: list[TourStep] = []
         self.took = 0.0
         """Seconds that the last command of `run` took."""
@@ -52,13 +53,13 @@ class Tour:
     def step(self, words: str, command: tuple[str, ...]) -> None:
         """Say something, show a command, and run it. Raises IrisError if it fails."""
         self.announce(words, command)
-        done = self.run(command, capture=self.iris.output.as_json)
+        done = self.run(command, capture=self.output.as_json)
         self._check(done)
         self.steps.append(TourStep(("iris", *command), done.stdout))
 
     def announce(self, words: str, command: tuple[str, ...] = ()) -> None:
         """Say what comes now."""
-        output = self.iris.output
+        output = self.output
         if output.as_json:
             return
         if words:
@@ -85,7 +86,7 @@ class Tour:
     @property
     def cluster(self) -> Cluster:
         """The cluster as the log has it now."""
-        return Context(config_path=self.config).session("iris demo").view()
+        return Workplace(config_path=self.config).session("iris demo").view()
 
     def wait_for_the_loop(self) -> None:
         """Wait until the background loop has ended; it does so by itself once no job is open."""
@@ -110,7 +111,7 @@ class Tour:
             left = [job.id for job in view.open_jobs() if view.live_of(job.id)]
             if left:
                 words = ("--quiet", "cancel", "--wait", "--reason", "the demo ends", *left)
-                self.run(words, capture=self.iris.output.as_json)
+                self.run(words, capture=self.output.as_json)
 
     def _check(self, done: subprocess.CompletedProcess[str]) -> None:
         if done.returncode:

@@ -1,0 +1,77 @@
+"""A host on this machine for the demo: a real SSH server in a process of its own, with its own key and home.
+
+Run as `python -m iris_cli.demo.host`; reads its settings as one JSON object from the first line of
+stdin, prints its port and its host key as another, and ends when stdin ends, with all that runs there, so that it
+can't outlive whoever started it (unless told to `stay`). It lets in one key, and runs what it is told with the
+home and the metadata server of the host it plays. Loopback only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from iris_cli.demo.keys import make_key
+from iris_cli.demo.processes import end_processes
+from iris_cli.remote.ssh_server import LOOPBACK, SshServer, public_part
+
+_METADATA_ROOT = "/computeMetadata/v1/"
+
+
+def main() -> None:
+    """Play one host until stdin ends."""
+    settings = json.loads(sys.stdin.readline())
+    server = _serve(settings)
+    said = {"port": server.port, "pid": os.getpid(), "key": server.key.get_base64()}
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
+    if settings["stay"]:
+        threading.Event().wait()
+    while sys.stdin.read(1):
+        pass
+    end_processes(Path(settings["home"]).parent)
+
+
+def _serve(settings: Mapping[str, Any]) -> SshServer:
+    """Start the SSH server and the metadata server of a host."""
+    host_key, home = Path(settings["host_key"]), Path(settings["home"])
+    if not host_key.exists():
+        make_key(host_key)
+    client_key = settings.get("client_key") or public_part(settings["client_key_file"])
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    metadata = _serve_metadata(settings["metadata"])
+    keep = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR") if name in os.environ}
+    environment = {**keep, "HOME": str(home), "SHELL": "/bin/sh", "GCE_METADATA_HOST": metadata}
+    return SshServer(host_key, client_key, environment)
+
+
+def _serve_metadata(values: Mapping[str, str]) -> str:
+    """Start the host's metadata server; returns its address. `values` by path below `/computeMetadata/v1/`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            value = values.get(self.path.removeprefix(_METADATA_ROOT))
+            found = value is not None and self.headers.get("Metadata-Flavor") == "Google"
+            body = (value or "").encode() if found else b""
+            self.send_response(200 if found else 404)
+            self.send_header("Metadata-Flavor", "Google")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the interface of http.server
+            """Say nothing: stdout belongs to whoever started us."""
+
+    server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"{LOOPBACK}:{server.server_address[1]}"
+
+
+if __name__ == "__main__":
+    main()

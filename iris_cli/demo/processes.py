@@ -1,0 +1,153 @@
+"""The processes of local hosts: start them, find them, end them with all that runs there, remove their files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from iris_cli.clock import SYSTEM_CLOCK
+
+MODULE = "iris_cli.demo.host"
+_ROUNDS = 500  # as many generations of processes may each begin another one
+
+
+def begin() -> subprocess.Popen[str]:
+    """Start a process that will be a host once it was told so; untold, it ends with whoever started it."""
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+        [sys.executable, "-m", MODULE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def tell(process: subprocess.Popen[str], settings: dict[str, object], *, stay: bool) -> None:
+    """Say what it is to be. It outlives us if it is to `stay`, and ends when our end of its stdin does otherwise."""
+    assert process.stdin is not None
+    process.stdin.write(json.dumps({**settings, "stay": stay}) + "\n")
+    process.stdin.flush()
+    if stay:
+        process.stdin.close()
+
+
+def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Wait until it serves: its `pid`, its `port` and its `key`. Raises ValueError if it ended instead."""
+    assert process.stdout is not None
+    with process.stdout:
+        said: dict[str, Any] = json.loads(process.stdout.readline())
+    return {"pid": process.pid, "port": said["port"], "key": f"ssh-ed25519 {said['key']}"}
+
+
+def vm_metadata(
+    accelerator_type: str, zone: str, slice_name: str, index: int, vms: int, *, preemptible: bool
+) -> dict[str, str]:
+    """What the metadata server of a TPU VM says, by path."""
+    return {
+        "instance/attributes/accelerator-type": accelerator_type,
+        "instance/attributes/agent-worker-number": str(index),
+        "instance/attributes/instance-id": slice_name,
+        "instance/attributes/worker-network-endpoints": ",".join(["127.0.0.1"] * vms),
+        "instance/zone": f"projects/1/zones/{zone}",
+        "instance/scheduling/preemptible": str(preemptible).upper(),
+    }
+
+
+def still_hosts(pids: Sequence[int]) -> list[int]:
+    """Those that are still servers of ours: pids are used again."""
+    if not pids:
+        return []
+    shown = subprocess.run(  # noqa: S603 - fixed program, the pids are integers
+        ["ps", "-o", "pid=,stat=,command=", "-p", ",".join(map(str, pids))],  # noqa: S607 - ps is where PATH says
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    rows = [line.split() for line in shown.stdout.splitlines()]
+    return [int(row[0]) for row in rows if not row[1].startswith("Z") and MODULE in row]
+
+
+class _Process(NamedTuple):
+    """`started` in clock ticks since boot: a pid alone is used again."""
+
+    pid: int
+    parent: int
+    started: int
+
+
+def end_processes(root: Path) -> None:
+    """Kill the processes with a `HOME` below `root` and their descendants, as a machine does that is turned off.
+
+    No other process has such a `HOME`; `root` itself may be the home of our user. On Linux only.
+    """
+    for _ in range(_ROUNDS):
+        ended = [_end(each) for each in _at_home(root)]
+        if not any(ended):
+            return
+        SYSTEM_CLOCK.sleep(0.01)  # they need a moment to go
+
+
+def _at_home(root: Path) -> list[_Process]:
+    """Processes with a `HOME` below `root`, and their descendants, which may have another environment."""
+    children: dict[int, list[_Process]] = {}
+    found: list[_Process] = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            process = _look(int(entry.name))
+            children.setdefault(process.parent, []).append(process)
+            if _has_home(process.pid, root):
+                found.append(process)
+    seen = set(found)
+    for parent in found:  # which grows meanwhile
+        new = [each for each in children.get(parent.pid, ()) if each not in seen]
+        seen.update(new)
+        found += new
+    return found
+
+
+def _look(pid: int) -> _Process:
+    """Raises OSError and ValueError."""
+    # Behind its name, which may be anything, as in proc(5).
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    if len(fields) < 20 or fields[0] in (b"Z", b"X"):
+        raise ValueError(f"{pid} has ended")
+    return _Process(pid, parent=int(fields[1]), started=int(fields[19]))
+
+
+def _has_home(pid: int, root: Path) -> bool:
+    """Raises OSError."""
+    words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return any(word.startswith(b"HOME=") and root in Path(os.fsdecode(word[5:])).parents for word in words)
+
+
+def _end(process: _Process) -> bool:
+    """Whether it was still there, and ended."""
+    with suppress(OSError, ValueError):
+        if _look(process.pid).started == process.started:
+            os.kill(process.pid, signal.SIGKILL)
+            return True
+    return False
+
+
+def remove_tree(root: Path) -> None:
+    """Remove a directory in which nothing runs any more, with what was made read-only there, as workspaces are.
+
+    No link is followed. Raises OSError.
+    """
+    if root.is_symlink():
+        raise NotADirectoryError(f"{root} is a link")
+    for directory, names, _ in os.walk(root):
+        for name in names:
+            below = Path(directory, name)
+            if not below.is_symlink():
+                below.chmod(0o700)
+    shutil.rmtree(root)

@@ -1,0 +1,158 @@
+"""`iris demo` from its beginning to its end: the hosts, the steps of the tour, and what is left afterwards."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import threading
+from contextlib import nullcontext
+from pathlib import Path
+
+from iris_cli.demo.cluster import LocalCluster, LocalSlice
+from iris_cli.demo.home import demo_home
+from iris_cli.demo.tour import Tour, TourDocument
+from iris_cli.ops.loop.automatic import SWITCH
+from iris_cli.ops.loop.owner import owned
+from iris_cli.ops.program import this_program
+from iris_cli.render.console import Output
+
+KEPT = Path(".iris-demo")
+"""Where a kept cluster lives unless told otherwise."""
+_TYPE = "v5litepod-16"
+_SLICES = (
+    LocalSlice(name="west", type=_TYPE, zone="us-west4-a", hosts=4),
+    LocalSlice(name="east", type=_TYPE, zone="us-east1-c", hosts=4),
+)
+
+_HELLO = 'echo "rank $IRIS_TASK_INDEX of $IRIS_NUM_TASKS on $IRIS_WORKER_ID"; sleep 1'
+_UNTIL_GO = "until [ -e {go} ]; do sleep 1; done; "
+_DOOMED = _UNTIL_GO + 'if [ $IRIS_TASK_INDEX = 2 ]; then echo "loss is NaN" >&2; exit 3; fi; sleep 600'
+_BUSY = _UNTIL_GO + 'sleep 3; echo "done"'
+_SIDE = 'echo "evaluating on the CPU of $IRIS_WORKER_ID"; sleep 2'
+
+# What is said before each command, and the command itself.
+_TOUR: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Two slices of four hosts. The first cycle probes them.", ("schedule", "--once")),
+    ("", ("workers",)),
+    (
+        "A gang: one task on every VM of one slice, started together.",
+        ("launch", "--wait", "--name", "hello", "--tpu", _TYPE, "--", "sh", "-c", _HELLO),
+    ),
+    ("", ("logs", "hello")),
+    ("", ("status",)),
+    (
+        "Another gang. Its rank 2 will fail when the file `go` is there.",
+        ("launch", "--name", "doomed", "--tpu", _TYPE, "--grace", "2s", "--", "sh", "-c", _DOOMED),
+    ),
+    (
+        "A third one takes the other slice,",
+        ("launch", "--name", "busy", "--tpu", _TYPE, "--", "sh", "-c", _BUSY),
+    ),
+    (
+        "a CPU job finds room beside them,",
+        ("launch", "--name", "side", "--cpu", "0.5", "--", "sh", "-c", _SIDE),
+    ),
+    (
+        "and a fourth gang has to wait. Why?",
+        ("launch", "--name", "patient", "--tpu", _TYPE, "--", "sh", "-c", _HELLO),
+    ),
+    ("", ("why", "patient")),
+    ("Who places it when there is room? A launch has left a small process behind.", ("loop", "show")),
+    (
+        "Watch: rank 2 of doomed fails, the loop stops its siblings, and places patient on a slice.",
+        ("watch", "--until-idle", "--interval", "0.5"),
+    ),
+    ("Which rank was it, and why?", ("status", "doomed")),
+    ("The loop ends with the last job.", ("loop", "show")),
+    ("", ("status",)),
+)
+_SHOW_LOOP = ("loop", "show")
+
+
+def run(output: Output, directory: Path | None, *, keep: bool) -> None:
+    """Show the tour on a new cluster in `directory`; None: in a temporary one, or in `KEPT`. Raises IrisError."""
+    elsewhere = forget_other_clusters()
+    if keep or directory is not None:
+        _show(output, (directory or KEPT).absolute(), keep=keep, elsewhere=elsewhere)
+    else:
+        with demo_home() as root:
+            _show(output, root, keep=False, elsewhere=elsewhere)
+
+
+def stop(output: Output, directory: Path) -> int:
+    """End the jobs and the hosts of a kept cluster; return the number of hosts. Raises IrisError."""
+    forget_other_clusters()
+    kept = LocalCluster(directory.absolute())
+    kept.check()  # BEFORE jobs are ended: they may be anybody's
+    try:
+        Tour(output, kept.config).end()
+    finally:
+        ended = kept.stop()
+    return ended
+
+
+def forget_other_clusters() -> bool:
+    """A demo has a log of its own, also where the environment says whose is meant; whether it does.
+
+    To that other log its machines and slices would be gone: the demo's have never heard of them.
+    """
+    elsewhere = "IRIS_STATE_DIR" in os.environ
+    for name in [each for each in os.environ if each.startswith("IRIS_")]:
+        if name != SWITCH:
+            del os.environ[name]
+    return elsewhere
+
+
+def _show(output: Output, root: Path, *, keep: bool, elsewhere: bool) -> None:
+    cluster = LocalCluster(root, keep=keep)
+    cluster.claim()  # BEFORE anything could be ended: another demo may live there
+    with nullcontext() if keep else owned(cluster.root / "owner"):
+        try:
+            cluster.start(_SLICES)
+            _tour(output, cluster)
+        finally:
+            if not keep:
+                try:
+                    Tour(output, cluster.config).end()
+                finally:
+                    cluster.close()
+    if keep and not output.as_json:
+        _invite(output, cluster, elsewhere)
+
+
+def _tour(output: Output, cluster: LocalCluster) -> None:
+    tour, go = Tour(output, cluster.config), cluster.root / "go"
+    has_loop = os.environ.get(SWITCH, "").lower() != "off"
+    for words, template in _TOUR:
+        command = tuple(word.replace("{go}", shlex.quote(str(go))) for word in template)
+        if "--until-idle" in command:
+            # The others wait until the watch has begun, so it starts first: twice as long as the last one took.
+            later = threading.Timer(2 * tour.took, go.touch)
+            later.daemon = True
+            later.start()
+            command = command if has_loop else (*command, "--schedule")
+        elif command == _SHOW_LOOP:
+            if not has_loop:
+                continue
+            if go.exists():
+                tour.wait_for_the_loop()
+        tour.step(words, command)
+    if output.as_json:
+        output.document(TourDocument(tour.steps))
+
+
+def _invite(output: Output, cluster: LocalCluster, elsewhere: bool) -> None:
+    # In a clone the command lies in .venv, where no shell finds it.
+    program = "iris" if shutil.which("iris") else shlex.join(this_program())
+    lines = (
+        "",
+        "The cluster is yours to play with:",
+        *(["  unset IRIS_STATE_DIR"] if elsewhere else []),
+        f"  export IRIS_CONFIG={shlex.quote(str(cluster.config))}",
+        f"  {program} launch --tpu {_TYPE} --wait -- sh -c 'hostname; echo $IRIS_TASK_INDEX'",
+        f"  {program} status",
+        f"End it with:  {program} demo --stop --dir {shlex.quote(str(cluster.root))}",
+    )
+    for line in lines:
+        output.done(line)

@@ -1,0 +1,132 @@
+"""An SSH server for one key on loopback, which runs each command in a given environment: the hosts of `demo/`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import paramiko
+from paramiko import (  # type: ignore[attr-defined]  # the published types leave them out
+    AUTH_FAILED,
+    AUTH_SUCCESSFUL,
+    OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED,
+    OPEN_SUCCEEDED,
+)
+
+LOOPBACK = "127.0.0.1"
+
+
+class SshServer:
+    """Accepts connections in threads of its own until the process ends.
+
+    `client_key` is the public part of the only key that may log in, in base64. Commands start in the `HOME` of
+    `environment`.
+    """
+
+    def __init__(self, host_key: Path, client_key: str, environment: Mapping[str, str]) -> None:
+        self.key = paramiko.Ed25519Key.from_private_key_file(str(host_key))
+        self.client_key = client_key
+        self.environment = environment
+        self._listener = socket.create_server((LOOPBACK, 0), backlog=64)
+        threading.Thread(target=_accept, args=(self._listener, self), daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        port: int = self._listener.getsockname()[1]
+        return port
+
+
+def public_part(private_key: str) -> str:
+    """The public part, in base64, of the key in a file."""
+    return paramiko.PKey.from_path(private_key).get_base64()
+
+
+class _Door(paramiko.ServerInterface):
+    """One connection: who may come in, and what it may ask for."""
+
+    def __init__(self, server: SshServer) -> None:
+        self.server = server
+
+    def get_allowed_auths(self, username: str) -> str:  # noqa: ARG002 - paramiko's interface
+        return "publickey"
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:  # noqa: ARG002 - paramiko's interface
+        return int(AUTH_SUCCESSFUL if key.get_base64() == self.server.client_key else AUTH_FAILED)
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:  # noqa: ARG002 - paramiko's interface
+        return int(OPEN_SUCCEEDED if kind == "session" else OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED)
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        threading.Thread(target=_execute, args=(self.server, channel, command), daemon=True).start()
+        return True
+
+
+def _accept(listener: socket.socket, server: SshServer) -> None:
+    while True:
+        connection, _ = listener.accept()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        threading.Thread(target=_serve, args=(connection, server), daemon=True).start()
+
+
+def _serve(connection: socket.socket, server: SshServer) -> None:
+    transport = paramiko.Transport(connection)
+    transport.add_server_key(server.key)
+    try:
+        transport.start_server(server=_Door(server))
+    except (paramiko.SSHException, EOFError, OSError):
+        transport.close()  # a port scan, or a client that gave up
+
+
+def _execute(server: SshServer, channel: paramiko.Channel, command: bytes) -> None:
+    """Run a command as sshd does: the channel stays open until its streams are closed, by children too."""
+    process = subprocess.Popen(  # noqa: S603 - running what an authenticated client sends is what a server does
+        ["/bin/sh", "-c", os.fsdecode(command)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=server.environment,
+        cwd=server.environment["HOME"],
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    feeder = threading.Thread(target=_feed, args=(channel, process.stdin), daemon=True)
+    feeder.start()
+    drains = [
+        threading.Thread(target=_drain, args=(process.stdout, channel.sendall), daemon=True),
+        threading.Thread(target=_drain, args=(process.stderr, channel.sendall_stderr), daemon=True),
+    ]
+    for drain in drains:
+        drain.start()
+    status = process.wait()
+    for drain in drains:
+        drain.join()
+    try:
+        channel.send_exit_status(status if status >= 0 else 128 - status)
+        channel.close()
+    except (OSError, EOFError, paramiko.SSHException):
+        return  # the client has gone
+
+
+def _feed(channel: paramiko.Channel, sink: IO[bytes]) -> None:
+    try:
+        while data := channel.recv(1 << 16):
+            sink.write(data)
+            sink.flush()
+        sink.close()
+    except OSError:
+        return  # the command ended without reading all of it
+
+
+def _drain(source: IO[bytes], send: Any) -> None:
+    try:
+        while data := os.read(source.fileno(), 1 << 15):
+            send(data)
+    except OSError:
+        return  # the client has gone
