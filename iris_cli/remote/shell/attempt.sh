@@ -1,29 +1,8 @@
-# What the names below a/<token>/ say. Nothing here writes. The working directory is <root>/a.
+# Read the state of an attempt from the names below a/<token>/. Nothing here writes. The working directory is
+# <root>/a. docs/worker-protocol.md has the tables of names, states and races.
 #
-# A directory a/<token>/ holds, beside the files of the protocol:
-#   x.pending ready.pending launch.pending begin.pending end.pending timeout.pending setup-timeout.pending
-#   told.pending stop.idle
-#       made empty beforehand: each is renamed at most once to what it stands for, so that recording the end
-#       of an attempt needs no disk space. A rename has one winner: whoever finds the old name gone has lost.
-#   launch.<t> begin.<t> end.<t>.<code>     uptimes in hundredths of a second; `launch` is that of the last
-#                    sign of life of the wrapper before it began, a new file where there is room for one
-#   go.<t>           when it was first told to start. Not made beforehand: older programs didn't, and where it
-#                    can't be made, that is all that is missed. Of several, the first one counts.
-#   cmd.<nonce> env.<nonce> setup.<nonce> run.<nonce>
-#                    what one `prepare` writes; `run` is a hard link to the last of them, of the call that won
-#                    (see launch.sh). The wrapper removes env.* and run.* of all calls; a stop removes env.*
-#   run              its first line is `# <nonce> <boot id>`
-#   setup.pid        like `pid`, of the set-up; made by `ln`: it is the set-up's start token too
-#   ready            set up: waits for `go`, if `run` is there, too. Where there is nothing to wait for it is
-#                    made before `run`, and no ready.pending. ready.off: the set-up can't succeed any more
-#   stop.run.<since>.<grace>.<pid>.<start>, then stop.done or stop.stuck.<since>.<grace>      (see stop.sh)
-#   lease.<t>        when the lease was renewed, which gives it a new name. lease.off: the task ended
-#                    before; lease.out.<t>: it ran out then, and its watchdog stops the attempt (see run.sh)
-#   signal           what the wrapper's shell printed about the end of the command: it does so for most
-#                    signals, and for no exit. Made beforehand, like the others.
-#   timeout          the time limit was reached; timeout.off: the task ended before. setup-timeout likewise
-#   told             before it recorded the end, a signal told the wrapper to end: the host may be shutting
-#                    down, and the task have saved its work and ended with 0 for that, which is no success
+# A file that ends in .pending, and stop.idle, is made beforehand and renamed at most once: recording an end
+# needs no disk space, and whoever finds the old name gone has lost.
 
 # names TOKEN -> what the names in its directory say: $x (EXITED CANCELLED NOSTART, or empty) $x_code $x_cause
 # $launched $began $ended $end_code $stop $ready $going $asked $set_up $lease $told

@@ -1,16 +1,9 @@
-# An attempt with a workspace or a set-up gets a copy of its own, of the workspace as it came, or as the job's
-# set-up has left it. That runs once for each workspace (or none) and command, in the cache:
+# Give an attempt a copy of the workspace as it came, or as the job's set-up left it. The working directory is
+# <root>/a/<token>. docs/worker-protocol.md has the names below s/<key>/ and the races.
 #
-# s/<key>/              the key is made of both
-#   lock.<n>            who runs it for the n-th time, like `setup.pid`. Made by `ln`, which has one winner.
-#   tree.<n>/           where that runs. What programs note of their place stays true: it never moves.
-#   failed.<n>          it failed; the end of its output
-#   done.<n>            it succeeded: tree.<n> is whole, and never written to again
-#
-# Whoever comes while it runs waits for it, and fails with it. If who runs it dies, or is stopped, that counts
-# for nothing, and so does a failure for who comes later: the next one takes lock.<n+1>, and a tree of its
-# own. The working directory is <root>/a/<token>. Settings: $workspace (empty without one), $set_up_key (empty
-# without a set-up).
+# A set-up runs once for each workspace (or none) and command, under lock.<n>, in tree.<n>, which never moves.
+# Who comes while it runs waits, and fails with it. If its runner dies or is stopped, and after a failure, the
+# next one takes lock.<n+1>. Settings: $workspace (empty without one), $set_up_key (empty without a set-up).
 
 # set_up_copy: in place of `set_up`. What can't be done at all is no failure of the set-up.
 set_up_copy() {

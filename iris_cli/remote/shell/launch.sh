@@ -1,16 +1,12 @@
-# The calls `prepare` and `go`. The working directory is <root>/a.
+# The calls `prepare` and `go`. The working directory is <root>/a. Races: docs/worker-protocol.md.
 #
-# How an attempt is prepared, so that its caller may die between any two steps, and any number of callers may
-# do it at the same time (all of them send the same, for the token names the attempt):
-#   1. mkdir <token>             excludes the tombstone. It doesn't say who goes on: the winner may be dead.
+# A caller may die between any two steps, and any number of callers may prepare the same attempt at once: all
+# of them send the same. A call that finds a step done continues with the next:
+#   1. mkdir <token>             excludes the tombstone. It names no winner, who may be dead.
 #   2. write <file>.<nonce>      under names that no other call uses.
-#   3. ln run.<nonce> run        THE step: one winner, ever, and `run` is complete. Nothing counted before. It
-#                                names the nonce of the other files: so `env` can't come back after the
-#                                wrapper has removed it. Where there is nothing to wait for, `ready` is there
-#                                before: PREPARED.
-#   4. the set-up, or            Its runner takes `setup.pid` (see run.sh). It waits for devices, too.
-#      mv ready.pending ready    once: PREPARED. Nothing else says so.
-# A call that finds a step done goes on with the next one.
+#   3. ln run.<nonce> run        THE step: one winner, ever. It names the nonce of the other files, so `env`
+#                                can't come back after the wrapper has removed it.
+#   4. the set-up (see run.sh), or mv ready.pending ready: PREPARED.
 
 # session_mask -> $mask: the umask of the session. Costs no process where the kernel shows it.
 session_mask() {

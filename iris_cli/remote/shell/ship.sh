@@ -1,12 +1,9 @@
-# The call `ship`: a packed workspace comes over stdin, here file descriptor 3, and becomes w/<hash>/. The
-# working directory is <root>/a.
+# The call `ship`: receive a packed workspace over stdin, here file descriptor 3, as w/<hash>/. The working
+# directory is <root>/a. docs/worker-protocol.md has the names.
 #
-# w/<hash>/     what was packed: whole, checked, and never written to again
-# w/<hash>.part.<pid>.<start>.<boot>/     of the call that receives it, named after the process of that.
-#               Nobody else takes anything from there; whoever comes later removes what a dead one has left.
-#
-# The last step is `mv <part>/<hash> .`: as the directory to move it to is named, that is one rename, and one
-# that fails if the name is there already. So any number of calls may do this at once, and end anywhere.
+# The last step, `mv <part>/<hash> .`, is one rename that fails if the name is there: any number of calls may
+# do this at once and end anywhere. w/<hash>.part.<pid>.<start>.<boot>/ belongs to one call; a later one
+# removes what a dead one left.
 
 # ship HASH BYTES LIMIT PACKED MARK TOKENS: receive what has that SHA-256, and so many bytes when it is
 # unpacked, if that is no more than LIMIT; PACKED bytes come after MARK was said. The tokens wait for it: if

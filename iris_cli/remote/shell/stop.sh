@@ -1,10 +1,8 @@
 # The call `stop`, and the stopper that does it. The working directory is <root>/a; of the stopper
-# <root>/a/<token>.
+# <root>/a/<token>. Names and races: docs/worker-protocol.md.
 #
-# stop.idle is renamed by the stopper itself to stop.run.<since>.<grace>.<pid>.<start>: its first act, which
-# has one winner. So whoever comes later reads in the name who is at it, and if that process has died, the
-# next one renames that name: one winner again. SINCE is the uptime of the first stop; both times are in
-# hundredths of a second.
+# The stopper itself renames stop.idle to stop.run.<since>.<grace>.<pid>.<start>, or the name that a dead one
+# left: one winner. SINCE is the uptime of the first stop; both times are in hundredths of a second.
 
 # stop TOKEN GRACE: the fence.
 stop() {
