@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
+from iris_cli.demo.keys import make_key
 from iris_cli.demo.processes import (
     MODULE,
     answer,
     begin,
     end_processes,
+    kill_hosts,
     remove_tree,
-    still_hosts,
     tell,
     vm_metadata,
 )
@@ -64,43 +63,28 @@ class LocalCluster:
 
     def start(self, slices: Sequence[LocalSlice]) -> None:
         """Make keys, start one server per host, write `cluster.yaml` and the host keys. Raises IrisError."""
-        from iris_cli.demo.keys import make_key
-
         public = make_key(self.root / "id_ed25519")
         hosts = [(each, index) for each in slices for index in range(each.hosts)]
         begun = self._processes = [begin() for _ in hosts]
         # BEFORE a host is told what to be: one that is told nothing ends by itself.
         (self.root / _HOSTS).write_text(json.dumps([process.pid for process in begun]), encoding="utf-8")
-        known = []
         for process, (each, index) in zip(begun, hosts, strict=True):
-            name = f"{each.name}-{index}"
-            host_dir = self.root / "hosts" / name
-            host_dir.mkdir(mode=0o700, parents=True)
-            known.append((name, make_key(host_dir / "host_key")))
-            settings: dict[str, object] = {
-                "host_key": str(host_dir / "host_key"),
-                "client_key": public,
-                "home": str(host_dir / "home"),
-                "metadata": vm_metadata(
-                    each.type, each.zone, each.name, index, each.hosts, preemptible=False
-                ),
-            }
-            tell(process, settings, stay=self.keep)
-        self._write(slices, [_port(process) for process in begun], known)
+            tell(
+                process,
+                self.root / "hosts" / f"{each.name}-{index}",
+                metadata=vm_metadata(each.type, each.zone, each.name, index, each.hosts, preemptible=False),
+                client_key=public,
+                stay=self.keep,
+            )
+        self._write(slices, [_answer(process) for process in begun])
 
     def close(self) -> None:
         """End the servers that this process started, and remove the directory; nothing if they are kept."""
         if self.keep:
             return
         for process in self._processes:
-            if process.stdin is not None:
-                process.stdin.close()
-        for process in self._processes:
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
+            with process:
                 process.kill()
-                process.wait()
         self._remove()
 
     def check(self) -> None:
@@ -111,32 +95,21 @@ class LocalCluster:
     def stop(self) -> int:
         """End the servers of a kept cluster and remove its directory; returns how many were ended."""
         self.check()
-        hosts = still_hosts(self._pids())
-        for pid in hosts:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.keep = False
+        ended = kill_hosts(self.root / _HOSTS)
         self._remove()
-        return len(hosts)
+        return ended
 
     def _is_claimed(self) -> bool:
         return (self.root / _MARKER).is_file()
 
-    def _pids(self) -> list[int]:
-        """Of its hosts, as far as they were begun before whoever did that was killed."""
-        try:
-            return [int(pid) for pid in json.loads((self.root / _HOSTS).read_text(encoding="utf-8"))]
-        except (OSError, ValueError):
-            return []
-
-    def _write(self, slices: Sequence[LocalSlice], ports: list[int], known: list[tuple[str, str]]) -> None:
+    def _write(self, slices: Sequence[LocalSlice], answers: list[dict[str, Any]]) -> None:
         state = self.root / "state"
         state.mkdir(mode=0o700)
-        (state / "known_hosts").write_text(
-            "".join(f"{name} ssh-ed25519 {key}\n" for name, key in known), encoding="utf-8"
-        )
+        names = [f"{each.name}-{index}" for each in slices for index in range(each.hosts)]
+        known = [f"{name} {host['key']}\n" for name, host in zip(names, answers, strict=True)]
+        (state / "known_hosts").write_text("".join(known), encoding="utf-8")
         (state / "known_hosts").chmod(0o600)
-        remaining = iter(ports)
+        ports = (host["port"] for host in answers)
         lines = [
             "cluster: {name: demo}",
             "ssh:",
@@ -150,7 +123,7 @@ class LocalCluster:
                 f"    zone: {each.zone}",
                 "    hosts:",
             ]
-            lines += [f"      - {{host: 127.0.0.1, port: {next(remaining)}}}" for _ in range(each.hosts)]
+            lines += [f"      - {{host: 127.0.0.1, port: {next(ports)}}}" for _ in range(each.hosts)]
         self.config.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def _remove(self) -> None:
@@ -160,9 +133,9 @@ class LocalCluster:
             remove_tree(self.root)
 
 
-def _port(process: subprocess.Popen[str]) -> int:
+def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
     try:
-        return int(answer(process)["port"])
+        return answer(process)
     except ValueError:
         hint = f"try it by hand: {sys.executable} -m {MODULE}"
         raise IrisError("a local SSH server did not start", hint=hint) from None

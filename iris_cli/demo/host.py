@@ -35,16 +35,16 @@ def main() -> None:
         threading.Event().wait()
     while sys.stdin.read(1):
         pass
-    end_processes(Path(settings["home"]).parent)
+    end_processes(Path(settings["directory"]))
 
 
 def _serve(settings: Mapping[str, Any]) -> SshServer:
     """Start the SSH server and the metadata server of a host."""
-    host_key, home = Path(settings["host_key"]), Path(settings["home"])
-    if not host_key.exists():
-        make_key(host_key)
-    client_key = settings.get("client_key") or public_part(settings["client_key_file"])
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory = Path(settings["directory"])
+    host_key, home = directory / "host_key", directory / "home"
+    make_key(host_key)
+    client_key = settings["client_key"] or public_part(settings["client_key_file"])
+    home.mkdir(mode=0o700)
     metadata = _serve_metadata(settings["metadata"])
     keep = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR") if name in os.environ}
     environment = {**keep, "HOME": str(home), "SHELL": "/bin/sh", "GCE_METADATA_HOST": metadata}

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,10 +31,24 @@ def begin() -> subprocess.Popen[str]:
     )
 
 
-def tell(process: subprocess.Popen[str], settings: dict[str, object], *, stay: bool) -> None:
-    """Say what it is to be. It outlives us if it is to `stay`, and ends when our end of its stdin does otherwise."""
+def tell(
+    process: subprocess.Popen[str],
+    directory: Path,
+    *,
+    metadata: Mapping[str, str],
+    stay: bool,
+    client_key: str = "",
+    client_key_file: str = "",
+) -> None:
+    """Create the directory of a host, and let a process serve it: until our end of its stdin closes, or it may `stay`.
+
+    One key may log in: `client_key` is its public part in base64, `client_key_file` the private key.
+    """
+    directory.mkdir(mode=0o700, parents=True)
+    settings = {"directory": str(directory), "metadata": metadata, "stay": stay}
+    settings |= {"client_key": client_key, "client_key_file": client_key_file}
     assert process.stdin is not None
-    process.stdin.write(json.dumps({**settings, "stay": stay}) + "\n")
+    process.stdin.write(json.dumps(settings) + "\n")
     process.stdin.flush()
     if stay:
         process.stdin.close()
@@ -82,6 +96,18 @@ class _Process(NamedTuple):
     pid: int
     parent: int
     started: int
+
+
+def kill_hosts(pids: Path) -> int:
+    """Kill the hosts of a JSON file with their pids; returns how many there were, 0 if it can't be read."""
+    try:
+        hosts = still_hosts([int(pid) for pid in json.loads(pids.read_text(encoding="utf-8"))])
+    except (OSError, ValueError, TypeError):
+        return 0
+    for pid in hosts:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return len(hosts)
 
 
 def end_processes(root: Path) -> None:

@@ -7,9 +7,7 @@ A slice is a directory: `owner.json` says whose it is, `pids` has the process of
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
@@ -25,6 +23,7 @@ from iris_cli.demo.processes import (
     answer,
     begin,
     end_processes,
+    kill_hosts,
     remove_tree,
     still_hosts,
     tell,
@@ -75,9 +74,7 @@ class LocalProvider:
         path = self._root / name
         if not self._is_mine(path):
             return
-        for pid in still_hosts(_pids(path)):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_hosts(path / "pids")
         end_processes(path)
         # Only what we made, below a directory that we marked as ours.
         if (self._root / _MARKER).is_file() and (path / "owner.json").is_file():
@@ -129,36 +126,25 @@ class LocalProvider:
 
     def _start(self, path: Path, name: str, group: ScaleGroup, vms: int) -> None:
         """BEFORE a host is told what to be, its pid is on the disk: one that is told nothing ends by itself."""
-        begun = [begin() for _ in range(vms)]
+        template, begun = group.template, [begin() for _ in range(vms)]
         _write(path / "pids", [process.pid for process in begun])
         try:
             for index, process in enumerate(begun):
-                tell(process, _settings(path, name, group, index, vms), stay=True)
+                tell(
+                    process,
+                    path / "hosts" / f"{name}-{index}",
+                    metadata=vm_metadata(
+                        template.type, template.zone, name, index, vms, preemptible=template.preemptible
+                    ),
+                    client_key_file=group.connection.key,
+                    stay=True,
+                )
             hosts = [answer(process) for process in begun]
         except (OSError, ValueError) as error:
             for process in begun:
                 process.kill()
             raise ProviderError(Refusal.UNANSWERED, f"a local SSH server did not start: {error}") from error
         _write(path / "slice.json", {"hosts": hosts})
-
-
-def _settings(path: Path, name: str, group: ScaleGroup, index: int, vms: int) -> dict[str, object]:
-    host = path / "hosts" / f"{name}-{index}"
-    host.mkdir(mode=0o700, parents=True)
-    template = group.template
-    return {
-        "host_key": str(host / "host_key"),
-        "client_key_file": group.connection.key,
-        "home": str(host / "home"),
-        "metadata": vm_metadata(
-            template.type, template.zone, name, index, vms, preemptible=template.preemptible
-        ),
-    }
-
-
-def _pids(path: Path) -> list[int]:
-    found = _read(path / "pids")
-    return [pid for pid in found if isinstance(pid, int)] if isinstance(found, list) else []
 
 
 def _read(path: Path) -> Any:

@@ -86,7 +86,7 @@ class Tour:
     @property
     def cluster(self) -> Cluster:
         """The cluster as the log has it now."""
-        return Workplace(config_path=self.config).session("iris demo").view()
+        return self._own.session("iris demo").view()
 
     def wait_for_the_loop(self) -> None:
         """Wait until the background loop has ended; it does so by itself once no job is open."""

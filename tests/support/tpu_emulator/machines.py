@@ -75,7 +75,20 @@ class LocalMachines:
         self._remove_home(node)  # an emulator that was killed leaves its files
         begun = [begin() for _ in range(node.vms)]
         for index, process in enumerate(begun):
-            tell(process, self._settings(node, index), stay=False)
+            tell(
+                process,
+                self._home(node) / f"vm-{index}",
+                metadata=vm_metadata(
+                    node.kind.accelerator_type,
+                    node.place.zone,
+                    node.id,
+                    index,
+                    node.kind.vms,
+                    preemptible=node.spot,
+                ),
+                client_key=_first_key(node),
+                stay=False,
+            )
         self._booting[node.uid] = begun
 
     def look(self, node: Node) -> tuple[Machine, ...] | None:
@@ -107,19 +120,6 @@ class LocalMachines:
 
     def _home(self, node: Node) -> Path:
         return self._root / f"node-{node.uid}"  # not its id, which others choose
-
-    def _settings(self, node: Node, index: int) -> dict[str, object]:
-        host = self._home(node) / f"vm-{index}"
-        host.mkdir(mode=0o700, parents=True)
-        metadata = vm_metadata(
-            node.kind.accelerator_type, node.place.zone, node.id, index, node.kind.vms, preemptible=node.spot
-        )
-        return {
-            "host_key": str(host / "host_key"),
-            "client_key": _first_key(node),
-            "home": str(host / "home"),
-            "metadata": metadata,
-        }
 
 
 def _machine(process: subprocess.Popen[str]) -> Machine:
