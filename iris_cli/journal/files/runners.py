@@ -5,7 +5,6 @@ The kernel says who is alive: a lock is gone with its process. What stands in th
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -168,9 +167,7 @@ class Runners:
         with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
             try:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                    raise
+            except (BlockingIOError, PermissionError):
                 yield False
             else:
                 yield True
@@ -205,11 +202,11 @@ class Runners:
             try:
                 fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
-            except OSError as error:
-                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                    held.hand_over()
-                    raise
-            self._sleep(_BETWEEN)
+            except (BlockingIOError, PermissionError):
+                self._sleep(_BETWEEN)
+            except OSError:
+                held.hand_over()
+                raise
         return False
 
     def _signature(self, kind: str, command: str, interval: float, since: float) -> Runner:

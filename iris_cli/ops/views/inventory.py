@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, TypeVar
 
@@ -260,9 +261,7 @@ def _slice_type(worker: Worker, members: int) -> str:
 
 def _slice_status(rows: list[WorkerRow], ill: list[WorkerRow]) -> str:
     """`healthy`, or how many of its workers are what: `1 lost, 2 draining`."""
-    counts: dict[str, int] = {}
-    for row in ill:
-        counts[row.status] = counts.get(row.status, 0) + 1
+    counts = Counter(row.status for row in ill)
     if list(counts.values()) == [len(rows)]:
         return next(iter(counts))
     return ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "healthy"
