@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.core.messages.observations import RemoteState
 from iris_cli.journal import layout
 from iris_cli.ops.loop.cron.entry import LOG as CRON_LOG
 
@@ -52,6 +53,21 @@ def test_every_file_of_the_state_directory_is_told() -> None:
     assert [
         name for name in (*names, CRON_LOG) if not re.search(rf"`(\*|<\w+>)?{re.escape(name)}", page)
     ] == []
+
+
+def test_the_worker_protocol_has_each_state_of_an_attempt_once() -> None:
+    page = (ROOT / "docs" / "worker-protocol.md").read_text(encoding="utf-8")
+    table = page.partition("## States\n")[2].partition("## ")[0]
+    firsts = re.findall(r"^\| (`[A-Z].*?) \|", table, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(firsts))) == sorted(RemoteState)
+
+
+def test_the_worker_protocol_names_each_file_that_an_attempt_is_prepared_with() -> None:
+    page = (ROOT / "docs" / "worker-protocol.md").read_text(encoding="utf-8")
+    script = (ROOT / "iris_cli" / "remote" / "shell" / "launch.sh").read_text(encoding="utf-8")
+    pending = re.findall(r"for name in (x [a-z -]+); do", script)
+    assert pending
+    assert [name for name in pending[0].split() if not re.search(rf"`{name}[.`]", page)] == []
 
 
 def test_the_walk_through_the_modules_names_functions_that_exist() -> None:
