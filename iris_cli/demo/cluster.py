@@ -15,12 +15,12 @@ from msgspec import Struct
 from iris_cli.demo.keys import make_key
 from iris_cli.demo.processes import (
     MODULE,
-    answer,
-    begin,
+    await_host,
+    configure_host,
     end_processes,
     kill_hosts,
     remove_tree,
-    tell,
+    spawn_host,
     vm_metadata,
 )
 from iris_cli.errors import IrisError
@@ -65,11 +65,11 @@ class LocalCluster:
         """Make keys, start one server per host, write `cluster.yaml` and the host keys. Raises IrisError."""
         public = make_key(self.root / "id_ed25519")
         hosts = [(each, index) for each in slices for index in range(each.hosts)]
-        begun = self._processes = [begin() for _ in hosts]
+        begun = self._processes = [spawn_host() for _ in hosts]
         # BEFORE a host is told what to be: one that is told nothing ends by itself.
         (self.root / _HOSTS).write_text(json.dumps([process.pid for process in begun]), encoding="utf-8")
         for process, (each, index) in zip(begun, hosts, strict=True):
-            tell(
+            configure_host(
                 process,
                 self.root / "hosts" / f"{each.name}-{index}",
                 metadata=vm_metadata(each.type, each.zone, each.name, index, each.hosts, preemptible=False),
@@ -135,7 +135,7 @@ class LocalCluster:
 
 def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
     try:
-        return answer(process)
+        return await_host(process)
     except ValueError:
         hint = f"try it by hand: {sys.executable} -m {MODULE}"
         raise IrisError("a local SSH server did not start", hint=hint) from None

@@ -1,4 +1,4 @@
-"""Where a demo lives that leaves nothing behind; if it is killed, the next one removes what it has left."""
+"""The directory of a demo that leaves nothing behind. If it is killed, the next demo removes the directory."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _LAB = "lab"
 
 @contextmanager
 def demo_home() -> Iterator[Path]:
-    """A new directory for the time of the block, beside a file that is locked for as long as this process lives.
+    """Create a directory, and remove it at the end of the block. A file beside it is locked while this process lives.
 
-    Those that others were killed in are removed first.
+    Directories of killed demos are removed first.
     """
     _remove_dead()
     root = Path(tempfile.mkdtemp(prefix=_PREFIX))
     draft = root / f"{_LOCK}.draft"
     with draft.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        draft.rename(root / _LOCK)  # AFTER it is locked: without a lock it says that we are dead
+        draft.rename(root / _LOCK)  # AFTER it is locked: a file without a lock means a dead demo
         try:
             (root / _LAB).mkdir()
             yield root / _LAB
@@ -37,7 +37,7 @@ def demo_home() -> Iterator[Path]:
 
 
 def _remove(root: Path) -> None:
-    """The file that says whose it is goes last: where anything withstands, the next one tries again."""
+    """Remove the file with the lock last: if anything can't be removed, the next demo tries again."""
     with suppress(OSError):
         if (root / _LAB).exists():
             remove_tree(root / _LAB)
@@ -45,9 +45,9 @@ def _remove(root: Path) -> None:
 
 
 def _remove_dead() -> None:
-    """What surely was made here, by us, by a process that has ended.
+    """Remove the directories that demos of this user created, if the demo has ended.
 
-    Its hosts ended with it, and their tasks with them; but where the hosts were killed as well, these run still.
+    Its hosts ended with it, and so did their tasks, unless the hosts were killed too.
     """
     for root in sorted(Path(tempfile.gettempdir()).glob(f"{_PREFIX}*")):
         with suppress(OSError):

@@ -28,7 +28,7 @@ def main() -> None:
     """Play one host until stdin ends."""
     settings = json.loads(sys.stdin.readline())
     server = _serve(settings)
-    said = {"port": server.port, "pid": os.getpid(), "key": server.key.get_base64()}
+    said = {"port": server.port, "key": server.key.get_base64()}
     sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()
     if settings["stay"]:

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from iris_cli.clock import SYSTEM_CLOCK
 
 MODULE = "iris_cli.demo.host"
-_ROUNDS = 500  # as many generations of processes may each begin another one
+_ROUNDS = 500  # a process may have started another one before it was killed
 
 
-def begin() -> subprocess.Popen[str]:
-    """Start a process that will be a host once it was told so; untold, it ends with whoever started it."""
+def spawn_host() -> subprocess.Popen[str]:
+    """Start a process that `configure_host` turns into a host; without that it ends with its parent."""
     return subprocess.Popen(  # noqa: S603 - our own interpreter and module
         [sys.executable, "-m", MODULE],
         stdin=subprocess.PIPE,
@@ -31,7 +31,7 @@ def begin() -> subprocess.Popen[str]:
     )
 
 
-def tell(
+def configure_host(
     process: subprocess.Popen[str],
     directory: Path,
     *,
@@ -40,9 +40,10 @@ def tell(
     client_key: str = "",
     client_key_file: str = "",
 ) -> None:
-    """Create the directory of a host, and let a process serve it: until our end of its stdin closes, or it may `stay`.
+    """Create the directory of a host and let the process serve it until our end of its stdin closes.
 
-    One key may log in: `client_key` is its public part in base64, `client_key_file` the private key.
+    With `stay` it outlives us. One key may log in: `client_key` is its public part in base64, `client_key_file` the
+    file of the private key.
     """
     directory.mkdir(mode=0o700, parents=True)
     settings = {"directory": str(directory), "metadata": metadata, "stay": stay}
@@ -54,8 +55,8 @@ def tell(
         process.stdin.close()
 
 
-def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Wait until it serves: its `pid`, its `port` and its `key`. Raises ValueError if it ended instead."""
+def await_host(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Wait until the host serves; return its `pid`, `port` and `key`. Raises ValueError if it ended instead."""
     assert process.stdout is not None
     with process.stdout:
         said: dict[str, Any] = json.loads(process.stdout.readline())
@@ -65,7 +66,7 @@ def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
 def vm_metadata(
     accelerator_type: str, zone: str, slice_name: str, index: int, vms: int, *, preemptible: bool
 ) -> dict[str, str]:
-    """What the metadata server of a TPU VM says, by path."""
+    """The answers of the metadata server of a TPU VM, by path."""
     return {
         "instance/attributes/accelerator-type": accelerator_type,
         "instance/attributes/agent-worker-number": str(index),
@@ -76,8 +77,8 @@ def vm_metadata(
     }
 
 
-def still_hosts(pids: Sequence[int]) -> list[int]:
-    """Those that are still servers of ours: pids are used again."""
+def live_hosts(pids: Sequence[int]) -> list[int]:
+    """The pids that still belong to hosts; the system may have given others to new processes."""
     if not pids:
         return []
     shown = subprocess.run(  # noqa: S603 - fixed program, the pids are integers
@@ -90,24 +91,24 @@ def still_hosts(pids: Sequence[int]) -> list[int]:
     return [int(row[0]) for row in rows if not row[1].startswith("Z") and MODULE in row]
 
 
-class _Process(NamedTuple):
-    """`started` in clock ticks since boot: a pid alone is used again."""
-
-    pid: int
-    parent: int
-    started: int
-
-
 def kill_hosts(pids: Path) -> int:
-    """Kill the hosts of a JSON file with their pids; returns how many there were, 0 if it can't be read."""
+    """Kill the hosts whose pids a JSON file has; return their number, 0 if the file can't be read."""
     try:
-        hosts = still_hosts([int(pid) for pid in json.loads(pids.read_text(encoding="utf-8"))])
+        hosts = live_hosts([int(pid) for pid in json.loads(pids.read_text(encoding="utf-8"))])
     except (OSError, ValueError, TypeError):
         return 0
     for pid in hosts:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return len(hosts)
+
+
+class _Process(NamedTuple):
+    """`started` in clock ticks since boot: a pid alone is used again."""
+
+    pid: int
+    parent: int
+    started: int
 
 
 def end_processes(root: Path) -> None:
@@ -119,7 +120,7 @@ def end_processes(root: Path) -> None:
         ended = [_end(each) for each in _at_home(root)]
         if not any(ended):
             return
-        SYSTEM_CLOCK.sleep(0.01)  # they need a moment to go
+        SYSTEM_CLOCK.sleep(0.01)  # a killed process takes a moment to end
 
 
 def _at_home(root: Path) -> list[_Process]:
@@ -133,7 +134,7 @@ def _at_home(root: Path) -> list[_Process]:
             if _has_home(process.pid, root):
                 found.append(process)
     seen = set(found)
-    for parent in found:  # which grows meanwhile
+    for parent in found:  # the list grows
         new = [each for each in children.get(parent.pid, ()) if each not in seen]
         seen.update(new)
         found += new
@@ -142,7 +143,7 @@ def _at_home(root: Path) -> list[_Process]:
 
 def _look(pid: int) -> _Process:
     """Raises OSError and ValueError."""
-    # Behind its name, which may be anything, as in proc(5).
+    # After the name of the program, which may contain anything: see proc(5).
     fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     if len(fields) < 20 or fields[0] in (b"Z", b"X"):
         raise ValueError(f"{pid} has ended")
@@ -156,7 +157,7 @@ def _has_home(pid: int, root: Path) -> bool:
 
 
 def _end(process: _Process) -> bool:
-    """Whether it was still there, and ended."""
+    """Kill a process; return False if it had ended."""
     with suppress(OSError, ValueError):
         if _look(process.pid).started == process.started:
             os.kill(process.pid, signal.SIGKILL)
@@ -165,7 +166,7 @@ def _end(process: _Process) -> bool:
 
 
 def remove_tree(root: Path) -> None:
-    """Remove a directory in which nothing runs any more, with what was made read-only there, as workspaces are.
+    """Remove a directory in which no process runs, with its read-only parts, such as workspaces.
 
     No link is followed. Raises OSError.
     """

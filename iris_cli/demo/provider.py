@@ -20,13 +20,13 @@ from iris_cli.core.model.scale_group import ScaleGroup
 from iris_cli.core.model.slice import SliceHost
 from iris_cli.core.resources.topology import lookup
 from iris_cli.demo.processes import (
-    answer,
-    begin,
+    await_host,
+    configure_host,
     end_processes,
     kill_hosts,
+    live_hosts,
     remove_tree,
-    still_hosts,
-    tell,
+    spawn_host,
     vm_metadata,
 )
 
@@ -112,7 +112,7 @@ class LocalProvider:
             hosts = tuple(
                 SliceHost(host="127.0.0.1", port=each["port"], key=each["key"]) for each in made["hosts"]
             )
-            ended = len(hosts) - len(still_hosts([each["pid"] for each in made["hosts"]]))
+            ended = len(hosts) - len(live_hosts([each["pid"] for each in made["hosts"]]))
             if ended:
                 state, detail = CloudState.STOPPED, f"{ended} of {len(hosts)} hosts have ended"
         return CloudSlice(
@@ -126,11 +126,11 @@ class LocalProvider:
 
     def _start(self, path: Path, name: str, group: ScaleGroup, vms: int) -> None:
         """BEFORE a host is told what to be, its pid is on the disk: one that is told nothing ends by itself."""
-        template, begun = group.template, [begin() for _ in range(vms)]
+        template, begun = group.template, [spawn_host() for _ in range(vms)]
         _write(path / "pids", [process.pid for process in begun])
         try:
             for index, process in enumerate(begun):
-                tell(
+                configure_host(
                     process,
                     path / "hosts" / f"{name}-{index}",
                     metadata=vm_metadata(
@@ -139,7 +139,7 @@ class LocalProvider:
                     client_key_file=group.connection.key,
                     stay=True,
                 )
-            hosts = [answer(process) for process in begun]
+            hosts = [await_host(process) for process in begun]
         except (OSError, ValueError) as error:
             for process in begun:
                 process.kill()

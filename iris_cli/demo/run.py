@@ -93,9 +93,9 @@ def stop(output: Output, directory: Path) -> int:
 
 
 def forget_other_clusters() -> bool:
-    """A demo has a log of its own, also where the environment says whose is meant; whether it does.
+    """Remove the variables of iris from the environment; return whether they named a state directory.
 
-    To that other log its machines and slices would be gone: the demo's have never heard of them.
+    A demo has a log of its own: in the log of another cluster, the workers of that cluster would count as removed.
     """
     elsewhere = "IRIS_STATE_DIR" in os.environ
     for name in [each for each in os.environ if each.startswith("IRIS_")]:
@@ -106,28 +106,29 @@ def forget_other_clusters() -> bool:
 
 def _show(output: Output, root: Path, *, keep: bool, elsewhere: bool) -> None:
     cluster = LocalCluster(root, keep=keep)
+    tour = Tour(output, cluster.config)
     cluster.claim()  # BEFORE anything could be ended: another demo may live there
     with nullcontext() if keep else owned(cluster.root / "owner"):
         try:
             cluster.start(_SLICES)
-            _tour(output, cluster)
+            _play(tour, cluster.root / "go")
         finally:
             if not keep:
                 try:
-                    Tour(output, cluster.config).end()
+                    tour.end()
                 finally:
                     cluster.close()
     if keep and not output.as_json:
         _invite(output, cluster, elsewhere)
 
 
-def _tour(output: Output, cluster: LocalCluster) -> None:
-    tour, go = Tour(output, cluster.config), cluster.root / "go"
+def _play(tour: Tour, go: Path) -> None:
+    """Run the steps of the tour; the tasks wait for the file `go`, which is created as the watch runs."""
     has_loop = os.environ.get(SWITCH, "").lower() != "off"
     for words, template in _TOUR:
         command = tuple(word.replace("{go}", shlex.quote(str(go))) for word in template)
         if "--until-idle" in command:
-            # The others wait until the watch has begun, so it starts first: twice as long as the last one took.
+            # The watch shows how the tasks end, so it starts first: it gets twice as long as the last command took.
             later = threading.Timer(2 * tour.took, go.touch)
             later.daemon = True
             later.start()
@@ -138,8 +139,8 @@ def _tour(output: Output, cluster: LocalCluster) -> None:
             if go.exists():
                 tour.wait_for_the_loop()
         tour.step(words, command)
-    if output.as_json:
-        output.document(TourDocument(tour.steps))
+    if tour.output.as_json:
+        tour.output.document(TourDocument(tour.steps))
 
 
 def _invite(output: Output, cluster: LocalCluster, elsewhere: bool) -> None:

@@ -88,11 +88,11 @@ def test_a_request_that_was_killed_half_way_is_listed_and_can_be_deleted(here: P
         "import os, signal; from pathlib import Path; import iris_cli.demo.provider as local\n"
         "from tests.support.scale import scale_group\n"
         "from iris_cli.core.model.worker import Connection\n"
-        "told = local.tell\n"
+        "told = local.configure_host\n"
         "def tell(process, settings, **how):\n"
         "    told(process, settings, **how)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "local.tell = tell\n"
+        "local.configure_host = tell\n"
         f"group = scale_group('west', 'v4-16', connection=Connection(host='', key={str(tmp_path / 'id_ed25519')!r}))\n"
         f"local.LocalProvider(Path({str(tmp_path / 'slices')!r}), 'us', 'us-west4-a').create('west-1', group)\n"
     )

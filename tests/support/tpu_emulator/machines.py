@@ -10,7 +10,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
-from iris_cli.demo.processes import answer, begin, end_processes, remove_tree, tell, vm_metadata
+from iris_cli.demo.processes import (
+    await_host,
+    configure_host,
+    end_processes,
+    remove_tree,
+    spawn_host,
+    vm_metadata,
+)
 from tests.support.tpu_emulator.records import Machine, Node
 
 _MARKER = ".iris-tpu-emulator"
@@ -73,9 +80,9 @@ class LocalMachines:
 
     def begin(self, node: Node) -> None:
         self._remove_home(node)  # an emulator that was killed leaves its files
-        begun = [begin() for _ in range(node.vms)]
+        begun = [spawn_host() for _ in range(node.vms)]
         for index, process in enumerate(begun):
-            tell(
+            configure_host(
                 process,
                 self._home(node) / f"vm-{index}",
                 metadata=vm_metadata(
@@ -124,7 +131,7 @@ class LocalMachines:
 
 def _machine(process: subprocess.Popen[str]) -> Machine:
     try:
-        said = answer(process)
+        said = await_host(process)
     except ValueError:
         return Machine("127.0.0.1", 1, "")  # it ended before it served: nobody is there
     return Machine("127.0.0.1", said["port"], said["key"])
