@@ -95,6 +95,7 @@ RULES: list[tuple[Rule, str, str]] = [
     ),
     (rules.insides_of_the_ssh_library, "iris_cli.remote.x", "import paramiko\nself.transport._log(1, 'x')"),
     (rules.files_from_afar, "iris_cli.ops.logs.logs", "import tarfile"),
+    (rules.files_from_afar, "iris_cli.ops.logs.logs", "from tarfile import TarFile, TarInfo"),
     (rules.files_from_afar, "iris_cli.ops.logs.logs", "from pickle import loads"),
     (rules.files_from_afar, "iris_cli.remote.ssh", "client.open_sftp().get(name, name)"),
     (rules.changed_tables, "iris_cli.ops.cycle.cycle", "cluster.jobs[job.id] = job"),
@@ -106,6 +107,7 @@ RULES: list[tuple[Rule, str, str]] = [
     ),
 ]
 FINE: list[tuple[Rule, str, str]] = [
+    (rules.files_from_afar, "iris_cli.ops.workspace.archive", "from tarfile import USTAR_FORMAT, TarInfo"),
     (rules.imports_upwards, "iris_cli.ops.cycle.cycle", "from iris_cli import journal, clock"),
     (rules.imports_upwards, "iris_cli.__main__", "from iris_cli.cli.app import main"),
     (rules.imports_upwards, "iris_cli.demo.run", "from iris_cli.render.console import Output"),
