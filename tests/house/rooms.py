@@ -18,7 +18,7 @@ def circles(modules: Iterable[Module]) -> Iterator[str]:
     names = {module.name for module in modules}
     arrows: dict[str, dict[str, set[str]]] = {}
     for module in modules:
-        for other in _imported(module, names):
+        for other in imported(module.nodes, names):
             ours, theirs = module.name.split("."), other.split(".")
             shared = next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
             if shared is not None:
@@ -41,9 +41,9 @@ def crowds(modules: Iterable[Module]) -> Iterator[str]:
             yield f"{package} has {len(flat)} modules side by side, more than {MOST_FLAT}: give it rooms"
 
 
-def _imported(module: Module, names: set[str]) -> Iterator[str]:
-    """The modules of the package that a module imports, anywhere in it."""
-    for node in module.nodes:
+def imported(nodes: Iterable[ast.AST], names: set[str]) -> Iterator[str]:
+    """Return those of these modules that the nodes import."""
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"

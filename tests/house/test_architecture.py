@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.house import rooms, rules, struct_rules
+from tests.house import lazy, rooms, rules, struct_rules
 from tests.house.rules import ROOT, Module
 
 Rule = Callable[[Module], Iterator[str]]
@@ -185,6 +185,18 @@ def test_no_package_is_crowded() -> None:
     many = [Module(f"iris_cli.ops.m{number}", "") for number in range(rooms.MOST_FLAT + 1)]
     assert len([*rooms.crowds([Module("iris_cli.ops", ""), *many])]) == 1
     assert [*rooms.crowds([Module("iris_cli.ops", ""), *many[1:]])] == []
+
+
+def test_each_import_inside_a_function_is_in_the_list() -> None:
+    assert [*lazy.differences(rules.house())] == []
+    inside = Module("iris_cli.ops.x", "def f():\n    from iris_cli.ops.y import g\n    g()")
+    on_top = Module("iris_cli.ops.x", "from iris_cli.ops.y import g")
+    other = Module("iris_cli.ops.y", "")
+    assert [*lazy.differences([inside, other], {})] == ["ops.x imports ops.y inside a function"]
+    assert [*lazy.differences([on_top, other], {"ops.x": "ops.y"})] == [
+        "ops.x imports ops.y nowhere: remove it"
+    ]
+    assert [*lazy.differences([inside, other], {"ops.x": "ops.y"})] == []
 
 
 def test_the_tests_keep_some_of_them_too() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from iris_cli.core.units import count
 from iris_cli.ops.views.history import Entry, History
 from iris_cli.render.console import Output
 
@@ -19,7 +20,6 @@ def show_history(output: Output, history: History) -> None:
 
 
 def _show_table(output: Output, history: History) -> None:
-    from iris_cli.core.units import count
     from iris_cli.render.tables import NARROW, table, text
 
     for message in history.messages:

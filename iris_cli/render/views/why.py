@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from iris_cli.core.ids import JobId
+from iris_cli.core.units import count
 from iris_cli.ops.views.why import LiveAttempt, Wait, Why
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Text
@@ -92,7 +93,6 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
     """What lies behind the reasons, in numbers and names."""
     from iris_cli.core.constraints.syntax import format_constraint
     from iris_cli.core.scheduling.explain.wording import amount
-    from iris_cli.core.units import count
     from iris_cli.render.fold import fold
 
     if found.workers:

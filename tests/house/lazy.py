@@ -1,0 +1,125 @@
+"""Imports inside functions: every one has a reason, and all of them are in this list.
+
+A command of iris starts in a few hundredths of a second because it imports only what it uses. `iris_cli.cli` is not in
+the list: each of its commands imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+
+from tests.house.rooms import imported
+from tests.house.rules import PACKAGE, Module
+
+LAZY: Mapping[str, str] = {
+    # Google's library is an extra, and slow to import: only a configuration with its groups pays for it.
+    "capacity.opening": "capacity.gcp.listing capacity.gcp.provider",
+    # A task has no state directory, and outside of a task there is no outbox.
+    "client.iris_client": "client.outbox client.state_directory",
+    "client.outbox": "client.packing",
+    "client.state_directory": (
+        "ops.cycle.cycle ops.files.pull ops.jobs.cancel ops.jobs.launch ops.logs.follow ops.logs.logs "
+        "ops.loop.wait ops.loop.watch ops.names ops.views.job_status"
+    ),
+    # Only an attempt with an error text is explained, and only a refused job.
+    "core.known_causes": (
+        "core.known_causes.access core.known_causes.exits core.known_causes.host "
+        "core.known_causes.jax core.known_causes.torch core.known_causes.tpu"
+    ),
+    "core.lifecycle.never": "core.scheduling.capacity core.scheduling.explain.wording",
+    # A look needs neither the writer, nor the archive, nor the files of logs and workspaces.
+    "journal.log.file_store": (
+        "journal.log.archive journal.log.compact journal.log.record journal.log.scan journal.log.store"
+    ),
+    "journal.log.fold": "core.evolve",
+    "journal.log.salvage": "journal.lock",
+    "journal.snapshot.cache": "journal.snapshot.reading journal.snapshot.writing",
+    "journal.state_dir": (
+        "core.events.events journal.files.notices journal.files.pulled_logs journal.files.runners "
+        "journal.files.workspaces journal.lock journal.log.reading journal.log.writer journal.place "
+        "journal.spans"
+    ),
+    # A look connects to nobody, places nothing and notifies nobody. Most cycles ship, post and take over nothing.
+    "ops.checks.key_checks": "remote.ssh.config remote.ssh.keys remote.transport",
+    "ops.cycle.caches": "remote.launch_request",
+    "ops.cycle.cycle": (
+        "core.lifecycle.placement core.lifecycle.slices core.scheduling core.scheduling.independent "
+        "core.scheduling.plan ops.cycle.telling ops.notify.after_cycle"
+    ),
+    "ops.cycle.launch_request": "remote.launch_request",
+    "ops.cycle.mail": "config.request_text ops.cycle.replies",
+    "ops.cycle.requests": (
+        "config.request_reading config.request_text core.lifecycle.children ops.cycle.each_line "
+        "ops.views.offered"
+    ),
+    "ops.cycle.shipping": "remote.task_runner",
+    "ops.cycle.telling": "remote.log_pieces",
+    "ops.doctor": "ops.views.channels ops.views.scale_status",
+    "ops.files.pull": "remote.output_calls",
+    "ops.files.pull_attempt": "remote.output_calls",
+    "ops.jobs.launch": "ops.cycle.cycle ops.secret_values ops.views.inventory ops.workspace.pack",
+    "ops.logs.log_reading": "remote.task_runner",
+    "ops.logs.remains": "remote.task_runner",
+    "ops.loop.automatic": "ops.loop.start",
+    "ops.notify.after_cycle": (
+        "ops.notify.command ops.notify.teller ops.notify.webhook ops.notify.wording ops.views.failure"
+    ),
+    "ops.outcomes.causes": "core.known_causes",
+    "ops.session": "core.evolve journal.log.story ops.slice_hosts remote.fan_out remote.transport",
+    "ops.setup.init": "remote.ssh.config remote.transport",
+    "ops.setup.next_steps": "ops.setup.cluster_import.offers ops.views.status ops.views.who_runs",
+    "ops.slice_hosts": "core.lifecycle.slices",
+    "ops.slices.host_keys": "remote.host_keys",
+    "ops.slices.set_up": "remote.launch_request",
+    "ops.views.inventory": "core.lifecycle.ghosts",
+    "ops.views.job_status": "ops.views.failure",
+    "ops.views.status": "ops.outcomes.retries ops.views.failure ops.views.scale_status",
+    "ops.views.view": "core.evolve core.scheduling.plan ops.views.channels ops.views.missing",
+    "ops.views.why": "core.scheduling ops.views.scale_status",
+    "ops.workers.ssh_command": "remote.worker_script",
+    "ops.workplace": "config.load config.locate journal.state_dir ops.session remote.ssh remote.task_runner",
+    # `iris schedule` with nothing to do opens no connection, so paramiko is not imported.
+    "remote.cache_calls": "remote.output_calls",
+    "remote.ssh": "remote.ssh.config remote.ssh.dialer remote.ssh.script_run",
+    # rich is slow to import: a command that prints plain lines or JSON does without it.
+    "render.as_json": "core.constraints.syntax",
+    "render.checks.checks": "render.clean",
+    "render.console": "render.as_json render.progress",
+    "render.files.pulled": "render.tables",
+    "render.files.workspaces": "render.tables",
+    "render.loop.cycles": "render.fold",
+    "render.plans": "render.fold render.tables",
+    "render.setup.next_steps": "render.views.cluster_tables",
+    "render.views.cluster_tables": "render.slices.scaling_tables",
+    "render.views.history": "render.tables",
+    "render.views.status": "render.views.cluster_tables render.views.job_tables",
+    "render.views.why": (
+        "core.constraints.syntax core.scheduling.explain.wording render.failures render.fold "
+        "render.tables render.who_runs render.workers.workers"
+    ),
+    "render.watch.screen": "render.tables render.watch.board render.watch.live render.watch.pictures",
+    "render.workers.workers": "render.fold render.tables render.who_runs",
+}
+"""Modules, each with those that its functions import. Names are relative to the package."""
+
+
+def differences(modules: Iterable[Module], lazy: Mapping[str, str] = LAZY) -> Iterator[str]:
+    """Imports inside functions that are not in the list, and rows of the list that no module needs."""
+    modules = list(modules)
+    names = {module.name for module in modules}
+    listed = {(importer, target) for importer, targets in lazy.items() for target in targets.split()}
+    found = {
+        (module.name.removeprefix(f"{PACKAGE}."), target.removeprefix(f"{PACKAGE}."))
+        for module in modules
+        if module.layer not in ("", "cli", "__main__")
+        for function in module.nodes
+        if isinstance(function, ast.FunctionDef | ast.Lambda)
+        for target in imported(ast.walk(function), names)
+    }
+    yield from (
+        f"{importer} imports {target} inside a function" for importer, target in sorted(found - listed)
+    )
+    yield from (
+        f"{importer} imports {target} nowhere: remove it" for importer, target in sorted(listed - found)
+    )
