@@ -12,16 +12,11 @@ from bench.result import Row
 from bench.scale import Scale
 from bench.ssh_hosts import directory
 from bench.stopwatch import median, seconds, wall
-from iris_cli.demo.cluster import LocalCluster, LocalSlice
+from iris_cli.demo.cluster import SLICES, LocalCluster
 
 MOST_SECONDS_A_TASK = 1 / 40
 MOST_SECONDS_OF_ONE = 0.6
 _PATIENCE = 600
-_TYPE = "v5litepod-16"
-_SLICES = (
-    LocalSlice(name="west", type=_TYPE, zone="us-west4-a", hosts=4),
-    LocalSlice(name="east", type=_TYPE, zone="us-east1-c", hosts=4),
-)
 
 
 def rows(scale: Scale) -> Iterator[Row]:
@@ -29,7 +24,7 @@ def rows(scale: Scale) -> Iterator[Row]:
     with directory() as place:
         cluster = LocalCluster(place / "cluster")
         cluster.claim()
-        cluster.start(_SLICES)
+        cluster.start(SLICES)
         try:
             _iris(cluster.root, "schedule", "--once")
             tasks = scale.of(1000)

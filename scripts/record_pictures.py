@@ -14,14 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
-from iris_cli.demo.cluster import LocalCluster, LocalSlice
+from iris_cli.demo.cluster import SLICES, TPU, LocalCluster
 
 LOG = Path(__file__).parent.parent / "docs" / "pictures" / "events.jsonl"
-TPU = "v5litepod-16"
-SLICES = (
-    LocalSlice(name="west", type=TPU, zone="us-west4-a", hosts=4),
-    LocalSlice(name="east", type=TPU, zone="us-east1-c", hosts=4),
-)
 
 TRAIN = """
 import os, time

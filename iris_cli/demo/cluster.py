@@ -38,6 +38,14 @@ class LocalSlice(Struct, frozen=True, kw_only=True):
     hosts: int
 
 
+TPU = "v5litepod-16"
+SLICES = (
+    LocalSlice(name="west", type=TPU, zone="us-west4-a", hosts=4),
+    LocalSlice(name="east", type=TPU, zone="us-east1-c", hosts=4),
+)
+"""The slices of `iris demo`."""
+
+
 class LocalCluster:
     """The hosts of a demo, below one directory that nothing else uses.
 

@@ -9,7 +9,7 @@ import threading
 from contextlib import nullcontext
 from pathlib import Path
 
-from iris_cli.demo.cluster import LocalCluster, LocalSlice
+from iris_cli.demo.cluster import SLICES, TPU, LocalCluster
 from iris_cli.demo.home import demo_home
 from iris_cli.demo.tour import Tour, TourDocument
 from iris_cli.ops.loop.automatic import SWITCH
@@ -19,11 +19,6 @@ from iris_cli.render.console import Output
 
 KEPT = Path(".iris-demo")
 """Where a kept cluster lives unless told otherwise."""
-_TYPE = "v5litepod-16"
-_SLICES = (
-    LocalSlice(name="west", type=_TYPE, zone="us-west4-a", hosts=4),
-    LocalSlice(name="east", type=_TYPE, zone="us-east1-c", hosts=4),
-)
 
 _HELLO = 'echo "rank $IRIS_TASK_INDEX of $IRIS_NUM_TASKS on $IRIS_WORKER_ID"; sleep 1'
 _UNTIL_GO = "until [ -e {go} ]; do sleep 1; done; "
@@ -37,17 +32,17 @@ _TOUR: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("", ("workers",)),
     (
         "A gang: one task on every VM of one slice, started together.",
-        ("launch", "--wait", "--name", "hello", "--tpu", _TYPE, "--", "sh", "-c", _HELLO),
+        ("launch", "--wait", "--name", "hello", "--tpu", TPU, "--", "sh", "-c", _HELLO),
     ),
     ("", ("logs", "hello")),
     ("", ("status",)),
     (
         "Another gang. Its rank 2 will fail when the file `go` is there.",
-        ("launch", "--name", "doomed", "--tpu", _TYPE, "--grace", "2s", "--", "sh", "-c", _DOOMED),
+        ("launch", "--name", "doomed", "--tpu", TPU, "--grace", "2s", "--", "sh", "-c", _DOOMED),
     ),
     (
         "A third one takes the other slice,",
-        ("launch", "--name", "busy", "--tpu", _TYPE, "--", "sh", "-c", _BUSY),
+        ("launch", "--name", "busy", "--tpu", TPU, "--", "sh", "-c", _BUSY),
     ),
     (
         "a CPU job finds room beside them,",
@@ -55,7 +50,7 @@ _TOUR: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     (
         "and a fourth gang has to wait. Why?",
-        ("launch", "--name", "patient", "--tpu", _TYPE, "--", "sh", "-c", _HELLO),
+        ("launch", "--name", "patient", "--tpu", TPU, "--", "sh", "-c", _HELLO),
     ),
     ("", ("why", "patient")),
     ("Who places it when there is room? A launch has left a small process behind.", ("loop", "show")),
@@ -110,7 +105,7 @@ def _show(output: Output, root: Path, *, keep: bool, elsewhere: bool) -> None:
     cluster.claim()  # BEFORE anything could be ended: another demo may live there
     with nullcontext() if keep else owned(cluster.root / "owner"):
         try:
-            cluster.start(_SLICES)
+            cluster.start(SLICES)
             _play(tour, cluster.root / "go")
         finally:
             if not keep:
@@ -151,7 +146,7 @@ def _invite(output: Output, cluster: LocalCluster, elsewhere: bool) -> None:
         "The cluster is yours to play with:",
         *(["  unset IRIS_STATE_DIR"] if elsewhere else []),
         f"  export IRIS_CONFIG={shlex.quote(str(cluster.config))}",
-        f"  {program} launch --tpu {_TYPE} --wait -- sh -c 'hostname; echo $IRIS_TASK_INDEX'",
+        f"  {program} launch --tpu {TPU} --wait -- sh -c 'hostname; echo $IRIS_TASK_INDEX'",
         f"  {program} status",
         f"End it with:  {program} demo --stop --dir {shlex.quote(str(cluster.root))}",
     )

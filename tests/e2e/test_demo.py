@@ -85,7 +85,7 @@ SHORT = """
 from iris_cli.cli import app
 from iris_cli.demo import run
 from iris_cli.demo.cluster import LocalSlice
-run._SLICES = (LocalSlice(name="west", type="v5litepod-4", zone="us-west4-a", hosts=1),)
+run.SLICES = (LocalSlice(name="west", type="v5litepod-4", zone="us-west4-a", hosts=1),)
 run._TOUR = tuple(("", tuple(line.split())) for line in {lines})
 app.main()
 """
