@@ -31,6 +31,7 @@ from iris_cli.core.messages.requests import (
     check_end_can_come,
 )
 from iris_cli.core.model.job import JobRequest, JobState
+from iris_cli.decoding import prepared
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 
 T = TypeVar("T")
@@ -229,13 +230,15 @@ def _understood(read: Callable[P, T]) -> Callable[P, T]:
 @_understood
 def answered(said: Mapping[str, Any], kind: type[T]) -> T:
     """An answer as its type of `core/messages/requests.py`, less the fields that this version doesn't know."""
-    return convert(said, kind)
+    return convert(said, prepared(kind))
 
 
 @_understood
 def job_status(said: Mapping[str, Any]) -> JobStatus:
     """A job as an answer tells it."""
-    return convert({**_displayed(said["job"]), "tasks": list(map(_displayed, said["tasks"]))}, JobStatus)
+    return convert(
+        {**_displayed(said["job"]), "tasks": list(map(_displayed, said["tasks"]))}, prepared(JobStatus)
+    )
 
 
 def _displayed(said: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -246,4 +249,4 @@ def _displayed(said: Mapping[str, Any]) -> Mapping[str, Any]:
 @_understood
 def endpoint(said: Mapping[str, Any]) -> Endpoint:
     """An endpoint as an answer tells it."""
-    return convert({**said, "host": said["address"]}, Endpoint)
+    return convert({**said, "host": said["address"]}, prepared(Endpoint))

@@ -14,6 +14,7 @@ from iris_cli.core.constraints.syntax import format_constraint
 from iris_cli.core.messages.requests import FORMAT, MOST_BYTES, OPS, Answer, Refusal, Request, Submit
 from iris_cli.core.model.job import JobRequest
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
+from iris_cli.decoding import prepared
 from iris_cli.errors import IrisError, UsageError
 
 
@@ -83,7 +84,7 @@ def read_answer(raw: bytes) -> Answer:
             raise IrisError(f"the answer has format {document['v']!r}, not {FORMAT}")
         if document["ok"]:
             return {**document["result"]}
-        return convert(document["error"], Refusal)
+        return convert(document["error"], prepared(Refusal))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise IrisError("the answer to a request can't be read") from error
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from iris_cli.core.structs import plain, typed
+from iris_cli.decoding import prepared
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ def decode_record(kind: type[T], entry: Any) -> T:
     """The struct that `encode_record` took apart. Raises BadEventError."""
     try:
         json.dumps(entry, allow_nan=False)
-        return msgspec.convert(entry, kind, dec_hook=_typed)
+        return msgspec.convert(entry, prepared(kind), dec_hook=_typed)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise BadEventError(f"{getattr(kind, '__name__', 'JSON')}: {error}") from error
 
@@ -104,5 +105,5 @@ _DECODERS: dict[object, msgspec.json.Decoder[Any]] = {}
 
 def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
     if (decoder := _DECODERS.get(kind)) is None:
-        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind, dec_hook=_typed)
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(prepared(kind), dec_hook=_typed)
     return decoder

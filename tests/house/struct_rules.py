@@ -64,6 +64,27 @@ _RECORDS = frozenset({"job", "task", "attempt", "worker", "slice", "group", "rec
 """What a variable is called that holds a record."""
 
 
+_DECODED = {"Decoder": 0, "convert": 1}
+"""Calls of msgspec, each with the place of the type among its arguments."""
+
+
+def unprepared_types(module: Module) -> Iterator[str]:
+    """Types that msgspec decodes without `prepared`: two threads at once would crash the interpreter.
+
+    What the core decodes is prepared by its import.
+    """
+    if module.layer in ("core", "decoding"):
+        return
+    for node in module.nodes:
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else _name(node.func)
+        if (place := _DECODED.get(called)) is not None:
+            kind = node.args[place] if place < len(node.args) else None
+            if not (isinstance(kind, ast.Call) and _name(kind.func) == "prepared"):
+                yield f"{module.name}:{node.lineno} {ast.unparse(node)[:60]} of a type that is not prepared"
+
+
 @cache
 def _record_fields() -> frozenset[str]:
     from iris_cli.core.model.job import Job

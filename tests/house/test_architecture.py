@@ -63,6 +63,8 @@ RULES: list[tuple[Rule, str, str]] = [
     (struct_rules.unchecked_changes, "iris_cli.core.events.events", "from typing import Any"),
     (struct_rules.unchecked_changes, "iris_cli.core.evolve.log", "task = cast(Task, found)"),
     (struct_rules.assigned_records, "iris_cli.ops.cycle.cycle", "def f(job):\n    job.cancelled = True"),
+    (struct_rules.unprepared_types, "iris_cli.client.outbox", "status = convert(said, JobStatus)"),
+    (struct_rules.unprepared_types, "iris_cli.journal.codec", "lines = msgspec.json.Decoder(type=Line)"),
     (
         struct_rules.assigned_records,
         "iris_cli.core.lifecycle.jobs",

@@ -15,7 +15,7 @@ FUTURE = re.compile(
     r"(next|later|every) cycle|tr(ied|ies) again|\bwill\b|\bgo(es)? on\b|\bruns? on\b|cooled down|healthy again"
     r"|until somebody"
 )
-PLACES = ("render", "ops", "cli", "core/scheduling/explain/wording.py")
+PLACES = ("render", "ops", "cli", "demo", "core/scheduling/explain/wording.py")
 
 NEXT = "tests/render/test_next_cycle.py::"
 LEFT = "tests/cli/test_leaving.py::test_an_interrupted_command_says_whether_the_job_goes_on"
@@ -63,7 +63,7 @@ NOT_OF_CYCLES = {
     ("autoscale.py", "none of this will be done from here:"): "who owns the slices decides",
     ("cron.py", "it stops when you log out: loginctl enable-linger lets it go on"): "a timer",
     ("cycles.py", "--once ends after one, --interval goes on"): "two options",
-    ("demo.py", "Another gang. Its rank 2 will fail when the file `go` is there."): "the tour runs them",
+    ("run.py", "Another gang. Its rank 2 will fail when the file `go` is there."): "the tour runs them",
     ("inside.py", "goes on"): "a task can't know who polls it",
     ("inside.py", "go on"): "a task can't know who polls it",
     ("leaving.py", "jobs wait until somebody runs: iris watch --schedule, or iris cron install"): (

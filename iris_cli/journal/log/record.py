@@ -21,6 +21,7 @@ from iris_cli.core.events.any_event import AnyEvent
 from iris_cli.core.events.events import ClusterCreated, Event, LogCompacted, Transaction
 from iris_cli.core.patterns import pattern
 from iris_cli.core.structs import typed
+from iris_cli.decoding import prepared
 from iris_cli.journal.codec import loads
 from iris_cli.journal.log.event_codec import UnknownTypeError, decode_event, encode_events
 from iris_cli.journal.log.position import PROGRAM, Header, Position, is_intact, sealed
@@ -120,7 +121,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     crc: str
 
 
-_LINES = msgspec.json.Decoder(_Line, dec_hook=typed)
+_LINES = msgspec.json.Decoder(prepared(_Line), dec_hook=typed)
 
 
 def decode_line(line: bytes, number: int = FORMAT, *, strictly: bool = False) -> LogRecord:
@@ -167,7 +168,7 @@ def _taken_apart(entry: dict[str, Any], number: int) -> _Line:
     except UnknownTypeError as error:
         raise NewerLogError(f"the event type {error.name!r:.80} is unknown", program) from error
     try:
-        return msgspec.convert({**entry, "events": events}, _Line, dec_hook=typed)
+        return msgspec.convert({**entry, "events": events}, prepared(_Line), dec_hook=typed)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
 

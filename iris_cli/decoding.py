@@ -1,0 +1,26 @@
+"""Decode structs in several threads."""
+
+from __future__ import annotations
+
+from threading import RLock
+from typing import TypeVar
+
+from msgspec.json import Decoder
+
+T = TypeVar("T")
+
+_preparing = RLock()
+_PREPARED: set[object] = set()
+
+
+def prepared(kind: type[T]) -> type[T]:
+    """Return the type, ready to be decoded by several threads. Every type that is decoded passes here first.
+
+    msgspec reads the annotations of a struct when it first decodes one. A second thread that decodes the same struct
+    meanwhile uses what is not complete yet, and the interpreter crashes (seen with msgspec 0.22).
+    """
+    if kind not in _PREPARED:
+        with _preparing:
+            Decoder(kind)
+            _PREPARED.add(kind)
+    return kind
