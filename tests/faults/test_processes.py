@@ -95,7 +95,7 @@ def test_the_users_process_is_killed_and_that_is_what_is_told(desk: OneHost, led
 
 
 def test_a_program_that_exits_with_137_itself_is_not_told_as_killed(desk: OneHost) -> None:
-    desk.run("job", "sh", "-c", "exit 137")
+    desk.launch("job", "sh", "-c", "exit 137", grace=1.0)
     end = desk.end_of("job")
     assert (end.reason, end_words(end)) == (EndReason.USER_ERROR, "exit 137")
 
