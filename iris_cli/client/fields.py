@@ -53,6 +53,7 @@ class JobFields(TypedDict, total=False):
     setup_timeout: float | str | None
     grace: float | str | None
     lease: float | str | None
+    silent_after: float | str | None
     replace_lost: str | None
     labels: Mapping[str, str] | None
     after: Sequence[str] | None

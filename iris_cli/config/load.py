@@ -87,6 +87,8 @@ def _cluster(place: Place) -> ClusterConfig:
         _check_names(entries)
         if not entries and not groups:
             place.warn("there are no workers yet")
+        limits = top.get("limits", _limits, Limits())
+        silent_after = top.get("silent_after", duration, limits.silent_after)
         validate.unique("scale group", ((group.name, entry) for entry, group in groups))
         return ClusterConfig(
             path=place.report.file,
@@ -98,7 +100,7 @@ def _cluster(place: Place) -> ClusterConfig:
             notify=top.get("notify", _notify, Notify()),
             loop=top.get("loop", one_of(Mode), Mode.AUTO),
             autoscale=top.get("autoscale", one_of(Mode), Mode.OFF),
-            limits=top.get("limits", _limits, Limits()),
+            limits=replace(limits, silent_after=silent_after),
             defaults=defaults,
         )
 
@@ -251,6 +253,8 @@ def _limits(place: Place) -> Limits:
     said: dict[str, Any] = {}
     with section(place) as entry:
         for name in Limits.__struct_fields__:
+            if name == "silent_after":
+                continue  # a key of its own
             default = getattr(Limits(), name)
             if name in _SIZES:
                 said[name] = entry.get(name, size, default)

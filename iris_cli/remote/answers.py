@@ -39,7 +39,7 @@ LONGEST_UPTIME = 100 * 366 * 86_400 * 100
 _NUMBER = r"(?:0|[1-9][0-9]{0,14})"
 _CLOCK = re.compile(rf"H ({_NUMBER}) ({_NUMBER})")
 _ATTEMPT = re.compile(
-    rf"A ([0-9a-f]{{32}}) ([A-Z]+) (-|{_NUMBER}) (-|[a-z]+) (-|{_NUMBER}) (-|{_NUMBER}) ({_NUMBER})"
+    rf"A ([0-9a-f]{{32}}) ([A-Z]+) (-|{_NUMBER}) (-|[a-z]+) (-|{_NUMBER}) (-|{_NUMBER}) ({_NUMBER}) (-|{_NUMBER})"
 )
 _LACKING = re.compile(r"W ([0-9a-f]{64})")
 _FIGURE = re.compile(rf"P (cpus|memory|disk_free) ({_NUMBER})")
@@ -343,12 +343,18 @@ def _attempt(record: Record, uptime: int) -> AttemptReport:
         cause="" if match[4] == "-" else match[4],
         started_ago=_seconds(match[5]),
         ended_ago=_seconds(match[6]),
+        last_output_ago=_last_output_ago(match[8], min([*times, uptime])),
         output_bytes=int(match[7]),
         log_tail=record.data.decode("utf-8", "replace"),
     )
     if not report.consistent or times != sorted(times, reverse=True):
         raise broken(f"the answer contradicts itself about an attempt that is {report.state}")
     return report
+
+
+def _last_output_ago(hundredths: str, began: int) -> float | None:
+    """A task may set the times of its files: an output from before its start counts from the start."""
+    return None if hundredths == "-" else min(int(hundredths), began) / 100
 
 
 def _seconds(hundredths: str) -> float | None:

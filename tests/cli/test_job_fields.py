@@ -61,6 +61,7 @@ FIELDS: dict[str, tuple[list[str], Any, dict[str, Any]]] = {
     "setup_timeout": (["--setup-timeout", "90s"], "90s", {"setup_timeout": 90.0}),
     "grace": (["--grace", "45"], 45, {"grace": 45.0}),
     "lease": (["--lease", "1h"], "1h", {"lease": 3600.0}),
+    "silent_after": (["--silent-after", "0"], 0, {"silent_after": 0.0}),
     "replace_lost": (["--replace-lost", "always"], "always", {"replace_lost": "always"}),
     "labels": (
         ["--label", "team=a", "--label", "x="],

@@ -38,6 +38,7 @@ SAID: dict[str, Any] = {
     "setup_timeout": 1,
     "grace": 0,
     "lease": "1d",
+    "silent_after": "45m",
     "replace_lost": "always",
     "labels": {"team": "vision"},
     "after": ["train/prep"],

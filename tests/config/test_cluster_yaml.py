@@ -59,7 +59,9 @@ def test_the_example_shows_every_host_and_states_the_defaults() -> None:
 
 def test_the_example_names_every_limit() -> None:
     limits = EXAMPLE.read_text().partition("\nlimits:\n")[2].partition("\n\n")[0]
-    assert {line.split(":")[0].strip() for line in limits.splitlines()} == set(Limits.__struct_fields__)
+    named = {line.split(":")[0].strip() for line in limits.splitlines()}
+    assert {*named, "silent_after"} == set(Limits.__struct_fields__)  # it has a key of its own
+    assert load_cluster_config(EXAMPLE).limits.silent_after == Limits().silent_after
 
 
 def test_a_member_of_a_slice_declares_its_slice_its_index_and_its_type() -> None:

@@ -58,6 +58,7 @@ def test_every_field_can_be_written() -> None:
         setup_timeout=90.0,
         grace=90.0,
         lease=7200.0,
+        silent_after=2700.0,
         replace_lost=ReplaceLost.NEVER,
         labels={"team": "a", "run": "7"},
         after=("prepare", "parent/child"),

@@ -64,6 +64,7 @@ EVERYTHING: dict[str, Any] = {
     "setup_timeout": 60.0,
     "grace": 0.0,
     "lease": 900.0,
+    "silent_after": 0.0,
     "replace_lost": ReplaceLost.ALWAYS,
     "labels": {"user": "me"},
     "after": ("train/prep",),

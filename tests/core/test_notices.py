@@ -110,6 +110,21 @@ def test_a_wait_is_told_once_also_if_nobody_looks_at_the_queue_for_a_while() -> 
     assert news(books, look(lab.cluster))[1] == []
 
 
+def test_quiet_tasks_are_news_once_until_all_of_them_write_again() -> None:
+    lab = Lab().worker("w0", cpu=4).job("train", replicas=2).schedule().reports("train/* running")
+    books = first_books(look(lab.cluster), ["command"])
+    lab.reports("train/task-1 running quiet-1h")
+    books, told = news(books, look(lab.cluster))
+    assert told == ["tasks_quiet train RUNNING"]
+    lab.reports("train/task-0 running quiet-1h", "train/task-1 running quiet-1s")
+    books, told = news(books, look(lab.cluster))
+    assert told == []
+    books, told = news(books, look(lab.reports("train/task-0 running quiet-1s").cluster))
+    assert told == []
+    lab.reports("train/task-0 running quiet-1h")
+    assert news(books, look(lab.cluster))[1] == ["tasks_quiet train RUNNING"]
+
+
 def test_cycles_that_stopped_are_news_if_a_job_was_open() -> None:
     lab = Lab().worker("w0").job("one")
     open_ = first_books(look(lab.cluster), ["command"])

@@ -26,6 +26,7 @@ EVENTS: tuple[Event, ...] = (
     ev.TaskRunning(task=TASK, attempt=0, started_at=5.0),
     ev.AttemptHeldUp(task=TASK, attempt=0, error="late"),
     ev.AttemptOrphaned(task=TASK, attempt=0),
+    ev.TaskQuiet(task=TASK, attempt=0, since=5.0),
     ev.AttemptStopRequested(task=TASK, attempt=0, reason=EndReason.CANCELLED),
     ev.AttemptUnkillable(task=TASK, attempt=0),
     ev.AttemptPresumedGone(task=TASK, attempt=0),

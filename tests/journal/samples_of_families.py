@@ -16,6 +16,7 @@ from iris_cli.core.events.events import (
     JobSubmitted,
     TaskAssigned,
     TaskEnded,
+    TaskQuiet,
     TaskRequeued,
     TaskRunning,
     WorkerRegistered,
@@ -122,3 +123,18 @@ IN_A_CONTAINER: tuple[tuple[Event, ...], ...] = (
     (JobSubmitted(job=Job(id=TRAIN, command=("true",), image="registry.example/train:1")),),
 )
 """A job whose program runs in a container."""
+
+QUIET: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (WorkerUpdated(worker=SPOT, connection=HOST, cpu=4.0, memory=1 << 33, boot_id="b0075"),),
+    (
+        JobSubmitted(job=Job(id=LONE.job, command=("python", "train.py"), silent_after=600.0)),
+        TaskAssigned(task=LONE, attempt=0, worker=SPOT, token=Token("e" * 32)),
+        TaskRunning(task=LONE, attempt=0, started_at=NOON),
+    ),
+    (TaskQuiet(task=LONE, attempt=0, since=NOON),),
+    (TaskQuiet(task=LONE, attempt=0, since=None),),
+    (TaskQuiet(task=LONE, attempt=0, since=NOON + 900.0),),
+)
+"""A task that was quiet, wrote something, and is quiet again."""

@@ -45,7 +45,7 @@ from tests.journal.samples import (
     STORY,
     state_in,
 )
-from tests.journal.samples_of_families import CHILDREN, DURATIONS, IN_A_CONTAINER, KEPT_GOING, SPREAD
+from tests.journal.samples_of_families import CHILDREN, DURATIONS, IN_A_CONTAINER, KEPT_GOING, QUIET, SPREAD
 from tests.journal.scaled import ADOPTED, ASKED_FOR, SCALED, SET_UP
 
 MUSEUM = Path(__file__).parent / "museum"
@@ -105,6 +105,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-keep-going.jsonl", KEPT_GOING),
         ("format-1-durations.jsonl", DURATIONS),
         ("format-1-image.jsonl", IN_A_CONTAINER),
+        ("format-1-quiet.jsonl", QUIET),
     ],
 )
 

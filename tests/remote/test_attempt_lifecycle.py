@@ -247,14 +247,34 @@ def test_the_end_of_both_outputs_is_reported_and_stderr_comes_last(host: WorkerH
 def test_a_text_that_grows_while_it_is_reported_keeps_its_beginning(
     dash_host: WorkerHost, tmp_path: Path
 ) -> None:
-    """As of a wrapper that is still writing why it does not start: here `ls`, which measures, adds to it."""
-    slow = tmp_path / "slow" / "ls"
+    """As of a wrapper that is still writing why it does not start: here `stat`, which measures, adds to it."""
+    slow = tmp_path / "slow" / "stat"
     slow.parent.mkdir()
     add = 'for file; do case $file in */err) [ ! -s "$file" ] || printf more >>"$file" ;; esac; done'
-    slow.write_text(f'#!/bin/sh\n{shutil.which("ls")} "$@"\n{add}\n')
+    slow.write_text(f'#!/bin/sh\n{shutil.which("stat")} "$@"\n{add}\n')
     slow.chmod(0o755)
     dash_host.transport.env["PATH"] = f"{slow.parent}:{dash_host.transport.env['PATH']}"
     assert dash_host.ended("sh", "-c", "echo first >&2").log_tail.startswith("first\nmore")
+
+
+def test_the_time_since_the_last_output_is_reported_of_what_runs(host: WorkerHost, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    wait = f'until [ -e "{gate}" ]; do sleep 0.05; done'
+    old = "touch -d '1 hour ago' \"$IRIS_TASK_DIR/err\""
+    scripts = {"silent": wait, "talks": f"echo x; {wait}", "lies": f"echo x >&2; {old}; : >ready; {wait}"}
+    requests = {name: host.request("sh", "-c", script) for name, script in scripts.items()}
+    for request in requests.values():
+        host.prepare(request, go=True)
+    until(lambda: all(host.poll(each.token)[0].state is RemoteState.RUNNING for each in requests.values()))
+    reports = {name: host.poll(each.token)[0] for name, each in requests.items()}
+    for report in reports.values():
+        assert report.last_output_ago is not None
+        assert report.started_ago is not None
+        assert 0 <= report.last_output_ago <= report.started_ago < PATIENCE
+    assert reports["silent"].last_output_ago == reports["silent"].started_ago
+    gate.touch()
+    for each in requests.values():
+        assert host.wait(each.token).last_output_ago is None
 
 
 def test_quiet_stderr_leaves_the_room_to_stdout(host: WorkerHost) -> None:

@@ -31,9 +31,9 @@ def data_lines(data: bytes) -> list[str]:
 
 LINES = [
     "H 1795245824 415936",
-    f"A {ONE} EXITED 3 timeout 6000 52 360",
+    f"A {ONE} EXITED 3 timeout 6000 52 360 -",
     *data_lines(TAIL),
-    f"A {TWO} RUNNING - - 100 - 0",
+    f"A {TWO} RUNNING - - 100 - 0 700",
 ]
 
 
@@ -74,7 +74,7 @@ def test_a_whole_frame_is_read() -> None:
             output_bytes=360,
             log_tail=TAIL.decode("utf-8", "replace"),
         ),
-        AttemptReport(token=TWO, state=RemoteState.RUNNING, started_ago=1.0),
+        AttemptReport(token=TWO, state=RemoteState.RUNNING, started_ago=1.0, last_output_ago=1.0),
     )
 
 
@@ -187,10 +187,11 @@ def test_what_is_almost_a_frame_is_no_answer(output: bytes) -> None:
         "RUNNING - - - - -",
         "RUNNING - - - - 0 0",
         "RUNNING  - - - - 0",
+        "RUNNING - - - - 0 -1",
     ],
 )
 def test_a_line_that_contradicts_itself_is_no_answer(words: str) -> None:
-    assert is_no_answer(framed([*LINES[:-1], f"A {TWO} {words}"]))
+    assert is_no_answer(framed([*LINES[:-1], f"A {TWO} {words} -"]))
 
 
 def test_a_host_that_is_another_one_says_nothing_else() -> None:
@@ -200,7 +201,7 @@ def test_a_host_that_is_another_one_says_nothing_else() -> None:
     same = Frame("boot-1", INCARNATION, "H 1 2")
     with pytest.raises(NoAnswer):
         worker_report(same, WORKER, [ONE], ("boot-1", INCARNATION))
-    talkative = Frame("boot-2", INCARNATION, f"H 1 2\nA {ONE} RUNNING - - - - 0")
+    talkative = Frame("boot-2", INCARNATION, f"H 1 2\nA {ONE} RUNNING - - - - 0 -")
     with pytest.raises(NoAnswer):
         worker_report(talkative, WORKER, [ONE], ("boot-1", INCARNATION))
 

@@ -10,18 +10,20 @@ from iris_cli.core.units import parse_duration
 
 _AGO = re.compile(r"(.+)-ago")
 _RAN = re.compile(r"ran-(.+)")
+_QUIET = re.compile(r"quiet-(.+)")
 
 
 def parse_report(token: Token, words: str) -> AttemptReport:
-    """`STATE [EXIT CODE | CAUSE] [DURATION-ago] [ran-DURATION]`; `timeout`, `oom` and `signal` are exits, too.
+    """`STATE [EXIT CODE | CAUSE] [DURATION-ago] [ran-DURATION] [quiet-DURATION]`; `timeout`, `oom`, `signal` are exits.
 
     The first duration says how long ago an exit, or else the start (of the launch, the set-up, the command) was;
-    the second one how long the command ran by the worker's clock.
+    the second one how long the command ran by the worker's clock, the third one how long it has written nothing.
     """
     state, *rest = words.split()
     ago = [parse_duration(match[1]) for word in rest if (match := _AGO.fullmatch(word))]
     ran = [parse_duration(match[1]) for word in rest if (match := _RAN.fullmatch(word))]
-    rest = [word for word in rest if not (_AGO.fullmatch(word) or _RAN.fullmatch(word))]
+    quiet = [parse_duration(match[1]) for word in rest if (match := _QUIET.fullmatch(word))]
+    rest = [word for word in rest if not any(each.fullmatch(word) for each in (_AGO, _RAN, _QUIET))]
     since = ago[0] if ago else 0.0
     if state in ("exited", "timeout", "oom", "signal"):
         return AttemptReport(
@@ -38,5 +40,6 @@ def parse_report(token: Token, words: str) -> AttemptReport:
         state=RemoteState(state.upper()),
         cause=rest[0] if rest else "",
         started_ago=since,
+        last_output_ago=quiet[0] if quiet else None,
         ran=ran[0] if ran else None,
     )

@@ -32,6 +32,7 @@ AnyEvent: TypeAlias = (
     | ev.TaskRunning
     | ev.AttemptHeldUp
     | ev.AttemptOrphaned
+    | ev.TaskQuiet
     | ev.AttemptUnkillable
     | ev.AttemptPresumedGone
     | ev.AttemptProvenGone

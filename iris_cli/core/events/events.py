@@ -250,6 +250,12 @@ class AttemptOrphaned(AttemptEvent, frozen=True, kw_only=True):
     """The wrapper of the attempt is gone, its processes live: nobody there limits or records them any more."""
 
 
+class TaskQuiet(AttemptEvent, frozen=True, kw_only=True):
+    """The running task has written nothing since `since`, for its `silent_after` or longer; None: it writes again."""
+
+    since: float | None
+
+
 class AttemptUnkillable(AttemptEvent, frozen=True, kw_only=True):
     """A process of the attempt survived SIGKILL. It holds what it holds until a reboot, or `forget --dead`."""
 

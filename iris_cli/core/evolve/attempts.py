@@ -195,6 +195,7 @@ CHANGES = (
     on(ev.TaskRunning, _task_running),
     on(ev.AttemptHeldUp, _attempt_held_up),
     on(ev.AttemptOrphaned, _moved),
+    on(ev.TaskQuiet, _moved),
     on(ev.AttemptUnkillable, _moved),
     on(ev.AttemptPresumedGone, _attempt_presumed_gone),
     on(ev.AttemptProvenGone, _attempt_proven_gone),

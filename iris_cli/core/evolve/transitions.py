@@ -71,7 +71,11 @@ def _started(_phase: Assigned, event: ev.TaskRunning, _moment: Moment) -> Runnin
 
 
 def _orphaned(phase: Running, _event: ev.AttemptOrphaned, _moment: Moment) -> Running:
-    return Running(started_at=phase.started_at, orphaned=True)
+    return Running(started_at=phase.started_at, orphaned=True, quiet_since=phase.quiet_since)
+
+
+def _quiet(phase: Running, event: ev.TaskQuiet, _moment: Moment) -> Running:
+    return Running(started_at=phase.started_at, orphaned=phase.orphaned, quiet_since=event.since)
 
 
 def _stop(phase: Assigned | Running, event: ev.AttemptStopRequested, moment: Moment) -> Stopping:
@@ -146,6 +150,7 @@ TRANSITIONS = (
     row(Assigned, ev.EndpointRegistered, Assigned, _same),
     row(Assigned, ev.EndpointRemoved, Assigned, _same),
     row(Running, ev.AttemptOrphaned, Running, _orphaned),
+    row(Running, ev.TaskQuiet, Running, _quiet),
     row(Running, ev.AttemptStopRequested, Stopping, _stop),
     row(Running, ev.AttemptPresumedGone, Running, _same),
     row(Running, ev.AttemptEnded, Ended, _ended),

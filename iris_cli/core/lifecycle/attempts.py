@@ -15,6 +15,7 @@ from iris_cli.core.events.events import (
     TaskDispatched,
     TaskDispatchFailed,
     TaskEnded,
+    TaskQuiet,
     TaskRequeued,
     TaskRunning,
 )
@@ -51,6 +52,7 @@ def reported(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits:
         _acknowledged(draft, attempt_id, report, limits)
     elif report.state in _RUNS:
         _running(draft, attempt_id, report)
+        _note_output(draft, attempt_id, report, limits)
     elif report.state is RemoteState.EXITED:
         _exited(draft, attempt_id, report)
     elif report.state is RemoteState.NOSTART and attempt.started_at is None:
@@ -230,6 +232,22 @@ def _running(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None
         draft.record(TaskRunning(task=attempt_id.task, attempt=attempt_id.number, started_at=started_at))
     if report.state is RemoteState.ORPHANED and not attempt.orphaned:
         draft.record(AttemptOrphaned(task=attempt_id.task, attempt=attempt_id.number))
+
+
+def _note_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
+    """Record that a running task went quiet, or that it writes again."""
+    attempt = draft.cluster.attempt(attempt_id)
+    if report.last_output_ago is None or attempt.state is not AttemptState.RUNNING:
+        return
+    own = draft.cluster.jobs[attempt_id.task.job].silent_after
+    silent_after = limits.silent_after if own is None else own
+    is_quiet = 0 < silent_after <= report.last_output_ago
+    before, since = attempt.quiet_since, round(draft.at - report.last_output_ago, 3)
+    # If nobody polled while it wrote, it has been quiet twice: at least `silent_after` lies between the two.
+    if is_quiet and (before is None or since >= before + silent_after):
+        draft.record(TaskQuiet(task=attempt_id.task, attempt=attempt_id.number, since=since))
+    elif before is not None and not is_quiet:
+        draft.record(TaskQuiet(task=attempt_id.task, attempt=attempt_id.number, since=None))
 
 
 def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:

@@ -317,7 +317,7 @@ def _check(job: Job) -> None:
     for row in JOB_FIELDS:
         if row.kind is Kind.COUNT:
             _at_least(0, row.name, getattr(job, row.name), 0)
-        elif row.kind is Kind.DURATION and not 0 <= getattr(job, row.name) <= 366 * 86400:
+        elif row.kind is Kind.DURATION and not 0 <= (getattr(job, row.name) or 0.0) <= 366 * 86400:
             raise UsageError(f"{row.name} must lie between 0 and a year, not {getattr(job, row.name)}")
     for taint in job.tolerations:
         if not is_name(taint):

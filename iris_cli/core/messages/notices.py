@@ -7,7 +7,7 @@ whatever became of the log's older lines meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 
 from msgspec import Struct, field
@@ -17,6 +17,7 @@ from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.past import in_memory
+from iris_cli.core.model.quiet import quiet_words
 from iris_cli.core.model.waiting import overdue
 from iris_cli.core.structs import Value
 
@@ -30,6 +31,7 @@ LONGEST_PAUSE = 3600.0
 """Seconds that a channel is left alone at most after failures."""
 
 JOB_ENDED, GANG_WAITS, SCHEDULER_STOPPED = "job_ended", "gang_waits", "scheduler_stopped"
+TASKS_QUIET = "tasks_quiet"
 
 
 class Notice(Value, frozen=True, kw_only=True):
@@ -57,12 +59,18 @@ class Notice(Value, frozen=True, kw_only=True):
     @property
     def id(self) -> str:
         """The same whenever it is told, and no other's: whoever is told twice can tell."""
-        name = {JOB_ENDED: self.job, GANG_WAITS: f"{self.job}/{self.round}"}
+        name = {
+            JOB_ENDED: self.job,
+            GANG_WAITS: f"{self.job}/{self.round}",
+            TASKS_QUIET: f"{self.job}/{self.at}",
+        }
         return f"{self.event}/{name.get(self.event, str(self.at))}"
 
     def __str__(self) -> str:
         if self.event == JOB_ENDED:
             return f"job {self.job} {self.state}" + (f": {self.reason}" if self.reason != "ok" else "")
+        if self.event == TASKS_QUIET:
+            return f"job {self.job} {self.reason}"
         return f"job {self.job} waits: {self.reason}" if self.job else self.reason
 
 
@@ -114,13 +122,14 @@ class Channel(Value, frozen=True, kw_only=True):
 class Books(Value, frozen=True, kw_only=True):
     """What was seen at the last look: the first `jobs` jobs of the log `cluster_id`, `open` of them not ended.
 
-    `waits` has for each gang whose waiting is known the round that it waits for.
+    `waits` has for each gang whose waiting is known the round that it waits for; `quiet` are the jobs with quiet tasks.
     """
 
     cluster_id: str
     jobs: int = 0
     open: tuple[JobId, ...] = ()
     waits: Mapping[str, int] = field(default_factory=dict)
+    quiet: tuple[JobId, ...] = ()
     channels: Mapping[str, Channel] = field(default_factory=dict)
 
 
@@ -149,7 +158,7 @@ def first_books(look: Look, channels: Iterable[str]) -> Books:
     )
 
 
-def brought_up_to_date(books: Books, look: Look, channels: Iterable[str]) -> Books:
+def brought_up_to_date(books: Books, look: Look, channels: Collection[str]) -> Books:
     """The books after this look, with what is new in the queue of each channel."""
     jobs = look.cluster.jobs
     if books.cluster_id != look.cluster_id or books.jobs > len(jobs):  # another log, or an older one
@@ -162,12 +171,15 @@ def brought_up_to_date(books: Books, look: Look, channels: Iterable[str]) -> Boo
         notices.append(Notice(event=SCHEDULER_STOPPED, reason=look.stopped, at=look.now))
     overdue = {job.id: job for job in still if _overdue(look, job)}
     notices += [_waits(look, job) for job in overdue.values() if books.waits.get(job.id) != job.rounds]
+    quiet = {job.id: words for job in still if channels and (words := _quiet(look, job))}
+    notices += [_is_quiet(look, job, words) for job, words in quiet.items() if job not in books.quiet]
     waits: dict[str, int] = {job.id: books.waits[job.id] for job in still if job.id in books.waits}
     return Books(
         cluster_id=look.cluster_id,
         jobs=len(jobs),
         open=tuple(job.id for job in still),
         waits=waits | {job.id: job.rounds for job in overdue.values()},
+        quiet=tuple(quiet),
         channels={name: books.channels.get(name, Channel()).with_notices(notices) for name in channels},
     )
 
@@ -190,6 +202,15 @@ def _waits(look: Look, job: Job) -> Notice:
     state = look.cluster.job_state(job.id).value
     reason = f"{look.waiting(job)}; {_overdue(look, job)}"
     return Notice(event=GANG_WAITS, job=job.id, state=state, reason=reason, at=look.now, round=job.rounds)
+
+
+def _quiet(look: Look, job: Job) -> str:
+    return quiet_words(job, look.cluster.tasks_of(job.id), look.now)
+
+
+def _is_quiet(look: Look, job: JobId, words: str) -> Notice:
+    state = look.cluster.job_state(job).value
+    return Notice(event=TASKS_QUIET, job=job, state=state, reason=words, at=look.now)
 
 
 def _overdue(look: Look, job: Job) -> str:

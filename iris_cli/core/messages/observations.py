@@ -48,8 +48,9 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
     `started_ago` and `ended_ago` are seconds before the answer on the worker's own clock, so that a wrong wall
     clock there does no harm. Of a PREPARING one `started_ago` is since its set-up began; of a PREPARED one since
     it was first told to start, None if it never was or nobody noted it; of a LAUNCHING one since the last sign of
-    life of what starts it. `ran` is the time from start to end by that clock; None if either is unknown or the
-    two contradict each other. `log_tail` is the end of the task's output, decoded with replacement.
+    life of what starts it. `last_output_ago`: seconds since a RUNNING or ORPHANED one wrote to its output, or since
+    its start if it never did; None if not measured. `ran` is the time from start to end by that clock; None if either
+    is unknown or the two contradict each other. `log_tail` is the end of the task's output, decoded with replacement.
     """
 
     token: Token
@@ -58,6 +59,7 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
     cause: str = ""
     started_ago: float | None = None
     ended_ago: float | None = None
+    last_output_ago: float | None = None
     ran: float | None = None
     output_bytes: int = 0
     log_tail: str = ""

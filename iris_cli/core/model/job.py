@@ -165,6 +165,9 @@ class Job(Record, kw_only=True):
     setup_timeout: float = 1800.0
     grace: float = 30.0
     lease: float = 0.0  # its wrapper stops a task that nobody asked about for so long; 0: never
+    silent_after: float | None = (
+        None  # without output, until a task is marked quiet; 0: never; None: the cluster's
+    )
     replace_lost: ReplaceLost | None = None  # None: as its worker's configuration says
     labels: Mapping[str, str] = field(default_factory=dict)
     after: tuple[JobId, ...] = ()
@@ -252,6 +255,7 @@ class JobRequest(Struct, frozen=True, kw_only=True):
     setup_timeout: float | None = None
     grace: float | None = None
     lease: float | None = None
+    silent_after: float | None = None
     replace_lost: ReplaceLost | None = None
     labels: Mapping[str, str] | None = None
     after: tuple[str, ...] | None = None

@@ -168,6 +168,8 @@ _TIMES = (
              "USR1@120: this signal, 120 s before --timeout; a stop sends SIGTERM only."),
     JobField("lease", Kind.DURATION, "--lease TIME",
              "Stop the task if iris has not reached its worker for this long."),
+    JobField("silent_after", Kind.DURATION, "--silent-after TIME",
+             "Mark a task quiet after this long without output (default: 30m; 0: never)."),
 )
 
 _PLACEMENT = (

@@ -49,6 +49,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     scale_backoff_first: float = 60.0  # of a scale group; doubles with each failure in a row
     scale_backoff_max: float = 3600.0
     slices_per_minute: int = 10  # of one scale group, to be asked for
+    silent_after: float = 1800.0  # without output, until a running task is marked quiet; 0: never
     loop_interval: float = 10.0  # between two cycles of the background loop while nothing starts or ends
 
     def backoff(self, failures: int) -> float:

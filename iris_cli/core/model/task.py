@@ -75,6 +75,7 @@ class Running(_Phase, frozen=True, kw_only=True, tag=AttemptState.RUNNING.value)
     state: ClassVar[AttemptState] = AttemptState.RUNNING
     started_at: float
     orphaned: bool = False  # its wrapper is gone: it runs, and nobody there watches over it
+    quiet_since: float | None = None  # its last output, if it is marked quiet
 
 
 @final
@@ -157,6 +158,11 @@ class Attempt(Record, kw_only=True):
     def orphaned(self) -> bool:
         progress = self.progress
         return type(progress) is Running and progress.orphaned
+
+    @property
+    def quiet_since(self) -> float | None:
+        """The time of its last output if it runs and is marked quiet."""
+        return self.phase.quiet_since if type(self.phase) is Running else None
 
     @property
     def stopping(self) -> Stopping | None:

@@ -119,6 +119,8 @@ def _of_requests(seen: WorkerReport, asked: frozenset[Token]) -> Iterator[str]:
 def _of_attempt(report: AttemptReport, uptime: float) -> Iterator[str]:
     since_boot = uptime + _SLACK if uptime else math.inf
     ages = [age for age in (report.started_ago, report.ended_ago) if age is not None]
+    if not _is_time(report.last_output_ago or 0.0):
+        yield "an attempt wrote in the future, or at no time"
     if not all(_is_time(age) for age in ages):
         yield "an attempt began or ended in the future, or at no time"
     elif any(age > since_boot for age in ages):

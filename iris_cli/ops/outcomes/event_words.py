@@ -105,6 +105,10 @@ def _attempt_ended(event: ev.AttemptEnded) -> str:
     return f"{event.attempt_id} ended{_because(words)}" if words else f"{event.attempt_id} ended well"
 
 
+def _task_quiet(event: ev.TaskQuiet) -> str:
+    return f"{event.attempt_id} {'writes again' if event.since is None else 'is quiet'}"
+
+
 def _stop_requested(event: ev.AttemptStopRequested) -> str:
     blamed = f": {event.trigger} failed first" if event.trigger else f" ({event.reason.replace('_', ' ')})"
     return f"{event.attempt_id} is being stopped{blamed}"
@@ -195,6 +199,7 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.TaskDispatchFailed: _dispatch_failed,
     ev.TaskRunning: lambda event: f"{event.attempt_id} runs",
     ev.AttemptHeldUp: lambda event: f"{event.attempt_id} does not start{_because(event.error)}",
+    ev.TaskQuiet: _task_quiet,
     ev.AttemptOrphaned: lambda event: f"{event.attempt_id} runs on without its wrapper",
     ev.AttemptUnkillable: lambda event: f"a process of {event.attempt_id} can't be killed",
     ev.AttemptPresumedGone: _presumed_gone,

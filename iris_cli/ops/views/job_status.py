@@ -120,7 +120,7 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
             task_row(view, task, display, waiting.get(task.id, ""))
             for task, display in zip(view.cluster.tasks_of(job.id), displays, strict=True)
         ),
-        next=failure.next if failure is not None else next_command(view.cluster, job),
+        next=failure.next if failure is not None else next_command(view.cluster, job, quiet=bool(row.quiet)),
     )
 
 
@@ -168,9 +168,11 @@ def needs_words(job: Job) -> str:
     return ", ".join(parts)
 
 
-def next_command(cluster: Cluster, job: Job) -> str:
-    """What the operator most probably types next, if nothing of the job itself failed."""
+def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
+    """What the operator most probably types next, if nothing of the job itself failed; `quiet`: a task is quiet."""
     state = cluster.job_state(job.id)
+    if quiet:
+        return f"iris stacks {job.id}"
     if state is JobState.UNSCHEDULABLE:
         failed = (each for each in job.after if each in cluster.jobs and _is_in_vain(cluster.job_state(each)))
         awaited = next(failed, None)

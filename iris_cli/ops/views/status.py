@@ -12,6 +12,7 @@ from iris_cli.core.lifecycle.display import DisplayWord, counted, display_of, di
 from iris_cli.core.model.cluster import Cluster, state_of
 from iris_cli.core.model.job import Job, JobState, Priority
 from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.quiet import quiet_words
 from iris_cli.core.model.task import Ended, Stopping, Task, TaskState
 from iris_cli.core.model.waiting import overdue
 from iris_cli.journal.log.recovery import Damage
@@ -31,7 +32,8 @@ class JobRow(Struct, frozen=True, kw_only=True):
 
     `display` is its state as shown on the screen, `task_displays` counts its tasks by theirs. `workers` are those
     of its live attempts, by rank. `why` is the reason it is pending, or the cause of its end; `retry` what it is
-    retried after; `overdue` how long a gang has been pending, if that is long. `duration` is as `job_ran` has it.
+    retried after; `overdue` how long a gang has been pending, if that is long; `quiet` which running tasks have
+    written nothing for their `silent_after`, and for how long. `duration` is as `job_ran` has it.
     """
 
     id: JobId
@@ -46,6 +48,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
     why: str
     retry: str
     overdue: str
+    quiet: str
     reason: EndReason | None
     submitted_at: float
     started_at: float | None
@@ -188,6 +191,7 @@ def job_row(view: View, job: Job) -> JobRow:
         why=_why(view, job, tasks),
         retry=_retry(view, job, tasks),
         overdue=overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
+        quiet=quiet_words(job, tasks, view.now) if any(each.quiet_since for each in live) else "",
         reason=job.end.reason if job.end else None,
         submitted_at=job.submitted_at,
         started_at=min(starts, default=None),

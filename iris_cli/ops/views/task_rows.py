@@ -8,6 +8,7 @@ from iris_cli.core.ids import AttemptId, TaskId, WorkerId
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job
 from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.quiet import quiet_for
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.ops.outcomes.causes import end_words, exit_words, known_words, task_end_words
 from iris_cli.ops.outcomes.durations import attempt_ran
@@ -42,7 +43,8 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     """One task. `display` is its state as shown on the screen.
 
     `worker`, times and exit code are those of its last attempt, whose number is `attempt` and whose cause of the end
-    is `reason`. `why` is the reason the task is pending, or the cause of its end.
+    is `reason`. `why` is the reason the task is pending, or the cause of its end. `quiet_since` is the time of its last
+    output if it has written nothing for its `silent_after`.
     """
 
     id: TaskId
@@ -57,6 +59,7 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     started_at: float | None
     ended_at: float | None
     duration: float | None = field(name="duration_seconds")
+    quiet_since: float | None
     attempts: tuple[AttemptRow, ...]
 
 
@@ -79,6 +82,7 @@ def task_row(view: View, task: Task, display: str, waiting: str) -> TaskRow:
         started_at=last.started_at if last else None,
         ended_at=last.ended_at if last else None,
         duration=last.duration if last else None,
+        quiet_since=task.attempts[-1].quiet_since if task.attempts else None,
         attempts=attempts,
     )
 
@@ -157,4 +161,5 @@ def _attempt_words(view: View, task: TaskId, attempt: Attempt) -> str:
     if attempt.stop is not None:
         stuck = ", and a process of it can't be killed" if attempt.unkillable else ""
         return f"being stopped ({attempt.stop.reason}){stuck}"
-    return "runs on without its wrapper" if attempt.orphaned else ""
+    quiet = quiet_for(view.now - attempt.quiet_since) if attempt.quiet_since is not None else ""
+    return ", ".join(filter(None, ("runs on without its wrapper" if attempt.orphaned else "", quiet)))

@@ -12,6 +12,7 @@ from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parse_task_id
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobState
+from iris_cli.core.model.quiet import quiet_for, quiet_words
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.model.waiting import overdue
 from iris_cli.core.model.worker import Worker
@@ -87,8 +88,8 @@ class Why(Struct, frozen=True, kw_only=True):
 
     A worker has only `worker`, and in `occupied` the kinds of work that it has no room for, each with the reason.
     `inherited` has, for each inherited constraint, the job that named it. `retry` is what it is retried after,
-    `overdue` how long a gang has been pending, if that is long. `next` is the command that tells more about work
-    that has ended.
+    `overdue` how long a gang has been pending, if that is long; `quiet` which running tasks are quiet. `next` is the
+    command that tells more about work that has ended or is quiet.
     """
 
     subject: str
@@ -110,6 +111,7 @@ class Why(Struct, frozen=True, kw_only=True):
     log_damage: Damage | None = None
     retry: str = ""
     overdue: str = ""
+    quiet: str = ""
     next: str = ""
 
 
@@ -190,7 +192,9 @@ def _why_job(view: View, job: Job) -> Why:
     tasks = view.cluster.tasks_of(job.id)
     state = view.cluster.job_state(job.id)
     failure = failure_card(view, job) if state is JobState.FAILED else None
-    follow_up = next_command(view.cluster, job) if state in _NOT_RUN_TO_ITS_END else ""
+    quiet = quiet_words(job, tasks, view.now)
+    not_over = state in _NOT_RUN_TO_ITS_END or quiet
+    follow_up = next_command(view.cluster, job, quiet=bool(quiet)) if not_over else ""
     return _answer(
         view,
         job.id,
@@ -205,6 +209,7 @@ def _why_job(view: View, job: Job) -> Why:
         inherited=inherited_from(view.cluster, job),
         retry=retry_words(view.cluster, job, view.state),
         overdue=overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
+        quiet=quiet,
         next=failure.next if failure is not None else follow_up,
     )
 
@@ -282,9 +287,13 @@ def _places(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
                 worker=attempt.worker,
                 since_at=since,
                 age=elapsed(since, None, view.now) or 0.0,
-                doubt=doubt_about(view, attempt.worker),
+                doubt="; ".join(filter(None, (doubt_about(view, attempt.worker), _quiet(view, attempt)))),
                 chosen=_chosen(view.cluster, task, attempt),
             )
+
+
+def _quiet(view: View, attempt: Attempt) -> str:
+    return quiet_for(view.now - attempt.quiet_since) if attempt.quiet_since is not None else ""
 
 
 def _chosen(cluster: Cluster, task: Task, attempt: Attempt) -> str:

@@ -1,11 +1,11 @@
 # The answer: a frame of short lines, whose number is in its last one.
 #   H <clock, seconds> <uptime>                                      the clock is 0 where it isn't told
-#   A <token> <STATE> <code> <cause> <began> <ended> <bytes>         `-` where there is none
+#   A <token> <STATE> <code> <cause> <began> <ended> <bytes> <quiet> `-` where there is none
 #   T <base64>                                                       belongs to the line before
 #   M <token>                                                        has ended, and left requests
 # Times are in hundredths of a second, `began` and `ended` that long before the answer. Before it runs,
 # `began` is when its set-up did (PREPARING), when it was first told to start (PREPARED), or when its wrapper
-# last gave a sign of life (LAUNCHING).
+# last gave a sign of life (LAUNCHING). `quiet` is the time since the last output of a task that runs.
 
 # open_frame NONCE REMOTE_DIR CLUSTER WORKER -> $root $boot $incarnation; goes to <root>/a, $missing if there
 # is none.
@@ -74,8 +74,8 @@ report() {
         LAUNCHING) began=$launched ;;
         PREPARING) [ -z "$set_up" ] || began=$pid_start ;; # in the same unit, where it is a number at all
         esac
-        bytes_out=0 bytes_err=0
-        eval "bytes_out=\${out_$token:-0} bytes_err=\${err_$token:-0}"
+        bytes_out=0 bytes_err=0 wrote=
+        eval "bytes_out=\${out_$token:-0} bytes_err=\${err_$token:-0} wrote=\${wrote_$token:-}"
         is_over=
         case $state in EXITED | CANCELLED | NOSTART | LOST | STOPPED) is_over=1 ;; *) ended=- ;; esac
         ago "$began"
@@ -83,7 +83,8 @@ report() {
         ago "$ended"
         case $began$ago in *-*) ;; *) [ "$ago" -le "$began" ] || ago=- ;; esac # an end before the start
         bytes=$((bytes_out + bytes_err))
-        line "A $token $state $x_code $x_cause $began $ago $bytes"
+        quiet_for
+        line "A $token $state $x_code $x_cause $began $ago $bytes $quiet"
         [ -z "$is_over" ] || [ -n "$terse" ] || [ "$bytes" -eq 0 ] || text "$(tails "$token")"
         [ "$x_cause" != commands ] || text "$(printf 'iris: not started: missing:%s\n' "$lacks" | encode)"
         [ -z "$is_over" ] || [ -n "$asking" ] || tell_left "$token"
@@ -133,7 +134,19 @@ ago() {
     [ "$ago" -ge 0 ] || ago=0
 }
 
-# sizes TOKENS -> $out_<token> $err_<token>: all in one process.
+# quiet_for -> $quiet: how long ago the task wrote something, or began if it never did; `-` if it doesn't run
+# or nobody looked.
+quiet_for() {
+    quiet=-
+    case $alone$state in RUNNING | ORPHANED) ;; *) return ;; esac
+    [ "$clock" -gt 0 ] || return 0
+    quiet=$began
+    is_number "$wrote" || return 0
+    quiet=0
+    [ "$wrote" -ge "$clock" ] || quiet=$(((clock - wrote) * 100))
+}
+
+# sizes TOKENS -> $out_<token> $err_<token> $wrote_<token>: all in one process; two where stat is that of BSD.
 sizes() {
     [ -z "$missing" ] || return 0
     for token; do
@@ -141,7 +154,9 @@ sizes() {
         if has_output "$token"; then set -- "$@" "$token/out" "$token/err"; fi
     done
     [ $# -gt 0 ] || return 0
-    by_line size_line "$(LC_ALL=C ls -ldn "$@" 2>/dev/null)"
+    files=$(LC_ALL=C stat -c '%f %s %Y %n' "$@" 2>/dev/null)
+    [ -n "$files" ] || files=$(LC_ALL=C stat -f '%Xp %z %m %N' "$@" 2>/dev/null)
+    by_line size_line "$files"
 }
 
 # by_line FUNCTION TEXT: call it with the words of each line.
@@ -159,12 +174,14 @@ by_line() {
 # has_output TOKEN: whether it has written anything.
 has_output() { [ -s "$1/out" ] || [ -s "$1/err" ]; }
 
-# size_line MODE LINKS UID GID SIZE MONTH DAY TIME NAME: a line of `ls -ldn`.
+# size_line MODE SIZE SECONDS NAME: a line of `stat`, the mode in hexadecimal digits: 8... is a plain file.
 size_line() {
-    # Only our own names: what a link of the task points to is in these lines, too.
-    case $1$9 in -*/out | -*/err) ;; *) return ;; esac
-    case ${9%/*} in *[!0-9a-f]*) return ;; esac
-    is_number "$5" && eval "${9##*/}_${9%/*}=$5"
+    case $1:$4 in 8???:*/out | 8???:*/err) ;; *) return ;; esac
+    case ${4%/*} in *[!0-9a-f]*) return ;; esac
+    is_number "$2" && eval "${4##*/}_${4%/*}=$2"
+    is_number "$3" || return 0
+    eval "wrote=\${wrote_${4%/*}:-0}"
+    [ "$3" -le "$wrote" ] || eval "wrote_${4%/*}=$3"
 }
 
 # tails TOKEN: the end of what it has written: 4 KiB in all, of which `out` has one at least. `err` is last:

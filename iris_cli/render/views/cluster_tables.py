@@ -107,7 +107,7 @@ def late_why(job: JobRow) -> str:
 def _where_and_why(job: JobRow) -> str:
     """Where it runs, what the rest of it waits for, why it ended, what it goes again after."""
     why = f"waiting: {job.why}" if job.workers and job.why and not job.state.terminal else late_why(job)
-    return "; ".join(part for part in (where(job), why, job.retry) if part)
+    return "; ".join(part for part in (where(job), why, job.quiet, job.retry) if part)
 
 
 def _slices(status: ClusterStatus, width: int) -> list[Text | Table]:

@@ -55,7 +55,7 @@ def _parts(why: Why, width: int) -> Iterator[RenderableType]:
         return
     yield Text.assemble(text(why.subject, "bold"), "  ", state(why.display), "  ", text(why.cause))
     yield cycle_words(why.cycles, why.at)
-    yield from (text(words) for words in (why.overdue, why.retry) if words)
+    yield from (text(words) for words in (why.overdue, why.quiet, why.retry) if words)
     for wait in why.waits:
         yield text("")
         yield from _wait(why, wait)

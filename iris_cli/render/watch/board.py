@@ -218,7 +218,7 @@ def _where_and_why(board: Board, job: JobOnBoard, now: float) -> str:
         why = f"{overdue_words(max(0.0, now - job.waits_since), board.gang_reserve_after)}: {why}"
     elif row.workers and why and not row.state.terminal:
         why = f"waiting: {why}"
-    return "; ".join(filter(None, (where(row), why, row.retry)))
+    return "; ".join(filter(None, (where(row), why, row.quiet, row.retry)))
 
 
 # Below them

@@ -1,0 +1,42 @@
+"""Running tasks that have written nothing for a long time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from iris_cli.core.model.array import format_indexes
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.task import AttemptState, Task
+from iris_cli.core.units import count, format_duration
+
+_COARSE = 60.0  # seconds from which on only minutes are shown
+
+
+def quiet_for(seconds: float) -> str:
+    """`quiet 42m`."""
+    shown = seconds - seconds % _COARSE if seconds >= _COARSE else float(max(0, int(seconds)))
+    return f"quiet {format_duration(shown)}"
+
+
+def quiet_words(job: Job, tasks: Iterable[Task], now: float) -> str:
+    """`quiet 42m`, and of several running tasks which ones, the longest first: `quiet 42m: ranks 2, 0, 3`.
+
+    '' if no task is quiet.
+    """
+    running = {
+        task.index: task.attempts[-1].quiet_since
+        for task in tasks
+        if task.attempts and task.attempts[-1].state is AttemptState.RUNNING
+    }
+    quiet = sorted((since, index) for index, since in running.items() if since is not None)
+    if not quiet:
+        return ""
+    longest = quiet_for(now - quiet[0][0])
+    if len(running) == 1:
+        return longest
+    noun = "rank" if job.is_gang else "task"
+    first, others = quiet[0][1], sorted(index for _, index in quiet[1:])
+    if len(quiet) == len(running):
+        return f"{longest}: all {count(len(quiet), noun)}, {noun} {first} first"
+    named = f"{noun}s {first}, {format_indexes(others)}" if others else f"{noun} {first}"
+    return f"{longest}: {named} of {len(running)}"

@@ -1,0 +1,71 @@
+"""Running tasks that have written nothing for their `silent_after` are marked, in the log and on screens."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_cli.core import JobId, TaskId
+from iris_cli.core.model.quiet import quiet_words
+from iris_cli.core.model.task import AttemptState
+from tests.support.lab import Lab
+
+
+def shown(lab: Lab) -> str:
+    job = lab.the_job("train")
+    return quiet_words(job, lab.cluster.tasks_of(job.id), lab.now)
+
+
+def is_marked(lab: Lab) -> bool:
+    return lab.cluster.tasks[TaskId(JobId("train"), 0)].attempts[-1].quiet_since is not None
+
+
+def test_a_task_is_marked_after_half_an_hour_without_output_and_until_it_writes_again() -> None:
+    lab = Lab().worker("w").job("train").schedule().reports("train/* running quiet-1799s")
+    assert not is_marked(lab)
+    assert shown(lab.reports("train/* running quiet-1800s")) == "quiet 30m"
+    before = lab.cluster.seq
+    assert shown(lab.reports("train/* running quiet-1810s")).startswith("quiet 30m")
+    assert lab.cluster.seq == before  # an unchanged mark is no event
+    assert shown(lab.reports("train/* running quiet-5s")) == ""
+
+
+def test_a_task_that_wrote_between_two_polls_is_quiet_since_its_last_output() -> None:
+    lab = Lab().worker("w").job("train", silent_after=60.0).schedule().reports("train/* running quiet-61s")
+    lab.advance(600.0).reports("train/* running quiet-90s")
+    assert shown(lab) == "quiet 1m"
+
+
+@pytest.mark.parametrize(
+    ("own", "quiet", "marked"), [(60.0, "61s", True), (0.0, "9d", False), (7200.0, "1h", False)]
+)
+def test_a_job_has_its_own_time(own: float, quiet: str, marked: bool) -> None:
+    lab = (
+        Lab().worker("w").job("train", silent_after=own).schedule().reports(f"train/* running quiet-{quiet}")
+    )
+    assert is_marked(lab) is marked
+
+
+def test_a_worker_that_has_not_looked_marks_nothing() -> None:
+    assert not is_marked(Lab().worker("w").job("train").schedule().reports("train/* running 9d-ago"))
+
+
+def test_the_rank_that_is_quiet_longest_is_named_first() -> None:
+    lab = (
+        Lab()
+        .slice("a")
+        .slice("b")
+        .job("train", tpu="v4-16", slices=2, replicas=4)
+        .schedule()
+        .reports("train/* running")
+    )
+    lab.reports("train/task-2 running quiet-45m", "train/task-0 running quiet-40m")
+    assert shown(lab) == "quiet 45m: ranks 2, 0 of 4"
+    lab.reports("train/task-1 running quiet-31m", "train/task-3 running quiet-31m")
+    assert shown(lab) == "quiet 45m: all 4 ranks, rank 2 first"
+
+
+def test_a_stop_ends_the_mark() -> None:
+    lab = Lab().worker("w").job("train").schedule().reports("train/* running quiet-1h").cancel("train")
+    assert lab.cluster.tasks[TaskId(JobId("train"), 0)].attempts[-1].state is AttemptState.STOPPING
+    assert not is_marked(lab)
+    assert shown(lab) == ""
