@@ -59,9 +59,9 @@ def test_the_rank_that_is_quiet_longest_is_named_first() -> None:
         .reports("train/* running")
     )
     lab.reports("train/task-2 running quiet-45m", "train/task-0 running quiet-40m")
-    assert shown(lab) == "quiet 45m: ranks 2, 0 of 4"
+    assert shown(lab) == "2 of 4 ranks quiet 45m: rank 2, then 0"
     lab.reports("train/task-1 running quiet-31m", "train/task-3 running quiet-31m")
-    assert shown(lab) == "quiet 45m: all 4 ranks, rank 2 first"
+    assert shown(lab) == "all 4 ranks quiet 45m: rank 2, then 0-1,3"
 
 
 def test_a_stop_ends_the_mark() -> None:

@@ -70,7 +70,7 @@ class Notice(Value, frozen=True, kw_only=True):
         if self.event == JOB_ENDED:
             return f"job {self.job} {self.state}" + (f": {self.reason}" if self.reason != "ok" else "")
         if self.event == TASKS_QUIET:
-            return f"job {self.job} {self.reason}"
+            return f"job {self.job}: {self.reason}"
         return f"job {self.job} waits: {self.reason}" if self.job else self.reason
 
 

@@ -19,9 +19,9 @@ def quiet_for(seconds: float) -> str:
 
 
 def quiet_words(job: Job, tasks: Iterable[Task], now: float) -> str:
-    """`quiet 42m`, and of several running tasks which ones, the longest first: `quiet 42m: ranks 2, 0, 3`.
+    """`quiet 42m` of a job with one running task, else `3 of 4 ranks quiet 42m: rank 2, then 0-1`; '' if none is quiet.
 
-    '' if no task is quiet.
+    The task that has been quiet longest is named first, and its time is shown.
     """
     running = {
         task.index: task.attempts[-1].quiet_since
@@ -36,7 +36,6 @@ def quiet_words(job: Job, tasks: Iterable[Task], now: float) -> str:
         return longest
     noun = "rank" if job.is_gang else "task"
     first, others = quiet[0][1], sorted(index for _, index in quiet[1:])
-    if len(quiet) == len(running):
-        return f"{longest}: all {count(len(quiet), noun)}, {noun} {first} first"
-    named = f"{noun}s {first}, {format_indexes(others)}" if others else f"{noun} {first}"
-    return f"{longest}: {named} of {len(running)}"
+    share = "all" if len(quiet) == len(running) else f"{len(quiet)} of"
+    then = f", then {format_indexes(others)}" if others else ""
+    return f"{share} {count(len(running), noun)} {longest}: {noun} {first}{then}"

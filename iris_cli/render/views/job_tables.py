@@ -70,7 +70,7 @@ def _facts(status: JobStatus) -> Table:
             ("where", where(job)),
             ("why", late_why(job) if status.failure is None else ""),
             ("retry", job.retry.removeprefix("retry ")),
-            ("quiet", job.quiet.removeprefix("quiet ")),
+            ("output", job.quiet),
             ("when", times),
             ("command", shlex.join(status.command)),
             ("each task", status.needs),
