@@ -35,9 +35,9 @@ def framed(lines: list[str], nonce: str) -> bytes:
 @pytest.mark.parametrize(
     "line",
     [
-        "A {token} RUNNING - - 999999999999999 - 0",
-        "A {token} EXITED 0 - 1 2 0",
-        "A {token} EXITED 0 - 20000 20000 0",
+        "A {token} RUNNING - - 999999999999999 - 0 -",
+        "A {token} EXITED 0 - 1 2 0 -",
+        "A {token} EXITED 0 - 20000 20000 0 -",
     ],
 )
 def test_what_began_before_its_host_or_ended_before_it_began_is_no_answer(line: str) -> None:
@@ -89,7 +89,7 @@ def test_the_last_words_of_a_call_that_failed_can_be_shown(status: int, stderr: 
 
 
 OWN, OTHER = Token("1" * 32), Token("2" * 32)
-STRANGER = f"A {OTHER} RUNNING - - 1 - 0"
+STRANGER = f"A {OTHER} RUNNING - - 1 - 0 -"
 
 
 def test_what_holds_up_a_worker_is_read() -> None:
@@ -155,7 +155,7 @@ def test_a_request_that_went_while_it_was_read_is_not_told() -> None:
     """Somebody else has answered it meanwhile, and what is left of it here would be refused as no JSON."""
     token = Token("1" * 32)
     whole = base64.b64encode(b'{"v":1,"op":"status"}').decode()
-    lines = (f"Q {token} gone 21", f"Q {token} here 21", f"T {whole}", f"A {token} RUNNING - - 1 - 0")
+    lines = (f"Q {token} gone 21", f"Q {token} here 21", f"T {whole}", f"A {token} RUNNING - - 1 - 0 -")
     report = worker_report(
         Frame("b", "f" * 32, "\n".join(("H 1800000000 10000", *lines))), WORKER, [token], telling=[token]
     )
