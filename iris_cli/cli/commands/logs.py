@@ -75,12 +75,15 @@ def logs(
     diff: Annotated[
         bool, typer.Option("--diff", help="The odd rank out: what differs from what the most have written.")
     ] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Keep paths below the work directory as the task wrote them.")
+    ] = False,
     stream: Stream = "both",
 ) -> int:
     """Show what tasks write, all ranks at once.
 
     Fetched from their workers; where these are gone, what was pulled before. With --follow, runs scheduling cycles
-    until then.
+    until then. Paths below a task's work directory are relative to it, except with --raw or --json.
     """
     from iris_cli.ops.logs.log_diff import TAIL
     from iris_cli.ops.logs.log_diff import diff as compare
@@ -98,6 +101,7 @@ def logs(
         attempt=attempt,
         streams=_streams(stream),
         dated=diff,
+        relative=not raw and (diff or not iris.output.as_json),
     )
     if iris.is_inside:
         from iris_cli.cli import inside
@@ -138,7 +142,7 @@ def follow_job(iris: Context, session: "Session", job: str) -> int:
     """Print all that a job writes until it is over. Runs cycles until then."""
     from iris_cli.ops.logs.logs import Query
 
-    return _follow(iris, session, job, Query(tail=None), folded=True)
+    return _follow(iris, session, job, Query(tail=None, relative=not iris.output.as_json), folded=True)
 
 
 def _follow(iris: Context, session: "Session", what: str, query: "Query", *, folded: bool) -> int:

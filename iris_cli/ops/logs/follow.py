@@ -136,7 +136,8 @@ class Follower:
 
     def _begin(self, task: Task, attempt: Attempt, tail: int | None) -> _Followed:
         attempt_id = AttemptId(task.id, attempt.number)
-        return _Followed(Reading(attempt_id, attempt, streams=self._query.streams, tail=tail))
+        streams, relative = self._query.streams, self._query.relative
+        return _Followed(Reading(attempt_id, attempt, streams=streams, tail=tail, relative=relative))
 
     def _go_on(self, cluster: Cluster) -> list[tuple[TaskId, str]]:
         """Turn to the next attempt of every task whose last one has been read to its end."""

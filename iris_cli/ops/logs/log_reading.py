@@ -11,6 +11,7 @@ from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.messages.observations import Silence
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.task import Attempt
+from iris_cli.core.work_paths import relative_paths
 from iris_cli.ops.logs.log_stream import FIRST, LogStream
 from iris_cli.ops.session import Session
 
@@ -59,7 +60,8 @@ class Reading:
     """An attempt whose output is being read, and how far that has come.
 
     `tail` is how many lines of each stream to begin with, None for all. `dated`: the worker is asked when each was last
-    written; `idle` then says how long ago that was, in seconds, where it is known.
+    written; `idle` then says how long ago that was, in seconds, where it is known. `relative`: paths below the work
+    directory are relative to it in every text.
     """
 
     def __init__(
@@ -70,8 +72,10 @@ class Reading:
         streams: Sequence[str] = BOTH,
         tail: int | None = None,
         dated: bool = False,
+        relative: bool = False,
     ) -> None:
         self.dated = dated
+        self._relative = relative
         self.idle: dict[str, float] = {}
         self.id = attempt_id
         self.attempt = attempt
@@ -115,9 +119,7 @@ class Reading:
         ages = zip(self.streams, (chunk.idle for chunk in chunks), strict=True)
         self.idle |= {name: idle for name, idle in ages if idle is not None}
         texts = [stream.take(chunk) for stream, chunk in zip(self.streams.values(), chunks, strict=True)]
-        self.texts = [
-            LogText(self.id, name, text) for name, text in zip(self.streams, texts, strict=True) if text
-        ]
+        self.texts = [self.text(name, text) for name, text in zip(self.streams, texts, strict=True) if text]
 
     def fail(self, silence: Silence) -> None:
         """The worker does not answer: the same will be asked again."""
@@ -126,7 +128,12 @@ class Reading:
     def rest(self) -> list[LogText]:
         """Unfinished last lines: to be asked for when no more will come."""
         rests = {name: stream.cutter.rest() for name, stream in self.streams.items()}
-        return [LogText(self.id, name, text) for name, text in rests.items() if text]
+        return [self.text(name, text) for name, text in rests.items() if text]
+
+    def text(self, stream: str, lines: str) -> LogText:
+        """Whole lines of one stream, as they are to be shown."""
+        shown = relative_paths(lines, self.attempt.token) if self._relative else lines
+        return LogText(self.id, stream, shown)
 
 
 def by_worker(readings: Sequence[Reading]) -> Mapping[WorkerId, list[Reading]]:

@@ -23,7 +23,7 @@ class Query(Struct, frozen=True, kw_only=True):
     """What to fetch. `tail` lines of each stream, None for all of them; no `ranks` means every rank.
 
     Without an `attempt` it is the last one of each task. `streams` are of `out` and `err`; `dated`: also when they were
-    last written.
+    last written. `relative`: show paths below a task's work directory relative to it.
     """
 
     tail: int | None = 20
@@ -31,6 +31,7 @@ class Query(Struct, frozen=True, kw_only=True):
     attempt: int | None = None
     streams: tuple[str, ...] = BOTH
     dated: bool = False
+    relative: bool = False
 
 
 class TaskLog(Struct, frozen=True, kw_only=True):
@@ -66,6 +67,7 @@ class Fetching:
                 streams=query.streams,
                 tail=query.tail,
                 dated=query.dated,
+                relative=query.relative,
             )
             for task, attempt in self._chosen
             if attempt is not None

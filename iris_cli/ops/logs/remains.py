@@ -90,13 +90,13 @@ def _pulled(logs: PulledLogs, reading: Reading, name: str) -> Iterator[LogText]:
             break  # somebody has just removed it
         text = stream.take(LogChunk(data=data, offset=start, size=size, inode=stream.inode or 1))
         if text:
-            yield LogText(reading.id, name, text)
+            yield reading.text(name, text)
     if rest := stream.cutter.rest():
-        yield LogText(reading.id, name, rest)
+        yield reading.text(name, rest)
 
 
 def _kept(reading: Reading, log_tail: str) -> LogText:
     """The event log does not tell the streams apart: whichever is wanted, these lines are all there is."""
     cutter = LineCutter()
     text = cutter.feed(log_tail.encode("utf-8", "replace")) + cutter.rest()
-    return LogText(reading.id, next(iter(reading.streams)), last_lines(text, reading.tail))
+    return reading.text(next(iter(reading.streams)), last_lines(text, reading.tail))

@@ -16,6 +16,7 @@ from iris_cli.core.model.job import Job, JobState
 from iris_cli.core.model.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
 from iris_cli.core.model.task import Attempt, Task, TaskState
 from iris_cli.core.patterns import pattern
+from iris_cli.core.work_paths import relative_paths
 from iris_cli.errors import NotWritableError
 from iris_cli.ops.outcomes.causes import KEPT, cause_of, end_words, exit_words, job_cause, who_failed
 from iris_cli.ops.views.task_rows import culprit_of
@@ -67,7 +68,7 @@ def others(cluster: Cluster, job: Job, culprit: Task, last: str) -> list[Company
     lines: dict[TaskId, str] = {}
     for task in company(cluster, job, culprit):
         assert task.current is not None
-        lines[task.id] = _last_words(task.current.end)
+        lines[task.id] = _last_words(task.current)
         alike.setdefault((_how(task.current), _shape(lines[task.id])), []).append(task)
     groups = [
         Company(
@@ -90,9 +91,10 @@ def _how(attempt: Attempt) -> str:
     return "stopped" if attempt.end.reason in _STOPPED else end_words(attempt.end)
 
 
-def _last_words(end: End | None) -> str:
+def _last_words(attempt: Attempt) -> str:
     """The last line of a task. What a shell says of its own end is where it was stopped, not where it was."""
-    said = end.log_tail if end is not None else ""
+    end = attempt.end
+    said = relative_paths(end.log_tail, attempt.token) if end is not None else ""
     line = last_line(said)
     if end is not None and end.reason in _STOPPED and _OF_A_SHELL.fullmatch(line):
         return last_line(said.rstrip().rpartition("\n")[0])
@@ -168,6 +170,7 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
         return None
     attempt, end = culprit.current, _end(culprit)
     said = _said(view.state, culprit)
+    shown = _relative(culprit, said)
     known, next_command = _explained(cluster, view.state, job, culprit, said)
     failed = _failed_children(cluster, job, end)
     children = tuple(_named(cluster, view.state, child) for child in failed[:MOST_CHILDREN])
@@ -178,12 +181,12 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
         task=culprit.id,
         attempt=culprit.current_id if attempt is not None else None,
         worker=attempt.worker if attempt is not None else None,
-        cause=end_words(culprit.end),
+        cause=_relative(culprit, end_words(culprit.end)),
         reason=end.reason,
         exit_code=end.exit_code,
         exit=exit_words(end),
-        log_lines=tuple(map(_shortened, said.rstrip().split("\n")[-LOG_LINES:])) if said.strip() else (),
-        others=tuple(others(cluster, job, culprit, last_line(said))),
+        log_lines=tuple(map(_shortened, shown.rstrip().split("\n")[-LOG_LINES:])) if shown.strip() else (),
+        others=tuple(others(cluster, job, culprit, last_line(shown))),
         known=known,
         next=next_command or _next(cluster, culprit, said),
         counts=in_words(counted(task_displays(cluster, job.id))) if job.is_gang else "",
@@ -286,6 +289,11 @@ def _end(task: Task) -> End:
     return end
 
 
+def _relative(task: Task, said: str) -> str:
+    """What its last attempt has written, with paths relative to its work directory."""
+    return relative_paths(said, task.current.token) if task.current is not None else said
+
+
 def _said(state: StateDir | None, task: Task) -> str:
     """The last that a task has written, `err` behind `out`: what was pulled if that is all, or what the log keeps."""
     attempt = task.current
@@ -325,7 +333,12 @@ def _explained(
     if known is None:
         return None, ""
     explained = Explained(
-        name=known.name, cause=known.cause, fix=known.fix, source=known.source, task=task.id, line=known.line
+        name=known.name,
+        cause=known.cause,
+        fix=known.fix,
+        source=known.source,
+        task=task.id,
+        line=_relative(task, known.line),
     )
     return explained, _command(cluster, known, task) or ("" if task is culprit else f"iris logs {task.id}")
 

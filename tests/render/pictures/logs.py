@@ -30,6 +30,13 @@ def _silent(stage: Stage) -> None:
         host.silence = SilenceKind.UNREACHABLE
 
 
+def _fails_in_a_file(stage: Stage) -> None:
+    """Each rank names the same file by the path of its own work directory."""
+    for rank in range(4):
+        work = f"/home/me/.iris/lab/w/a/{stage.hosts.attempt(f'train/task-{rank}')}/work"
+        stage.hosts.says(f"train/task-{rank}", f'  File "{work}/train.py", line 9, in <module>\n', "err")
+
+
 PICTURES = {
     "logs": Picture(
         line="iris logs train",
@@ -40,6 +47,11 @@ PICTURES = {
             "iris logs --diff train",
         ),
         prepare=_writes,
+    ),
+    "logs-paths": Picture(
+        line="iris logs train --stream err",
+        then=("iris logs train --rank 1 --raw",),
+        prepare=_fails_in_a_file,
     ),
     "logs-hostile": Picture(line="iris logs train --rank 0 --tail 1", prepare=_colours),
     "logs-kept": Picture(line="iris logs train", scene="failed_gang", prepare=_silent),
