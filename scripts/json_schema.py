@@ -37,7 +37,7 @@ from iris_cli.render import plans
 from iris_cli.render.as_json import SCHEMA_VERSION, is_time
 from iris_cli.render.checks import checks, config_health, log_health
 from iris_cli.render.files import gc
-from iris_cli.render.jobs import cancelled, inside, launched, waited
+from iris_cli.render.jobs import cancelled, inside, launched, retried, waited
 from iris_cli.render.logs import log_diff, log_lines, stacks
 from iris_cli.render.loop import crontab, cycles, loop
 from iris_cli.render.report.as_json import ReportDocument
@@ -60,6 +60,7 @@ DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
     "iris autoscale": (scaling.PassDocument, scaling.ScalingDocument, scaling.AdoptedDocument),
     "iris watch": (Entry,),
     "iris cancel": (cancelled.CancelledDocument, inside.CancelledInside),
+    "iris retry": (retried.RetriedDocument,),
     "iris logs": (log_lines.LogsDocument, log_lines.LineDocument, log_diff.DiffDocument),
     "iris pull": (Pulled,),
     "iris wait": (waited.WaitedDocument,),

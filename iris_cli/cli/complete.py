@@ -203,6 +203,7 @@ def _patience() -> Iterator[None]:
 
 
 OPEN_JOB = offer(open_jobs)
+OPEN_JOB_OR_TASK = offer(open_jobs, tasks)
 JOB = offer(jobs)
 JOB_OR_TASK = offer(jobs, tasks)
 ANYTHING = offer(jobs, tasks, workers)

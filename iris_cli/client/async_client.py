@@ -114,6 +114,7 @@ class AsyncIrisClient:
     logs = _of_client(IrisClient.logs)
     pull = _of_client(IrisClient.pull)
     cancel = _of_client(IrisClient.cancel)
+    retry = _of_client(IrisClient.retry)
     endpoints = _of_client(IrisClient.endpoints)
     register_endpoint = _of_client(IrisClient.register_endpoint)
     remove_endpoint = _of_client(IrisClient.remove_endpoint)
@@ -143,6 +144,7 @@ class AsyncJob:
     logs = _of_job(Job.logs)
     pull = _of_job(Job.pull)
     cancel = _of_job(Job.cancel)
+    retry = _of_job(Job.retry)
     endpoints = _of_job(Job.endpoints)
 
     def __repr__(self) -> str:

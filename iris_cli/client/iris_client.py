@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from iris_cli.client.fields import Constraints, JobFields, job_request
 from iris_cli.client.port import ANSWER_TIMEOUT, BOTH, Backend, HasId, LogQuery, Sink
 from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
-from iris_cli.core.ids import JobId, parse_job_id, parse_task_id
+from iris_cli.core.ids import JobId, TaskId, parse_job_id, parse_task_id
 from iris_cli.core.model.job import JobState
 from iris_cli.errors import ExitCode, IrisError, NotFoundError, UsageError
 from iris_cli.ops.workplace import Workplace
@@ -181,6 +181,14 @@ class IrisClient:
         """End a job and its children. False if it was over already. Raises NotFoundError."""
         return self._backend.cancel(_id(job), reason)
 
+    def retry(self, what: str | HasId) -> int:
+        """Stop the running attempts of a job or a task, of a gang all of them, and place the tasks again, uncharged.
+
+        Returns the number of attempts that this call stops. Only on the operator's machine. Raises NotFoundError, and
+        UsageError for a job or a task that has ended.
+        """
+        return self._backend.retry(what if isinstance(what, str) else what.id)
+
     def endpoints(self, job: str | HasId | None = None) -> list[Endpoint]:
         """Where the tasks of a job listen; inside a task None is its own job. Raises NotFoundError."""
         return list(self._backend.endpoints(None if job is None else _id(job)))
@@ -255,6 +263,10 @@ class Job:
     def cancel(self, reason: str = "") -> bool:
         """End it and its children. False if it was over already."""
         return self._client.cancel(self.id, reason)
+
+    def retry(self, index: int | None = None) -> int:
+        """Stop its running attempts, or that of one task, and place them again: see `IrisClient.retry`."""
+        return self._client.retry(self.id if index is None else TaskId(self.id, index))
 
     def endpoints(self) -> list[Endpoint]:
         """Where its tasks listen."""

@@ -184,6 +184,9 @@ class Outbox:
     def cancel(self, job: str, reason: str) -> bool:
         return bool(self.ask(Cancel(job=JobId(job), reason=reason))["cancelled"])
 
+    def retry(self, what: str) -> int:
+        raise UsageError(f"a task can't retry {what[:80]}", hint="exit with a failure: max_retries_failure")
+
     def endpoints(self, job: str | None) -> tuple[Endpoint, ...]:
         asked = Endpoints(job=None if job is None else JobId(job))
         return tuple(map(endpoint, self.ask(asked)["endpoints"]))

@@ -79,6 +79,10 @@ class Backend(Protocol):
         """End a job and its children. False if it was over."""
         ...
 
+    def retry(self, what: str) -> int:
+        """Stop what runs of a job or a task, to place it again; the number of attempts that this stops."""
+        ...
+
     def endpoints(self, job: str | None) -> tuple[Endpoint, ...]:
         """Where the tasks of a job listen; None is the job of this task."""
         ...

@@ -143,6 +143,11 @@ class StateDirectory:
 
         return bool(cancel(self._session("cancel"), [job], reason=reason).cancelled)
 
+    def retry(self, what: str) -> int:
+        from iris_cli.ops.jobs.retry import retry
+
+        return len(retry(self._session("retry"), what).retried)
+
     def endpoints(self, job: str | None) -> tuple[Endpoint, ...]:
         from iris_cli.ops.views.job_status import job_status
 

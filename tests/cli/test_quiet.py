@@ -25,6 +25,12 @@ ACTIONS: dict[str, tuple[str, ...]] = {
         "cancel --wait k",
         "cancel j",
     ),
+    "iris retry": (
+        "launch --cpu 0.01 --name bounced -- sleep 600",
+        "retry bounced",
+        "retry bounced",
+        "cancel --wait bounced",
+    ),
     "iris wait": ("launch --cpu 0.01 --name j -- true", "wait j"),
     "iris report": ("schedule --once", "report --html report.html"),
     "iris worker probe": ("worker probe", "worker probe w0"),
@@ -59,7 +65,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
 
 SITES = (
     ("schedule", "autoscale", "wait", "report", "gc", "log verify", "log salvage", "log compact"),
-    ("cancel",),
+    ("cancel", "retry"),
     tuple(f"worker {verb}" for verb in ("probe", "drain", "uncordon", "taint", "unwedge", "forget")),
     ("init", "config validate"),
     ("cluster import",),

@@ -242,6 +242,15 @@ def test_logs_that_cannot_be_fetched_are_not_empty_ones(world: World) -> None:
         client_of(world).task_logs("train/task-0")
 
 
+def test_retrying_twice_stops_once(world: World) -> None:
+    job = client_of(world).job("train")
+    world.hosts.silent.add("w")
+    assert (job.retry(1), job.retry(1), job.retry(), job.retry()) == (1, 0, 1, 0)
+    job.cancel()
+    with pytest.raises(UsageError, match="train has ended"):
+        job.retry()
+
+
 def test_cancelling_twice_does_it_once(world: World) -> None:
     job = client_of(world).job("train")
     assert job.cancel("enough") is True

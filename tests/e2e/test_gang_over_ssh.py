@@ -94,6 +94,34 @@ def test_a_failed_gang_is_tried_again_as_a_whole(slice_of_two: Site) -> None:
     assert attempts == [(f"again/task-{rank}", number) for number in (0, 1) for rank in range(2)]
 
 
+def test_a_gang_is_retried_as_asked_only_when_every_rank_has_ended(slice_of_two: Site) -> None:
+    site = slice_of_two
+    marks = site.directory / "marks"
+    marks.mkdir()
+    # Rank 1 holds the round until the file `go` exists: it ignores SIGTERM.
+    script = (
+        f"[ $IRIS_ATTEMPT = 0 ] || exec touch {marks}/again-$IRIS_TASK_INDEX; "
+        f"[ $IRIS_TASK_INDEX = 0 ] || trap '' TERM; touch {marks}/$IRIS_TASK_INDEX; "
+        f"until [ -e {marks}/go ]; do sleep 0.05; done"
+    )
+    site.iris("launch", "--name", "train", "--grace", "10m", *PAIR, "--", "sh", "-c", script)
+    site.until(lambda: {mark.name for mark in marks.iterdir()} == {"0", "1"}, cycles=False)
+    site.iris("retry", "train/task-0")
+    site.iris("retry", "train")
+    site.until(lambda: any(event["type"] == "AttemptStopped" for event in site.events()))
+    site.iris("schedule", "--once")
+    assert {mark.name for mark in marks.iterdir()} == {"0", "1"}
+    assert site.job("train")["display"] == "STOPPING"
+    (marks / "go").touch()
+    site.iris("wait", "train")
+    assert {mark.name for mark in marks.iterdir()} == {"0", "1", "go", "again-0", "again-1"}
+    events = [event["type"] for event in site.events() if event.get("task", "train").startswith("train")]
+    last_end = max(at for at, kind in enumerate(events) if kind == "AttemptStopped")
+    placed = [at for at, kind in enumerate(events) if kind == "TaskAssigned"]
+    assert (len(placed), events.count("AttemptStopRequested")) == (4, 2)
+    assert placed[1] < last_end < placed[2]
+
+
 def test_cancel_stops_every_process_of_a_gang(slice_of_two: Site) -> None:
     site = slice_of_two
     pids = site.directory / "pids"

@@ -19,7 +19,7 @@ LAZY: Mapping[str, str] = {
     "client.iris_client": "client.outbox client.state_directory",
     "client.outbox": "client.packing",
     "client.state_directory": (
-        "ops.cycle.cycle ops.files.pull ops.jobs.cancel ops.jobs.launch ops.logs.follow ops.logs.logs "
+        "ops.cycle.cycle ops.files.pull ops.jobs.cancel ops.jobs.launch ops.jobs.retry ops.logs.follow ops.logs.logs "
         "ops.loop.wait ops.loop.watch ops.names ops.views.job_status"
     ),
     # Only an attempt with an error text is explained, and only a refused job.

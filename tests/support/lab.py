@@ -229,6 +229,11 @@ class Lab:
             jobs.cancel(draft, JobId(job), reason)
         return self
 
+    def retry(self, job: str, index: int | None = None) -> Lab:
+        with self.transaction() as draft:
+            jobs.retry(draft, JobId(job), index)
+        return self
+
     def schedule(self) -> Lab:
         """One cycle without any worker: settle what waited, take over, place what fits."""
         with self.transaction() as draft:

@@ -166,6 +166,9 @@ class Script(AutoscalingVerbs):
     def do_cancel(self, job: str, reason: str = "") -> None:
         self.lab.cancel(job, reason)
 
+    def do_retry(self, job: str, index: str = "") -> None:
+        self.lab.retry(job, int(index) if index else None)
+
     def do_schedule(self) -> None:
         self.lab.schedule()
 

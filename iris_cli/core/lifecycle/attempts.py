@@ -129,19 +129,30 @@ def held_up(draft: Draft, attempt_id: AttemptId, limits: Limits) -> None:
 
 
 def ended(draft: Draft, attempt_id: AttemptId, end: End) -> None:
-    """The attempt is over, by proof. A single task is settled here; a gang when its whole poll is in."""
+    """The attempt is over, by proof. A single task is settled here; a gang when its whole poll is in.
+
+    A failure after the order of `iris retry` is not charged: the attempt ends as stopped.
+    """
+    stop = draft.cluster.attempt(attempt_id).stop
+    if stop is not None and stop.reason is EndReason.RETRIED and end.reason is not EndReason.OK:
+        return _stopped(draft, attempt_id, end.exit_code, end.log_tail, end.ran)
     draft.record(AttemptEnded(task=attempt_id.task, attempt=attempt_id.number, end=end))
-    _settle_task(draft, attempt_id.task, end)
+    return _settle_task(draft, attempt_id.task, end)
 
 
 def stopped(draft: Draft, attempt_id: AttemptId, report: AttemptReport | None = None) -> None:
     """Nothing of an attempt that was to be stopped is left, by proof. What follows depends on why it was."""
+    if report is None:
+        _stopped(draft, attempt_id, None, "", None)
+    else:
+        _stopped(draft, attempt_id, report.exit_code, report.log_tail, report.ran)
+
+
+def _stopped(
+    draft: Draft, attempt_id: AttemptId, exit_code: int | None, log_tail: str, ran: float | None
+) -> None:
     proof = AttemptStopped(
-        task=attempt_id.task,
-        attempt=attempt_id.number,
-        exit_code=report.exit_code if report is not None else None,
-        log_tail=report.log_tail if report is not None else "",
-        ran=report.ran if report is not None else None,
+        task=attempt_id.task, attempt=attempt_id.number, exit_code=exit_code, log_tail=log_tail, ran=ran
     )
     draft.record(proof)
     end = draft.cluster.attempt(attempt_id).end
@@ -202,6 +213,8 @@ def _may_retry(job: Job, task: Task, reason: EndReason) -> bool:
         return task.failures < job.max_retries_failure
     if reason in INFRASTRUCTURE:
         return task.preemptions < job.max_retries_preemption
+    if reason is EndReason.RETRIED:
+        return True
     return reason is EndReason.DISPATCH_FAILED and task.refusals < job.max_dispatch_failures
 
 

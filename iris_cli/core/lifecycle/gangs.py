@@ -74,10 +74,11 @@ def _spoils(reason: EndReason) -> bool:
 
 def _spoiling_end(attempt: Attempt) -> End | None:
     """How an attempt spoiled its round, if it did. Its siblings have been stopped for it: so it did even if it
-    ended well before the stop that was ordered for its own fault.
+    ended well before the stop that was ordered for its own fault. After `iris retry` nothing else is to blame.
     """
     end, stop = attempt.end, attempt.stop
-    if end is None or _spoils(end.reason):
+    asked = stop is not None and stop.reason is EndReason.RETRIED
+    if end is None or (_spoils(end.reason) and not asked):
         return end
     if stop is None or not _spoils(stop.reason):
         return None
@@ -99,7 +100,7 @@ def _evidence_may_come(
     unheard: Container[WorkerId],
 ) -> bool:
     """Whether something may still be learned that weighs more than what is known."""
-    if worst.reason is EndReason.DISPATCH_FAILED:
+    if worst.reason in (EndReason.DISPATCH_FAILED, EndReason.RETRIED):
         return False  # nothing is charged: no need to know more
     if any(attempt.live and attempt.worker in unheard for _, attempt in members):
         return True  # however long ago the last poll was: this one will be over soon
@@ -148,7 +149,7 @@ def _budget_left(job: Job, reason: EndReason) -> bool:
         return job.failed_rounds <= job.max_retries_failure
     if reason is EndReason.DISPATCH_FAILED:
         return job.refused_rounds < job.max_dispatch_failures
-    return False  # a time limit is never retried
+    return reason is EndReason.RETRIED  # a time limit is never retried
 
 
 def _end_for_good(draft: Draft, job: Job, culprit: Task, end: End) -> None:

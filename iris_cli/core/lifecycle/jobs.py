@@ -20,6 +20,24 @@ def cancel(draft: Draft, job: JobId, reason: str = "") -> bool:
     return True
 
 
+def retry(draft: Draft, job: JobId, index: int | None = None) -> list[AttemptId]:
+    """Order the stop of the live attempts of a job, or of one task; of a gang always those of the whole round.
+
+    Returns the attempts whose stop is ordered by this call; those that are being stopped already keep their reason.
+    """
+    whole = index is None or draft.cluster.jobs[job].is_gang
+    found = [
+        attempt_id
+        for attempt_id, attempt in draft.cluster.live_of(job)
+        if (whole or attempt_id.task.index == index)
+        and attempt.state is not AttemptState.STOPPING
+        and not draft.cluster.tasks[attempt_id.task].state.terminal
+    ]
+    for attempt_id in found:
+        stop(draft, attempt_id, EndReason.RETRIED)
+    return found
+
+
 def settle(draft: Draft, job_id: JobId) -> None:
     """Record the end of a job whose tasks leave no other way: stop what lives, cancel its children."""
     if draft.cluster.jobs[job_id].end is not None:

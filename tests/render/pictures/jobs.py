@@ -80,6 +80,10 @@ PICTURES = {
         line="iris cancel prep --reason 'wrong data'",
         then=("iris cancel train big", "iris cancel --prefix e b", "iris cancel train"),
     ),
+    "retry": Picture(
+        line="iris retry train",
+        then=("iris retry train", "iris retry eval", "iris retry trian", "iris retry train/task-9"),
+    ),
     "cancel-waits": Picture(line="iris cancel --wait train prep"),
     "wait-too-long": Picture(line="iris wait --timeout 1s train eval"),
     "schedule-silent": Picture(line="iris schedule --once"),

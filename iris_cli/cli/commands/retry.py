@@ -1,0 +1,44 @@
+"""`iris retry`: stop what runs and place it again, uncharged."""
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli import complete
+from iris_cli.cli.command_types import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+_EXAMPLES = """
+iris retry train  # all tasks that run
+iris retry sweep/task-3  # one task of an array
+iris retry train/task-0  # any rank of a gang: the whole gang
+"""
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(retry)
+
+
+def retry(
+    context: typer.Context,
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|TASK", autocompletion=complete.OPEN_JOB_OR_TASK, help="Open job, or task of one."
+        ),
+    ],
+) -> int:
+    """Stop running attempts and place their tasks again.
+
+    No retry is charged. The tasks are placed when every stopped attempt has ended. A gang is stopped as a whole.
+    """
+    from iris_cli.ops.jobs import retry as operation
+    from iris_cli.render.jobs import retried
+
+    iris: Context = context.obj
+    session = iris.session("iris retry")
+    result = operation.retry(session, subject)
+    cycles = iris.cycles(session) if iris.output.as_json else None
+    retried.show(iris.output, session.cluster, result, no_cycles=iris.no_cycles(), cycles=cycles)
+    return ExitCode.OK

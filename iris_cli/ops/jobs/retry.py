@@ -1,0 +1,63 @@
+"""Stop what runs of a job or a task, so that it is placed again without a charge."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from iris_cli.core.ids import AttemptId, JobId, clip
+from iris_cli.core.lifecycle import jobs
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.task import AttemptState, Task
+from iris_cli.errors import UsageError
+from iris_cli.ops.cycle.cycle import send_stops
+from iris_cli.ops.names import select_tasks, unknown
+from iris_cli.ops.session import Session
+
+
+class Retried(Struct):
+    """`retried`: attempts that this call ordered to stop. `stopping`: attempts whose end is not proven yet."""
+
+    job: JobId
+    retried: list[AttemptId]
+    stopping: list[AttemptId]
+
+
+def retry(session: Session, name: str) -> Retried:
+    """Commit the stop of the live attempts of a job or a task, of a gang those of the whole round; send the stops once.
+
+    The tasks are placed again, uncharged, when every one of these attempts has ended. Raises NotFoundError; UsageError
+    for a job or a task that has ended.
+    """
+    with session.transaction() as draft:
+        job, task = _target(draft.cluster, name)
+        _check(draft.cluster, job, task)
+        retried = jobs.retry(draft, job, None if task is None else task.index)
+    send_stops(session)
+    only = None if task is None or session.cluster.jobs[job].is_gang else task.id
+    stopping = [
+        attempt_id
+        for attempt_id, attempt in session.cluster.live_of(job)
+        if attempt.state is AttemptState.STOPPING and only in (None, attempt_id.task)
+    ]
+    return Retried(job, retried, stopping)
+
+
+def _target(cluster: Cluster, name: str) -> tuple[JobId, Task | None]:
+    if name in cluster.jobs:
+        return JobId(name), None
+    if "/attempt-" in name:
+        raise unknown(cluster, name, "job or task")
+    ((task, _),) = select_tasks(cluster, name)
+    return task.job, task
+
+
+def _check(cluster: Cluster, job: JobId, task: Task | None) -> None:
+    state = cluster.job_state(job)
+    if state.terminal:
+        raise UsageError(
+            f"{clip(job)} has ended ({state}): nothing to retry", hint=f"iris status {clip(job)}"
+        )
+    if task is not None and task.state.terminal:
+        raise UsageError(
+            f"{clip(task.id)} has ended ({task.state}): nothing to retry", hint=f"iris why {clip(task.id)}"
+        )

@@ -1,0 +1,82 @@
+"""`iris retry` stops what runs of a job or a task, once, and refuses what has ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from iris_cli.cli import app
+from iris_cli.core.ids import JobId
+from iris_cli.errors import ExitCode
+from tests.render.scenes import session_of
+from tests.support.lab import Lab
+
+
+def lab() -> Lab:
+    """A gang and an array run; the first task of the array has succeeded. `over` has failed, `late` is pending."""
+    made = Lab().slice("a", "v4-16").worker("w")
+    made.job("train", tpu="v4-16").job("sweep", array="0-2").job("over").schedule()
+    made.reports("train/* running", "sweep/* running", "over/* running")
+    made.reports("sweep/task-0 exited 0", "over/* exited 1")
+    return made.job("late", cpu=500.0, force=True)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    session_of(lab(), tmp_path / "state")
+    path = tmp_path / "cluster.yaml"
+    path.write_text("cluster: {name: lab}\nworkers: []\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("subject", "retried"),
+    [
+        ("train", ["train/task-0/attempt-0", "train/task-1/attempt-0"]),
+        ("train/task-1", ["train/task-0/attempt-0", "train/task-1/attempt-0"]),
+        ("sweep", ["sweep/task-1/attempt-0", "sweep/task-2/attempt-0"]),
+        ("sweep/task-2", ["sweep/task-2/attempt-0"]),
+        ("late", []),
+    ],
+)
+def test_live_attempts_are_stopped_once(
+    subject: str, retried: list[str], config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for stopped in (retried, []):
+        assert app.run(["--config", str(config), "--json", "retry", subject]) == ExitCode.OK
+        found = json.loads(capsys.readouterr().out)
+        assert (found["retried"], list(found["stopping"])) == (stopped, retried)
+
+
+@pytest.mark.parametrize(
+    ("subject", "code", "message"),
+    [
+        ("sweep/task-0", ExitCode.USAGE, "sweep/task-0 has ended (SUCCEEDED): nothing to retry"),
+        ("over", ExitCode.USAGE, "over has ended (FAILED): nothing to retry"),
+        ("over/task-0", ExitCode.USAGE, "over has ended (FAILED): nothing to retry"),
+        ("train/task-7", ExitCode.NOT_FOUND, "train has no task-7"),
+        ("train/task-0/attempt-0", ExitCode.NOT_FOUND, "no job or task"),
+        ("trian", ExitCode.NOT_FOUND, "did you mean 'train'?"),
+    ],
+)
+def test_a_subject_that_has_ended_or_does_not_exist_is_refused(
+    subject: str, code: ExitCode, message: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(["--config", str(config), "retry", subject]) == code
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["requeue", "restart"])
+def test_other_tools_words_for_it_are_understood(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run([word, "train"]) == ExitCode.USAGE
+    assert "did you mean 'retry'?" in capsys.readouterr().err
+
+
+def test_a_charged_failure_before_the_order_is_kept_apart_from_the_retry() -> None:
+    made = Lab().worker("w").job("job", max_retries_failure=1).schedule()
+    made.reports("job/* running").reports("job/* exited 1").schedule().reports("job/* running").retry("job")
+    made.reports("job/* exited 1").schedule()
+    (task,) = made.cluster.tasks_of(JobId("job"))
+    assert (task.failures, len(task.attempts)) == (1, 3)
