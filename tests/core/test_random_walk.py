@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iris_cli.core.evolve import replay
-from iris_cli.core.ids import WorkerId
+from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import JobState, ReplaceLost
+from iris_cli.core.model.outcome import EndReason
 from iris_cli.core.model.task import AttemptState
 from iris_cli.core.model.worker import WorkerCondition
 from tests.support.lab import Lab
@@ -58,6 +59,20 @@ def launch(name: str) -> Step:
 
 def cancel(name: str) -> Step:
     return lambda lab: lab.cancel(name) if name in lab.cluster.jobs else None
+
+
+def retry(name: str, index: int | None, said: str) -> Step:
+    """A retry is ordered, of a job that was just placed or of an older one; then its attempts are heard of."""
+
+    def step(lab: Lab) -> None:
+        launch(name)(lab)
+        if name not in lab.cluster.jobs:
+            return
+        lab.schedule().reports(*(f"{each} running" for each, _ in lab.cluster.live_of(JobId(name))))
+        lab.retry(name, index)
+        lab.reports(*(f"{each} {said}" for each, _ in lab.cluster.live_of(JobId(name))))
+
+    return step
 
 
 def hear(number: int, words: list[str]) -> Step:
@@ -167,6 +182,7 @@ steps = st.one_of(
     st.builds(lambda name, kind: lambda lab: quiet(lab, name, kind), workers, st.sampled_from(SilenceKind)),
     st.builds(lambda seconds: lambda lab: lab.advance(seconds), waits),
     st.builds(cancel, jobs),
+    *[st.builds(retry, jobs, st.sampled_from((None, None, 0, 1)), st.sampled_from(SAID))] * 2,
     *[
         st.builds(
             cut_off,
@@ -203,6 +219,22 @@ def nothing_came_back(before: Cluster, after: Cluster) -> None:
         assert after.job_state(job.id).terminal == (job.end is not None)
 
 
+def retries_are_uncharged(after: Cluster) -> None:
+    """No task and no gang is charged for an attempt that was stopped to be retried as asked."""
+    for job in after.jobs.values():
+        ended = [
+            (attempt.round, attempt.stop is not None and attempt.stop.reason is EndReason.RETRIED)
+            for task in after.tasks_of(job.id)
+            for attempt in task.attempts
+            if attempt.end is not None
+        ]
+        assert job.failed_rounds + job.preempted_rounds <= len(
+            {number for number, _ in ended} - {number for number, asked in ended if asked}
+        )
+        charged = sum(task.failures + task.preemptions for task in after.tasks_of(job.id))
+        assert charged <= sum(not asked for _, asked in ended)
+
+
 def heal(lab: Lab, *, reboot: bool = False) -> None:
     """Every host is back, after a reboot or as it was, and from now on does what it is asked."""
     lab.advance(4000).configure()
@@ -231,6 +263,7 @@ def test_whatever_is_seen_the_books_stay_sound_and_every_job_ends(walk: list[Ste
         before = lab.cluster
         step(lab)
         nothing_came_back(before, lab.cluster)
+        retries_are_uncharged(lab.cluster)
     assert lab.replayed() == lab.cluster
     assert replay(lab.log[len(walk) :], start=replay(lab.log[: len(walk)])) == lab.cluster
     heal(lab, reboot=reboot)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.invocations import Invocations
 from tests.support.site import Site
 
 pytestmark = pytest.mark.ssh
@@ -94,7 +95,9 @@ def test_a_failed_gang_is_tried_again_as_a_whole(slice_of_two: Site) -> None:
     assert attempts == [(f"again/task-{rank}", number) for number in (0, 1) for rank in range(2)]
 
 
-def test_a_gang_is_retried_as_asked_only_when_every_rank_has_ended(slice_of_two: Site) -> None:
+def test_a_gang_that_two_terminals_retry_at_once_is_stopped_once_and_placed_when_every_rank_has_ended(
+    slice_of_two: Site,
+) -> None:
     site = slice_of_two
     marks = site.directory / "marks"
     marks.mkdir()
@@ -106,8 +109,9 @@ def test_a_gang_is_retried_as_asked_only_when_every_rank_has_ended(slice_of_two:
     )
     site.iris("launch", "--name", "train", "--grace", "10m", *PAIR, "--", "sh", "-c", script)
     site.until(lambda: {mark.name for mark in marks.iterdir()} == {"0", "1"}, cycles=False)
-    site.iris("retry", "train/task-0")
-    site.iris("retry", "train")
+    invocations = Invocations(site)
+    for invocation in [invocations.start("retry", subject) for subject in ("train/task-0", "train")]:
+        invocation.done()
     site.until(lambda: any(event["type"] == "AttemptStopped" for event in site.events()))
     site.iris("schedule", "--once")
     assert {mark.name for mark in marks.iterdir()} == {"0", "1"}

@@ -74,11 +74,10 @@ def _spoils(reason: EndReason) -> bool:
 
 def _spoiling_end(attempt: Attempt) -> End | None:
     """How an attempt spoiled its round, if it did. Its siblings have been stopped for it: so it did even if it
-    ended well before the stop that was ordered for its own fault. After `iris retry` nothing else is to blame.
+    ended well before the stop that was ordered for its own fault.
     """
     end, stop = attempt.end, attempt.stop
-    asked = stop is not None and stop.reason is EndReason.RETRIED
-    if end is None or (_spoils(end.reason) and not asked):
+    if end is None or _spoils(end.reason):
         return end
     if stop is None or not _spoils(stop.reason):
         return None
