@@ -247,7 +247,7 @@ WORDS = (
     *(b"f" * 32, b"F" * 32, b"\x1b[31m", b"\xff\xff", b"====", b"QUJD", b"A" * 500, b"warning", b"tpu-env"),
 )
 LINES = (
-    *(b"A " + b"f" * 32 + b" RUNNING - - 0 - 0", b"A " + b"f" * 32 + b" EXITED 0 - 0 0 0"),
+    *(b"A " + b"f" * 32 + b" RUNNING - - 0 - 0 -", b"A " + b"f" * 32 + b" EXITED 0 - 0 0 0 -"),
     *(b"K " + b"f" * 32, b"C 1 1 -", b"C 1 1 " + b"f" * 32, b"P chips 999999999999999", b"P chips 0"),
     *(b"H 4102444800 1", b"H 1 1", b"F held 0", b"L 0 0 0", b"V warning", b"V tpu-env", b"T QUJD", b"T ="),
     *(b"T " + b"QUJD" * 120, b"", b"x" * 511, b"x" * 513, b"\x1b[2J", b"IRIS1 " + b"0" * 32 + b" END 3"),
