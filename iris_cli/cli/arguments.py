@@ -9,7 +9,7 @@ from iris_cli.cli.command_types import index
 
 WorkerName = Annotated[
     str,
-    typer.Argument(metavar="WORKER", autocompletion=complete.WORKER, help="Its id.", show_default=False),
+    typer.Argument(metavar="WORKER", autocompletion=complete.WORKER, help="Worker id.", show_default=False),
 ]
 Ranks = Annotated[
     list[int] | None,

@@ -93,14 +93,16 @@ def _global_options(
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="cluster.yaml to use; else IRIS_CONFIG, or the one here.", show_default=False
+            metavar="FILE",
+            help="cluster.yaml to use (default: IRIS_CONFIG, or ./cluster.yaml).",
+            show_default=False,
         ),
     ] = None,
     state_dir: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="State directory; else IRIS_STATE_DIR, or state/ beside it.",
+            help="State directory (default: IRIS_STATE_DIR, or state/ next to cluster.yaml).",
             show_default=False,
         ),
     ] = None,
@@ -108,15 +110,15 @@ def _global_options(
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="How long to wait for another iris command.",
+            help="Longest wait for another iris command's lock.",
             show_default=False,
             min=0,
             callback=seconds,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, whatever the command.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only the result asked for, warnings and errors.")
+        bool, typer.Option("--quiet", "-q", help="Print only results, warnings and errors.")
     ] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show tracebacks.")] = False,

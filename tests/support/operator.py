@@ -32,7 +32,7 @@ workers: [{id: w0, host: 127.0.0.1, port: 1}]
 
 @dataclass
 class Operator:
-    """Where the cluster lives. `env` is added to the environment of each command."""
+    """Directory of the cluster. `env` is added to the environment of each command."""
 
     directory: Path
     package: Path = ROOT

@@ -22,14 +22,12 @@ def register(app: Commands) -> None:
 
 def autoscale(
     context: typer.Context,
-    once: Annotated[
-        bool, typer.Option("--once", help="One pass, then end: the default, and for cron.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run one pass (the default).")] = False,
     interval: Annotated[
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="Go on, with this many seconds between passes.",
+            help="Repeat, with this many seconds between passes.",
             min=0.1,
             callback=seconds,
             show_default=False,
@@ -37,22 +35,20 @@ def autoscale(
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Show demand, routing, reasons and actions; ask nobody, change nothing."
-        ),
+        typer.Option("--dry-run", help="Show demand, routing, reasons and actions; change nothing."),
     ] = False,
     adopt: Annotated[
         bool,
         typer.Option(
-            "--adopt", help="Look after slices from here from now on: the log was moved, or restored."
+            "--adopt", help="Manage the slices from this state directory: it was moved or restored."
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --adopt: don't ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --adopt: do not ask.")] = False,
 ) -> int:
-    """Make slices for what waits, delete those that are idle.
+    """Create slices for pending jobs; delete idle slices.
 
-    Slices of `scale_groups`, for jobs that no worker has room for; failed and preempted ones are deleted, too. It
-    places nothing: `iris schedule --autoscale` does both.
+    Creates slices of `scale_groups` for jobs that no worker has room for, and deletes idle, failed and preempted
+    slices. Places no tasks: `iris schedule --autoscale` does both.
     """
     from iris_cli.ops.slices import autoscale as operation
     from iris_cli.ops.views.scale_status import objection, scaling_rows

@@ -33,7 +33,9 @@ def cancel(
             show_default=False,
         ),
     ] = None,
-    prefix: Annotated[bool, typer.Option("--prefix", help="All jobs whose ids begin with these.")] = False,
+    prefix: Annotated[
+        bool, typer.Option("--prefix", help="Cancel all jobs whose ids begin with these words.")
+    ] = False,
     label: Labels = None,
     state: States = None,
     reason: Annotated[
@@ -43,7 +45,7 @@ def cancel(
 ) -> int:
     """Cancel jobs and their children.
 
-    A task gets SIGTERM, the grace of its job to end in, then SIGKILL.
+    Each task gets SIGTERM, then SIGKILL after the grace period of its job.
     """
     from iris_cli.ops.jobs import cancel as operation
     from iris_cli.ops.views.job_filter import job_filter

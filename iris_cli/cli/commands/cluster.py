@@ -28,7 +28,7 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[HOST|NAME=TYPE:HOST,...]...",
-        help="Hosts, with ranges like v4a-w-[0-3]; with --from: names or patterns of what to take.",
+        help="Hosts, with ranges like v4a-w-[0-3]; with --from: names or patterns to import.",
         show_default=False,
     ),
 ]
@@ -37,7 +37,7 @@ Source = Annotated[
     typer.Option(
         "--from",
         metavar="gcp|ssh-config|FILE|-",
-        help="gcp asks Google; a file is the JSON of gcloud, an SSH configuration or a list of hosts, - a pipe.",
+        help="gcp: Google's API; FILE: gcloud's JSON, an SSH configuration or a list of hosts; -: standard input.",
         show_default=False,
     ),
 ]
@@ -45,14 +45,14 @@ Address = Annotated[
     str,
     typer.Option(
         metavar="internal|external",
-        help="Which addresses of VMs to write; left out, those of the kind that is there, or internal.",
+        help="Addresses of VMs to write (default: as in the file, else internal).",
         show_default=False,
     ),
 ]
 
 
 def register(app: Commands) -> None:
-    group = Commands(name="cluster", help="Write cluster.yaml from what is known.", epilog=_EXAMPLES)
+    group = Commands(name="cluster", help="Import hosts and slices into cluster.yaml.", epilog=_EXAMPLES)
     group.callback()(_group)
     group.command("import", epilog=_EXAMPLES)(import_)
     app.add_typer(group)
@@ -74,12 +74,10 @@ def import_(
     prune: Annotated[
         bool, typer.Option("--prune", help="Remove slices that were imported and are no longer listed.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Write it, and forget old machines, without asking.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Write it and forget old VMs without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes; write nothing.")] = False,
 ) -> int:
-    """Write slices and hosts into cluster.yaml.
+    """Import slices and hosts into cluster.yaml.
 
     From gcloud's list, an SSH configuration or a list of hosts. Shows the changes before it writes them. What else
     is in the file stays as it is, comments too.

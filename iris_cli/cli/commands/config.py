@@ -24,7 +24,7 @@ def _group() -> None:
 
 
 def validate(context: typer.Context) -> int:
-    """Check cluster.yaml, every problem at once. Asks no host."""
+    """Check cluster.yaml and print every problem. Contacts no host."""
     from iris_cli.render.checks.config_health import show_problems, show_valid
 
     iris: Context = context.obj

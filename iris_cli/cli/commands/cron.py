@@ -34,7 +34,7 @@ iris cron remove --config lab.yaml  # that of another cluster
 
 
 def register(app: Commands) -> None:
-    group = Commands(name="cron", help="Run cycles regularly, with nobody there.", epilog=_EXAMPLES)
+    group = Commands(name="cron", help="Run cycles regularly from cron or a systemd timer.", epilog=_EXAMPLES)
     group.command(epilog=_INSTALL)(install)
     group.command(epilog=_SHOW)(show)
     group.command(epilog=_REMOVE)(remove)
@@ -44,16 +44,16 @@ def register(app: Commands) -> None:
 def install(
     context: typer.Context,
     every: Annotated[
-        str, typer.Option(metavar="TIME", help="How often: 1m, 5m, 1h; with --systemd also 30s.")
+        str, typer.Option(metavar="TIME", help="Interval: 1m, 5m, 1h; with --systemd also 30s.")
     ] = "1m",
     systemd: Annotated[
-        bool, typer.Option("--systemd", help="A timer of your systemd instead of a line in your crontab.")
+        bool, typer.Option("--systemd", help="Install a systemd user timer instead of a crontab line.")
     ] = False,
     autoscale: Annotated[
-        bool, typer.Option("--autoscale", help="Let each cycle make and delete slices, too.")
+        bool, typer.Option("--autoscale", help="Let each cycle create and delete slices.")
     ] = False,
 ) -> int:
-    """Have `iris schedule --once` run regularly. To install it again changes it."""
+    """Install a crontab line for `iris schedule --once`. Installing it again changes it."""
     from iris_cli.core.units import parse_duration
     from iris_cli.ops.loop.cron import crontab, timer
     from iris_cli.ops.loop.cron.entry import keys_without_agent, variables_left_behind
@@ -85,7 +85,7 @@ def install(
 
 
 def show(context: typer.Context) -> int:
-    """Show what is installed, and how the last cycle went."""
+    """Show what is installed and the result of the last cycle."""
     from iris_cli.ops.loop.cron import crontab, timer
     from iris_cli.ops.views.view import cycle_age
     from iris_cli.render.loop.crontab import show as show_found
@@ -103,7 +103,7 @@ def show(context: typer.Context) -> int:
 
 
 def remove(context: typer.Context) -> int:
-    """Let no more cycles of this cluster run by themselves."""
+    """Remove the crontab line or the timer of this cluster."""
     from iris_cli.ops.loop.cron import crontab, timer
     from iris_cli.render.loop.crontab import show_removed
 

@@ -23,13 +23,14 @@ def register(app: Commands) -> None:
 
 def demo(
     context: typer.Context,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running, to play with.")] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="End a cluster that was kept.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop a cluster that was kept.")] = False,
     directory: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="Where the cluster lives.", show_default=False)
+        Path | None,
+        typer.Option("--dir", metavar="DIR", help="Directory of the cluster.", show_default=False),
     ] = None,
 ) -> int:
-    """Take a tour on a cluster of local SSH hosts.
+    """Show a tour on a cluster of local SSH hosts.
 
     Needs no account and no root.
     """

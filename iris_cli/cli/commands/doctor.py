@@ -26,12 +26,11 @@ def register(app: Commands) -> None:
 
 def doctor(
     context: typer.Context,
-    offline: Annotated[bool, typer.Option("--offline", help="Don't ask the hosts.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not contact the hosts.")] = False,
 ) -> int:
-    """Check everything, and say how to mend what is wrong.
+    """Check configuration, keys, workers, log and cycles; print a fix for each problem.
 
-    Configuration, keys, hosts, what these say of themselves, state and log, cycles. Changes nothing, here and there;
-    exits 0 if nothing failed.
+    Changes nothing, neither on this machine nor on workers. Exits with 0 if no check failed.
     """
     from iris_cli.ops.checks.findings import exit_code
     from iris_cli.ops.doctor import examine

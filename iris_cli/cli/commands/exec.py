@@ -29,18 +29,17 @@ def execute(
         typer.Argument(
             metavar="JOB|TASK|WORKER",
             autocompletion=complete.LIVE_OR_WORKER,
-            help="Where to run it.",
+            help="Job, task or worker.",
             show_default=False,
         ),
     ],
     rank: Ranks = None,
-    timeout: Annotated[str, typer.Option(metavar="TIME", help="End it after so long: 30s, 10m.")] = "60s",
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="Kill it after this long: 30s, 10m.")] = "60s",
 ) -> int:
-    """Run a command beside each running task, or on a worker.
+    """Run a command next to each running task, or on a worker.
 
-    In the work directory of the task; it gets none of the chips. It has the environment of the task, less its
-    secrets, an empty standard input, and a time limit. Equal output is shown once.
-    Whatever it leaves running is ended with it, and so is all of it on Ctrl-C.
+    Runs in the work directory and with the environment of the task, but without its chips and secrets. Standard
+    input is empty. Identical output is shown once. On Ctrl-C or timeout all processes of the command are killed.
     """
     from iris_cli.core.units import parse_duration
     from iris_cli.ops.workers.execute import execute as run

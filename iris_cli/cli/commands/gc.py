@@ -23,15 +23,21 @@ def register(app: Commands) -> None:
 def gc(
     context: typer.Context,
     older_than: Annotated[
-        str, typer.Option(metavar="TIME", help="Keep what ended, or was written, more recently than this.")
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="Keep files of attempts that ended, or were written, more recently than this.",
+        ),
     ] = "0s",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what there is; remove nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it without asking.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be removed; remove nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
 ) -> int:
-    """Show and remove what is left of work that is over.
+    """Remove files of ended work from workers and from this machine.
 
-    Ended attempts and unused workspaces on workers, and old files here. Of attempts that live, or that may, nothing
-    is touched; how the others ended stays in the log.
+    Removes ended attempts and unused workspaces from workers, and old files of this machine. Attempts that run or
+    may run are never touched. The log keeps how each attempt ended.
     """
     from iris_cli.core.units import format_memory, parse_duration
     from iris_cli.ops.files import gc as operation

@@ -28,17 +28,15 @@ def history(
             metavar="[JOB|TASK|WORKER]",
             autocompletion=complete.ANYTHING,
             show_default=False,
-            help="Only what is about this.",
+            help="Only events of this job, task or worker.",
         ),
     ] = "",
     limit: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Show so many of the newest events; 0 shows all.")
+        int, typer.Option(metavar="N", min=0, help="Show the newest N events; 0 shows all.")
     ] = 100,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Look in the archive, too: at what was compacted.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include the archive.")] = False,
 ) -> int:
-    """Tell what happened: a line for each event."""
+    """Show the events of the log, one per line."""
     from iris_cli.ops.views import history as ops
     from iris_cli.render.views.history import show_history
 

@@ -26,7 +26,7 @@ def init(
     name: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Name of the cluster; that of the directory if left out.", show_default=False
+            metavar="NAME", help="Name of the cluster (default: the directory's name).", show_default=False
         ),
     ] = None,
     host: Annotated[
@@ -38,15 +38,15 @@ def init(
         typer.Option(
             "--slice",
             metavar="NAME=TYPE:HOST,...",
-            help="A TPU slice, all its hosts in order.",
+            help="A TPU slice with all its hosts in order.",
             show_default=False,
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> int:
-    """Write a first cluster.yaml, make the state directory.
+    """Create cluster.yaml and the state directory.
 
-    The file is commented. Asks nothing, and says what could be imported.
+    The file has comments. Asks no questions, and prints what could be imported.
     """
     from iris_cli.config.locate import FILE_NAME
     from iris_cli.ops.setup import init as operation

@@ -27,14 +27,16 @@ def launch(
     context: typer.Context,
     jobfile: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JOBFILE]", show_default=False, help="Job file; options win."),
+        typer.Argument(
+            metavar="[JOBFILE]", show_default=False, help="Job file (YAML); command-line options override it."
+        ),
     ] = None,
     wait: Annotated[
-        bool, option("--wait", group=OUTPUT, text="Wait for the end; the exit code tells how.")
+        bool, option("--wait", group=OUTPUT, text="Wait until the job ends; the exit code tells how.")
     ] = False,
     follow: Annotated[bool, option("--follow", group=OUTPUT, text="Print the logs until the end.")] = False,
     dry_run: Annotated[
-        bool, option("--dry-run", group=OUTPUT, text="Show what would be placed where.")
+        bool, option("--dry-run", group=OUTPUT, text="Show where the job would be placed; submit nothing.")
     ] = False,
     no_schedule: Annotated[bool, option("--no-schedule", group=OUTPUT, text="Submit only.")] = False,
     no_inherit_constraints: Annotated[
@@ -56,7 +58,7 @@ def launch(
     ] = None,
     **fields: Any,
 ) -> int:
-    """Submit a job, place it, start it; prints its id.
+    """Submit a job, place it and start it; print its id.
 
     Starts the background loop if nobody else runs cycles. The loop ends with the last job.
     """

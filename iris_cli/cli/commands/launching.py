@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def launch(iris: Context, options: Mapping[str, Any], words: Sequence[str], command: tuple[str, ...]) -> int:
-    """Submit a job, place it, start it; print its id. `words` are those that are no options: a job file."""
+    """Submit a job, place it and start it; print its id. `words` are those that are no options: a job file."""
     wanted = _request(iris, options, words, command)
     if options["dry_run"]:
         return _show_plan(iris, wanted)

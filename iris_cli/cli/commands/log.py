@@ -36,7 +36,7 @@ duckdb -c "SELECT type, count(*) FROM read_json_auto('events.jsonl') GROUP BY ty
 
 
 def register(app: Commands) -> None:
-    group = Commands(name="log", help="Check, repair, shorten and export the event log.", epilog=_EXAMPLES)
+    group = Commands(name="log", help="Check, repair, compact and export the event log.", epilog=_EXAMPLES)
     group.command(epilog=_VERIFY)(verify)
     group.command(epilog=_SALVAGE)(salvage)
     group.command(epilog=_COMPACT)(compact)
@@ -45,7 +45,7 @@ def register(app: Commands) -> None:
 
 
 def verify(context: typer.Context) -> int:
-    """Read all of the log; exits 6 if it can't be believed.
+    """Verify the whole log; exits with 6 if it is damaged.
 
     Takes no lock, changes nothing.
     """
@@ -62,12 +62,12 @@ def verify(context: typer.Context) -> int:
 
 def salvage(
     context: typer.Context,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it: let the log end before its damage.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Truncate the log before the damage.")] = False,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Go on with a log that lost its last lines.")
+        bool, typer.Option("--accept-loss", help="Accept a log that lost its last lines.")
     ] = False,
 ) -> int:
-    """Make a damaged log usable again. The old one is kept; says what would be lost before --yes."""
+    """Truncate a damaged log before the damage. The old log is kept; without --yes only prints what would be lost."""
     from iris_cli.journal.log.fault import FaultKind
     from iris_cli.ops.checks.log_checks import verified
     from iris_cli.ops.workers.workers import probe_again
@@ -100,7 +100,7 @@ def salvage(
 
 
 def compact(context: typer.Context) -> int:
-    """Move the lines of the log to its archive: it stays short.
+    """Move the lines of the log to its archive.
 
     Nothing is lost; who writes meanwhile waits.
 
@@ -121,9 +121,11 @@ def compact(context: typer.Context) -> int:
 
 def export(
     context: typer.Context,
-    after: Annotated[int, typer.Option(metavar="SEQ", min=0, help="Only what came behind this seq.")] = 0,
+    after: Annotated[
+        int, typer.Option(metavar="SEQ", min=0, help="Only events after this sequence number.")
+    ] = 0,
 ) -> int:
-    """Print every event of archive and log as a line of JSON.
+    """Print every event of archive and log as JSON Lines.
 
     For jq, DuckDB or pandas. Each has seq, index, at, actor, type, job, task, attempt, worker (null where it is
     about none) and event: its fields as the log has them.

@@ -29,7 +29,7 @@ Tail = Annotated[
         "--tail",
         "-n",
         metavar="N|all",
-        help="Lines of each task and stream: 20, with --diff 500.",
+        help="Lines of each task and stream (default: 20; with --diff 500).",
         show_default=False,
     ),
 ]
@@ -46,13 +46,15 @@ What = Annotated[
     typer.Argument(
         metavar="JOB|TASK",
         autocompletion=complete.JOB_OR_TASK,
-        help="Whose output.",
+        help="Job or task.",
         show_default=False,
     ),
 ]
 AttemptNumber = Annotated[
     int | None,
-    typer.Option(metavar="N", help="This attempt instead of the last one.", parser=index, show_default=False),
+    typer.Option(
+        metavar="N", help="Attempt number (default: the last one).", parser=index, show_default=False
+    ),
 ]
 
 
@@ -64,26 +66,31 @@ def logs(
     context: typer.Context,
     what: What,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on, through retries, until it is over.")
+        bool, typer.Option("--follow", "-f", help="Follow the output, through retries, until the job ends.")
     ] = False,
     tail: Tail = None,
     rank: Ranks = None,
     attempt: AttemptNumber = None,
     no_fold: Annotated[
-        bool, typer.Option("--no-fold", help="Don't join equal lines of several ranks.")
+        bool, typer.Option("--no-fold", help="Do not fold identical lines of several ranks.")
     ] = False,
     diff: Annotated[
-        bool, typer.Option("--diff", help="The odd rank out: what differs from what the most have written.")
+        bool, typer.Option("--diff", help="Show only lines that differ from the majority of ranks.")
     ] = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="Keep paths below the work directory as the task wrote them.")
     ] = False,
     stream: Stream = "both",
 ) -> int:
-    """Show what tasks write, all ranks at once.
+    """Show the output of tasks, all ranks at once.
 
-    Fetched from their workers; where these are gone, what was pulled before. With --follow, runs scheduling cycles
-    until then. Paths below a task's work directory are relative to it, except with --raw or --json.
+    <<<<<<< HEAD
+        Fetched from their workers; where these are gone, what was pulled before. With --follow, runs scheduling cycles
+        until then. Paths below a task's work directory are relative to it, except with --raw or --json.
+    =======
+        Reads from the workers; if a worker is gone, shows what was pulled before. With --follow, runs scheduling cycles
+        until the job ends.
+    >>>>>>> 1343e76 (Rewrite the help of commands and options in plain words)
     """
     from iris_cli.ops.logs.log_diff import TAIL
     from iris_cli.ops.logs.log_diff import diff as compare

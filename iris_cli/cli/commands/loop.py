@@ -33,7 +33,9 @@ iris loop show --json
 
 
 def register(app: Commands) -> None:
-    group = Commands(name="loop", help="The process that runs cycles in the background.", epilog=_EXAMPLES)
+    group = Commands(
+        name="loop", help="Control the process that runs cycles in the background.", epilog=_EXAMPLES
+    )
     group.command(epilog=_START)(start)
     group.command(epilog=_STOP)(stop)
     group.command(epilog=_SHOW)(show)

@@ -29,12 +29,13 @@ def pull(
         typer.Argument(
             metavar="JOB|TASK",
             autocompletion=complete.JOB_OR_TASK,
-            help="Whose files.",
+            help="Job or task.",
             show_default=False,
         ),
     ],
     directory: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Where to put them: in DIR/JOB/task-N/attempt-M.")
+        Path,
+        typer.Option("--dir", metavar="DIR", help="Target directory: files go to DIR/JOB/task-N/attempt-M."),
     ] = Path(),
     rank: Ranks = None,
     attempt: Annotated[
@@ -42,10 +43,10 @@ def pull(
         typer.Option(metavar="N", help="Only this attempt of each task.", parser=index, show_default=False),
     ] = None,
 ) -> int:
-    """Fetch what tasks have put into IRIS_OUTPUT_DIR.
+    """Copy the files in IRIS_OUTPUT_DIR from the workers.
 
-    Their logs are kept in the state directory. What is here already is not fetched again, what was cut off goes on
-    where it was, what has changed is replaced.
+    Logs go to the state directory. Files that are already complete are skipped, partial files continue, changed
+    files are replaced.
     """
     from iris_cli.ops.files import pull as operation
     from iris_cli.render.files import pulled

@@ -28,11 +28,12 @@ def register_endpoint(
         typer.Argument(metavar="[PORT]", help="The port on this host.", parser=whole, show_default=False),
     ] = None,
     metadata: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="For whoever asks.", show_default=False)
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Metadata for clients of the endpoint.", show_default=False),
     ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Take it back.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the endpoint.")] = False,
 ) -> int:
-    """Inside a task: make a port of it known under a name.
+    """Register a port of this task under a name (inside a task).
 
     Until its attempt ends.
     """

@@ -26,20 +26,22 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write a page with a chart to this file, also if it is there.",
+            help="Write an HTML page with a chart to this file, overwriting it.",
             show_default=False,
         ),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="From then on: an ISO time (UTC), or an age such as 7d.", show_default=False
+            metavar="TIME",
+            help="Start of the report: an ISO time (UTC), or an age such as 7d.",
+            show_default=False,
         ),
     ] = None,
 ) -> int:
-    """Sum up all jobs, from the log alone.
+    """Summarize all jobs.
 
-    Chip-hours by job and label, waiting times, retries, who lost work.
+    Chip-hours by job and label, waiting times, retries, lost work.
     """
     from iris_cli.ops.views import report as ops
 

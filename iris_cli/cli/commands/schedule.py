@@ -22,14 +22,12 @@ def register(app: Commands) -> None:
 
 def schedule(
     context: typer.Context,
-    once: Annotated[
-        bool, typer.Option("--once", help="One cycle, then end: the default, and for cron.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run one cycle (the default).")] = False,
     interval: Annotated[
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="Go on, with this many seconds between cycles.",
+            help="Repeat, with this many seconds between cycles.",
             min=0.1,
             callback=seconds,
             show_default=False,
@@ -37,7 +35,9 @@ def schedule(
     ] = None,
     autoscale: Annotated[
         bool,
-        typer.Option("--autoscale", help="Before each cycle make slices for what waits, delete idle ones."),
+        typer.Option(
+            "--autoscale", help="Before each cycle create slices for pending jobs and delete idle ones."
+        ),
     ] = False,
     cron: Annotated[
         float | None,
@@ -49,9 +49,9 @@ def schedule(
         bool, typer.Option("--dry-run", help="Show what would be placed; change nothing.")
     ] = False,
 ) -> int:
-    """Settle what ended, place what waits, start it.
+    """Run one scheduling cycle: poll, place, dispatch.
 
-    All that cron needs.
+    This is the command to run from cron.
     """
     iris: Context = context.obj
     if dry_run:

@@ -37,16 +37,16 @@ def ssh(
         typer.Argument(
             metavar="TASK|WORKER",
             autocompletion=complete.LIVE_OR_WORKER,
-            help="Where to go.",
+            help="Task or worker.",
             show_default=False,
         ),
     ],
     show: Annotated[bool, typer.Option("--print", help="Print the command instead of running it.")] = False,
 ) -> int:
-    """Open a shell where a task runs, or on a worker.
+    """Open a shell on a worker, in the work directory of a task.
 
-    With the system's ssh; of a task in its work directory, with its IRIS_* variables. The shell gets none of the
-    chips. The host key is the one on record, and no other is accepted.
+    Uses the system's ssh. The shell has the task's IRIS_* variables and none of its chips. Only the host key on
+    record is accepted.
     """
     from iris_cli.ops.workers.ssh_command import ssh_command
 

@@ -28,7 +28,7 @@ def stacks(
         typer.Argument(
             metavar="JOB|TASK",
             autocompletion=complete.LIVE,
-            help="Whose stacks.",
+            help="Job or task.",
             show_default=False,
         ),
     ],
@@ -37,15 +37,15 @@ def stacks(
         str,
         typer.Option(
             metavar="NAME",
-            help="USR1 or USR2, for programs with a handler for it: your word that this is faulthandler's.",
+            help="USR1 or USR2: also signal programs with a handler of their own. Only if that is faulthandler's.",
             show_default=False,
         ),
     ] = "",
 ) -> int:
-    """Show where each running rank is: its Python stacks.
+    """Show the Python stacks of each running rank.
 
-    Those of all its threads, equal ones once. By py-spy where the worker has it; else by a signal, to programs that
-    have registered faulthandler for it.
+    Shows all threads, identical stacks once. Uses py-spy if the worker has it, otherwise a signal to programs that
+    registered faulthandler for it.
     """
     from iris_cli.core.nearest import one_of
     from iris_cli.ops.logs.stacks import stacks as ask

@@ -30,22 +30,24 @@ def status(
             metavar="[JOB]",
             autocompletion=complete.JOB,
             show_default=False,
-            help="Show this job alone.",
+            help="Show only this job.",
         ),
     ] = None,
     at: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="As of then: an ISO time (UTC), or an age such as 2h.", show_default=False
+            metavar="TIME",
+            help="Show the state at an earlier time: an ISO time (UTC), or an age such as 2h.",
+            show_default=False,
         ),
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Go on looking: a live screen, or lines of changes.")
+        bool, typer.Option("--watch", "-w", help="Keep watching: a live screen, or lines of changes.")
     ] = False,
     label: Labels = None,
     state: States = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also jobs that ended long ago; every task in a line of its own.")
+        bool, typer.Option("--all", help="Include jobs that ended long ago; one line per task.")
     ] = False,
 ) -> int:
     """Show the cluster and its jobs, or one job. Instant: no network, no lock."""

@@ -39,10 +39,10 @@ def wait(
         str | None, typer.Option(metavar="TIME", help="Give up after 90s, 10m, 2h.", show_default=False)
     ] = None,
 ) -> int:
-    """Wait until jobs are over; the exit code tells how.
+    """Wait until jobs end; the exit code tells how they ended.
 
-    0 if all succeeded, else that of the worst end: 1 failed (or the time was over), 9 unschedulable, 8 killed. Runs
-    scheduling cycles until then.
+    Exit code: 0 if all succeeded, otherwise that of the worst end: 1 failed or timed out, 9 unschedulable, 8 killed.
+    Runs scheduling cycles until then.
     """
     from iris_cli.core.units import parse_duration
     from iris_cli.ops.names import find_jobs

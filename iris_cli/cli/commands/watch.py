@@ -19,16 +19,16 @@ def register(app: Commands) -> None:
 
 def watch(
     context: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="One cycle, then end.")] = False,
-    schedule: Annotated[bool, typer.Option("--schedule", help="Place waiting jobs too.")] = False,
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when every job is over.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run one cycle.")] = False,
+    schedule: Annotated[bool, typer.Option("--schedule", help="Also place pending jobs.")] = False,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when every job has ended.")] = False,
     interval: Annotated[
         float, typer.Option(metavar="SECONDS", help="Seconds between cycles.", min=0.1, callback=seconds)
     ] = 2.0,
 ) -> int:
     """Follow the cluster live.
 
-    Polls the workers, settles what ended, takes a gang down when a rank fails, and shows it as it happens.
+    Polls the workers, records ends, stops a gang when a rank fails, and shows each change.
     """
     from iris_cli.cli.watching import follow
     from iris_cli.ops.loop import watch as operation

@@ -27,11 +27,11 @@ def why(
         typer.Argument(
             metavar="JOB|TASK|WORKER",
             autocompletion=complete.ANYTHING,
-            help="What to explain.",
+            help="Job, task or worker.",
         ),
     ],
 ) -> int:
-    """Say why a job waits or failed, or what a worker takes."""
+    """Explain why a job is pending or failed, or what a worker can run."""
     from iris_cli.ops.views import why as ops
     from iris_cli.render.views.why import show_why
 

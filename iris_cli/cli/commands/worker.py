@@ -56,11 +56,13 @@ Workers = Annotated[
     typer.Argument(
         metavar="WORKER...",
         autocompletion=complete.WORKER,
-        help="Their ids.",
+        help="Worker ids.",
         show_default=False,
     ),
 ]
-Reason = Annotated[str, typer.Option(metavar="WORDS", help="Why, for the history.", show_default=False)]
+Reason = Annotated[
+    str, typer.Option(metavar="WORDS", help="Reason, shown in the history.", show_default=False)
+]
 
 
 class Drained(Struct, frozen=True):
@@ -103,7 +105,7 @@ _CHANGES = {kind.__struct_fields__[0]: kind for kind in (Drained, Uncordoned, Ta
 
 def register(app: Commands) -> None:
     group = Commands(
-        name="worker", help="Probe, drain, taint, bring back or forget a worker.", epilog=_EXAMPLES
+        name="worker", help="Probe, drain, taint, uncordon or forget a worker.", epilog=_EXAMPLES
     )
     worker_show.register(group)
     for command in (probe, drain, uncordon, taint, forget, unwedge):
@@ -118,7 +120,7 @@ def probe(
         typer.Argument(
             metavar="[WORKER]...",
             autocompletion=complete.WORKER,
-            help="Their ids; all if left out.",
+            help="Worker ids (default: all).",
             show_default=False,
         ),
     ] = None,
@@ -132,7 +134,7 @@ def probe(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
 ) -> int:
-    """Ask workers what they are, whatever their back-off says."""
+    """Probe workers now, ignoring back-off."""
     from iris_cli.ops.workers import workers as operation
     from iris_cli.render.workers import probes
 
@@ -207,7 +209,7 @@ def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "Prob
 
 
 def drain(context: typer.Context, workers: Workers, reason: Reason = "") -> int:
-    """Let nothing new onto workers; what runs there runs on."""
+    """Stop placing tasks on workers; running tasks continue."""
     from iris_cli.ops.workers import workers as operation
 
     iris: Context = context.obj
@@ -217,7 +219,7 @@ def drain(context: typer.Context, workers: Workers, reason: Reason = "") -> int:
 
 
 def uncordon(context: typer.Context, workers: Workers) -> int:
-    """Lift drain, quarantine and cool-down."""
+    """End drain, quarantine and cool-down."""
     from iris_cli.ops.workers import workers as operation
 
     iris: Context = context.obj
@@ -230,9 +232,9 @@ def taint(
     context: typer.Context,
     worker: WorkerName,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the taint.", show_default=False)],
-    remove: Annotated[bool, typer.Option("--remove", help="Take the taint away.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the taint.")] = False,
 ) -> int:
-    """Keep jobs off a worker, but those that tolerate the taint."""
+    """Reserve a worker for jobs that tolerate the taint."""
     from iris_cli.ops.workers import workers as operation
 
     iris: Context = context.obj
@@ -243,10 +245,10 @@ def taint(
 def forget(
     context: typer.Context,
     worker: WorkerName,
-    dead: Annotated[bool, typer.Option("--dead", help="My word: nothing runs there any more.")] = False,
+    dead: Annotated[bool, typer.Option("--dead", help="Declare that nothing runs there any more.")] = False,
     reason: Reason = "",
 ) -> int:
-    """Take a worker off the books. With --dead its attempts end, and their tasks are placed elsewhere."""
+    """Remove a worker from the log. With --dead its attempts end, and their tasks are placed on other workers."""
     from iris_cli.ops.workers import workers as operation
 
     iris: Context = context.obj
@@ -257,9 +259,9 @@ def forget(
 def unwedge(
     context: typer.Context,
     worker: WorkerName,
-    yes: Annotated[bool, typer.Option("--yes", help="Stop what is found, without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Stop the processes without asking.")] = False,
 ) -> int:
-    """Name what holds a worker's chips; stop it if you say so.
+    """Show which processes hold a worker's chips, and stop them on request.
 
     And what else iris doesn't own there.
     """

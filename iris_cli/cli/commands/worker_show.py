@@ -21,7 +21,7 @@ def show(
     context: typer.Context,
     worker: WorkerName,
 ) -> int:
-    """Show what a worker is, how it is, and what it holds."""
+    """Show a worker's hardware, condition and tasks."""
     from iris_cli.ops.views import inventory
     from iris_cli.render.workers.workers import show_worker
 

@@ -17,9 +17,9 @@ def register(app: Commands) -> None:
 
 
 def workers(context: typer.Context) -> int:
-    """List the workers: what is free, and what is wrong.
+    """List the workers with free resources and problems.
 
-    Of each what is free there, how it is, and why it takes nothing if so.
+    Shows free resources, condition, and why a worker accepts no tasks.
     """
     from iris_cli.ops.views.inventory import inventory
     from iris_cli.render.workers.workers import show_inventory

@@ -107,33 +107,33 @@ _RESOURCES = (
     JobField("replicas", Kind.POSITIVE, "--replicas N", "Number of tasks."),
     JobField("slices", Kind.POSITIVE, "--slices N", "Number of slices, or groups, of a gang."),
     JobField("array", Kind.ARRAY, "--array INDICES",
-             "A task for each index: 0-9,20 or 0-99%4, four at a time."),
-    JobField("each_line", Kind.LINES, "--each-line FILE", "A task for each line of this file."),
+             "One task per index: 0-9,20 or 0-99%4 (four at a time)."),
+    JobField("each_line", Kind.LINES, "--each-line FILE", "One task per line of this file."),
 )
 
 _FILES = (
     JobField("workdir", Kind.DIRECTORY, "--workdir DIR",
-             "Directory to ship: what git doesn't ignore, less .irisignore.",
+             "Directory to ship, without files that git or .irisignore ignores.",
              not_inside="it is packed inside the task: say workspace"),
     JobField("env", Kind.VARIABLES, "--env, -e NAME[=VALUE]",
              "Set a variable; NAME alone copies its value from this shell.",
              defaults=True, inherited=True),
-    JobField("env_file", Kind.VARIABLE_FILE, "--env-file FILE", "Variables, NAME=VALUE on each line.",
+    JobField("env_file", Kind.VARIABLE_FILE, "--env-file FILE", "Read variables from FILE, one NAME=VALUE per line.",
              into="env", client=False, not_inside="say env"),
     JobField("secrets", Kind.SECRETS, "--secret NAME[=@FILE]",
-             "A variable that is read at each start only, from here or a file."),
+             "Secret variable, read from this shell or FILE at each start; never stored."),
     JobField("setup", Kind.TEXT, "--setup COMMAND", "Shell command to run before the task.", inherited=True),
     JobField("env_preset", Kind.CHOICE, "--env-preset NAME", "Variables for jax, torchrun or slurm programs.",
              choices=EnvPreset),
     JobField("ports", Kind.PORTS, "--ports NAMES",
-             "Names of ports, such as http,metrics: IRIS_PORT_HTTP has a free number."),
+             "Names of ports, such as http,metrics; IRIS_PORT_HTTP is set to a free port."),
     JobField("image", Kind.TEXT, "--image IMAGE", "Container image to run the task in (not supported yet).",
              supported=False),
 )
 
 _OUTPUT = (
     JobField("force", Kind.FLAG, "--force",
-             "Submit the job even if nothing here can run it: no such worker, secret or program."),
+             "Submit the job even if no worker can run it, or a secret or program is missing."),
 )
 
 _NAMES = (
@@ -150,22 +150,22 @@ _RETRIES = (
     JobField("max_retries_preemption", Kind.COUNT, "--max-retries-preemption N",
              "Retries after a lost host (default: 100).", defaults=True),
     JobField("max_task_failures", Kind.COUNT, "--max-task-failures N",
-             "Failed tasks that the job survives.", defaults=True),
+             "Number of failed tasks to tolerate.", defaults=True),
     JobField("keep_going", Kind.FLAG, "--keep-going/--fail-fast",
-             "Whether the other tasks go on after one failed (default: only those of an array)."),
+             "Continue or stop the other tasks after one failed (default: continue only in arrays)."),
     JobField("replace_lost", Kind.CHOICE, "--replace-lost WHEN",
              "Reschedule tasks of unreachable workers: never, preemptible or always.", choices=ReplaceLost),
 )
 
 _TIMES = (
     JobField("timeout", Kind.DURATION, "--timeout TIME", "Time limit of each task: 90s, 10m, 2h.", defaults=True),
-    JobField("scheduling_timeout", Kind.DURATION, "--scheduling-timeout TIME", "Give up if not placed by then.",
-             defaults=True),
+    JobField("scheduling_timeout", Kind.DURATION, "--scheduling-timeout TIME",
+             "Give up if not placed within this time.", defaults=True),
     JobField("setup_timeout", Kind.DURATION, "--setup-timeout TIME", "Time limit of --setup.", defaults=True),
     JobField("grace", Kind.DURATION, "--grace TIME", "Time between SIGTERM and SIGKILL (default: 30s).",
              defaults=True),
     JobField("signal", Kind.SIGNAL, "--signal NAME@SECONDS",
-             "USR1@120: this signal, 120 s before --timeout; a stop sends SIGTERM only."),
+             "Signal to send before --timeout: USR1@120 is 120 s before it."),
     JobField("lease", Kind.DURATION, "--lease TIME",
              "Stop the task if iris has not reached its worker for this long."),
     JobField("silent_after", Kind.DURATION, "--silent-after TIME",
@@ -174,13 +174,13 @@ _TIMES = (
 
 _PLACEMENT = (
     JobField("constraints", Kind.CONSTRAINTS, "--constraint, -c TEXT",
-             "Only workers with pool=a, !spot or rack>=2.", client=False, inherited=True),
+             "Only workers that match: pool=a, !spot, rack>=2.", client=False, inherited=True),
     JobField("prefer", Kind.CONSTRAINTS, "--prefer TEXT", "Soft constraint: prefer matching workers.",
              into="constraints"),
-    JobField("tolerate", Kind.TAINTS, "--tolerate TAINT", "Also workers with this taint."),
+    JobField("tolerate", Kind.TAINTS, "--tolerate TAINT", "Allow workers with this taint."),
     JobField("group_by", Kind.GROUP, "--group-by ATTRIBUTE",
-             "Make a gang on workers that share this attribute.", key="coscheduling"),
-    JobField("spread", Kind.FLAG, "--spread", "Let the slices of a gang be in several regions."),
+             "Run as a gang on workers that share this attribute.", key="coscheduling"),
+    JobField("spread", Kind.FLAG, "--spread", "Allow the slices of a gang to be in several regions."),
 )
 
 _INSIDE = (

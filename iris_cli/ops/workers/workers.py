@@ -136,7 +136,7 @@ def drain(session: Session, names: list[str], reason: str = "") -> list[WorkerId
 
 
 def uncordon(session: Session, names: list[str]) -> list[WorkerId]:
-    """Lift drain, quarantine and cool-down. Returns those that were held back."""
+    """End drain, quarantine and cool-down. Returns those that were held back."""
     now = session.clock.now()
     with session.transaction() as draft:
         found = [
@@ -168,7 +168,7 @@ def taint(session: Session, name: str, taint_name: str, *, remove: bool = False)
 
 
 def forget(session: Session, name: str, *, dead: bool = False, reason: str = "") -> WorkerId:
-    """Take a worker off the books. Refuses while attempts live there, unless the operator says it is dead."""
+    """Remove a worker from the log. Refuses while attempts live there, unless the operator says it is dead."""
     with session.transaction() as draft:
         worker = find_worker(draft.cluster, name)
         if worker.claims and not dead:
