@@ -28,7 +28,7 @@ def doctor(
     context: typer.Context,
     offline: Annotated[bool, typer.Option("--offline", help="Do not contact the hosts.")] = False,
 ) -> int:
-    """Check configuration, keys, workers, log and cycles; print a fix for each problem.
+    """Check the whole set-up; print a fix for each problem.
 
     Changes nothing, neither on this machine nor on workers. Exits with 0 if no check failed.
     """

@@ -34,7 +34,7 @@ def gc(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
 ) -> int:
-    """Remove files of ended work from workers and from this machine.
+    """Remove files of ended work from workers and this machine.
 
     Removes ended attempts and unused workspaces from workers, and old files of this machine. Attempts that run or
     may run are never touched. The log keeps how each attempt ended.

@@ -27,9 +27,7 @@ def launch(
     context: typer.Context,
     jobfile: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[JOBFILE]", show_default=False, help="Job file (YAML); command-line options override it."
-        ),
+        typer.Argument(metavar="[JOBFILE]", show_default=False, help="Job file (YAML); options override it."),
     ] = None,
     wait: Annotated[
         bool, option("--wait", group=OUTPUT, text="Wait until the job ends; the exit code tells how.")

@@ -66,31 +66,22 @@ def logs(
     context: typer.Context,
     what: What,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Follow the output, through retries, until the job ends.")
+        bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")
     ] = False,
     tail: Tail = None,
     rank: Ranks = None,
     attempt: AttemptNumber = None,
-    no_fold: Annotated[
-        bool, typer.Option("--no-fold", help="Do not fold identical lines of several ranks.")
-    ] = False,
-    diff: Annotated[
-        bool, typer.Option("--diff", help="Show only lines that differ from the majority of ranks.")
-    ] = False,
+    no_fold: Annotated[bool, typer.Option("--no-fold", help="Do not fold identical lines of ranks.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show only what differs between ranks.")] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Keep paths below the work directory as the task wrote them.")
+        bool, typer.Option("--raw", help="Show paths below the work directory as written.")
     ] = False,
     stream: Stream = "both",
 ) -> int:
     """Show the output of tasks, all ranks at once.
 
-    <<<<<<< HEAD
-        Fetched from their workers; where these are gone, what was pulled before. With --follow, runs scheduling cycles
-        until then. Paths below a task's work directory are relative to it, except with --raw or --json.
-    =======
-        Reads from the workers; if a worker is gone, shows what was pulled before. With --follow, runs scheduling cycles
-        until the job ends.
-    >>>>>>> 1343e76 (Rewrite the help of commands and options in plain words)
+    Reads from the workers; if a worker is gone, shows what was pulled before. With --follow, runs scheduling cycles
+    until the job ends. Paths below a task's work directory are relative to it, except with --raw or --json.
     """
     from iris_cli.ops.logs.log_diff import TAIL
     from iris_cli.ops.logs.log_diff import diff as compare

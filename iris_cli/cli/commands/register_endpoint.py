@@ -33,7 +33,7 @@ def register_endpoint(
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the endpoint.")] = False,
 ) -> int:
-    """Register a port of this task under a name (inside a task).
+    """Register a port of this task under a name.
 
     Until its attempt ends.
     """

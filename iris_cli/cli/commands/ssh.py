@@ -43,7 +43,7 @@ def ssh(
     ],
     show: Annotated[bool, typer.Option("--print", help="Print the command instead of running it.")] = False,
 ) -> int:
-    """Open a shell on a worker, in the work directory of a task.
+    """Open a shell in a task's work directory, or on a worker.
 
     Uses the system's ssh. The shell has the task's IRIS_* variables and none of its chips. Only the host key on
     record is accepted.

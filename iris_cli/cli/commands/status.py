@@ -37,18 +37,14 @@ def status(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Show the state at an earlier time: an ISO time (UTC), or an age such as 2h.",
+            help="Show an earlier state: an ISO time (UTC), or an age such as 2h.",
             show_default=False,
         ),
     ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Keep watching: a live screen, or lines of changes.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep watching, on a live screen.")] = False,
     label: Labels = None,
     state: States = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Include jobs that ended long ago; one line per task.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show all jobs, and one line per task.")] = False,
 ) -> int:
     """Show the cluster and its jobs, or one job. Instant: no network, no lock."""
     iris: Context = context.obj

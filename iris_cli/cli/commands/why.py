@@ -31,7 +31,7 @@ def why(
         ),
     ],
 ) -> int:
-    """Explain why a job is pending or failed, or what a worker can run."""
+    """Explain a pending or failed job, or a worker's state."""
     from iris_cli.ops.views import why as ops
     from iris_cli.render.views.why import show_why
 

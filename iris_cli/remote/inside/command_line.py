@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[str, int, Options]] = {
 }
 OPERATORS = (
     *("--workdir", "--env-file", "--follow", "-f", "--dry-run", "--watch", "-w", "--all", "--at", "--rank"),
-    *("--diff", "--no-fold", "--prefix", "--wait", "--label", "--state", "--config", "--state-dir"),
+    *("--diff", "--no-fold", "--raw", "--prefix", "--wait", "--label", "--state", "--config", "--state-dir"),
     *("--lock-timeout", "--version"),
 )
 HINTS = {
