@@ -261,7 +261,7 @@ def unwedge(
     worker: WorkerName,
     yes: Annotated[bool, typer.Option("--yes", help="Stop the processes without asking.")] = False,
 ) -> int:
-    """Show which processes hold a worker's chips, and stop them on request.
+    """Show what holds a worker's chips; stop it on request.
 
     And what else iris doesn't own there.
     """
