@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from iris_cli.core.ids import Token
+from iris_cli.core.messages.kernel_threads import KernelThread, kernel_threads
 from iris_cli.core.messages.observations import RemoteState, Silence
 from iris_cli.core.patterns import pattern
 from iris_cli.remote.answers import Record, records_of
@@ -35,7 +36,8 @@ class Program(Struct, frozen=True, kw_only=True):
 
     `how` says where `dump` is from: `spy` or `handler`; or why there is none: `deaf` (it was sent a signal, and said
     nothing), `catches.USR1` (that may be faulthandler's), `silent` (Python without any), `other` (no Python), `late`
-    (no time or room was left). `trouble` is what py-spy said when it failed.
+    (no time or room was left). `trouble` is what py-spy said when it failed. `threads`: the kernel's view of a
+    program without a stack.
     """
 
     pid: int
@@ -44,6 +46,7 @@ class Program(Struct, frozen=True, kw_only=True):
     command: str
     trouble: str = ""
     dump: str = ""
+    threads: tuple[KernelThread, ...] = ()
 
 
 class Programs(Struct, frozen=True, kw_only=True):
@@ -108,12 +111,14 @@ def _program(record: Record) -> Program:
     if match is None:
         raise broken("the answer has a line that is about no program")
     command, _, rest = record.data.decode("utf-8", "replace").partition("\n")
-    trouble, _, dump = rest.partition("\n")
+    trouble, _, said = rest.partition("\n")
+    has_stack = match[3] in ("spy", "handler")
     return Program(
         pid=int(match[1]),
         state=match[2],
         how=match[3],
         command=command.strip(),
         trouble=trouble.strip()[:200],
-        dump=dump,
+        dump=said if has_stack else "",
+        threads=() if has_stack else kernel_threads(said),
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -172,3 +174,74 @@ def test_the_real_py_spy(dash_host: WorkerHost, python: str, tmp_path: Path) -> 
     assert not {
         each for each in marked(dash_host.tokens[0]) if "T (" in Path(f"/proc/{each}/status").read_text()
     }
+
+
+SPINS = "import threading\nopen('up', 'w').close()\nwhile True: pass"
+HOSTILE = "open('/proc/self/comm', 'w').write('a) R 1\\n9/stat:('); import threading\n"
+PIECES["spins"] = SPINS
+PIECES["hostile"] = f"{HOSTILE}{WAITS}wait_for_others('up')"
+
+
+def test_without_a_stack_the_kernel_tells_who_spins_and_who_sleeps(host: WorkerHost, python: str) -> None:
+    tokens = running(host, python, "spins", "neither", "hostile")
+    spinning, sleeping, hostile = (each.programs[0].threads for each in asked(host, *tokens))
+    assert [(each.state, each.spins) for each in spinning] == [("R", True)]
+    assert [(each.state, each.spins) for each in sleeping] == [("S", False)]
+    assert sleeping[0].wait_channel in (
+        "",
+        "futex_wait_queue",
+        "futex_wait_queue_me",
+        "futex_wait",
+        "futex_do_wait",
+    )
+    assert [(each.state, each.spins, each.name[:4]) for each in hostile] == [("S", False, "a) R")]
+
+
+@pytest.mark.parametrize(
+    ("between", "left"),
+    [
+        (":", ["at 10000", "7/stat:7 (x) S", "7/wchan:pipe_read"] * 2),
+        ('rm "$iris_proc/7/task/7/stat"', []),
+        ('rm -r "$iris_proc/7"', []),
+        ('echo "7 (other) S $rest 2" >"$iris_proc/7/stat"', []),
+        (
+            'rm "$iris_proc/7/task/7/wchan"',
+            ["at 10000", "7/stat:7 (x) S", "7/wchan:pipe_read", "at 10000", "7/stat:7 (x) S"],
+        ),
+    ],
+)
+def test_a_process_that_ends_between_the_readings_has_no_threads(
+    host: WorkerHost, tmp_path: Path, between: str, left: list[str]
+) -> None:
+    """Both readings on a directory in the place of /proc. Process 8 is hidden, as with hidepid."""
+    proc = tmp_path / "proc"
+    (proc / "7/task/7").mkdir(parents=True)
+    (proc / "uptime").write_text("100.00 0.00\n")
+    (proc / "7/task/7/stat").write_text("7 (x) S\n")
+    (proc / "7/task/7/wchan").write_text("pipe_read")
+    shell = resources.files("iris_cli") / "remote" / "shell"
+    library = "".join((shell / f"{name}.sh").read_text("utf-8") for name in ("host", "stacks"))
+    (tmp_path / "library").write_text(library)
+    script = f"""
+        iris_proc={proc} iris_dev=/dev iris_sys=/sys iris_mounts=/proc/self/mounts iris_lock={tmp_path}/lock
+        mkdir {proc}/self && touch {proc}/self/stat
+        rest='1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0'
+        echo "7 (x) S $rest 1" >{proc}/7/stat
+        . {tmp_path}/library
+        thread_room=1000
+        read_first 7:1 8:1
+        {between}
+        said=
+        read_second 8 1
+        read_second 7 1
+        printf '%s' "$said"
+    """
+    done = subprocess.run(
+        ["sh", "-c", script],
+        executable=str(host.tools / "sh"),
+        env=host.transport.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.splitlines(), done.stderr) == (left, "")

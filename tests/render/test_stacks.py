@@ -7,6 +7,7 @@ import json
 import pytest
 
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
+from iris_cli.core.messages.kernel_threads import KernelThread
 from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind
 from iris_cli.core.messages.stacks import Frame, Thread
 from iris_cli.ops.logs.stacks import RankStacks
@@ -83,7 +84,11 @@ def test_each_place_is_shown_once_and_the_odd_rank_ends_the_main_threads(
         ),
         (
             {"how": "silent"},
-            "`python3 train.py` says nothing of itself: no py-spy there, and faulthandler is not registered",
+            "no stack of `python3 train.py`: py-spy is not installed, faulthandler is not registered\n"
+            "for full stacks: `pip install py-spy` on the worker, or add to the program:\n"
+            "    import faulthandler, os, signal\n"
+            '    stacks = os.path.join(os.environ["IRIS_TASK_DIR"], "stacks.USR1")\n'
+            '    faulthandler.register(signal.SIGUSR1, file=open(stacks, "a"))',
         ),
         ({"how": "late"}, "`python3 train.py` was not asked: the others took all the time"),
         ({"how": "other", "command": "sleep 1000"}, "no Python program, but `sleep 1000`"),
@@ -134,3 +139,69 @@ def test_as_json_there_is_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert found == {"task": "train/task-2", "rank": 2, "worker": "w2", "answered": True, "note": ""}
     assert (process["pid"], process["state"], process["how"]) == (7, "S", "handler")
     assert [(each["main"], each["frames"]) for each in process["threads"]] == [(True, frames), (False, [])]
+
+
+def kernel_thread(state: str, cpu: float | None, channel: str = "", *, number: int = 1) -> KernelThread:
+    return KernelThread(id=number, name="x", state=state, wait_channel=channel, cpu_seconds=2.0, cpu=cpu)
+
+
+def test_ranks_without_a_stack_are_compared_by_what_their_threads_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    waits = [kernel_thread("S", 0.0, "futex_wait", number=number) for number in range(2, 5)]
+    spinning = [
+        rank(
+            index,
+            (),
+            how="other",
+            threads=(kernel_thread("S", 0.0, "futex_wait"), kernel_thread("R", 0.98), *waits),
+        )
+        for index in (0, 1, 3)
+    ]
+    asleep = rank(
+        2, (), how="other", command="\x1b[2Jtrain", threads=(kernel_thread("S", 0.0, "\x1b[2Jpipe"),)
+    )
+    assert shown([*spinning, asleep], capsys)[0] == (
+        "no stack: ranks 0-1,3 spin; rank 2 sleeps in \\x1b[2Jpipe\n"
+        "\n"
+        "[0-1,3] threads of rank 0\n"
+        "    python3 train.py\n"
+        "        1 thread spins: 98 % CPU, 2.0s CPU time\n"
+        "        4 threads sleep in futex_wait: 0 % CPU, 8.0s CPU time\n"
+        "\n"
+        "[2] threads of rank 2\n"
+        "    \\x1b[2Jtrain\n"
+        "        1 thread sleeps in \\x1b[2Jpipe: 0 % CPU, 2.0s CPU time\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("S", "sleeps"),
+        ("D", "waits for a device or a disk"),
+        ("T", "is stopped"),
+        ("R", "runs"),
+        ("?", "is in an unknown state"),
+    ],
+)
+def test_a_thread_that_uses_little_cpu_is_named_by_its_state(
+    state: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if it was not there at the first reading."""
+    out, _ = shown([rank(7, (), how="other", threads=(kernel_thread(state, None),))], capsys)
+    assert out.splitlines()[0] == f"no stack: rank 7 {words}"
+
+
+def test_the_program_of_a_rank_is_its_python_not_the_shell_around_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shell = Program(
+        pid=1, state="S", how="other", command="sh", threads=(kernel_thread("S", 0.0, "do_wait"),)
+    )
+    python = Program(
+        pid=2, state="S", how="silent", command="x", threads=(kernel_thread("S", 0.0, "pipe_read"),)
+    )
+    answer = Programs(token=Token("0" * 32), state=RemoteState.RUNNING, count=2, programs=(shell, python))
+    result = RankStacks(task=TaskId(JobId("train"), 0), worker=WorkerId("w"), answer=answer, threads=((), ()))
+    assert shown([result], capsys)[0].startswith("no stack: rank 0 sleeps in pipe_read\n")

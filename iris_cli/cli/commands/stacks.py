@@ -45,7 +45,7 @@ def stacks(
     """Show the Python stacks of each running rank.
 
     Shows all threads, identical stacks once. Uses py-spy if the worker has it, otherwise a signal to programs that
-    registered faulthandler for it.
+    registered faulthandler for it. For programs without a stack, shows thread states from /proc.
     """
     from iris_cli.core.nearest import one_of
     from iris_cli.ops.logs.stacks import stacks as ask

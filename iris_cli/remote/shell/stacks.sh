@@ -5,13 +5,17 @@
 # HOW: spy; handler; deaf (it was sent a signal and said nothing); catches.<signal> (it may have registered);
 # silent (it has not); other (no Python program); late (no time or room was left).
 #
+# Without a stack, the kernel's view of its threads follows in its place, read twice: each time a line `at`
+# with the uptime in hundredths of a second, then lines `TID/stat:` and `TID/wchan:`, which no name of a
+# thread can forge.
+#
 # A signal can end a program, or mean something to it. So it is sent to those only that catch it and have the
 # file stacks.<signal> of their attempt open, which says what it is for; or where the operator says so.
 
 # stacks TOKEN SIGNAL: SIGNAL is what the operator says, or nothing. Where nobody listens any more it goes on
 # all the same: py-spy must not be left alone with a program that it has stopped.
 stacks() {
-    token=$1 consent=$2 left=524288
+    token=$1 consent=$2 left=524288 thread_room=131072
     if [ -n "$missing" ]; then no_names; state=ABSENT; else state_of "$1"; fi
     case $state in
     RUNNING | ORPHANED | STOPPING | UNKILLABLE) ;;
@@ -46,6 +50,7 @@ tell_programs() {
     line "N $token $state $#"
     # Where none looks like it, one may be built in: py-spy can tell.
     [ -n "$pythons" ] || pythons=any
+    read_first "$@"
     told=0
     for process; do
         [ "$told" -lt 64 ] || return 0
@@ -66,7 +71,51 @@ tell_program() {
     esac
     line "P $1 $process_state $how"
     left=$((left - ${#said}))
+    case $how in spy | handler) ;; *) read_second "$1" "$2" ;; esac
     text "$(printf '%s\n%s\n%s' "$program" "$trouble" "$said" | encode)"
+}
+
+# read_first PROCESSES -> $threads_PID of each, and $first_at
+read_first() {
+    looked=0
+    for process; do
+        looked=$((looked + 1))
+        [ "$looked" -le 64 ] || break
+        read_threads "${process%%:*}"
+        eval "threads_${process%%:*}=\$threads"
+    done
+    now
+    first_at=$now
+}
+
+# read_second PID START -> $said: both readings of a process, which is still the same.
+read_second() {
+    eval "first=\${threads_$1-}"
+    [ -n "$first" ] && [ "$thread_room" -gt 0 ] || return 0
+    now
+    [ $((now - first_at)) -ge 30 ] || nap 0.3
+    read_threads "$1"
+    is_alive "$1" "$2" && [ -n "$threads" ] || return 0
+    said=$first$newline$threads
+    thread_room=$((thread_room - ${#said}))
+}
+
+# read_threads PID -> $threads: the main thread first, nothing of a process that has ended or is hidden.
+read_threads() {
+    threads=
+    [ -r "$iris_proc/$1/task/$1/stat" ] || return 0
+    now
+    threads=$(
+        cd "$iris_proc/$1/task" 2>/dev/null || exit 0
+        first=$1
+        set -- "$first/stat" "$first/wchan"
+        for each in [0-9]*; do
+            [ $# -lt 64 ] || break
+            [ "$each" = "$first" ] || set -- "$@" "$each/stat" "$each/wchan"
+        done
+        grep -Hs '' "$@" | head -c 12288
+    )
+    [ -z "$threads" ] || threads="at $now$newline$threads"
 }
 
 in_time_for_more() {

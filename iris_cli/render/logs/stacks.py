@@ -8,14 +8,22 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from iris_cli.core.ids import TaskId, WorkerId
+from iris_cli.core.messages.kernel_threads import KernelThread
 from iris_cli.core.messages.stacks import Frame
 from iris_cli.ops.logs.stacks import CHILD, MAIN, RankStacks, SharedStack, places
 from iris_cli.remote.stack_calls import Program
 from iris_cli.render.console import Output
 from iris_cli.render.fold import by_words, fold
 from iris_cli.render.logs.log_lines import rank_prefix
+from iris_cli.render.logs.thread_states import show_thread_states
 
 _LIBRARY = re.compile(r".*/(?:(?:site|dist)-packages|lib/python3\.[0-9]+)/")
+_FULL_STACKS = (
+    "for full stacks: `pip install py-spy` on the worker, or add to the program:",
+    "    import faulthandler, os, signal",
+    '    stacks = os.path.join(os.environ["IRIS_TASK_DIR"], "stacks.USR1")',
+    '    faulthandler.register(signal.SIGUSR1, file=open(stacks, "a"))',
+)
 _MOST_FRAMES = 40
 _LONGEST = 200  # characters of a name
 
@@ -31,7 +39,10 @@ class ThreadStack(Struct, frozen=True):
 
 
 class ProcessStacks(Struct, frozen=True):
-    """One process of a rank. `how` names the way its stacks were read; `trouble` is what py-spy reported."""
+    """One process of a rank. `how` names the way its stacks were read; `trouble` is what py-spy reported.
+
+    `kernel_threads`: its threads as the kernel describes them, if it has no stack.
+    """
 
     pid: int
     state: str
@@ -39,6 +50,7 @@ class ProcessStacks(Struct, frozen=True):
     how: str
     trouble: str
     threads: Sequence[ThreadStack]
+    kernel_threads: Sequence[KernelThread]
 
 
 class RankProcesses(Struct, frozen=True):
@@ -75,12 +87,22 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
             output.line(f"    … {len(place.frames) - _MOST_FRAMES} more")
         if not place.frames:
             output.line("    (no Python frame)")
+    if found and any(_lacks_stack(each) for each in results):
+        output.line()
+    show_thread_states(output, results)
     output.flush()
     for is_silent, tell in ((True, output.warning), (False, output.message)):
         alike = [each for each in results if (each.silence is not None) is is_silent]
         notes = ((str(each.task), text) for each in alike for text in dict.fromkeys(_notes(each, what)))
         for tasks, text in by_words(notes):
             tell(f"{fold(tasks)}: {text}")
+    if any(program.how == "silent" for each in results for program, _ in each.programs()):
+        for line in _FULL_STACKS:
+            output.message(line)
+
+
+def _lacks_stack(result: RankStacks) -> bool:
+    return not result.found and any(program.threads for program, _ in result.programs())
 
 
 def _heading(place: SharedStack) -> str:
@@ -131,7 +153,7 @@ def _why(program: Program, what: str) -> str:
         return f"{name}{state} was sent a signal and has printed no stack{spy}"
     if kind == "late":
         return f"{name} was not asked: the others took all the time"
-    return f"{name} says nothing of itself{spy or ': no py-spy there, and faulthandler is not registered'}"
+    return f"no stack of {name}{spy or ': py-spy is not installed, faulthandler is not registered'}"
 
 
 def _command(program: Program) -> str:
@@ -150,6 +172,7 @@ def _rank(result: RankStacks) -> RankProcesses:
             program.how,
             program.trouble,
             [ThreadStack(each.id, each.name, each.state, each.is_main, each.frames) for each in threads],
+            program.threads,
         )
         for program, threads in result.programs()
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from iris_cli.core.ids import Token
+from iris_cli.core.messages.kernel_threads import KernelThread
 from iris_cli.core.messages.observations import Holder, RemoteState, SilenceKind
 from iris_cli.remote.operator_calls import CommandEnd
 from iris_cli.remote.stack_calls import Program, Programs
@@ -66,6 +67,22 @@ def _stacks(stage: Stage) -> None:
         )
 
 
+def _without_stacks(stage: Stage) -> None:
+    """No worker has py-spy: three ranks spin in a collective, rank 2 waits for its data."""
+    waits = [
+        KernelThread(id=8, name="x", state="S", wait_channel="futex_wait", cpu_seconds=1.5, cpu=0.0),
+        KernelThread(id=9, name="x", state="S", wait_channel="futex_wait", cpu_seconds=0.2, cpu=0.0),
+    ]
+    spins = KernelThread(id=7, name="python3", state="R", wait_channel="", cpu_seconds=812.4, cpu=0.99)
+    for rank in range(4):
+        token = stage.hosts.attempt(f"train/task-{rank}")
+        threads = tuple(waits if rank == 2 else [spins, *waits])
+        program = Program(pid=7, state="S", how="silent", command="python3 train.py", threads=threads)
+        stage.hosts.stacked[token] = Programs(
+            token=token, state=RemoteState.RUNNING, count=1, programs=(program,)
+        )
+
+
 PICTURES = {
     "worker-probe": Picture(line="iris worker probe cpu-0 v5b-2"),
     "worker-probe-refused": Picture(line="iris worker probe cpu-0", prepare=_untrusting),
@@ -105,5 +122,6 @@ PICTURES = {
         prepare=_answers,
     ),
     "stacks": Picture(line="iris stacks train", prepare=_stacks),
+    "stacks-none": Picture(line="iris stacks train", prepare=_without_stacks),
     "ssh": Picture(line="iris ssh --print prep/task-1", then=("iris ssh --print train",)),
 }
