@@ -93,7 +93,7 @@ read_second() {
     eval "first=\${threads_$1-}"
     [ -n "$first" ] && [ "$thread_room" -gt 0 ] || return 0
     now
-    [ $((now - first_at)) -ge 30 ] || nap 0.3
+    [ $((now - first_at)) -ge 20 ] || nap 0.2
     read_threads "$1"
     is_alive "$1" "$2" && [ -n "$threads" ] || return 0
     said=$first$newline$threads
