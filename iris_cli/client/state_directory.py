@@ -176,7 +176,7 @@ class StateDirectory:
 
 def _only_inside() -> NoReturn:
     raise UsageError(
-        "only a task can register an endpoint, and this is none",
+        "endpoints can only be registered from inside a task",
         hint="call it from the program that iris runs: there it needs no state directory",
     )
 

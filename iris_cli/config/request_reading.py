@@ -50,6 +50,7 @@ from iris_cli.core.model.array import MOST_INDEXES
 from iris_cli.core.model.job import JobRequest, Workspace
 from iris_cli.core.model.job_fields import JOB_FIELDS
 from iris_cli.core.nearest import did_you_mean
+from iris_cli.core.units import count
 from iris_cli.errors import UsageError
 
 DEEPEST = 8
@@ -81,7 +82,7 @@ def read_request(raw: bytes) -> Request:
 
 def _refusal(report: Report) -> UsageError:
     first = report.problems[0]
-    more = f" (and {len(report.problems) - 1} more problems)" if len(report.problems) > 1 else ""
+    more = f" (and {count(len(report.problems) - 1, 'more problem')})" if len(report.problems) > 1 else ""
     where = f"{first.path}: " if first.path else ""
     return UsageError(f"{where}{first.message}{more}", hint=first.hint)
 

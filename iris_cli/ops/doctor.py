@@ -149,14 +149,14 @@ def check_cluster(cluster: Cluster) -> Iterator[Finding]:
 
 
 def check_keeper(session: Session, cluster: Cluster) -> Iterator[Finding]:
-    """Whether slices are looked after from this state directory; nobody is asked which there are."""
+    """Whether slices are managed from this state directory; nobody is asked which there are."""
     if cluster.keeper is None or not (session.config.scale_groups or cluster.slices):
         return
     from iris_cli.ops.views.scale_status import objection
 
     if (found := objection(session)) is not None:
         yield warning(
-            "slices", str(found), "iris autoscale --adopt  # unless they are looked after there still"
+            "slices", str(found), "iris autoscale --adopt  # unless that directory still manages them"
         )
 
 

@@ -245,7 +245,7 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
     gpu_variant = texts.pop("gpu_variant", "")
     containment = texts.pop("containment", "")
     if containment not in ("", "cgroup", "session"):
-        raise broken("the answer names a containment that is none")
+        raise broken("the answer names an unknown containment")
     return ProbeReport(
         worker=worker,
         boot_id=frame.boot_id,

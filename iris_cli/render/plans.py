@@ -125,7 +125,7 @@ def _show_tables(
         )
         parts.append(table(("WOULD WAIT", "WHY"), rows))
     if ended:
-        parts.append(text(f"too late or in vain: {fold(map(str, ended))}", "red"))
+        parts.append(text(f"too late or failed: {fold(map(str, ended))}", "red"))
     for number, part in enumerate(parts or [text("nothing waits", "dim")]):
         if number:
             output.line()

@@ -197,7 +197,7 @@ def test_a_copy_asks_for_nothing_and_says_what_to_type(
     copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     host = os.uname().nodename
-    what = f"slices are looked after from {host}:{copy.parent}/state"
+    what = f"slices are managed from {host}:{copy.parent}/state"
     log = (copy / "state" / "events.jsonl").read_bytes()
     assert app.run(["autoscale"]) == 3
     said = capsys.readouterr().err
@@ -221,8 +221,8 @@ def test_it_is_adopted_with_the_operators_consent_only(
     assert "nothing was changed; --yes does it" in said
     assert app.run(["autoscale"]) == 3
     capsys.readouterr()
-    assert lines(capsys, "autoscale", "--adopt", "--yes") == ["slices are looked after from here now"]
-    assert lines(capsys, "autoscale", "--adopt") == ["slices are looked after from here already"]
+    assert lines(capsys, "autoscale", "--adopt", "--yes") == ["this state directory now manages the slices"]
+    assert lines(capsys, "autoscale", "--adopt") == ["this state directory already manages the slices"]
     assert app.run(["autoscale"]) == 0
     assert "SlicesAdopted" in "".join(lines(capsys, "--json", "history"))  # a table folds long paths
 

@@ -295,7 +295,7 @@ def cron_of_another_program(home: Home) -> None:
         (
             unknown_host,
             7,
-            "fail  worker b: no answer: host key: there is none on record",
+            "fail  worker b: no answer: host key: no host key on record",
             "iris worker probe --accept-key",
         ),
         (

@@ -355,9 +355,9 @@ def test_a_copy_is_told_from_the_directory_that_looks_after_slices(world: World,
     found = by_subject(check(world, session, offline=True), "slices")
     assert [(each.text, each.fix) for each in found] == scaled * [
         (
-            "slices are looked after from desk:/elsewhere; "
+            "slices are managed from desk:/elsewhere; "
             "this state directory is a copy of that one, or was moved",
-            "iris autoscale --adopt  # unless they are looked after there still",
+            "iris autoscale --adopt  # unless that directory still manages them",
         )
     ]
 

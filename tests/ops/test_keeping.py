@@ -65,7 +65,7 @@ def test_a_copy_deletes_nothing_and_the_original_goes_on(site: Site, tmp_path: P
     name = another(site)
     site.clock.sleep(10_000)  # to the copy all is idle, or unknown
     assert objection(copy) == (
-        f"slices are looked after from laptop:{site.directory}; "
+        f"slices are managed from laptop:{site.directory}; "
         "this state directory is a copy of that one, or was moved"
     )
     assert site.autoscale().objection is None
@@ -84,7 +84,7 @@ def test_the_same_directory_on_another_machine_is_another_one(
     """An image of the whole disk, say."""
     (tmp_path / "machine-id").write_text("0123456789abcdef0123456789abcdef\n")
     monkeypatch.setattr(place, "_MACHINE_IDS", (str(tmp_path / "machine-id"),))
-    assert "looked after from" in objection(site)
+    assert "managed from" in objection(site)
 
 
 @pytest.mark.parametrize("text", [None, "", "uninitialized\n", "\xff"])
@@ -108,7 +108,7 @@ def test_a_copy_looks_after_slices_once_the_operator_says_so(site: Site, tmp_pat
     adopt(copy)
     assert copy.autoscale().objection is None
     site.clock.sleep(10_000)
-    assert "looked after from" in objection(copy_of(copy, tmp_path / "third"))
+    assert "managed from" in objection(copy_of(copy, tmp_path / "third"))
 
 
 def test_a_log_that_was_put_back_in_its_own_place_deletes_nothing_that_it_does_not_know(
@@ -161,4 +161,4 @@ def test_a_log_from_before_there_were_such_things_is_claimed_by_the_next_pass(tm
     with session.transaction() as draft:
         draft.record(SliceRequested(slice=name, group="west", template=LOCAL))
     assert site.autoscale().objection is None
-    assert "looked after from" in objection(copy_of(site, tmp_path / "copy"))
+    assert "managed from" in objection(copy_of(site, tmp_path / "copy"))

@@ -56,7 +56,7 @@ def test_strict_refuses_an_unknown_key_and_says_how_to_accept_it(
     (host,) = ssh_lab()
     error = refusal(invocation(), host.target(), first_contact=first_contact)
     assert error.kind is SilenceKind.UNKNOWN_HOST
-    assert error.detail == "there is none on record"  # the same of each new host
+    assert error.detail == "no host key on record"  # the same of each new host
     assert error.hint.startswith("iris worker probe --accept-key ")
     assert "Accepted" not in host.log()  # nobody logged in
     assert not (tmp_path / "own").exists()

@@ -110,7 +110,7 @@ def test_many_workers_share_one_connection_to_the_jump_host(
 def test_an_unknown_jump_host_is_refused(ssh_lab: SshLab, opener: Opener) -> None:
     bastion, host = ssh_lab(2)
     target = host.target(proxy_jump="bastion")
-    with pytest.raises(NoAnswer, match="there is none on record for jump host bastion") as caught:
+    with pytest.raises(NoAnswer, match="no host key on record for jump host bastion") as caught:
         run(opener(block("bastion", bastion)), target)
     assert caught.value.kind is SilenceKind.UNKNOWN_HOST
     assert "--accept-key" not in caught.value.hint  # that is for workers

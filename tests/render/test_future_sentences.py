@@ -12,7 +12,7 @@ import pytest
 from tests.house.rules import ROOT
 
 FUTURE = re.compile(
-    r"(next|later|every) cycle|tr(ied|ies) again|\bwill\b|\bgo(es)? on\b|\bruns? on\b|cooled down|healthy again"
+    r"(next|later|every) cycle|tr(ied|ies) again|\bwill\b|\bgo(es)? on\b|\bcontinues?\b|\bruns? on\b|cooled down|healthy again"
     r"|until somebody"
 )
 PLACES = ("render", "ops", "cli", "demo", "core/scheduling/explain/wording.py")
@@ -45,8 +45,8 @@ OF_CYCLES = {
     ("launched.py", "starts in a later cycle"): (
         f"{NEXT}test_a_job_that_is_being_set_up_promises_only_cycles_that_come"
     ),
-    ("waited.py", "goes on"): f"{NEXT}test_a_wait_whose_time_is_over_promises_only_cycles_that_come",
-    ("waited.py", "go on"): f"{NEXT}test_a_wait_whose_time_is_over_promises_only_cycles_that_come",
+    ("waited.py", "continues"): f"{NEXT}test_a_wait_whose_time_is_over_promises_only_cycles_that_come",
+    ("waited.py", "continue"): f"{NEXT}test_a_wait_whose_time_is_over_promises_only_cycles_that_come",
     ("wait.py", "goes on"): LEFT,
     ("wait.py", "go on"): LEFT,
     ("logs.py", "goes on: iris logs"): LEFT,
@@ -66,6 +66,8 @@ NOT_OF_CYCLES = {
     ("run.py", "Another gang. Its rank 2 will fail when the file `go` is there."): "the tour runs them",
     ("inside.py", "goes on"): "a task can't know who polls it",
     ("inside.py", "go on"): "a task can't know who polls it",
+    ("inside.py", "continues"): "a task can't know who polls it",
+    ("inside.py", "continue"): "a task can't know who polls it",
     ("leaving.py", "jobs wait until somebody runs: iris watch --schedule, or iris cron install"): (
         "nobody runs cycles"
     ),

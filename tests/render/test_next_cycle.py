@@ -196,7 +196,7 @@ def test_a_look_at_the_past_promises_nothing(tmp_path: Path) -> None:
         (
             JobRequest(command=("true",), scheduling_timeout=60.0),
             "2m",
-            "its scheduling_timeout is over",
+            "its scheduling_timeout has passed",
         ),
         (
             JobRequest(command=("true",), after=("first",)),
@@ -330,11 +330,11 @@ def test_a_change_that_only_a_cycle_can_see_is_promised_only_where_cycles_come(
     assert str(wait.explanation.change) == f"worker w {fits}{then}"
 
 
-@pytest.mark.parametrize(("no_cycles", "then"), [("", "job goes on"), (HINT, HINT)])
+@pytest.mark.parametrize(("no_cycles", "then"), [("", "job continues"), (HINT, HINT)])
 def test_a_wait_whose_time_is_over_promises_only_cycles_that_come(
     no_cycles: str, then: str, screen: Screen
 ) -> None:
     lab = Lab().worker("w").job("job").schedule()
     result = Waited({JobId("job"): JobState.PENDING})
     show = partial(waited.show, cluster=lab.cluster, waited=result, no_cycles=no_cycles)
-    assert screen.told(show).splitlines()[0] == f"the time is over and {then}"
+    assert screen.told(show).splitlines()[0] == f"timed out: {then}"

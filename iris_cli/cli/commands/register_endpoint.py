@@ -42,7 +42,7 @@ def register_endpoint(
     iris: Context = context.obj
     if not iris.is_inside:
         raise UsageError(
-            "only a task can register an endpoint, and this is none",
+            "endpoints can only be registered from inside a task",
             hint="run it in the command of a job; `iris status JOB` lists what its tasks have registered",
         )
     said = pairs("--metadata", metadata or ())

@@ -44,7 +44,7 @@ ACCESS = (
     Rule(
         name="git-password",
         says=("could not read Username for", "could not read Password for"),
-        cause="git wanted a user name, and nobody was there to type it",
+        cause="git wanted a user name, and no terminal to type it",
         fix="The repository is private, or its name is wrong. Ship the code with --workdir, or give a token: "
         "--secret GIT_TOKEN and git clone https://x-access-token:$GIT_TOKEN@...",
         source="https://github.com/appleboy/ssh-action/issues/136",
@@ -62,7 +62,7 @@ ACCESS = (
         says=("does not have storage.*access to", "Provided scope(s) are not authorized"),
         cause="the service account of the VM may not use that bucket",
         fix="Give the account in the message the role roles/storage.objectUser on the bucket; a VM whose scopes leave "
-        "storage out must be made anew with --scopes=cloud-platform.",
+        "storage out must be created again with --scopes=cloud-platform.",
         source="https://github.com/googlecolab/colabtools/issues/1177",
     ),
     Rule(
@@ -83,7 +83,7 @@ ACCESS = (
     Rule(
         name="wandb-key",
         says=("api_key not configured (no-tty)",),
-        cause="wandb has no API key, and nobody was there to type it",
+        cause="wandb has no API key, and no terminal to type it",
         fix="--secret WANDB_API_KEY; or --env WANDB_MODE=offline.",
         source="https://github.com/fraunhoferhhi/Self-Organizing-Gaussians/issues/4",
     ),

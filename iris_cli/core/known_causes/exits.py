@@ -11,7 +11,7 @@ _SHELL = "https://www.gnu.org/software/bash/manual/html_node/Exit-Status.html"
 OUT_OF_MEMORY = Rule(
     name="out-of-memory",
     reasons=(EndReason.OOM,),
-    cause="the kernel ended it because it used more memory than there was",
+    cause="the kernel ended it because memory ran out",
     fix="Ask for what it needs (--memory), so that it gets a host with so much free; fewer loader workers, less "
     "prefetching, a dataset that is streamed.",
     source="https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files",
@@ -23,14 +23,14 @@ HOSTS = (
         name="host-rebooted",
         says=("the host was rebooted",),
         cause="the host was rebooted: by maintenance, a crash of its kernel, or by hand",
-        fix="`last -x` there shows when. More --max-retries-preemption, and checkpoints, let the work go on after it.",
+        fix="`last -x` on the host shows when. Checkpoints and --max-retries-preemption let the work continue.",
         source="https://docs.cloud.google.com/tpu/docs/maintenance-events",
         next="iris exec {worker} -- last -x -n 5",
     ),
     Rule(
         name="attempt-vanished",
         says=("the attempt vanished: no process, no exit record",),
-        cause="it was killed together with what watches over it: by hand, or for want of memory",
+        cause="it was killed together with its wrapper: by hand, or because memory ran out",
         fix="dmesg on the host tells if it was the kernel. If so, ask for what it needs (--memory), or load less.",
         source=_SIGNALS,
         next="iris exec {worker} -- sh -c 'dmesg | grep -i -A1 oom'",
@@ -84,7 +84,7 @@ EXITS = (
     Rule(
         name="exit-bus-error",
         signal="SIGBUS",
-        cause="SIGBUS: memory behind a file or /dev/shm was not there",
+        cause="SIGBUS: memory behind a file or /dev/shm is missing",
         fix="The disk below a mapped file is full, or /dev/shm is; or the file was cut while it was mapped.",
         source=_SIGNALS,
         next="iris exec {worker} -- df -h /dev/shm",

@@ -150,7 +150,7 @@ TPU = (
         name="xla-buffer-layout",
         says=("expected parameter*but got buffer with incompatible size",),
         cause="data and compiled program disagree about the layout of a buffer",
-        fix="Mostly a checkpoint or an exported program of other flags, versions or topology: make it anew with these.",
+        fix="Mostly a checkpoint or an exported program of other flags, versions or topology: create it again.",
         source=f"{_ERRORS}0102",
     ),
 )

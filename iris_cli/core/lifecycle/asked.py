@@ -58,7 +58,7 @@ def check_end(job: Job) -> None:
             f"{job.signal.name} can't come {format_duration(job.signal.lead)} before a time limit of"
             f" {format_duration(job.timeout)}"
             if job.timeout
-            else "an early signal comes before the time limit, and there is none",
+            else "an early signal needs a time limit",
             hint="say --timeout with more than that",
         )
 

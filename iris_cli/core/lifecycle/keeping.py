@@ -32,7 +32,7 @@ class Objection(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if self.elsewhere:
             what = "this state directory is a copy of that one, or was moved"
-            return f"slices are looked after from {self.elsewhere}; {what}"
+            return f"slices are managed from {self.elsewhere}; {what}"
         there = f"{count(len(self.unheard_of), 'slice')} of this cluster ({', '.join(self.unheard_of)})"
         return f"the log never asked for {there}: it is an old copy, or another copy of it is in use"
 

@@ -62,7 +62,9 @@ def damage_of(log: Path, loaded: Loaded) -> Damage | None:
     if head.crc == end.crc and head != head_at(end):
         what = f"{log.parent / HEAD} is damaged: it names the last line of {LOG}, but not as seq {end.seq} of this log"
         return Damage(
-            what=what, hint=f"move {HEAD} away and run the command again: it is made anew", forgivable=True
+            what=what,
+            hint=f"move {HEAD} away and run the command again: it writes a new one",
+            forgivable=True,
         )
     if end.header is not None and end.header.cluster_id != head.cluster_id:
         return Damage(

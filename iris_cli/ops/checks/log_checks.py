@@ -111,7 +111,7 @@ _FIXES: dict[FaultKind, Callable[[Path], str]] = {
         "iris log salvage  # it asks for --yes"
     ),
     FaultKind.HEAD: lambda directory: (
-        f"mv {_path(directory, HEAD)} {_path(directory, HEAD + '.damaged')}: the next command makes it anew"
+        f"mv {_path(directory, HEAD)} {_path(directory, HEAD + '.damaged')}: the next command writes a new one"
     ),
     FaultKind.NEWER: lambda _: "pip install --upgrade iris-cli",
     FaultKind.FOREIGN: lambda directory: (

@@ -81,7 +81,7 @@ def doubts(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Iterator[st
     if isinstance(seen, Silence):
         return
     if not all(_is_id(text) for text in (seen.boot_id, seen.incarnation)):
-        yield "its boot id or incarnation is none"
+        yield "its boot id or incarnation is malformed"
     if not (_is_time(seen.clock) and _is_time(seen.uptime)):
         yield "its clock shows no time"
     elif isinstance(seen, ProbeReport):
@@ -113,7 +113,7 @@ def _of_requests(seen: WorkerReport, asked: frozenset[Token]) -> Iterator[str]:
     elif len({(each.token, each.id) for each in seen.requests}) != len(seen.requests):
         yield "an attempt asks for two things under one name"
     elif any(not is_request_id(each.id) or len(each.data or b"") > MOST_BYTES for each in seen.requests):
-        yield "a request is none"
+        yield "a request is malformed"
 
 
 def _of_attempt(report: AttemptReport, uptime: float) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _of_attempt(report: AttemptReport, uptime: float) -> Iterator[str]:
     if not report.consistent:
         yield f"it contradicts itself about an attempt that is {report.state}"
     if report.output_bytes < 0 or not _is_text(report.log_tail):
-        yield "the output of an attempt is none"
+        yield "the output of an attempt is malformed"
 
 
 def _of_probe(seen: ProbeReport) -> Iterator[str]:

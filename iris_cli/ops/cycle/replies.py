@@ -116,6 +116,6 @@ def place_of_log(cluster: Cluster, asker: AttemptId, request: Logs) -> Place:
     attempt = attempts[number]
     if attempt.reaped_at is not None or attempt.worker not in cluster.workers:
         raise NotFoundError(
-            f"what {request.task} wrote is no longer there", hint="output stays for some days only"
+            f"what {request.task} wrote is no longer there", hint="output is removed after some days"
         )
     return Place(attempt.worker, attempt.token)

@@ -102,7 +102,7 @@ def _presumed_gone(event: ev.AttemptPresumedGone) -> str:
 
 def _attempt_ended(event: ev.AttemptEnded) -> str:
     words = end_words(event.end)
-    return f"{event.attempt_id} ended{_because(words)}" if words else f"{event.attempt_id} ended well"
+    return f"{event.attempt_id} ended{_because(words)}" if words else f"{event.attempt_id} succeeded"
 
 
 def _task_quiet(event: ev.TaskQuiet) -> str:
@@ -185,7 +185,7 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.SliceDeletionRequested: lambda event: f"slice {event.slice} to be deleted{_because(event.reason)}",
     ev.SliceDeleted: lambda event: f"slice {event.slice} is gone",
     ev.ScaleGroupBackedOff: _backed_off,
-    ev.SlicesAdopted: lambda event: f"slices are looked after from {event.where or event.place}",
+    ev.SlicesAdopted: lambda event: f"slices are managed from {event.where or event.place}",
     ev.JobSubmitted: _job_submitted,
     ev.JobAdopted: lambda event: f"job {event.job} submitted again by {event.origin.attempt}: it is there",
     ev.JobCancelled: lambda event: f"job {event.job} cancelled{_because(event.reason)}",

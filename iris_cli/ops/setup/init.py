@@ -121,7 +121,7 @@ def write_text(path: Path, text: str, *, force: bool = False) -> None:
     try:
         _write(path, text, force=force)
     except FileExistsError:
-        raise UsageError(f"{path} is there already", hint="--force writes a new one in its place") from None
+        raise UsageError(f"{path} already exists", hint="--force overwrites it") from None
     except OSError as error:
         raise NotWritableError(f"{path} can't be written: {error.strerror}") from error
 

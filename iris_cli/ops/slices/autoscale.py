@@ -78,7 +78,7 @@ def what_speaks_against(session: Session) -> tuple[Objection | None, dict[Scope,
 
 
 def adopt(session: Session, unheard_of: Sequence[str]) -> None:
-    """From now on slices are looked after from here; those that the log has never asked for go with the next pass."""
+    """From now on slices are managed from here; those that the log has never asked for go with the next pass."""
     with session.transaction() as draft:
         keeping.adopt(draft, here(session), session.cluster_id, unheard_of)
 

@@ -87,7 +87,7 @@ def _how(attempt: Attempt) -> str:
     if attempt.end is None:
         return "being stopped" if attempt.stop is not None else "still running"
     if attempt.end.reason is EndReason.OK:
-        return "ended well"
+        return "succeeded"
     return "stopped" if attempt.end.reason in _STOPPED else end_words(attempt.end)
 
 

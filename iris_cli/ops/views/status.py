@@ -129,7 +129,7 @@ def _scaling(session: Session, view: View) -> Scaling:
 
 
 def _elsewhere(session: Session, view: View) -> Iterator[str]:
-    """Whether slices are looked after from another directory: here none is made, whatever the groups want."""
+    """Whether slices are managed from another directory: here none is made, whatever the groups want."""
     if view.cycle is None or view.cluster.keeper is None or not session.config.scale_groups:
         return
     from iris_cli.ops.views.scale_status import objection

@@ -115,7 +115,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         if task in self.goes_to:
             return f"ready{self.then('starts in the next cycle')}"
         if task in self._late:
-            return f"its scheduling_timeout is over{self.then('ends in the next cycle')}"
+            return f"its scheduling_timeout has passed{self.then('ends in the next cycle')}"
         return f"{', '.join(job.after)} did not succeed{self.then('ends in the next cycle')}"
 
     def prospects(self, job: Job, tasks: Iterable[TaskId]) -> list[str]:

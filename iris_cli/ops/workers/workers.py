@@ -104,7 +104,7 @@ def accept(session: Session, stranger: Stranger) -> Probed:
         now = find_worker(draft.cluster, worker.id)  # it may have been forgotten meanwhile
         if (now.boot_id, now.incarnation) != (worker.boot_id, worker.incarnation):
             raise IrisError(
-                f"{worker.id} has been probed anew since it was looked at: what you saw is old",
+                f"{worker.id} was probed again in the meantime",
                 hint=f"look again: iris worker probe --accept-key {worker.id}",
             )
         if isinstance(seen, Silence):
@@ -160,7 +160,9 @@ def taint(session: Session, name: str, taint_name: str, *, remove: bool = False)
         worker = find_worker(draft.cluster, name)
         there = taint_key(taint_name) in worker.attributes
         if remove and there and taint_name not in worker.taints:
-            raise UsageError(f"the taint {taint_name} of {name} is in cluster.yaml", hint="remove it there")
+            raise UsageError(
+                f"the taint {taint_name} of {name} is in cluster.yaml", hint="remove it from cluster.yaml"
+            )
         if there != remove:
             return False
         draft.record(WorkerTainted(worker=worker.id, taint=taint_name, removed=remove))

@@ -33,7 +33,7 @@ def unknown(route: Route, depth: int, presented: PresentedKey, known: Known) -> 
     """No key is on record, and this is not the time to take one."""
     hop = route.hops[depth]
     # Of workers the same words for all: a fleet that is new shows as one line, and its keys where they are taken.
-    detail = "there is none on record"
+    detail = "no host key on record"
     if not route.is_worker(depth):
         detail += (
             f" for {route.place(depth)} ({hop.key_name}); it shows {presented.type} {presented.fingerprint}"

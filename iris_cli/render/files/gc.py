@@ -60,7 +60,7 @@ def show(output: Output, found: Garbage) -> None:
     if found.workers or found.files:
         output.line(f"in all: {format_memory(found.bytes)}")
     else:
-        output.line("nothing is left of what is over")
+        output.line("no files of ended work are left")
 
 
 def show_removed(output: Output, found: Garbage) -> None:

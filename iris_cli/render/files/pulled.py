@@ -24,7 +24,7 @@ def show(output: Output, found: Pulled) -> None:
             output.warning(line)
         return
     if not found.attempts:
-        output.line(f"nothing of {found.job} was started yet: there is nothing to fetch")
+        output.line(f"no task of {found.job} has started yet: nothing to fetch")
         return
     from iris_cli.render.tables import NARROW, table
 

@@ -57,7 +57,7 @@ def show_waited(output: Output, found: Mapping[JobId, JobAnswer | None]) -> None
             tell(f"{each.job}: {each.state}{reason}")
     left = [job for job, said in found.items() if said is None]
     if left:
-        output.warning(f"the time is over and {' '.join(left)} {'goes' if len(left) == 1 else 'go'} on")
+        output.warning(f"timed out: {' '.join(left)} {'continues' if len(left) == 1 else 'continue'}")
 
 
 def show_cancelled(output: Output, said: Mapping[JobId, CancelAnswer]) -> None:

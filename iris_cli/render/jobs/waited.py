@@ -69,8 +69,8 @@ def show(
             tell(f"{job}: {displays[job]}" + (f": {causes[job]}" if causes[job] else ""))
     if waited.open:
         names = " ".join(waited.open)
-        goes = f"{names} {'goes on' if len(waited.open) == 1 else 'go on'}"
-        output.warning(f"the time is over and {no_cycles or goes}")
+        goes = f"{names} {'continues' if len(waited.open) == 1 else 'continue'}"
+        output.warning(f"timed out: {no_cycles or goes}")
         output.message(f"hint: iris wait {names}, iris why {waited.open[0]}, or iris cancel {names}")
         if waited.trouble is not None and not no_cycles:
             output.warning(f"no cycle could be run: {waited.trouble.message}")

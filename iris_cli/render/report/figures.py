@@ -27,7 +27,7 @@ def share(part: float, whole: float) -> str:
 def of_what_was_there(chip_seconds: float, used: Iterable[Use]) -> str:
     """How much that is of the chips of these workers, for as long as they were there."""
     there = sum(use.worker.chips * use.worker.seconds for use in used)
-    return f"{share(chip_seconds, there)} of {hours(there)} there" if there else "no chips here"
+    return f"{share(chip_seconds, there)} of {hours(there)} available" if there else "no chips here"
 
 
 def counted(report: Report) -> str:

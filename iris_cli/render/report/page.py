@@ -91,7 +91,7 @@ def _tiles(report: Report, used: list[Use]) -> str:
     tiles = [
         ("jobs", f"{len(report.jobs):,}", counted(report)),
         ("chip-hours", hours(everything.chip_seconds), of_what_was_there(everything.chip_seconds, used)),
-        ("of them in vain", hours(everything.in_vain), f"{vain} of what was used" if vain else ""),
+        ("wasted", hours(everything.in_vain), f"{vain} of what was used" if vain else ""),
         ("task-hours", hours(everything.task_seconds), count(sum(use.attempts for use in used), "attempt")),
         ("median wait", duration(everything.waited_median), f"longest {duration(everything.waited_most)}"),
         (

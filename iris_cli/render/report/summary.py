@@ -73,7 +73,7 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
         [
             ("jobs", f"{len(report.jobs):,}: {counted(report)}{older}"),
             ("chip-hours", f"{hours(everything.chip_seconds)}, {there}" if chips else ""),
-            ("in vain", f"{hours(everything.in_vain)}, {vain} of what was used" if vain else ""),
+            ("wasted", f"{hours(everything.in_vain)}, {vain} of what was used" if vain else ""),
             ("task-hours", f"{hours(everything.task_seconds)} in {attempts}"),
             ("waited", waited if everything.waited_most else "not at all"),
             (

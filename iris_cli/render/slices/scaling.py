@@ -201,8 +201,8 @@ def show_adopted(output: Output, objection: Objection | None, *, done: bool) -> 
     if output.as_json:
         output.document(AdoptedDocument(done, unheard_of if done else []))
     elif objection is None:
-        output.done("slices are looked after from here already")
+        output.done("this state directory already manages the slices")
     elif done:
-        output.done("slices are looked after from here now")
+        output.done("this state directory now manages the slices")
         for name in unheard_of:
             output.done(f"to be deleted: {name}; iris autoscale does it now")

@@ -65,7 +65,7 @@ def _words(each: Executed) -> str:
     if each.end is None:
         return each.note
     if each.end.gone:
-        return "its directory is not there any more"
+        return "its directory no longer exists"
     cut = "; its output was longer than this" if each.end.cut else ""
     code = "no exit code" if each.end.exit_code is None else f"exit {each.end.exit_code}"
     if each.end.timed_out:

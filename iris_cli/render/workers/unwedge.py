@@ -65,7 +65,7 @@ def show_cleared(output: Output, found: Wedge, left: Wedge) -> None:
     gone = len(found.clearable) - len(left.obstacles)
     output.message(f"{found.worker}: {gone} of {len(found.clearable)} stopped")
     for each in left.obstacles:
-        output.failed(f"still there: {_words(each)}")
+        output.failed(f"still running: {_words(each)}")
 
 
 def document(found: Wedge, left: Wedge | None) -> WedgeDocument:

@@ -125,7 +125,7 @@ def _chosen(found: Found, patterns: Sequence[str]) -> Found:
     named = [*(each.name for each in found.slices), *(each.worker for each in found.hosts)]
     others = [each for each in found.left_out if fits(each.name)]
     if not any(map(fits, (*named, *(each.name for each in others)))):
-        raise UsageError(f"nothing there is called {clip(' or '.join(patterns))}", hint=_some(named))
+        raise UsageError(f"nothing is called {clip(' or '.join(patterns))}", hint=_some(named))
     return replace(
         found,
         slices=tuple(each for each in found.slices if fits(each.name)),

@@ -52,7 +52,7 @@ def _judged(ways: dict[str, tuple[Hop, ...]]) -> Iterator[NewHost | LeftOut]:
                 name, f"it is the way to others, {jumps[name]} for one", f"iris cluster import {name}"
             )
         elif end.user == _NO_SHELL:
-            yield LeftOut(name, "whoever logs in there as git can run nothing")
+            yield LeftOut(name, "the user git can't run commands")
         elif not is_name(name):
             yield LeftOut(name, "its name can't be that of a worker")
         elif place in ends:
