@@ -97,7 +97,7 @@ def test_an_array_has_a_task_for_each_index_or_line(
         ({"array": "0-1", "tpu": "v4-16"}, "no gang"),
         ({"lines": FILE, "array": "5"}, "there is no line 5: the file has 5, counted from 0"),
         ({"array": "0-5999,10000-15999"}, "12000 replicas are more than 10000"),
-        ({"signal": "USR1@60"}, "there is none"),
+        ({"signal": "USR1@60"}, "needs a time limit"),
         ({"signal": "USR1@60", "timeout": 60.0}, "can't come 1m"),
         ({"signal": "KILL@60", "timeout": 90.0}, "names no signal"),
         ({"ports": ("a b",)}, "can't be the name of a port"),

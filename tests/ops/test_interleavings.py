@@ -324,7 +324,7 @@ def test_who_was_looked_at_before_a_reboot_is_not_accepted_after_it(tmp_path: Pa
     site.hosts["w0"].reboot()
     site.run(2)
     assert site.hosts["w0"].running == ["one/task-0"]
-    with pytest.raises(IrisError, match="since it was looked at"):
+    with pytest.raises(IrisError, match="in the meantime"):
         workers.accept(session, stranger)
     assert site.attempt("one").state is AttemptState.RUNNING
 

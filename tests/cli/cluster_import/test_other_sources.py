@@ -54,7 +54,7 @@ def test_hosts_of_an_ssh_configuration(lab: Path, cluster_import: Import) -> Non
     for word in (
         "bastion: it is the way to others, tpu-1 for one",
         "tpu-one: it is tpu-1 by another name",
-        "github.com: whoever logs in there as git",
+        "github.com: the user git",
         "broken: 'nonsense' is not a port",
     ):
         assert f"left out {word}" in said.err
