@@ -127,10 +127,10 @@ class Worker:
         lines = [b"H 1700000000 100000", *self._writing.pieces(script)]
         for token in asked:
             if token in self._failed:
-                lines.append(b"A %b EXITED 1 - 2 1 0" % token)
+                lines.append(b"A %b EXITED 1 - 2 1 0 -" % token)
                 continue
             state = {b"go": b"RUNNING", b"stop": b"STOPPED"}.get(told.get(token, b""), otherwise)
-            lines.append(b"A %b %b - - %b - 0" % (token, state, b"1" if state == b"RUNNING" else b"-"))
+            lines.append(b"A %b %b - - %b - 0 -" % (token, state, b"1" if state == b"RUNNING" else b"-"))
         frame = [b"IRIS1 %b BEGIN %b %b" % host, *lines]
         return b"\n".join([*frame, b"IRIS1 %b END %d" % (nonce[1], len(lines)), b""])
 
