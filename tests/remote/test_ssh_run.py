@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -292,6 +294,23 @@ def test_after_close_nothing_is_connected_and_closing_again_is_fine(
         ssh.close()
         run(ssh, target, "true")
         assert way.connections == 2
+
+
+def test_close_also_ends_a_connection_that_nothing_else_refers_to(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    """Its thread would stay for ever, and the shell that it started ahead."""
+    (host,) = ssh_lab()
+    before = set(threading.enumerate())
+
+    def new(name: type | str) -> bool:
+        found = set(threading.enumerate()) - before
+        return any(each.name == name if isinstance(name, str) else isinstance(each, name) for each in found)
+
+    run(ssh, host.target(), "true")
+    until(lambda: not new("iris-ssh-spare"))
+    assert new(Transport)
+    gc.collect()
+    ssh.close()
+    until(lambda: not new(Transport))
 
 
 @pytest.mark.parametrize("count", [16, pytest.param(64, marks=pytest.mark.soak)])

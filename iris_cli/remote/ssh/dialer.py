@@ -107,8 +107,8 @@ class Dialer:
     def close(self) -> None:
         """Cut all connections."""
         with self._lock:
+            links = list(self._links)  # first: the slots may hold the only strong references
             self._slots, self._unused = {}, {}
-            links = list(self._links)
         for link in links:
             link.abort()
 
