@@ -16,6 +16,7 @@ from iris_cli.client.port import ANSWER_TIMEOUT, BOTH, Backend, HasId, LogQuery,
 from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
 from iris_cli.core.ids import JobId, TaskId, parse_job_id, parse_task_id
 from iris_cli.core.model.job import JobState
+from iris_cli.core.model.outputs import PULLED
 from iris_cli.errors import ExitCode, IrisError, NotFoundError, UsageError
 from iris_cli.ops.workplace import Workplace
 
@@ -168,7 +169,7 @@ class IrisClient:
             raise UsageError(f"streams are of {', '.join(BOTH)}, not {streams!r:.80}")
         return self._backend.logs(what, LogQuery(tail=tail, attempt=attempt, streams=chosen))
 
-    def pull(self, job: str | HasId, directory: str | os.PathLike[str] = ".") -> Path:
+    def pull(self, job: str | HasId, directory: str | os.PathLike[str] = PULLED) -> Path:
         """Fetch the files that the tasks of a job have put into IRIS_OUTPUT_DIR.
 
         Return `directory/JOB`, which has the files as `task-N/attempt-M/...`. Files that were fetched before are not
@@ -256,7 +257,7 @@ class Job:
         """What its tasks have written so far: see `IrisClient.logs`."""
         return self._client.logs(self.id, tail=tail, attempt=attempt, streams=streams)
 
-    def pull(self, directory: str | os.PathLike[str] = ".") -> Path:
+    def pull(self, directory: str | os.PathLike[str] = PULLED) -> Path:
         """Fetch the files of its tasks, and return their directory: see `IrisClient.pull`."""
         return self._client.pull(self.id, directory)
 

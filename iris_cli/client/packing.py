@@ -27,7 +27,7 @@ def packed_in(task_dir: Path, request: JobRequest) -> Iterator[JobRequest]:
         Path(request.workdir or "."),
         lambda found: store.put(tar_chunks(found)),
         limit=Limits().workspace_size,
-        without=task_dir.resolve(),
+        own=(task_dir.resolve(),),
     )
     yield replace(request, workdir=None, workspace=workspace)
     try:

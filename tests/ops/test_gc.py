@@ -234,7 +234,7 @@ def test_a_packed_workspace_goes_when_no_open_job_needs_it(tmp_path: Path, work:
     site.cycle()
     found = gc.find(site.session())
     assert [(each.what, each.packed) for each in found.files] == [
-        ("a packed workspace that no open job needs", workspace)
+        ("packed workspaces that no open job needs", workspace)
     ]
     assert found.bytes > 0
     assert removed(site, older_than=1e9) == []

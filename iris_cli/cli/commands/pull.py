@@ -9,10 +9,11 @@ from iris_cli.cli import complete
 from iris_cli.cli.arguments import Ranks
 from iris_cli.cli.command_types import Commands, index
 from iris_cli.cli.context import Context
+from iris_cli.core.model.outputs import PULLED
 from iris_cli.errors import ExitCode
 
 _EXAMPLES = """
-iris pull train  # into ./train/task-N/attempt-M
+iris pull train  # into iris-out/train/task-N/attempt-M
 iris pull train --rank 0 --dir /data/runs
 iris pull train/task-3 --attempt 0
 """
@@ -35,8 +36,8 @@ def pull(
     ],
     directory: Annotated[
         Path,
-        typer.Option("--dir", metavar="DIR", help="Target directory: files go to DIR/JOB/task-N/attempt-M."),
-    ] = Path(),
+        typer.Option("--dir", metavar="DIR", help="Copy to DIR/JOB/task-N/attempt-M."),
+    ] = Path(PULLED),
     rank: Ranks = None,
     attempt: Annotated[
         int | None,

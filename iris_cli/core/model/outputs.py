@@ -9,6 +9,9 @@ from iris_cli.core.ids import AttemptId
 BATCH = 32
 """The most attempts that are reaped in one call."""
 
+PULLED = "iris-out"
+"""Default directory of files fetched from workers; a directory of this name is never shipped."""
+
 
 class Outputs(Struct, frozen=True, kw_only=True):
     """Attempts in the order in which they ended, and when a worker was last asked to reap some of them.

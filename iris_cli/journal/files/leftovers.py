@@ -73,7 +73,7 @@ def _drafts(directory: Path, before: float) -> Iterator[Leftover]:
     """Of small files that are written without the lock: each of those who were killed left its own."""
     for path in _entries(directory):
         if path.name.startswith((HEARTBEAT, LOOP_ORDER)) and path.name.endswith(DRAFT_SUFFIX):
-            draft = _leftover(path, "the beginning of a small file")
+            draft = _leftover(path, "unfinished drafts of small files")
             if draft.written <= before - _DRAFT:
                 yield draft
 
@@ -81,22 +81,22 @@ def _drafts(directory: Path, before: float) -> Iterator[Leftover]:
 def _set_aside(directory: Path) -> Iterator[Leftover]:
     for path in _entries(directory):
         if path.name.startswith(TORN_PREFIX):
-            yield _leftover(path, "the unfinished end of a log")
+            yield _leftover(path, "torn ends of the log")
         elif path.name.startswith(DAMAGED_PREFIX):
-            yield _leftover(path, "a log as it was before it was salvaged")
+            yield _leftover(path, "damaged logs kept by salvage")
     for path in _entries(directory / ARCHIVE):
         if OLD_SUFFIX in path.name:
-            yield _leftover(path, "a segment that is no longer part of the archive")
+            yield _leftover(path, "segments that left the archive")
     for path in _entries(directory / TASK_LOGS, files=False):
         yield _leftover(path, "pulled task logs")
 
 
 def _packed(directory: Path, before: float, needed: Collection[str]) -> Iterator[Leftover]:
-    for kind, what in ((WORKSPACES, "a packed workspace"), (LINES, "the lines of an array")):
+    for kind, what in ((WORKSPACES, "packed workspaces"), (LINES, "packed array lines")):
         for path in _entries(directory / kind):
             name = path.name.removesuffix(PACKED_SUFFIX)
             if path.name.endswith(PART_SUFFIX):
-                draft = _leftover(path, f"the beginning of {what}")
+                draft = _leftover(path, f"unfinished {what}")
                 if draft.written <= before - _DRAFT:
                     yield draft
             elif name != path.name and name not in needed:

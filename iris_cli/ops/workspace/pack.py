@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -26,8 +26,7 @@ def listing(session: Session, request: JobRequest) -> Listing | None:
     """What would be shipped with the job, if anything is. Raises UsageError."""
     if request.workdir is None:
         return None
-    state = session.state.path.resolve()
-    return list_directory(Path(request.workdir), session.limits.workspace_size, without=state)
+    return list_directory(Path(request.workdir), session.limits.workspace_size, own=_own(session))
 
 
 def packed(session: Session, request: JobRequest) -> JobRequest:
@@ -42,21 +41,27 @@ def packed(session: Session, request: JobRequest) -> JobRequest:
         Path(request.workdir),
         lambda found: session.state.workspaces.put(_with_progress(session, found, tar_chunks(found))),
         limit=session.limits.workspace_size,
-        without=session.state.path.resolve(),
+        own=_own(session),
     )
     warn(session, found)
     return replace(request, workspace=workspace)
 
 
+def _own(session: Session) -> tuple[Path, ...]:
+    """The state directory and the `cluster.yaml` in use, which a link may name."""
+    config = session.config.path
+    return (session.state.path.resolve(), config.parent.resolve() / config.name, config.resolve())
+
+
 def pack(
-    directory: Path, put: Callable[[Listing], tuple[str, int]], *, limit: int, without: Path | None = None
+    directory: Path, put: Callable[[Listing], tuple[str, int]], *, limit: int, own: Sequence[Path] = ()
 ) -> tuple[Workspace, Listing]:
     """Pack a directory, and what was found in it. `put` keeps `tar_chunks` of that, and returns hash and size.
 
     Raises UsageError, and what `put` raises.
     """
     for _ in range(_TRIES):
-        found = list_directory(directory, limit, without=without)
+        found = list_directory(directory, limit, own=own)
         try:
             found_hash, size = put(found)
         except ChangedError as error:
@@ -77,8 +82,8 @@ def warn(session: Session, found: Listing) -> None:
         session.tell(f"warning: and {len(found.words) - _MOST_WORDS} more that are not shipped")
 
 
-def list_directory(directory: Path, limit: int, *, without: Path | None = None) -> Listing:
-    """What would be shipped of a directory, at most `limit` bytes of tar file. Raises UsageError."""
+def list_directory(directory: Path, limit: int, *, own: Sequence[Path] = ()) -> Listing:
+    """List what is shipped of a directory, at most `limit` bytes of tar file. Raises UsageError."""
     try:
         real = directory.resolve(strict=True)
         if not real.is_dir():
@@ -86,7 +91,7 @@ def list_directory(directory: Path, limit: int, *, without: Path | None = None) 
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a NUL character
         why = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--workdir {clip(str(directory))}: {why}", hint="name a directory") from error
-    return list_entries(real, select(real, without), limit)
+    return list_entries(real, select(real, own), limit)
 
 
 def tar_chunks(found: Listing) -> Iterator[bytes]:

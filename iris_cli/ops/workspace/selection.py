@@ -1,20 +1,21 @@
 """Which files of a directory are shipped.
 
-In a git work tree those that git tracks and those that it neither tracks nor ignores; elsewhere all. What
-`.irisignore` names stays at home in both.
+In a git work tree those that git tracks and those that it neither tracks nor ignores; elsewhere all. In both cases,
+files matched by `.irisignore` are excluded, and so are iris's own: the state directory, `cluster.yaml`, pulled files.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from iris_cli.core.ids import clip
+from iris_cli.core.model.outputs import PULLED
 from iris_cli.errors import UsageError
 from iris_cli.ops.workspace.ignore import IGNORE_FILE, IgnoreFile, read_ignore_file
 
@@ -54,17 +55,18 @@ class Selection(Struct, frozen=True):
     words: tuple[str, ...] = ()
 
 
-def select(directory: Path, without: Path | None = None) -> Selection:
-    """Choose among what is in a directory, which is a real path. Nothing in the directory `without` is taken.
+def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
+    """Choose among what is in a directory, which is a real path. `own` are files and directories of iris itself.
 
     Raises UsageError.
     """
+    shipped = _not_own(directory, own)
     ignore = read_ignore_file(directory)
     _refuse_whole_homes(directory, ignore)
     words: list[str] = []
     by = f"everything less what {IGNORE_FILE} names" if ignore else "everything, for git doesn't know it"
     try:
-        chosen = _from_git(directory, words)
+        chosen = _from_git(directory, shipped, words)
     except _GitError as error:
         if ignore is None:
             raise UsageError(
@@ -77,9 +79,8 @@ def select(directory: Path, without: Path | None = None) -> Selection:
         names = [name for name in chosen if ignore is None or not ignore.leaves_out_file(name)]
         by = "git" if ignore is None else f"git and {IGNORE_FILE}"
     else:
-        names = list(_bounded(directory, _walk(directory, ignore or IgnoreFile(), words)))
-    kept = _outside(directory, names, without)
-    return Selection(tuple(sorted(set(kept), key=os.fsencode)), by, tuple(words))
+        names = list(_bounded(directory, _walk(directory, ignore or IgnoreFile(), shipped, words)))
+    return Selection(tuple(sorted(set(names), key=os.fsencode)), by, tuple(words))
 
 
 def _refuse_whole_homes(directory: Path, ignore: IgnoreFile | None) -> None:
@@ -90,14 +91,17 @@ def _refuse_whole_homes(directory: Path, ignore: IgnoreFile | None) -> None:
         )
 
 
-def _outside(directory: Path, names: list[str], without: Path | None) -> list[str]:
-    """The names that are not in `without`: our own state would grow with each copy of itself."""
-    if without is None or not without.is_relative_to(directory):
-        return names
-    if without == directory:
-        return []
-    inner = f"{without.relative_to(directory)}/"
-    return [name for name in names if not name.startswith(inner)]
+def _not_own(directory: Path, own: Sequence[Path]) -> Callable[[str], bool]:
+    """Return a test of names: false for `own`, everything below it, and pulled files anywhere.
+
+    A state directory that is shipped would grow with each copy of itself; `cluster.yaml` may hold secrets.
+    """
+    below = tuple(
+        "" if each == directory else f"{each.relative_to(directory)}/"
+        for each in own
+        if each.is_relative_to(directory)
+    )
+    return lambda name: not f"{name}/".startswith(below) and f"/{PULLED}/" not in f"/{name}"
 
 
 def _bounded(directory: Path, names: Iterator[str]) -> Iterator[str]:
@@ -113,14 +117,14 @@ def _bounded(directory: Path, names: Iterator[str]) -> Iterator[str]:
 # With git
 
 
-def _from_git(directory: Path, words: list[str]) -> list[str] | None:
+def _from_git(directory: Path, shipped: Callable[[str], bool], words: list[str]) -> list[str] | None:
     """What git would choose; None if it has nothing to do with the directory. Raises _GitError."""
     if not _has_git(directory):
         return None
     try:
         if _git(directory, "check-ignore", "-q", ".", codes=(0, 1)).returncode == 0:
             return None  # such as a build directory, or all of a home whose settings are kept in git
-        return list(_bounded(directory, _listed(directory, "", words)))
+        return list(_bounded(directory, filter(shipped, _listed(directory, "", words))))
     except _NoWorkTreeError:
         return None
 
@@ -188,8 +192,8 @@ def _git(directory: Path, *arguments: str, codes: tuple[int, ...] = (0,)) -> Com
 # Without git
 
 
-def _walk(top: Path, ignore: IgnoreFile, words: list[str]) -> Iterator[str]:
-    """Everything that isn't left out, but for what belongs to git itself. Links are not followed."""
+def _walk(top: Path, ignore: IgnoreFile, shipped: Callable[[str], bool], words: list[str]) -> Iterator[str]:
+    """Everything that isn't excluded, except git's own directory. Links are not followed."""
     waiting = [""]
     while waiting:
         below = waiting.pop()
@@ -205,6 +209,8 @@ def _walk(top: Path, ignore: IgnoreFile, words: list[str]) -> Iterator[str]:
             name = below + entry.name
             directory = entry.is_dir(follow_symlinks=False)
             if entry.name == ".git" or ignore.leaves_out(name, directory=directory):
+                continue
+            if not shipped(f"{name}/" if directory else name):
                 continue
             if directory:
                 waiting.append(f"{name}/")

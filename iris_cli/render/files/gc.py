@@ -1,8 +1,8 @@
-"""What is left of work that is over, in bytes, and what became of it."""
+"""Print what `iris gc` found, in totals, and what it removed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -49,18 +49,36 @@ class GarbageDocument(Struct, frozen=True, kw_only=True):
 
 
 def show(output: Output, found: Garbage) -> None:
-    """Each worker and each file with its bytes, and their sum."""
+    """One line for each kind of garbage with its total, and one for workers that could not be measured."""
     output.warnings(found.messages)
     for names, words in by_words((row.worker, row.problem) for row in found.workers if row.problem):
         output.line(f"{fold(names)}: {words}")
-    for names, words in by_words((row.worker, _size(row)) for row in found.workers if not row.problem):
-        output.line(f"{fold(names)}: {'each ' if len(names) > 1 else ''}{words}")
-    for file in found.files:
-        output.line(f"{file.path}: {file.what}, {format_memory(file.bytes)}")
+    for line in _totals(found):
+        output.line(line)
     if found.workers or found.files:
-        output.line(f"in all: {format_memory(found.bytes)}")
+        output.line(f"total: {format_memory(found.bytes)}")
     else:
-        output.line("no files of ended work are left")
+        output.line("no files of ended jobs are left")
+
+
+def _totals(found: Garbage) -> Iterator[str]:
+    known = [row for row in found.workers if not row.problem]
+    if attempts := [row for row in known if row.sizes]:
+        size = format_memory(sum(row.bytes - row.caches for row in attempts))
+        ended = count(sum(len(row.sizes) for row in attempts), "ended attempt")
+        yield f"{ended} on {_workers(attempts)}: {size}"
+    if caches := [row for row in known if row.caches]:
+        size = format_memory(sum(row.caches for row in caches))
+        yield f"unused workspaces and set-ups on {_workers(caches)}: {size}"
+    for paths, what in by_words((str(file.path), file.what) for file in found.files):
+        size = format_memory(sum(file.bytes for file in found.files if file.what == what))
+        where = paths[0] if len(paths) == 1 else f"{len(paths)} in {Path(paths[0]).parent}"
+        yield f"{what} ({where}): {size}"
+
+
+def _workers(rows: Sequence[WorkerFiles]) -> str:
+    names = fold(row.worker for row in rows)
+    return names if len(rows) == 1 else f"{count(len(rows), 'worker')} ({names})"
 
 
 def show_removed(output: Output, found: Garbage) -> None:
@@ -94,15 +112,7 @@ def document(found: Garbage) -> GarbageDocument:
 
 def _still_there(row: WorkerFiles) -> str:
     left = count(len(row.left), "attempt")
-    return f"{left} still being removed: see again later" if row.left else ""
-
-
-def _size(row: WorkerFiles) -> str:
-    attempts = f"{count(len(row.sizes), 'ended attempt')}, {format_memory(row.bytes - row.caches)}"
-    if not row.caches:
-        return attempts
-    unused = f"unused workspaces and set-ups, {format_memory(row.caches)}"
-    return f"{attempts}; {unused}" if row.sizes else unused
+    return f"still removing {left}; run `iris gc` again later" if row.left else ""
 
 
 def _removed(found: Garbage) -> int:

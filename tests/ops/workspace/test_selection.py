@@ -244,8 +244,31 @@ def test_what_is_neither_file_nor_link_stays_with_a_word(tmp_path: Path) -> None
 
 
 def test_our_own_state_stays_here(tmp_path: Path) -> None:
-    top = files(tmp_path / "plain", "a", "state/events.jsonl", "state/workspaces/x", "statement")
-    assert select(top, top / "state").names == ("a", "statement")
+    top = files(
+        tmp_path / "plain", "a", "cluster.yaml", "state/events.jsonl", "state/workspaces/x", "statement"
+    )
+    assert select(top, (top / "state", top / "cluster.yaml")).names == ("a", "statement")
+
+
+@with_git
+def test_git_does_not_choose_what_is_our_own(repository: Path) -> None:
+    files(repository, "cluster.yaml", "state/events.jsonl", "sub/cluster.yaml", "iris-out/train/task-0/x")
+    names = select(repository, (repository / "state", repository / "cluster.yaml")).names
+    assert names == (".gitignore", "new", "sub/cluster.yaml", "sub/new", "sub/tracked", "tracked")
+
+
+def test_pulled_files_are_not_shipped_and_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "MOST_FILES", 3)
+    pulled = [f"iris-out/train/task-{number}/attempt-0/model" for number in range(5)]
+    top = files(tmp_path / "plain", "a", "my-iris-out/b", *pulled, "sub/iris-out/train/c")
+    assert select(top).names == ("a", "my-iris-out/b")
+
+
+def test_a_directory_of_pulled_files_is_shipped_when_it_is_named_itself(tmp_path: Path) -> None:
+    top = files(tmp_path / "iris-out" / "train", "task-0/attempt-0/model")
+    assert select(top).names == ("task-0/attempt-0/model",)
 
 
 def test_a_directory_that_can_t_be_read_is_named(tmp_path: Path) -> None:
