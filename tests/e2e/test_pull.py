@@ -68,7 +68,7 @@ def begun(site: Site) -> bool:
 
 
 def here(site: Site, rank: int) -> Path:
-    return site.directory / f"train/task-{rank}/attempt-0"
+    return site.directory / f"iris-out/train/task-{rank}/attempt-0"
 
 
 def test_it_fetches_all_once_also_when_it_is_killed_in_the_middle(site: Site) -> None:
@@ -111,4 +111,4 @@ def test_ctrl_c_leaves_nothing_half_done(site: Site) -> None:
     assert pulling.returncode in (ExitCode.INTERRUPTED, ExitCode.OK)  # the latter if it was done by then
     whole = tree(outputs(site)[0])
     assert all(whole[name] == data for name, data in tree(here(site, 0)).items() if ".iris" not in name)
-    assert os.listdir(site.directory / "train") == ["task-0"]
+    assert os.listdir(site.directory / "iris-out/train") == ["task-0"]

@@ -42,5 +42,5 @@ def test_what_stood_there_at_launch_runs_and_its_output_comes_back(
     job = site.job("ship")
     assert (job["state"], job["workspace"]["name"], job["workspace"]["files"]) == ("SUCCEEDED", "work", 4)
     site.iris("pull", "ship")
-    assert (tmp_path / "ship/task-0/attempt-0/result").read_text() == "as it was\nset up\n"
+    assert (tmp_path / "iris-out/ship/task-0/attempt-0/result").read_text() == "as it was\nset up\n"
     assert (site.state / "logs/ship/task-0/attempt-0/out").read_text() == "as it was\n"
