@@ -230,8 +230,8 @@ def test_a_cluster_file_that_says_loop_off_lets_no_loop_run(ann: Ann) -> None:
     ann.iris("loop", "start")
     until(lambda: ann.loop is not None)
     ann.write_config({"a": ann.hosts}, tpu="v4-16", extra="loop: off\n")
+    until(lambda: "ended: cluster.yaml says loop: off" in (ann.state / "loop.log").read_text())
     until(lambda: ann.loop is None)
-    assert "ended: cluster.yaml says loop: off" in (ann.state / "loop.log").read_text()
     ann.opens("first", "second")
     assert ann.iris("wait", "train").out == "train: SUCCEEDED\n"
     ann.ends_well()
