@@ -25,7 +25,7 @@ LAZY: Mapping[str, str] = {
     # Only an attempt with an error text is explained, and only a refused job.
     "core.known_causes": (
         "core.known_causes.access core.known_causes.exits core.known_causes.host "
-        "core.known_causes.jax core.known_causes.torch core.known_causes.tpu"
+        "core.known_causes.jax core.known_causes.multi_host core.known_causes.torch core.known_causes.tpu"
     ),
     "core.lifecycle.never": "core.scheduling.capacity core.scheduling.explain.wording",
     # A look needs neither the writer, nor the archive, nor the files of logs and workspaces.

@@ -67,10 +67,12 @@ def rules() -> tuple[Rule, ...]:
     from iris_cli.core.known_causes.exits import EXITS, HOSTS, OUT_OF_MEMORY, TIME_LIMIT
     from iris_cli.core.known_causes.host import HOST
     from iris_cli.core.known_causes.jax import ECHOES, JAX
+    from iris_cli.core.known_causes.multi_host import MULTI_HOST, MULTI_HOST_ECHOES
     from iris_cli.core.known_causes.torch import TORCH
     from iris_cli.core.known_causes.tpu import TPU
 
-    return (OUT_OF_MEMORY, *HOSTS, *TPU, *JAX, *TORCH, *ACCESS, *HOST, *ECHOES, TIME_LIMIT, *EXITS)
+    causes = (OUT_OF_MEMORY, *HOSTS, *TPU, *MULTI_HOST, *JAX, *TORCH, *ACCESS, *HOST)
+    return (*causes, *MULTI_HOST_ECHOES, *ECHOES, TIME_LIMIT, *EXITS)
 
 
 def _fits(rule: Rule, end: End, said: str, words: Set[str]) -> str | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from tests.core.known_causes.multi_host import SEEN
+
 MESSAGES: dict[str, tuple[str, ...]] = {
+    **SEEN,
     "tpu-in-use": (
         "INFO:2024-06-25 00:34:55,142:jax._src.xla_bridge:889: Unable to initialize backend 'tpu': ABORTED: The TPU is "
         "already in use by process with pid 176028. Not attempting to load libtpu.so in this process.\n"

@@ -9,8 +9,10 @@ import sys
 import pytest
 
 from iris_cli.core.known_causes import LONGEST_LINE, MOST_SEARCHED, known_cause, rules
+from iris_cli.core.known_causes.multi_host import MULTI_HOST, MULTI_HOST_ECHOES
 from iris_cli.core.model.outcome import End, EndReason
 from tests.core.known_causes.messages import MESSAGES
+from tests.core.known_causes.multi_host import LOOK_ALIKES
 
 FAILED = End(reason=EndReason.USER_ERROR, exit_code=1)
 BY_WORDS = [rule for rule in rules() if rule.says]
@@ -34,6 +36,24 @@ def test_every_recorded_message_is_recognized() -> None:
         )
         assert found.line
         assert found.line.strip("…") in message
+
+
+def test_every_rule_of_several_hosts_rejects_a_line_that_looks_like_its_own() -> None:
+    assert LOOK_ALIKES.keys() == {rule.name for rule in (*MULTI_HOST, *MULTI_HOST_ECHOES)}
+    for of, text in LOOK_ALIKES.items():
+        assert name(FAILED, AROUND.format(text)) is None, of
+
+
+def test_a_rank_that_lost_its_peer_is_only_an_echo() -> None:
+    """The card then looks for another rank that says what happened."""
+    for rule in MULTI_HOST_ECHOES:
+        found = known_cause(FAILED, MESSAGES[rule.name][0])
+        assert found is not None
+        assert found.echo, rule.name
+    assert name(FAILED, MESSAGES["gloo-peers"][0] + MESSAGES["jax-gloo-loopback"][0]) == "jax-gloo-loopback"
+    assert (
+        name(FAILED, MESSAGES["jax-peers-missing"][0] + MESSAGES["jax-no-register"][0]) == "jax-peers-missing"
+    )
 
 
 def test_a_saying_is_found_whatever_touches_it() -> None:
