@@ -336,11 +336,11 @@ def known_causes() -> Iterator[str]:
     yield ""
     yield (
         "The rules are text with `*` and not regular expressions, so no output can make the search slow; the last "
-        "64 KiB are searched. They are Python modules (`iris_cli/core/known_causes/`), each with a message that a "
-        "program really printed as its test. `status` and `why` never ask a worker: they search output that was "
-        "pulled, or the last 4 KiB that the log keeps. If these tell no cause, the cycle that saw the failure reads "
-        "the last 64 KiB from the worker, once, and keeps the lines that tell below `logs/`: of a job the first four "
-        "attempts, and 16 in a cycle."
+        "64 KiB are searched. They are Python modules (`iris_cli/core/known_causes/`); a test has a message for each "
+        "rule, as a program prints it. `status` and `why` never ask a worker: they search output that was pulled, or "
+        "the last 4 KiB that the log keeps. If these tell no cause, the cycle that saw the failure reads the last "
+        "64 KiB from the worker, once, and keeps the lines that tell below `logs/`: of a job the first four attempts, "
+        "and 16 in a cycle."
     )
     yield from (
         "",

@@ -16,6 +16,7 @@ from iris_cli.core.model.job import Priority
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.session import Session
+from tests.core.known_causes.multi_host import SEEN
 from tests.support.inside import Inside
 from tests.support.lab import GIB, Lab
 
@@ -114,13 +115,23 @@ def failed_gang() -> Lab:
 
 def diagnosed_gang() -> Lab:
     """Rank 0 says only that another one died: rank 2, whose disk is full. Rank 1 and 3 were where all were."""
+    return _gang_of_two_failures((134, PEER_DIED), (1, DISK_FULL))
+
+
+def loopback_gang() -> Lab:
+    """Rank 0 could not reach a peer. Rank 2 says why: its own name is a loopback address."""
+    return _gang_of_two_failures((1, SEEN["gloo-peers"][0]), (1, SEEN["jax-gloo-loopback"][0]))
+
+
+def _gang_of_two_failures(first: tuple[int, str], cause: tuple[int, str]) -> Lab:
+    """Rank 0 failed first, then rank 2; both with an exit code and a last line."""
     lab = Lab().slice("v5a", "v5litepod-16")
     lab.job("train", tpu="v5litepod-16", command=("python3", "train.py")).schedule()
     lab.reports("train/* running").advance("2h50m")
-    lab.answers(lab.answer_of("v5a-0", _exit(lab, 0, 134, PEER_DIED))).advance("5s")
+    lab.answers(lab.answer_of("v5a-0", _exit(lab, 0, *first))).advance("5s")
     lab.answers(
         lab.answer_of("v5a-1", _exit(lab, 1, 143, "rank 1: step 4200 loss 2.31\n")),
-        lab.answer_of("v5a-2", _exit(lab, 2, 1, DISK_FULL)),
+        lab.answer_of("v5a-2", _exit(lab, 2, *cause)),
         lab.answer_of("v5a-3", _exit(lab, 3, 143, "rank 3: step 4200 loss 2.29\n")),
     )
     return lab.advance("10m")
@@ -272,6 +283,7 @@ SCENES: dict[str, Callable[[], Lab]] = {
     "busy": busy,
     "failed_gang": failed_gang,
     "diagnosed_gang": diagnosed_gang,
+    "loopback_gang": loopback_gang,
     "retried_gang": retried_gang,
     "many_tasks": many_tasks,
     "lost_host": lost_host,

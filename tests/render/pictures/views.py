@@ -65,6 +65,7 @@ PICTURES = {
         scene="failed_gang",
     ),
     "diagnosed-gang": Picture(line="iris", then=("iris status", "iris why train"), scene="diagnosed_gang"),
+    "loopback-gang": Picture(line="iris status", then=("iris why train",), scene="loopback_gang"),
     "retried-gang": Picture(
         line="iris status",
         then=("iris status train", "iris history train/task-1", "iris report --since 10m"),
