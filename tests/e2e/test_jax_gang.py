@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -13,6 +15,14 @@ from tests.support.site import Site
 from tests.support.sshd import SshHost
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "jax_allreduce" / "allreduce.py"
+
+
+def can_unshare() -> bool:
+    """True if this user may have a namespace with another host name, and mounts in it."""
+    files = (shutil.which("unshare"), Path("/etc/nsswitch.conf").exists())
+    call = ["unshare", "--map-root-user", "--uts", "--mount", "true"]
+    return all(files) and subprocess.run(call, check=False, capture_output=True).returncode == 0
+
 
 pytestmark = [
     pytest.mark.ssh,
@@ -41,6 +51,41 @@ def test_every_rank_prints_the_same_sum(slice_of_four: Site, preset: str) -> Non
     assert ran.code == 0, logs
     printed = sorted(line for line in logs.splitlines() if "sum =" in line)
     assert printed == [f"[{rank}] rank {rank} of 4: sum = 10.0" for rank in range(4)]
+
+
+# At a normal exit JAX first waits for the other ranks, for up to 5 minutes.
+EXIT_AT_ONCE = """
+import os, runpy, sys, traceback
+try:
+    runpy.run_path(sys.argv[1], run_name="__main__")
+except Exception:
+    traceback.print_exc()
+    os._exit(1)
+"""
+# Files alone resolve names in it, so that no query leaves the machine.
+UNRESOLVED_RANK_1 = """
+if [ "$IRIS_TASK_INDEX" = 1 ]; then
+  echo 'hosts: files' >nsswitch
+  exec unshare --map-root-user --uts --mount sh -c \
+    'mount --bind nsswitch /etc/nsswitch.conf && hostname no-such-name && exec "$@"' sh "$@"
+fi
+exec "$@"
+"""
+
+
+@pytest.mark.skipif(not can_unshare(), reason="needs namespaces for a host name of its own")
+def test_the_card_names_the_rank_whose_host_name_does_not_resolve(slice_of_two: Site) -> None:
+    site = slice_of_two
+    rack(site, site.hosts)
+    gang = ("--group-by", "rack", "--replicas", "2", "--cpu", "0.2", "--env-preset", "jax")
+    program = ("sh", "-c", UNRESOLVED_RANK_1, "sh", sys.executable, "-c", EXIT_AT_ONCE, str(PROGRAM))
+    site.iris(
+        "launch", "--wait", *gang, "-e", "JAX_PLATFORMS=cpu", "--name", "sum", "--", *program, code=None
+    )
+    shown = " ".join(site.iris("why", "sum").out.split())
+    assert "rank 1 failed first: exit 1" in shown
+    assert "known cause: the host can't resolve its own name" in shown
+    assert "next: iris exec node-1 -- sh -c 'hostname; getent hosts $(hostname)'" in shown
 
 
 def rack(site: Site, hosts: Sequence[SshHost]) -> None:
