@@ -6,156 +6,96 @@ from iris_cli.core.known_causes.rule import Rule
 
 _ERRNO = "https://man7.org/linux/man-pages/man3/errno.3.html"
 
+# A rule takes six lines or so; the formatter would take up to fourteen.
+# fmt: off
 HOST = (
-    Rule(
-        name="disk-full",
-        says=("No space left on device", "Errno 28]"),
-        cause="a disk of the host is full, or has no inodes left",
-        fix="Make room there, or write elsewhere; `iris gc` removes what old jobs left. If df shows room, see df -i, "
-        "/tmp and /dev/shm.",
-        source=_ERRNO,
-        next="iris exec {worker} -- df -h",
-    ),
-    Rule(
-        name="disk-quota",
-        says=("Disk quota exceeded", "Errno 122]"),
-        cause="the user's quota on that file system is used up",
-        fix="Remove what is not needed, or write to another file system: pip and Hugging Face keep caches in the home.",
-        source=_ERRNO,
-        next="iris exec {worker} -- quota -s",
-    ),
-    Rule(
-        name="disk-read-only",
-        says=("Read-only file system", "Errno 30]"),
-        cause="the program wrote to a file system that is read-only",
-        fix="Write below IRIS_OUTPUT_DIR or IRIS_WORKDIR. If it was writable once, the disk failed: look at dmesg and "
-        "take the host out of service.",
-        source=_ERRNO,
-        next="iris exec {worker} -- sh -c 'dmesg | tail -n 20'",
-    ),
-    Rule(
-        name="nfs-stale",
-        says=("Stale file handle", "Stale NFS file handle"),
-        cause="a file on a network file system was removed or replaced by another host",
-        fix="Let one rank alone write and remove there, and the others wait; a second try mostly succeeds. "
-        "A handle that stays stale needs a new mount.",
-        source="https://github.com/huggingface/transformers/issues/9732",
-    ),
-    Rule(
-        name="fuse-gone",
-        says=("Transport endpoint is not connected",),
-        cause="the process behind a FUSE mount, such as gcsfuse, has died",
-        fix="Unmount it (fusermount -u) and mount it again; mostly it ran out of memory beside the program.",
-        source="https://github.com/GoogleCloudPlatform/gcsfuse/issues/204",
-        next="iris exec {worker} -- mount",
-    ),
-    Rule(
-        name="open-files",
-        says=("Too many open files",),
-        cause="the program has as many files open as it may",
-        fix="Raise the limit in front of it: sh -c 'ulimit -n 65536; exec ...'. Look for files that are never closed.",
-        source="https://github.com/pytorch/pytorch/issues/165532",
-    ),
-    Rule(
-        name="threads",
-        says=(
-            "pthread_create failed",
-            "can't start new thread",
-            "pthread_create: Resource temporarily unavailable",
-        ),
-        cause="the host lets the user start no more threads",
-        fix="Fewer of them: --env OMP_NUM_THREADS=1, --env OPENBLAS_NUM_THREADS=1, fewer loader workers; or a higher "
-        "ulimit -u.",
-        source="https://github.com/OpenMathLib/OpenBLAS/issues/1668",
-    ),
-    Rule(
-        name="memory",
-        says=("\nMemoryError", "ArrayMemoryError", "Cannot allocate memory", "std::bad_alloc"),
-        cause="the host would not give the program more memory",
-        fix="Ask for what it needs (--memory), so that it gets a host with so much free; load less at a time.",
-        source=_ERRNO,
-        next="iris exec {worker} -- free -h",
-    ),
-    Rule(
-        name="port-taken",
-        says=("Address already in use", "EADDRINUSE"),
-        cause="another process listens on the port that the program wants",
-        fix="Let iris choose one: --ports NAME puts a free one into IRIS_PORT_NAME. Or a process of an earlier run "
-        "is still there: end it.",
-        source="https://github.com/pytorch/pytorch/issues/72816",
-        next="iris exec {worker} -- ss -ltnp",
-    ),
-    Rule(
-        name="name-resolution",
-        says=("Temporary failure in name resolution", "Name or service not known", "Could not resolve host"),
-        cause="a host name could not be resolved",
-        fix="Look at the name; then at the DNS and the way out of that host: a VM without an external address "
-        "needs Cloud NAT to reach the Internet.",
-        source="https://docs.cloud.google.com/nat/docs/overview",
-        next="iris exec {worker} -- cat /etc/resolv.conf",
-    ),
-    Rule(
-        name="tls-certificate",
-        says=("CERTIFICATE_VERIFY_FAILED", "SSL certificate problem"),
-        cause="the certificate of a server was not accepted",
-        fix="The host lacks ca-certificates, or the one of your proxy (SSL_CERT_FILE), or its clock is wrong: "
-        "`iris doctor` shows that.",
-        source="https://github.com/certbot/certbot/issues/3814",
-        next="iris doctor",
-    ),
-    Rule(
-        name="pip-managed",
-        says=("error: externally-managed-environment",),
-        cause="pip may not install into the system's Python",
-        fix="Make an environment first: --setup 'python3 -m venv .venv && .venv/bin/pip install ...', or use uv.",
-        source="https://peps.python.org/pep-0668/",
-    ),
-    Rule(
-        name="program-missing",
-        says=("can't open file '*[Errno 2] No such file or directory",),
-        cause="the program is not on the worker: a task starts in an empty directory",
-        fix="Launch it with --workdir ., which ships the directory that the program is in; or name it by its absolute "
-        "path on the workers.",
-        source="https://github.com/docker-library/python/issues/150",
-    ),
-    Rule(
-        name="pip-no-match",
-        says=("No matching distribution found for",),
-        cause="pip found no such package, or no version of it for the host's Python and system",
-        fix="Compare name, version and the Pythons that it is for with the page of the package. `from versions: none` "
-        "is also what a host without a way to the Internet gets.",
-        source="https://github.com/pypa/pip/issues/7633",
-        next="iris exec {worker} -- sh -c 'python3 --version; uname -m'",
-    ),
-    Rule(
-        name="python-module",
-        says=("ModuleNotFoundError: No module named",),
-        cause="a Python module is not installed where the task runs",
-        fix="Install it in --setup, and start the program with the Python of that environment. A module of your own "
-        "must be in --workdir.",
-        source="https://docs.python.org/3/library/exceptions.html#ModuleNotFoundError",
-    ),
-    Rule(
-        name="glibc",
-        says=("version `GLIBC_*not found", "version `GLIBCXX_*not found", "version `CXXABI_*not found"),
-        cause="a binary was built for a newer system than that of the host",
-        fix="Take a version built for it, or create the VM with a newer image.",
-        source="https://github.com/tensorflow/tensorflow/issues/1324",
-        next="iris exec {worker} -- ldd --version",
-    ),
-    Rule(
-        name="script-line-ends",
-        says=("^M: bad interpreter", "\r: bad interpreter", "$'\\r': command not found"),
-        cause="a script has the line ends of Windows",
-        fix="dos2unix SCRIPT, and `*.sh text eol=lf` in .gitattributes.",
-        source="https://www.shellscript.sh/tips/dos2unix/",
-    ),
-    Rule(
-        name="exec-format",
-        says=("Exec format error",),
-        cause="the program was built for another kind of processor, or lacks its #! line",
-        fix="`file PROGRAM` and `uname -m` on the host tell which.",
-        source=_ERRNO,
-        next="iris exec {worker} -- uname -m",
-    ),
+    Rule(name="disk-full", source=_ERRNO, next="iris exec {worker} -- df -h",
+         says=("No space left on device", "Errno 28]"),
+         cause="a disk of the host is full, or has no inodes left",
+         fix="Make room there, or write elsewhere; `iris gc` removes what old jobs left. If df shows room, see df "
+             "-i, /tmp and /dev/shm."),
+    Rule(name="disk-quota", source=_ERRNO, next="iris exec {worker} -- quota -s",
+         says=("Disk quota exceeded", "Errno 122]"),
+         cause="the user's quota on that file system is used up",
+         fix="Remove what is not needed, or write to another file system: pip and Hugging Face keep caches in the "
+             "home."),
+    Rule(name="disk-read-only", source=_ERRNO, next="iris exec {worker} -- sh -c 'dmesg | tail -n 20'",
+         says=("Read-only file system", "Errno 30]"),
+         cause="the program wrote to a file system that is read-only",
+         fix="Write below IRIS_OUTPUT_DIR or IRIS_WORKDIR. If it was writable once, the disk failed: look at dmesg "
+             "and take the host out of service."),
+    Rule(name="nfs-stale", source="https://github.com/huggingface/transformers/issues/9732",
+         says=("Stale file handle", "Stale NFS file handle"),
+         cause="a file on a network file system was removed or replaced by another host",
+         fix="Let one rank alone write and remove there, and the others wait; a second try mostly succeeds. A handle "
+             "that stays stale needs a new mount."),
+    Rule(name="fuse-gone", source="https://github.com/GoogleCloudPlatform/gcsfuse/issues/204",
+         next="iris exec {worker} -- mount",
+         says=("Transport endpoint is not connected",),
+         cause="the process behind a FUSE mount, such as gcsfuse, has died",
+         fix="Unmount it (fusermount -u) and mount it again; mostly it ran out of memory beside the program."),
+    Rule(name="open-files", source="https://github.com/pytorch/pytorch/issues/165532",
+         says=("Too many open files",),
+         cause="the program has as many files open as it may",
+         fix="Raise the limit in front of it: sh -c 'ulimit -n 65536; exec ...'. Look for files that are never "
+             "closed."),
+    Rule(name="threads", source="https://github.com/OpenMathLib/OpenBLAS/issues/1668",
+         says=("pthread_create failed", "can't start new thread", "pthread_create: Resource temporarily unavailable"),
+         cause="the host lets the user start no more threads",
+         fix="Fewer of them: --env OMP_NUM_THREADS=1, --env OPENBLAS_NUM_THREADS=1, fewer loader workers; or a "
+             "higher ulimit -u."),
+    Rule(name="memory", source=_ERRNO, next="iris exec {worker} -- free -h",
+         says=("\nMemoryError", "ArrayMemoryError", "Cannot allocate memory", "std::bad_alloc"),
+         cause="the host would not give the program more memory",
+         fix="Ask for what it needs (--memory), so that it gets a host with so much free; load less at a time."),
+    Rule(name="port-taken", source="https://github.com/pytorch/pytorch/issues/72816",
+         next="iris exec {worker} -- ss -ltnp",
+         says=("Address already in use", "EADDRINUSE"),
+         cause="another process listens on the port that the program wants",
+         fix="Let iris choose one: --ports NAME puts a free one into IRIS_PORT_NAME. Or a process of an earlier run "
+             "is still there: end it."),
+    Rule(name="name-resolution", source="https://docs.cloud.google.com/nat/docs/overview",
+         next="iris exec {worker} -- cat /etc/resolv.conf",
+         says=("Temporary failure in name resolution", "Name or service not known", "Could not resolve host"),
+         cause="a host name could not be resolved",
+         fix="Look at the name; then at the DNS and the way out of that host: a VM without an external address needs "
+             "Cloud NAT to reach the Internet."),
+    Rule(name="tls-certificate", source="https://github.com/certbot/certbot/issues/3814", next="iris doctor",
+         says=("CERTIFICATE_VERIFY_FAILED", "SSL certificate problem"),
+         cause="the certificate of a server was not accepted",
+         fix="The host lacks ca-certificates, or the one of your proxy (SSL_CERT_FILE), or its clock is wrong: `iris "
+             "doctor` shows that."),
+    Rule(name="pip-managed", source="https://peps.python.org/pep-0668/",
+         says=("error: externally-managed-environment",),
+         cause="pip may not install into the system's Python",
+         fix="Make an environment first: --setup 'python3 -m venv .venv && .venv/bin/pip install ...', or use uv."),
+    Rule(name="program-missing", source="https://github.com/docker-library/python/issues/150",
+         says=("can't open file '*[Errno 2] No such file or directory",),
+         cause="the program is not on the worker: a task starts in an empty directory",
+         fix="Launch it with --workdir ., which ships the directory that the program is in; or name it by its "
+             "absolute path on the workers."),
+    Rule(name="pip-no-match", source="https://github.com/pypa/pip/issues/7633",
+         next="iris exec {worker} -- sh -c 'python3 --version; uname -m'",
+         says=("No matching distribution found for",),
+         cause="pip found no such package, or no version of it for the host's Python and system",
+         fix="Compare name, version and the Pythons that it is for with the page of the package. `from versions: "
+             "none` is also what a host without a way to the Internet gets."),
+    Rule(name="python-module", source="https://docs.python.org/3/library/exceptions.html#ModuleNotFoundError",
+         says=("ModuleNotFoundError: No module named",),
+         cause="a Python module is not installed where the task runs",
+         fix="Install it in --setup, and start the program with the Python of that environment. A module of your own "
+             "must be in --workdir."),
+    Rule(name="glibc", source="https://github.com/tensorflow/tensorflow/issues/1324",
+         next="iris exec {worker} -- ldd --version",
+         says=("version `GLIBC_*not found", "version `GLIBCXX_*not found", "version `CXXABI_*not found"),
+         cause="a binary was built for a newer system than that of the host",
+         fix="Take a version built for it, or create the VM with a newer image."),
+    Rule(name="script-line-ends", source="https://www.shellscript.sh/tips/dos2unix/",
+         says=("^M: bad interpreter", "\r: bad interpreter", "$'\\r': command not found"),
+         cause="a script has the line ends of Windows",
+         fix="dos2unix SCRIPT, and `*.sh text eol=lf` in .gitattributes."),
+    Rule(name="exec-format", source=_ERRNO, next="iris exec {worker} -- uname -m",
+         says=("Exec format error",),
+         cause="the program was built for another kind of processor, or lacks its #! line",
+         fix="`file PROGRAM` and `uname -m` on the host tell which."),
 )

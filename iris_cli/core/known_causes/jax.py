@@ -4,128 +4,77 @@ from __future__ import annotations
 
 from iris_cli.core.known_causes.rule import Rule
 
+# A rule takes six lines or so; the formatter would take up to fourteen.
+# fmt: off
 JAX = (
-    Rule(
-        name="jax-without-tpu",
-        says=(
-            "A Google TPU may be present on this machine, but either a TPU-enabled jaxlib or libtpu is not",
-        ),
-        cause="jax was installed without TPU support and computes on the CPU",
-        fix="pip install -U 'jax[tpu]' in the environment of the task; another package may have brought plain jax.",
-        source="https://github.com/AI-Hypercomputer/RecML/issues/9",
-    ),
-    Rule(
-        name="jax-versions",
-        says=("is newer than and incompatible with jax version", "but this version of jax requires version"),
-        cause="jax and jaxlib don't fit each other",
-        fix="Install both in one step with the same version, such as 'jax[tpu]==X', and pin it.",
-        source="https://github.com/jax-ml/jax/issues/17638",
-    ),
-    Rule(
-        name="jax-initialized-late",
-        says=("jax.distributed.initialize() must be called before any JAX",),
-        cause="something used JAX before jax.distributed.initialize()",
-        fix="Call it first in the program: also an import that asks for devices, or makes an array, is too early.",
-        source="https://github.com/jax-ml/jax/pull/26194",
-    ),
-    Rule(
-        name="jax-no-coordinator",
-        says=(
-            "coordinator_address should be defined",
-            "Number of processes must be defined",
-            "The process id of the current process must be defined",
-        ),
-        cause="jax.distributed.initialize() was not told who its peers are",
-        fix="On hosts that are no TPU VMs launch with --env-preset jax, or give it IRIS_COORDINATOR_ADDRESS, "
-        "IRIS_NUM_TASKS and IRIS_TASK_INDEX.",
-        source="https://docs.jax.dev/en/latest/multi_process.html",
-    ),
-    Rule(
-        name="jax-cpu-collectives",
-        says=("Multiprocess computations aren't implemented on the CPU backend",),
-        cause="the ranks compute on CPUs, with no way to talk to each other",
-        fix="If they should have had TPUs, see above in the log why JAX fell back. On CPUs: "
-        "--env JAX_CPU_COLLECTIVES_IMPLEMENTATION=gloo.",
-        source="https://github.com/jax-ml/jax/pull/26174",
-    ),
-    Rule(
-        name="jax-peers-missing",
-        says=(
-            "Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register",
-            "Barrier timed out. Barrier_id: PjRT_Client_Connect",
-            "coordination service as cluster registration failed",
-        ),
-        cause="not all ranks reached jax.distributed.initialize() in time",
-        fix="A rank died before it, never started it, or can't reach the coordinator: number of processes as many as "
-        "ranks, no localhost as its address, its port open in the firewall.",
-        source="https://github.com/AI-Hypercomputer/gpu-recipes/issues/2",
-        next="iris logs {job} --diff",
-    ),
-    Rule(
-        name="jax-gpu-memory",
-        says=("Out of memory while trying to allocate", "Out of memory trying to allocate"),
-        cause="the memory of the GPU is full",
-        fix="Another process on the GPU? Otherwise a smaller batch; XLA_PYTHON_CLIENT_PREALLOCATE=false or a smaller "
-        "XLA_CLIENT_MEM_FRACTION if others share it.",
-        source="https://docs.jax.dev/en/latest/gpu_memory_allocation.html",
-    ),
-    Rule(
-        name="gpu-driver",
-        says=(
-            "CUDA driver version is insufficient for CUDA runtime version",
-            "Found no NVIDIA driver on your system",
-            "no CUDA-capable device is detected",
-            "FAILED_PRECONDITION: No visible GPU devices",
-        ),
-        cause="the program finds no GPU that it can use",
-        fix="Ask for one (--gpu), since without it tasks see none; if it did, the driver of the host is missing, or "
-        "older than the CUDA of the program.",
-        source="https://github.com/nagadomi/nunif/issues/702",
-        next="iris exec {worker} -- nvidia-smi",
-    ),
-    Rule(
-        name="jax-nan",
-        says=("FloatingPointError: invalid value (nan) encountered",),
-        cause="a NaN came up, and jax_debug_nans stops there",
-        fix="The traceback names the operation. Only under jit, or only in the gradient: look for log, sqrt or a "
-        "division near 0 behind a jnp.where.",
-        source="https://github.com/jax-ml/jax/issues/475",
-    ),
+    Rule(name="jax-without-tpu", source="https://github.com/AI-Hypercomputer/RecML/issues/9",
+         says=("A Google TPU may be present on this machine, but either a TPU-enabled jaxlib or libtpu is not",),
+         cause="jax was installed without TPU support and computes on the CPU",
+         fix="pip install -U 'jax[tpu]' in the environment of the task; another package may have brought plain jax."),
+    Rule(name="jax-versions", source="https://github.com/jax-ml/jax/issues/17638",
+         says=("is newer than and incompatible with jax version", "but this version of jax requires version"),
+         cause="jax and jaxlib don't fit each other",
+         fix="Install both in one step with the same version, such as 'jax[tpu]==X', and pin it."),
+    Rule(name="jax-initialized-late", source="https://github.com/jax-ml/jax/pull/26194",
+         says=("jax.distributed.initialize() must be called before any JAX",),
+         cause="something used JAX before jax.distributed.initialize()",
+         fix="Call it first in the program: also an import that asks for devices, or makes an array, is too early."),
+    Rule(name="jax-no-coordinator", source="https://docs.jax.dev/en/latest/multi_process.html",
+         says=("coordinator_address should be defined", "Number of processes must be defined",
+               "The process id of the current process must be defined"),
+         cause="jax.distributed.initialize() was not told who its peers are",
+         fix="On hosts that are no TPU VMs launch with --env-preset jax, or give it IRIS_COORDINATOR_ADDRESS, "
+             "IRIS_NUM_TASKS and IRIS_TASK_INDEX."),
+    Rule(name="jax-cpu-collectives", source="https://github.com/jax-ml/jax/pull/26174",
+         says=("Multiprocess computations aren't implemented on the CPU backend",),
+         cause="the ranks compute on CPUs, with no way to talk to each other",
+         fix="If they should have had TPUs, see above in the log why JAX fell back. On CPUs: --env "
+             "JAX_CPU_COLLECTIVES_IMPLEMENTATION=gloo."),
+    Rule(name="jax-peers-missing", source="https://github.com/AI-Hypercomputer/gpu-recipes/issues/2",
+         next="iris logs {job} --diff",
+         says=("Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register",
+               "Barrier timed out. Barrier_id: PjRT_Client_Connect",
+               "coordination service as cluster registration failed"),
+         cause="not all ranks reached jax.distributed.initialize() in time",
+         fix="A rank died before it, never started it, or can't reach the coordinator: number of processes as many "
+             "as ranks, no localhost as its address, its port open in the firewall."),
+    Rule(name="jax-gpu-memory", source="https://docs.jax.dev/en/latest/gpu_memory_allocation.html",
+         says=("Out of memory while trying to allocate", "Out of memory trying to allocate"),
+         cause="the memory of the GPU is full",
+         fix="Another process on the GPU? Otherwise a smaller batch; XLA_PYTHON_CLIENT_PREALLOCATE=false or a "
+             "smaller XLA_CLIENT_MEM_FRACTION if others share it."),
+    Rule(name="gpu-driver", source="https://github.com/nagadomi/nunif/issues/702",
+         next="iris exec {worker} -- nvidia-smi",
+         says=("CUDA driver version is insufficient for CUDA runtime version", "Found no NVIDIA driver on your system",
+               "no CUDA-capable device is detected", "FAILED_PRECONDITION: No visible GPU devices"),
+         cause="the program finds no GPU that it can use",
+         fix="Ask for one (--gpu), since without it tasks see none; if it did, the driver of the host is missing, or "
+             "older than the CUDA of the program."),
+    Rule(name="jax-nan", source="https://github.com/jax-ml/jax/issues/475",
+         says=("FloatingPointError: invalid value (nan) encountered",),
+         cause="a NaN came up, and jax_debug_nans stops there",
+         fix="The traceback names the operation. Only under jit, or only in the gradient: look for log, sqrt or a "
+             "division near 0 behind a jnp.where."),
 )
 
 ECHOES = (
-    Rule(
-        name="jax-peer-died",
-        says=(
-            "Terminating process because the JAX distributed service detected fatal errors",
-            "heartbeat timeout. This indicates that the remote task",
-            "Failed to send RPC to coordination service",
-        ),
-        cause="another rank died, or the one that coordinates: JAX ended this one after it",
-        fix="Look for the rank that said something else, or nothing: its log has the cause. If none did, a host or the "
-        "network between them failed.",
-        source="https://github.com/jax-ml/jax/pull/39095",
-        next="iris logs {job} --diff",
-        echo=True,
-    ),
-    Rule(
-        name="jax-barrier",
-        says=("DEADLINE_EXCEEDED: Barrier timed out",),
-        cause="a rank did not come to where the others waited for it",
-        fix="The message names the tasks that were missing: their logs have the cause. Compilation or a restore of "
-        "very different length needs a longer timeout.",
-        source="https://github.com/ayaka14732/llama-2-jax/issues/20",
-        next="iris logs {job} --diff",
-        echo=True,
-    ),
-    Rule(
-        name="nccl-timeout",
-        says=("Watchdog caught collective operation timeout",),
-        cause="a rank did not come to a collective operation in which the others waited",
-        fix="Find the rank that stopped before: an exception in it, a data loader that ran dry, or an evaluation. "
-        "More time helps only for the last of these.",
-        source="https://github.com/pytorch/pytorch/issues/118369",
-        next="iris logs {job} --diff",
-        echo=True,
-    ),
+    Rule(name="jax-peer-died", source="https://github.com/jax-ml/jax/pull/39095", echo=True,
+         next="iris logs {job} --diff",
+         says=("Terminating process because the JAX distributed service detected fatal errors",
+               "heartbeat timeout. This indicates that the remote task", "Failed to send RPC to coordination service"),
+         cause="another rank died, or the one that coordinates: JAX ended this one after it",
+         fix="Look for the rank that said something else, or nothing: its log has the cause. If none did, a host or "
+             "the network between them failed."),
+    Rule(name="jax-barrier", source="https://github.com/ayaka14732/llama-2-jax/issues/20", echo=True,
+         next="iris logs {job} --diff",
+         says=("DEADLINE_EXCEEDED: Barrier timed out",),
+         cause="a rank did not come to where the others waited for it",
+         fix="The message names the tasks that were missing: their logs have the cause. Compilation or a restore of "
+             "very different length needs a longer timeout."),
+    Rule(name="nccl-timeout", source="https://github.com/pytorch/pytorch/issues/118369", echo=True,
+         next="iris logs {job} --diff",
+         says=("Watchdog caught collective operation timeout",),
+         cause="a rank did not come to a collective operation in which the others waited",
+         fix="Find the rank that stopped before: an exception in it, a data loader that ran dry, or an evaluation. "
+             "More time helps only for the last of these."),
 )
