@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from iris_cli.core.known_causes.rule import Rule
 
+# A rule takes six lines or so; the formatter would take up to fourteen.
 # fmt: off
-
 _OWN_NAME = "iris exec {worker} -- sh -c 'hostname; getent hosts $(hostname)'"
 _METADATA = "http://metadata.google.internal/computeMetadata/v1/instance/attributes/tpu-env"
 
@@ -20,6 +20,11 @@ MULTI_HOST = (
          cause="gloo connects to a loopback address, which no other host can reach",
          fix="/etc/hosts has 127.0.0.1 or 127.0.1.1 for the host's own name: replace it with the address that the "
              "other hosts use. PyTorch: --env GLOO_SOCKET_IFNAME=eth0. On one host: find the rank that ended first."),
+    Rule(name="gloo-sizes", source="https://github.com/pytorch/gloo/pull/456", next="iris logs {job} --diff",
+         says=("gloo/transport/tcp/pair.cc*] op.preamble.length <= op.nbytes.",),
+         cause="the ranks take part in one CPU collective with different shapes, or in different ones",
+         fix="Same shapes and same order of collectives on all ranks: look for a last batch that is smaller, and for a "
+             "branch on the rank."),
     Rule(name="tpu-no-device", source="https://github.com/jax-ml/jax/issues/13260",
          next="iris exec {worker} -- sh -c 'ls -l /dev/accel* /dev/vfio'",
          says=("NOT_FOUND: No ba16c7433 device found",),
@@ -57,8 +62,8 @@ MULTI_HOST = (
          says=("Ran out of memory in memory space vmem", "Ran out of memory in memory space smem",
                "exceeded scoped vmem limit by"),
          cause="one operation or kernel needs more on-chip memory (vmem, smem) than a core has",
-         fix="Use smaller blocks in the Pallas kernel, or a shorter sequence or chunk. For vmem alone: "
-             "LIBTPU_INIT_ARGS with xla_tpu_scoped_vmem_limit_kib."),
+         fix="Use smaller blocks in the Pallas kernel, or a shorter sequence or chunk. For vmem, not "
+             "for smem: raise xla_tpu_scoped_vmem_limit_kib in LIBTPU_INIT_ARGS."),
     Rule(name="megascale-culprit", source="https://openxla.org/xla/megascale/debugging_workflow",
          says=("hang that is likely caused by bad TPU chips on the following hosts",
                "hang that is likely caused by a networking issue."),
@@ -122,11 +127,6 @@ MULTI_HOST = (
          cause="several ranks write the same object of a bucket: about one change per second is allowed",
          fix="Write it on rank 0 only (IRIS_TASK_INDEX=0), or under a name with the rank in it: checkpoint "
              "directories, logs, the compilation cache."),
-    Rule(name="torch-xla-chips", source="https://github.com/pytorch/xla/issues/8591",
-         next="iris exec {worker} -- sh -c 'pip list | grep -i -e torch -e libtpu'",
-         says=("\nValueError: max_workers must be greater than 0",),
-         cause="torch_xla finds no chip: its version does not know this kind of TPU",
-         fix="Install the torch_xla and libtpu of a release that supports the TPU: pip install 'torch_xla[tpu]'."),
 )
 """Faults of one rank or of the whole program."""
 

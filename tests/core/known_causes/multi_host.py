@@ -110,9 +110,12 @@ SEEN: dict[str, tuple[str, ...]] = {
         '    "message": "The rate of change requests to the object b/cache/jit_f exceeds the rate limit. Please reduce '
         'the rate of create, update, and delete requests.",\n',
     ),
-    "torch-xla-chips": (
-        '  File "/usr/lib/python3.10/concurrent/futures/process.py", line 611, in __init__\n'
-        '    raise ValueError("max_workers must be greater than 0")\nValueError: max_workers must be greater than 0\n',
+    "gloo-sizes": (
+        "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+        "  what():  [enforce fail at external/gloo/gloo/transport/tcp/pair.cc:459] op.preamble.length <= op.nbytes. 8 "
+        "vs 6. Received data size doesn't match expected size.\n",
+        "gloo::EnforceNotMet: [enforce fail at fbcode/gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. "
+        "194478720 vs 4\n",
     ),
     "jax-restarted": (
         "E1125 23:06:02.190628   19350 coordination_service.cc:518] ABORTED: 1 unexpectedly tried to connect with a "
@@ -176,7 +179,7 @@ LOOK_ALIKES: dict[str, str] = {
     "orbax-sharding": "sharding passed to deserialization: NamedSharding(mesh=Mesh('x': 4))\n",
     "checkpoint-missing": 'Opening "zarr" driver: Metadata at local file "/ckpt/a/.zarray"\nfile b does not exist\n',
     "gcs-object-rate": "The learning rate exceeds the rate limit of 1e-3, please reduce the rate\n",
-    "torch-xla-chips": '    raise ValueError("max_workers must be greater than 0")\n',
+    "gloo-sizes": "  what():  [enforce fail at pair.cc:459] op.nbytes <= limit. 8 vs 6\n",
     "jax-restarted": "task:3 connected with incarnation 7064756694357617212 after it restarted\n",
     "jax-no-register": "RPC: /xla.coordination.CoordinationService/GetTaskState\n",
     "jax-key-timeout": "GetKeyValue() took 9m with key: cpu:global_topology/cpu\n",

@@ -157,6 +157,10 @@ def test_a_long_line_is_cut_around_what_gave_it_away() -> None:
     [
         pytest.param("open(/dev/vfio/" * 400_000, id="half of a saying, over and over"),
         pytest.param("open(/dev/vfio/\n" * 400_000, id="the same in lines"),
+        pytest.param(
+            "which implies that the global size of its dimension should be divisible by\n" * 50_000,
+            id="two of three pieces in lines",
+        ),
         pytest.param("\n" * 4_000_000, id="empty lines"),
         pytest.param("N" * 4_000_000, id="one letter"),
         pytest.param("\x1b[31m\x00\ud800[/]" * 400_000, id="escapes"),
