@@ -56,7 +56,7 @@ def looks_right(site: Site, capsys: pytest.CaptureFixture[str], jobs: list[str])
         assert re.search(r"(?<![\w.])-[\d.]+[smhd]", capsys.readouterr().out) is None, words
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 40))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 14))])
 def test_however_the_clock_steps_order_is_by_seq_no_duration_is_negative_and_all_work_ends(
     site: Site, capsys: pytest.CaptureFixture[str], seed: int
 ) -> None:

@@ -68,7 +68,7 @@ def is_well(worker: Any) -> bool:
     return worker.condition is WorkerCondition.HEALTHY and bool(worker.incarnation)
 
 
-@pytest.mark.parametrize("count", [pytest.param(4, id="4"), pytest.param(180, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [pytest.param(4, id="4"), pytest.param(60, marks=pytest.mark.soak)])
 def test_one_cycle_after_a_cut_at_any_byte_all_ranks_have_started_once(
     desk: CutDesk, ledger: Ledger, count: int
 ) -> None:

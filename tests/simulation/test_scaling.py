@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.simulation import run
 
 _DEFAULT = 8
-_SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "600"))
+_SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "240"))
 
 
 def _all_is_well(seeds: range) -> None:
@@ -30,9 +30,9 @@ def test_the_cloud_has_the_slices_of_the_log_and_no_money_is_wasted(first: int) 
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", range(12))
 def test_the_same_for_very_many_seeds(block: int) -> None:
-    _all_is_well(range(block, _SEEDS, 20))
+    _all_is_well(range(block, _SEEDS, 12))
 
 
 def test_a_seed_is_the_same_story_every_time() -> None:

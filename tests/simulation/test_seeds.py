@@ -24,8 +24,8 @@ from tests.simulation.wires import SimRunner
 _FROM = int(os.environ.get("IRIS_SIM_FROM", "0"))
 _SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "24"))
 _BLOCKS = 4
-_SOAK = 4_000
-_SOAK_BLOCKS = 40
+_SOAK = 1_600
+_SOAK_BLOCKS = 20
 _REAPING = range(68, 77)  # in 75 what is presumed gone may still run
 
 

@@ -22,7 +22,7 @@ def test_routing_is_what_the_rules_say_word_for_word(dice: Dice) -> None:
 
 
 @pytest.mark.soak
-@settings(max_examples=20_000, deadline=None)
+@settings(max_examples=6_000, deadline=None)
 @given(dice)
 def test_routing_is_what_the_rules_say_word_for_word_long(dice: Dice) -> None:
     _compare(dice)
@@ -51,7 +51,7 @@ def test_what_was_asked_for_is_no_demand_while_it_boots(dice: Dice) -> None:
 
 
 @pytest.mark.soak
-@settings(max_examples=20_000, deadline=None)
+@settings(max_examples=6_000, deadline=None)
 @given(dice)
 def test_what_was_asked_for_is_no_demand_while_it_boots_long(dice: Dice) -> None:
     _asked_again(dice)

@@ -176,7 +176,7 @@ def test_what_is_routed_is_placed_when_its_slices_are_there_and_no_place_holds_t
 
 
 @pytest.mark.soak
-@settings(max_examples=50_000, deadline=None)
+@settings(max_examples=10_000, deadline=None)
 @given(dice)
 def test_what_is_routed_is_placed_when_its_slices_are_there_long(dice: Dice) -> None:
     check(dice)

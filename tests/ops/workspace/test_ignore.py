@@ -136,7 +136,7 @@ def test_git_leaves_out_the_same(repository: Path, lines: list[str]) -> None:
 
 
 @pytest.mark.soak
-@settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(lines=st.lists(_LINES, max_size=4))
 def test_git_leaves_out_the_same_of_very_many(repository: Path, lines: list[str]) -> None:
     agrees(repository, lines)
