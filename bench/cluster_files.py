@@ -29,10 +29,9 @@ from iris_cli.core.events.events import (
 )
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
 from iris_cli.core.model.job import CoschedulingConfig, Job
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.task import End, EndReason, TaskState
 from iris_cli.core.model.worker import WorkerCondition
-from iris_cli.core.resources.resources import Device, Resources
+from iris_cli.core.resources import Device, Resources
 from iris_cli.journal.state_dir import StateDir
 
 GIB = 1 << 30

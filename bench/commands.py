@@ -17,7 +17,7 @@ from bench.stopwatch import cpu_of_command, in_turns
 from iris_cli.core.events.events import JobSubmitted
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.job import Job
-from iris_cli.core.resources.resources import Device, Resources
+from iris_cli.core.resources import Device, Resources
 from iris_cli.journal.log.timestamps import iso_time
 
 MOST_MEMORY = 350e6

@@ -13,7 +13,7 @@ from zlib import crc32
 from bench.cluster_files import NOW, finished
 from iris_cli.core.events.events import AttemptsReaped
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
-from iris_cli.core.model.outputs import BATCH
+from iris_cli.core.model.cluster import BATCH
 from iris_cli.journal.durable import DISK
 from iris_cli.journal.log.event_codec import encode_event
 from iris_cli.journal.log.file_store import FileStore

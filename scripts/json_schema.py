@@ -23,7 +23,7 @@ from msgspec.json import schema_components
 from iris_cli.cli import failures
 from iris_cli.cli.commands import ssh, worker
 from iris_cli.core.attributes import AttributeValue
-from iris_cli.core.constraints.types import Constraint
+from iris_cli.core.constraints import Constraint
 from iris_cli.core.messages import requests
 from iris_cli.demo.tour import EndedDocument, TourDocument
 from iris_cli.ops.export import Row

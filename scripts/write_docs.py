@@ -22,6 +22,7 @@ from iris_cli.cli.app import COMMANDS, SETUP_COMMANDS
 from iris_cli.cli.command_types import example_lines, panel_of
 from iris_cli.cli.tree import build
 from iris_cli.client.fields import JobFields
+from iris_cli.core import constraints, resources, topology
 from iris_cli.core.autoscaling import (
     DemandEntry,
     GroupState,
@@ -32,20 +33,18 @@ from iris_cli.core.autoscaling import (
     compute_demand_entries,
     route_demand,
 )
-from iris_cli.core.autoscaling.leftovers import IdleSite
-from iris_cli.core.constraints import constraints
+from iris_cli.core.autoscaling.demand import IdleSite
 from iris_cli.core.events import events
 from iris_cli.core.events.any_event import AnyEvent
 from iris_cli.core.evolve import evolve, replay
+from iris_cli.core.invariants import breaches
 from iris_cli.core.known_causes import rules
-from iris_cli.core.model import job, outcome, task, worker
-from iris_cli.core.model.capacity import Amounts
+from iris_cli.core.model import job, task, worker
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.invariants import breaches
 from iris_cli.core.model.job_fields import JOB_FIELDS
-from iris_cli.core.model.scale_group import Provider, ScaleGroup, SliceTemplate
-from iris_cli.core.resources import resources, topology
-from iris_cli.core.resources.resources import device_compatible
+from iris_cli.core.model.slice import Provider, ScaleGroup, SliceTemplate
+from iris_cli.core.model.worker import Amounts
+from iris_cli.core.resources import device_compatible
 from iris_cli.core.scheduling import Assignment, Reason, ReasonKind, SchedulingResult, find_assignments
 from iris_cli.core.scheduling.feasibility import Shape
 from iris_cli.errors import ExitCode
@@ -72,8 +71,8 @@ TYPES: tuple[type, ...] = (
     worker.Claim,
     resources.Resources,
     resources.Device,
-    outcome.End,
-    outcome.EndReason,
+    task.End,
+    task.EndReason,
     constraints.AttributeValue,
     constraints.Constraint,
     constraints.ConstraintOp,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iris_cli.core.model.scale_group import ScaleGroup
-from iris_cli.core.resources.topology import describe, lookup
+from iris_cli.core.model.slice import ScaleGroup
+from iris_cli.core.topology import describe, lookup
 from iris_cli.core.units import count
 
 

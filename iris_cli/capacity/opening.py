@@ -11,8 +11,7 @@ from typing import Any
 from iris_cli.capacity.provider import ProviderError, SliceProvider
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.messages.cloud import Refusal, Scope
-from iris_cli.core.model.scale_group import Provider
-from iris_cli.core.model.slice import Slice
+from iris_cli.core.model.slice import Provider, Slice
 
 _LOCAL = "iris_cli.demo.provider"
 """The module of `LocalProvider`, imported by name like a plug-in: `demo/` is a layer above `capacity/`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from iris_cli.core.messages.cloud import CloudSlice, Refusal
-from iris_cli.core.model.scale_group import ScaleGroup
+from iris_cli.core.model.slice import ScaleGroup
 
 
 class ProviderError(Exception):

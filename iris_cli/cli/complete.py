@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.ids import JobId
-from iris_cli.core.patterns import pattern
+from iris_cli.core.text import pattern
 
 if TYPE_CHECKING:
     from iris_cli.core.model.cluster import Cluster

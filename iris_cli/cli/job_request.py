@@ -8,14 +8,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind, request_of
-from iris_cli.core.nearest import one_of
+from iris_cli.core.text import one_of
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import IrisError, UsageError
 
 if TYPE_CHECKING:
-    from iris_cli.core.constraints.constraints import Constraint
+    from iris_cli.core.constraints import Constraint
     from iris_cli.core.model.job import JobRequest
 
 E = TypeVar("E", bound=StrEnum)

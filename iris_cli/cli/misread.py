@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperOption
 
 from iris_cli.core.ids import clip
-from iris_cli.core.nearest import did_you_mean, nearest
+from iris_cli.core.text import did_you_mean, nearest
 from iris_cli.errors import UsageError
 
 

@@ -11,7 +11,7 @@ from typing import NoReturn, TypeVar
 from msgspec import Struct, field
 from msgspec.json import decode
 
-from iris_cli.core.constraints.constraints import Constraint, constraints_from_json
+from iris_cli.core.constraints import Constraint, constraints_from_json
 from iris_cli.core.ids import (
     JobId,
     TaskId,

@@ -24,7 +24,7 @@ from iris_cli.core.attributes import (
     taint_key,
 )
 from iris_cli.core.ids import clip, is_name
-from iris_cli.core.patterns import pattern
+from iris_cli.core.text import pattern
 from iris_cli.errors import UsageError
 
 _KEY = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from iris_cli.config.problems import Report
 from iris_cli.config.reading import Place, mapping_of, written
 from iris_cli.core.model.variables import check_variable
-from iris_cli.core.patterns import pattern
+from iris_cli.core.text import pattern
 from iris_cli.errors import UsageError
 
 MOST_BYTES = 1 << 20

@@ -13,7 +13,7 @@ from iris_cli.config.reading import Place, Section, integer, matching, one_of, s
 from iris_cli.core.ids import clip
 from iris_cli.core.model.job import ReplaceLost
 from iris_cli.core.model.worker import NOWHERE, Connection
-from iris_cli.core.patterns import pattern
+from iris_cli.core.text import pattern
 from iris_cli.errors import UsageError
 
 MOST_HOSTS = 10_000

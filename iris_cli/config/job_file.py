@@ -26,17 +26,16 @@ from iris_cli.config.reading import (
     written,
 )
 from iris_cli.config.yaml_source import read_yaml
-from iris_cli.core.constraints.syntax import parse_constraint
-from iris_cli.core.constraints.types import Constraint
+from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.constraints import Constraint
 from iris_cli.core.ids import parse_job_id
 from iris_cli.core.model.array import parse_array
-from iris_cli.core.model.job import JobRequest
+from iris_cli.core.model.job import JobRequest, parse_early_signal
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind, request_of
-from iris_cli.core.model.signals import parse_early_signal
 from iris_cli.core.model.variables import secret_source
-from iris_cli.core.patterns import pattern
-from iris_cli.core.resources.resources import AUTO, Device, Resources
-from iris_cli.core.resources.topology import canonical_type
+from iris_cli.core.resources import AUTO, Device, Resources
+from iris_cli.core.text import pattern
+from iris_cli.core.topology import canonical_type
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import ConfigError, UsageError
 

@@ -40,9 +40,9 @@ from iris_cli.core.model.job import ReplaceLost
 from iris_cli.core.model.job_fields import JOB_FIELDS, request_of
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.worker import NOWHERE
-from iris_cli.core.patterns import pattern
-from iris_cli.core.resources.resources import AUTO, Device
-from iris_cli.core.resources.topology import lookup
+from iris_cli.core.resources import AUTO, Device
+from iris_cli.core.text import pattern
+from iris_cli.core.topology import lookup
 from iris_cli.errors import UsageError
 
 _NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

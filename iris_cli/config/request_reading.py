@@ -49,7 +49,7 @@ from iris_cli.core.messages.requests import (
 from iris_cli.core.model.array import MOST_INDEXES
 from iris_cli.core.model.job import JobRequest, Workspace
 from iris_cli.core.model.job_fields import JOB_FIELDS
-from iris_cli.core.nearest import did_you_mean
+from iris_cli.core.text import did_you_mean
 from iris_cli.core.units import count
 from iris_cli.errors import UsageError
 

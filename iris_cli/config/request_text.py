@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
-from iris_cli.core.constraints.syntax import format_constraint
+from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.messages.requests import FORMAT, MOST_BYTES, OPS, Answer, Refusal, Request, Submit
 from iris_cli.core.model.job import JobRequest
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind

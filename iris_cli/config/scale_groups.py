@@ -29,7 +29,7 @@ from iris_cli.core.attributes import (
 )
 from iris_cli.core.ids import clip
 from iris_cli.core.messages.cloud import LABEL_PREFIX
-from iris_cli.core.model.scale_group import (
+from iris_cli.core.model.slice import (
     Addresses,
     GcpOptions,
     Provider,
@@ -37,8 +37,8 @@ from iris_cli.core.model.scale_group import (
     SliceTemplate,
     slice_attributes,
 )
-from iris_cli.core.patterns import pattern
-from iris_cli.core.resources.topology import family_of, lookup, type_of
+from iris_cli.core.text import pattern
+from iris_cli.core.topology import family_of, lookup, type_of
 
 _PROJECT = pattern(r"([a-z0-9.-]{1,100}:)?[a-z0-9][a-z0-9-]{0,62}")
 _RUNTIME = pattern(r"[a-z0-9][a-z0-9._-]{0,127}")

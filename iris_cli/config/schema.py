@@ -12,9 +12,9 @@ from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.model.job import JobRequest, ReplaceLost
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.scale_group import ScaleGroup
+from iris_cli.core.model.slice import ScaleGroup
 from iris_cli.core.model.worker import NOWHERE, Connection
-from iris_cli.core.resources.resources import Device
+from iris_cli.core.resources import Device
 
 
 class HostConfig(Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from iris_cli.core.attributes import (
 )
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.worker import Connection
-from iris_cli.core.resources.topology import describe, lookup
+from iris_cli.core.topology import describe, lookup
 
 _EIGHT_CHIPS = 8  # VMs of eight chips exist in the TPU API only; on GKE they are two of four
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from iris_cli.config.problems import Report
 from iris_cli.core.attributes import scalar_of
 from iris_cli.core.ids import clip
-from iris_cli.core.patterns import pattern
+from iris_cli.core.text import pattern
 
 MOST_BYTES = 1 << 20
 MOST_NODES = 100_000

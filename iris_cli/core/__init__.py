@@ -1,18 +1,12 @@
 """The pure heart of iris: what a cluster is, what happens to it, who is placed where. No I/O, no clock."""
 
-from iris_cli.core.constraints.constraints import (
-    AttributeValue,
-    Constraint,
-    ConstraintOp,
-    build_worker_attributes,
-)
+from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintOp, build_worker_attributes
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import CoschedulingConfig, Job, JobState, Priority, Workspace
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.model.task import Attempt, AttemptState, End, EndReason, Task, TaskState
 from iris_cli.core.model.worker import Claim, Worker, WorkerCondition
-from iris_cli.core.resources.resources import Device, Resources
+from iris_cli.core.resources import Device, Resources
 
 __all__ = [
     "Attempt",

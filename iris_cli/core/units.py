@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from iris_cli.core.patterns import pattern
+from iris_cli.core.text import pattern
 from iris_cli.errors import UsageError
 
 _DECIMAL_UNITS = {"PB": 10**15, "TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3}

@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from iris_cli.core.patterns import pattern
+from iris_cli.core.text import pattern
 from iris_cli.errors import NotFoundError, NotWritableError
 from iris_cli.journal.durable import PRIVATE_DIRECTORY, PRIVATE_FILE, not_writable, opened
 from iris_cli.journal.layout import ARCHIVE, HEAD, HOLDER, LOCK, LOG, NETWORK_TOLD

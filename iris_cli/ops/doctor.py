@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Callable, Iterator
 
 from iris_cli.config.schema import ClusterConfig
+from iris_cli.core.invariants import breaches
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.invariants import breaches
-from iris_cli.core.patterns import pattern
+from iris_cli.core.text import pattern
 from iris_cli.core.units import count
 from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError
 from iris_cli.journal.access import check_writable, network_file_system

@@ -9,7 +9,7 @@ from iris_cli.core.ids import JobId, TaskId, WorkerId, clip, parse_attempt_id, p
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.task import Attempt, Task
 from iris_cli.core.model.worker import Worker
-from iris_cli.core.nearest import did_you_mean, nearest
+from iris_cli.core.text import did_you_mean, nearest
 from iris_cli.errors import NotFoundError, UsageError
 
 _MOST_NAMED = 4

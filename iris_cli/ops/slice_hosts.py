@@ -12,9 +12,8 @@ from iris_cli.core.attributes import (
     AttributeValue,
 )
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.model.scale_group import ScaleGroup, as_made, slice_attributes
-from iris_cli.core.model.slice import Slice, SliceState
-from iris_cli.core.resources.resources import Device
+from iris_cli.core.model.slice import ScaleGroup, Slice, SliceState, as_made, slice_attributes
+from iris_cli.core.resources import Device
 
 _HERE = (SliceState.BOOTING, SliceState.READY)
 

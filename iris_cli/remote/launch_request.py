@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 
 from iris_cli.core.ids import Token
-from iris_cli.core.model.signals import SIGNALS, EarlySignal
+from iris_cli.core.model.job import SIGNALS, EarlySignal
 from iris_cli.core.model.variables import is_kept_by_shells, is_variable
 from iris_cli.remote.worker_script import early_signal_text, quote
 

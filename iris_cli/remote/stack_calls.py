@@ -9,9 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from iris_cli.core.ids import Token
-from iris_cli.core.messages.kernel_threads import KernelThread, kernel_threads
 from iris_cli.core.messages.observations import RemoteState, Silence
-from iris_cli.core.patterns import pattern
+from iris_cli.core.messages.stacks import KernelThread, kernel_threads
+from iris_cli.core.text import pattern
 from iris_cli.remote.answers import Record, records_of
 from iris_cli.remote.frames import Frame, broken
 from iris_cli.remote.transport import Target

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from iris_cli.core.attributes import AttributeValue
-from iris_cli.core.constraints.types import Constraint
+from iris_cli.core.constraints import Constraint
 from iris_cli.journal.log.timestamps import iso_time
 
 SCHEMA_VERSION = 1
@@ -51,7 +51,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Struct):
         if not isinstance(value, Constraint):
             return document(value)
-        from iris_cli.core.constraints.syntax import format_constraint
+        from iris_cli.core.constraint_syntax import format_constraint
 
         return format_constraint(value)
     if isinstance(value, AttributeValue | Enum):

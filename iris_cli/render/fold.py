@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from iris_cli.core.model.array import format_indexes
-from iris_cli.core.patterns import pattern
+from iris_cli.core.text import pattern
 
 _NUMBERED = pattern(r"(.*?)(0|[1-9][0-9]{0,8})", re.DOTALL)
 MOST_PARTS = 6

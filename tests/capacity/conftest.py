@@ -12,7 +12,7 @@ import pytest
 
 from iris_cli.capacity.provider import SliceProvider
 from iris_cli.clock import SYSTEM_CLOCK, Clock
-from iris_cli.core.model.scale_group import ScaleGroup
+from iris_cli.core.model.slice import ScaleGroup
 from iris_cli.core.model.worker import Connection
 from iris_cli.demo.keys import make_key
 from iris_cli.demo.provider import LocalProvider

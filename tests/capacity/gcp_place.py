@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.messages.cloud import CloudSlice, CloudState
-from iris_cli.core.model.scale_group import GcpOptions, Provider, ScaleGroup
-from iris_cli.core.model.slice import Slice, SliceState
+from iris_cli.core.model.slice import GcpOptions, Provider, ScaleGroup, Slice, SliceState
 from tests.support.scale import scale_group
 from tests.support.tpu_emulator.cloud import Cloud
 from tests.support.tpu_emulator.server import start

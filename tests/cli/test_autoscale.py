@@ -13,7 +13,7 @@ import pytest
 from iris_cli.cli import app
 from iris_cli.core.events.events import SliceRequested
 from iris_cli.core.ids import JobId
-from iris_cli.core.model.scale_group import Provider, SliceTemplate
+from iris_cli.core.model.slice import Provider, SliceTemplate
 from iris_cli.journal.state_dir import StateDir
 
 CLUSTER = """

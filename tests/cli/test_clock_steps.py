@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.core.model.invariants import breaches
+from iris_cli.core.invariants import breaches
 from iris_cli.core.model.job import JobState
 from iris_cli.errors import ExitCode
 from iris_cli.journal.log.verify import verify

@@ -18,8 +18,8 @@ from iris_cli.cli.context import Context
 from iris_cli.clock import Clock
 from iris_cli.core.evolve import replay
 from iris_cli.core.ids import JobId, Token, WorkerId
+from iris_cli.core.invariants import breaches
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.invariants import breaches
 from iris_cli.core.model.job import JobState
 from iris_cli.errors import ExitCode
 from iris_cli.journal.durable import DISK

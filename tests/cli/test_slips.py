@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.cli import app
-from iris_cli.core.nearest import did_you_mean, nearest, one_of
+from iris_cli.core.text import did_you_mean, nearest, one_of
 from iris_cli.errors import ExitCode, UsageError
 from tests.render.scenes import busy, session_of
 

@@ -18,7 +18,7 @@ from iris_cli.client import IrisClient, JobState, UnansweredError
 from iris_cli.client.mailbox import Mailbox, new_request_id
 from iris_cli.client.outbox import Outbox
 from iris_cli.config.request_reading import read_request
-from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import JobId, is_request_id
 from iris_cli.core.messages.requests import (
     Answer,

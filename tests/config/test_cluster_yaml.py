@@ -13,9 +13,9 @@ from iris_cli.config.schema import ClusterConfig, HostConfig, Mode, Notify
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.model.job import JobRequest, Priority, ReplaceLost
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.scale_group import Addresses, GcpOptions, Provider, SliceTemplate
+from iris_cli.core.model.slice import Addresses, GcpOptions, Provider, SliceTemplate
 from iris_cli.core.model.worker import Connection
-from iris_cli.core.resources.resources import Device
+from iris_cli.core.resources import Device
 from iris_cli.errors import ConfigError
 
 VALID = Path(__file__).parent / "valid" / "cluster"

@@ -13,7 +13,7 @@ from msgspec.structs import fields
 
 from iris_cli.config.request_reading import FIELDS, read_request
 from iris_cli.config.request_text import read_answer, write_answer, write_request
-from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import JobId, TaskId, is_request_id
 from iris_cli.core.messages.requests import (
     OPS,

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from iris_cli.core.events.events import TaskEnded
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.model.array import format_indexes, indexes_of, parse_array
-from iris_cli.core.model.job import Job, JobState, Lines
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.signals import EarlySignal, parse_early_signal
-from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.job import EarlySignal, Job, JobState, Lines, parse_early_signal
+from iris_cli.core.model.task import End, EndReason, TaskState
 from iris_cli.errors import UsageError
 from tests.support.lab import Lab
 

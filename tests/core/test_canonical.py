@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.core.constraints.constraints import (
+from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.constraints import (
     PREEMPTIBLE_ATTRIBUTE_KEY,
     REGION_ATTRIBUTE_KEY,
     TPU_NAME_ATTRIBUTE_KEY,
@@ -19,7 +20,6 @@ from iris_cli.core.constraints.constraints import (
     region_constraint,
     required_regions_from_constraints,
 )
-from iris_cli.core.constraints.syntax import parse_constraint
 
 
 def parsed(*texts: str) -> list[Constraint]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.core.constraints.syntax import format_constraint, parse_constraint
+from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.core.lifecycle import children
 from iris_cli.errors import UsageError
 from iris_cli.ops.views.job_status import where_from

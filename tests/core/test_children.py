@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from iris_cli.core.events.events import JobAdopted, JobSubmitted
 from iris_cli.core.ids import JobId, RequestId
-from iris_cli.core.model.endpoints import MOST_CHANGES
+from iris_cli.core.model.cluster import MOST_CHANGES
 from iris_cli.core.model.job import JobState, Priority, Workspace
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 from tests.support.inside import Inside

@@ -7,8 +7,8 @@ import pytest
 from iris_cli.core.events.events import WorkerSkewChanged
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.lifecycle import clocks
-from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.lifecycle import workers
+from iris_cli.core.model.task import EndReason
 from iris_cli.core.model.worker import has_wrong_clock
 from tests.support.lab import Lab
 
@@ -21,7 +21,7 @@ def skew_after(known: float, clock: float, asked_at: float, heard_at: float) -> 
     if known:
         lab.records(WorkerSkewChanged(worker=W, skew=known))
     draft = Draft(lab.cluster, lab.now)
-    clocks.told(draft, W, clock, asked_at, heard_at)
+    workers.clock_told(draft, W, clock, asked_at, heard_at)
     assert len(draft.events) <= 1
     return draft.cluster.workers[W].skew if draft.events else None
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_cli.core.constraints.constraints import Constraint, ConstraintMode, ConstraintOp
-from iris_cli.core.constraints.syntax import format_constraint, parse_constraint
+from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
+from iris_cli.core.constraints import Constraint, ConstraintMode, ConstraintOp
 from iris_cli.errors import UsageError
 
 EQ, NE, EXISTS, NOT_EXISTS = ConstraintOp.EQ, ConstraintOp.NE, ConstraintOp.EXISTS, ConstraintOp.NOT_EXISTS

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_cli.core.constraints.constraints import (
+from iris_cli.core.constraints import (
     AttributeValue,
     Constraint,
     ConstraintMode,

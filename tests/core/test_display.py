@@ -18,7 +18,7 @@ from iris_cli.core.lifecycle.display import (
     task_displays,
     word_of,
 )
-from iris_cli.core.model.outcome import End
+from iris_cli.core.model.task import End
 from tests.support.lab import Lab
 
 

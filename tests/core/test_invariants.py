@@ -25,10 +25,9 @@ from iris_cli.core import (
     WorkerId,
 )
 from iris_cli.core.ids import RequestId
-from iris_cli.core.model.endpoints import Announced, Endpoint
-from iris_cli.core.model.invariants import breaches
+from iris_cli.core.invariants import breaches
+from iris_cli.core.model.cluster import Announced, Endpoint, Outputs
 from iris_cli.core.model.job import Job, Origin
-from iris_cli.core.model.outputs import Outputs
 from iris_cli.core.model.worker import Ghost
 from tests.support.lab import Lab
 from tests.support.phases import ENDED

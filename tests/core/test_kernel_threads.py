@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_cli.core.messages.kernel_threads import KernelThread, kernel_threads
+from iris_cli.core.messages.stacks import KernelThread, kernel_threads
 
 
 def stat(number: int, name: str, state: str, user: int, system: int = 0) -> str:

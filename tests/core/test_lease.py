@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.lifecycle.lease import MARGIN, may_renew
+from iris_cli.core.lifecycle.presumption import MARGIN, may_renew_leases
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import TaskState
@@ -125,4 +125,4 @@ def test_only_a_poll_of_a_healthy_worker_with_a_fresh_view_renews(
 ) -> None:
     worker = Worker(id=W, condition=condition)
     fresh = 0 <= age <= 60
-    assert may_renew(worker, age, Limits()) is (fresh and condition is WorkerCondition.HEALTHY)
+    assert may_renew_leases(worker, age, Limits()) is (fresh and condition is WorkerCondition.HEALTHY)

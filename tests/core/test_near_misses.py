@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.core.constraints.constraints import AttributeValue
-from iris_cli.core.constraints.syntax import parse_constraint
-from iris_cli.core.scheduling.explain.near_misses import near_misses
+from iris_cli.core.constraint_syntax import near_misses, parse_constraint
+from iris_cli.core.constraints import AttributeValue
 
 FLEET = [
     {

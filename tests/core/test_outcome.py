@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.core.model.outcome import End, EndReason, reason_of_exit, signal_of
+from iris_cli.core.model.task import End, EndReason, reason_of_exit, signal_of
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from iris_cli.core.constraints.constraints import AttributeValue
+from iris_cli.core.constraints import AttributeValue
 from iris_cli.core.events.events import AttemptPresumedGone, WorkerRegistered, WorkerSilenceCounted
 from iris_cli.core.evolve import IllegalTransitionError, evolve
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.lifecycle import presumption
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.job import Job, ReplaceLost
-from iris_cli.core.model.outcome import EndReason
-from iris_cli.core.model.task import AttemptState, TaskState
+from iris_cli.core.model.task import AttemptState, EndReason, TaskState
 from iris_cli.core.model.worker import Connection, Span, Worker
 from tests.support.lab import Lab
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from iris_cli.core import JobId, TaskId
-from iris_cli.core.model.quiet import quiet_words
 from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.waiting import quiet_words
 from tests.support.lab import Lab
 
 

@@ -13,8 +13,7 @@ from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import JobState, ReplaceLost
-from iris_cli.core.model.outcome import EndReason
-from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.task import AttemptState, EndReason
 from iris_cli.core.model.worker import WorkerCondition
 from tests.support.lab import Lab
 from tests.support.reports import parse_report

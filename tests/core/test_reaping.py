@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.lifecycle import reaping
+from iris_cli.core.model.cluster import BATCH, Outputs
 from iris_cli.core.model.job import ReplaceLost
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.outputs import BATCH, Outputs
 from iris_cli.core.model.task import Task
 from tests.support.lab import Lab
 

@@ -9,7 +9,7 @@ from iris_cli.core import AttemptState, EndReason, TaskState, WorkerId
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import identity
 from iris_cli.core.messages.observations import AttemptReport, RemoteState, WorkerReport
-from iris_cli.core.model.outcome import End
+from iris_cli.core.model.task import End
 from iris_cli.core.model.worker import WorkerCondition
 from tests.support.lab import START, Lab
 

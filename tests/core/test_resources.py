@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_cli.core.resources.resources import Device, Resources, device_compatible
+from iris_cli.core.resources import Device, Resources, device_compatible
 from iris_cli.core.units import format_duration, format_memory, parse_duration, parse_memory
 from iris_cli.errors import UsageError
 

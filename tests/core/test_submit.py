@@ -19,7 +19,7 @@ from iris_cli.core import (
     JobId,
     build_worker_attributes,
 )
-from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle.asked import over
 from iris_cli.core.lifecycle.submit import accept, submit

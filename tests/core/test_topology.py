@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.core.resources.topology import canonical_type, describe, known_types, lookup, nearest, type_of
+from iris_cli.core.topology import canonical_type, describe, known_types, lookup, nearest, type_of
 from iris_cli.errors import UsageError
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from iris_cli.core.constraints.constraints import AttributeValue, build_worker_attributes
+from iris_cli.core.constraints import AttributeValue, build_worker_attributes
 
 TPU_VM = {
     "accelerator-type": "v5litepod-16",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.model.job import JobRequest
 from iris_cli.ops.session import Session
 from iris_cli.ops.views import why

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.model.job import JobState
 from tests.support.cloud_site import CENTRAL, WEST, CloudSite, cloud_site
 from tests.support.tpu_emulator.settings import Fault

@@ -13,10 +13,10 @@ import pytest
 
 from iris_cli.client.mailbox import UnansweredError
 from iris_cli.client.port import ANSWER_TIMEOUT
-from iris_cli.core.constraints.syntax import format_constraint, parse_constraint
+from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.core.lifecycle.children import MOST_BROUGHT, inherited_constraints
 from iris_cli.core.messages.requests import MOST_BYTES
-from iris_cli.core.model.endpoints import MOST_CHANGES
+from iris_cli.core.model.cluster import MOST_CHANGES
 from iris_cli.core.model.limits import Limits
 from iris_cli.ops.cycle.mail import MOST_WAITS
 from tests.support.desk import Desk

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.cli.app import run
-from iris_cli.core.resources.topology import lookup
+from iris_cli.core.topology import lookup
 from tests.support.newcomer import Newcomer
 from tests.support.pages import Step, rewritten, same, steady
 from tests.support.sshd import SshLab

@@ -14,7 +14,7 @@ import pytest
 
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.model.job import JobState, Priority
-from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.task import EndReason
 from iris_cli.ops.views.report import JobLine, Report, Stretch, report
 from iris_cli.ops.views.report_fleet import WorkerLine
 from iris_cli.render.report.page import page

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.model.invariants import breaches
+from iris_cli.core.invariants import breaches
 from iris_cli.core.model.job import JobState
 from iris_cli.errors import ExitCode
 from tests.faults.conftest import use_home_of

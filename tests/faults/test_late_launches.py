@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.model.job import JobState
-from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.task import EndReason
 from tests.faults.conftest import use_home_of
 from tests.support.desk import Desk
 from tests.support.gates import Gate

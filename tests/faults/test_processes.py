@@ -11,8 +11,7 @@ import pytest
 
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.job import JobState
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.task import AttemptState, End, EndReason
 from iris_cli.ops.outcomes.causes import end_words
 from tests.faults.conftest import use_home_of
 from tests.support.desk import Desk

@@ -15,7 +15,7 @@ import pytest
 
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.job import JobState
-from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.task import EndReason
 from tests.faults.conftest import use_home_of
 from tests.support.desk import Desk
 from tests.support.invocations import Invocations

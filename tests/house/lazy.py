@@ -83,7 +83,7 @@ LAZY: Mapping[str, str] = {
     "remote.cache_calls": "remote.output_calls",
     "remote.ssh": "remote.ssh.config remote.ssh.dialer remote.ssh.script_run",
     # rich is slow to import: a command that prints plain lines or JSON does without it.
-    "render.as_json": "core.constraints.syntax",
+    "render.as_json": "core.constraint_syntax",
     "render.checks.checks": "render.clean",
     "render.console": "render.as_json render.progress",
     "render.files.pulled": "render.tables",
@@ -95,7 +95,7 @@ LAZY: Mapping[str, str] = {
     "render.views.history": "render.tables",
     "render.views.status": "render.views.cluster_tables render.views.job_tables",
     "render.views.why": (
-        "core.constraints.syntax core.scheduling.explain.wording render.failures render.fold "
+        "core.constraint_syntax core.scheduling.explain.wording render.failures render.fold "
         "render.tables render.who_runs render.workers.workers"
     ),
     "render.watch.screen": "render.tables render.watch.board render.watch.live render.watch.pictures",

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from importlib import import_module
 
 import pytest
 
@@ -56,7 +57,7 @@ RULES: list[tuple[Rule, str, str]] = [
     (struct_rules.home_made_classes, "iris_cli.core.evolve.log", "record.__class__ = Task"),
     (
         struct_rules.unchecked_changes,
-        "iris_cli.core.model.outputs",
+        "iris_cli.core.model.cluster",
         "from msgspec.structs import fields, replace",
     ),
     (struct_rules.unchecked_changes, "iris_cli.core.evolve.jobs", "def f(job: Any) -> None: ..."),
@@ -101,7 +102,7 @@ RULES: list[tuple[Rule, str, str]] = [
     (rules.files_from_afar, "iris_cli.ops.logs.logs", "from pickle import loads"),
     (rules.files_from_afar, "iris_cli.remote.ssh", "client.open_sftp().get(name, name)"),
     (rules.changed_tables, "iris_cli.ops.cycle.cycle", "cluster.jobs[job.id] = job"),
-    (rules.changed_tables, "iris_cli.core.model.invariants", "del cluster.workers[worker]"),
+    (rules.changed_tables, "iris_cli.core.invariants", "del cluster.workers[worker]"),
     (
         rules.network_under_the_lock,
         "iris_cli.ops.cycle.cycle",
@@ -118,7 +119,7 @@ FINE: list[tuple[Rule, str, str]] = [
     (rules.strayed_clocks_and_dice, "iris_cli.journal.log.timestamps", "from time import gmtime"),
     (rules.strayed_clocks_and_dice, "iris_cli.ops.views.view", "at = session.clock.now()"),
     (rules.strayed_clocks_and_dice, "iris_cli.ops.views.view", "at = datetime.fromisoformat(text)"),
-    (rules.impure_core, "iris_cli.core.constraints.constraints", "from msgspec import Struct"),
+    (rules.impure_core, "iris_cli.core.constraints", "from msgspec import Struct"),
     (struct_rules.unchecked_changes, "iris_cli.ops.views.view", "from msgspec.structs import replace"),
     (struct_rules.assigned_records, "iris_cli.core.evolve.jobs", "def f(job):\n    job.cancelled = True"),
     (
@@ -265,3 +266,23 @@ def test_the_project_speaks_of_itself_alone() -> None:
 def test_strange_words_are_found() -> None:
     assert strange_words(f"# TODO: see {ROOT}/x, as The Spec says") == ["TODO", f"{ROOT}/x", "The Spec"]
     assert strange_words("cd $HOME/iris; inspect the specification") == []
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        (
+            "constraints",
+            "AttributeValue Constraint ConstraintOp REGION_ATTRIBUTE_KEY build_worker_attributes",
+        ),
+        ("resources", "device_compatible"),
+        ("scheduling", "SchedulingResult find_assignments"),
+        ("autoscaling", "DemandEntry RoutingDecision compute_demand_entries route_demand"),
+        ("invariants", "breaches"),
+        ("evolve", "evolve replay"),
+    ],
+)
+def test_the_core_is_imported_from_these_modules(module: str, names: str) -> None:
+    """Programs outside the repository rely on them."""
+    found = import_module(f"iris_cli.core.{module}")
+    assert [name for name in names.split() if not hasattr(found, name)] == []

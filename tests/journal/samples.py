@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iris_cli.core.constraints.constraints import AttributeValue, Constraint, ConstraintMode, ConstraintOp
+from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintMode, ConstraintOp
 from iris_cli.core.events.events import (
     AttemptEnded,
     AttemptHeldUp,
@@ -43,11 +43,10 @@ from iris_cli.core.events.events import (
 )
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.model import job as of_job
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.signals import EarlySignal
-from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.job import EarlySignal
+from iris_cli.core.model.task import End, EndReason, TaskState
 from iris_cli.core.model.worker import Connection, WorkerCondition
-from iris_cli.core.resources.resources import Device, Resources
+from iris_cli.core.resources import Device, Resources
 from iris_cli.journal.durable import DISK
 from iris_cli.journal.log.head import write_head
 from iris_cli.journal.log.position import START

@@ -24,9 +24,8 @@ from iris_cli.core.events.events import (
 )
 from iris_cli.core.ids import AttemptId, JobId, RequestId, Token
 from iris_cli.core.model.job import CoschedulingConfig, Job, Origin
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.task import TaskState
-from iris_cli.core.resources.resources import Device, Resources
+from iris_cli.core.model.task import End, EndReason, TaskState
+from iris_cli.core.resources import Device, Resources
 from tests.journal.samples import HOST, LONE, NOON, SPOT, TRAIN
 
 _FIRST = AttemptId(LONE, 0)

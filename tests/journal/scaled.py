@@ -18,8 +18,7 @@ from iris_cli.core.events.events import (
     WorkerRegistered,
 )
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.model.scale_group import Addresses, GcpOptions, Provider, SliceTemplate
-from iris_cli.core.model.slice import SliceHost
+from iris_cli.core.model.slice import Addresses, GcpOptions, Provider, SliceHost, SliceTemplate
 from tests.journal.samples import HOST, NOON
 
 _WEST = SliceTemplate(

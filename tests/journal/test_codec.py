@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iris_cli.core.constraints.constraints import AttributeValue, Constraint, ConstraintMode, ConstraintOp
+from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintMode, ConstraintOp
 from iris_cli.core.events.events import ClusterCreated, Event, TaskAssigned, WorkerUpdated
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId, parse_job_id
 from iris_cli.core.model.job import CoschedulingConfig, Lines, Workspace
-from iris_cli.core.resources.resources import Device, Resources
+from iris_cli.core.resources import Device, Resources
 from iris_cli.journal.codec import BadEventError, decode, encode, encode_record
 from iris_cli.journal.log.event_codec import EVENT_TYPES, UnknownTypeError, decode_event, encode_event
 from tests.journal.samples import A0, HOST, RANK0, STORY

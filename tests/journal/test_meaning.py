@@ -12,12 +12,10 @@ from zlib import crc32
 from msgspec import Struct
 
 from iris_cli.core.evolve import replay
-from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.cluster import Cluster, Outputs
 from iris_cli.core.model.job import Job
-from iris_cli.core.model.outcome import End
-from iris_cli.core.model.outputs import Outputs
 from iris_cli.core.model.slice import Slice
-from iris_cli.core.model.task import Attempt, Task
+from iris_cli.core.model.task import Attempt, End, Task
 from iris_cli.core.model.worker import Worker
 from iris_cli.journal.codec import encode
 from iris_cli.journal.snapshot.form import MEANING, Entry, Live, Whole, entry_of, whole_in

@@ -16,17 +16,15 @@ import pytest
 from msgspec import NODEFAULT
 from msgspec.structs import fields
 
-from iris_cli.core.constraints.constraints import Constraint
+from iris_cli.core.constraints import Constraint
 from iris_cli.core.events.events import Event, WorkerDrained
 from iris_cli.core.evolve import replay
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import CoschedulingConfig, Job, Lines, Origin, Workspace
-from iris_cli.core.model.outcome import End
-from iris_cli.core.model.scale_group import GcpOptions, SliceTemplate
-from iris_cli.core.model.signals import EarlySignal
-from iris_cli.core.model.slice import SliceHost
+from iris_cli.core.model.job import CoschedulingConfig, EarlySignal, Job, Lines, Origin, Workspace
+from iris_cli.core.model.slice import GcpOptions, SliceHost, SliceTemplate
+from iris_cli.core.model.task import End
 from iris_cli.core.model.worker import Connection
-from iris_cli.core.resources.resources import Device, Resources
+from iris_cli.core.resources import Device, Resources
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.log.event_codec import EVENT_TYPES, encode_event
 from iris_cli.journal.log.position import PROGRAM

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from msgspec import Struct
 
 from iris_cli.core.messages.notices import Books
-from iris_cli.core.model.endpoints import Announced
+from iris_cli.core.model.cluster import Announced
 from iris_cli.core.structs import Record, Value
 from iris_cli.journal.codec import BadEventError, decode, encode
 from tests.journal.test_codec import values_of

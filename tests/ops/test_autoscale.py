@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.ids import WorkerId
+from iris_cli.core.invariants import breaches
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.messages.observations import ProbeReport
-from iris_cli.core.model.invariants import breaches
 from iris_cli.core.model.job import JobRequest
-from iris_cli.core.model.scale_group import Provider, SliceTemplate, slice_attributes
+from iris_cli.core.model.slice import Provider, SliceTemplate, slice_attributes
 from iris_cli.core.model.task import TaskState
 from iris_cli.core.model.worker import Connection
 from iris_cli.errors import LockedError

@@ -14,7 +14,7 @@ from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.events.events import SlicesAdopted
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKind
-from iris_cli.core.model.scale_group import Provider, ScaleGroup, SliceTemplate
+from iris_cli.core.model.slice import Provider, ScaleGroup, SliceTemplate
 from iris_cli.core.model.worker import Connection, Worker
 from iris_cli.errors import ConfigError, ExitCode, IrisError
 from iris_cli.ops.checks import key_checks

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iris_cli.core.constraints.constraints import Constraint, ConstraintOp, constraints_to_json
+from iris_cli.core.constraints import Constraint, ConstraintOp, constraints_to_json
 from iris_cli.core.ids import parse_attempt_id
 from iris_cli.core.model.job import EnvPreset
 from iris_cli.errors import UsageError

@@ -8,7 +8,7 @@ import pytest
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
-from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.task import EndReason
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.failure import FailureCard, cause_words
 from iris_cli.ops.views.job_status import job_status

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.invariants import breaches
 from iris_cli.core.lifecycle import attempts, gangs
 from iris_cli.core.messages.observations import AttemptReport, ProbeReport, RemoteState, Silence, WorkerReport
-from iris_cli.core.model.invariants import breaches
 from iris_cli.core.model.job import JobState
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.journal.log.event_codec import decode_event, encode_event

@@ -12,8 +12,7 @@ from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.messages.observations import RemoteState as S
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.job import JobState
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.task import AttemptState, TaskState
+from iris_cli.core.model.task import AttemptState, End, EndReason, TaskState
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 from iris_cli.ops.cycle import cycle, observe

@@ -13,8 +13,7 @@ from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.messages.observations import AttemptReport, RemoteState, SilenceKind
 from iris_cli.core.model.job import JobState
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.task import AttemptState, End, EndReason
 from iris_cli.ops.cycle import cycle, observe
 from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.workers.workers import uncordon

@@ -8,7 +8,7 @@ import pytest
 
 from iris_cli.core.attributes import AttributeValue, RawValue
 from iris_cli.core.model.job import Job
-from iris_cli.core.resources.resources import Device
+from iris_cli.core.resources import Device
 from iris_cli.ops.jobs.launch import part_of_a_slice
 from tests.support.fleet import gang, job, tpu_slice, values, vm
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.model.outcome import EndReason
-from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.task import EndReason, TaskState
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.workers import workers

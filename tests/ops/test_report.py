@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.model.job import JobState
-from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.task import EndReason
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.session import Session
 from iris_cli.ops.views import report as ops

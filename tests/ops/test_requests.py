@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from iris_cli.core.constraints.syntax import format_constraint, parse_constraint
+from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.core.events.events import AttemptEnded, EndpointRegistered, JobSubmitted
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.job import JobState

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from iris_cli.core.constraints.syntax import format_constraint, parse_constraint
+from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.ops.views.status import cluster_status
 from iris_cli.ops.views.why import why
 from tests.ops.test_autoscale import Site

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.events.events import DispatchTakenOver, TaskAssigned
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.model.job import JobRequest, JobState

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
-from iris_cli.core.model.signals import SIGNALS, EarlySignal
+from iris_cli.core.model.job import SIGNALS, EarlySignal
 from iris_cli.remote.launch_request import settings_text
 from iris_cli.remote.worker_script import early_signal_text
 from tests.support.local_transport import SHELLS, tools_of

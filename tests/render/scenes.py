@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iris_cli.config.schema import ClusterConfig
-from iris_cli.core.constraints.constraints import Constraint, ConstraintOp
+from iris_cli.core.constraints import Constraint, ConstraintOp
 from iris_cli.core.events.events import WorkerSkewChanged
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.messages.observations import AttemptReport, RemoteState

@@ -14,12 +14,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from iris_cli.config.schema import ClusterConfig
-from iris_cli.core.constraints.constraints import AttributeValue, Constraint, ConstraintOp
+from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintOp
 from iris_cli.core.events import events as ev
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
 from iris_cli.core.model.job import Job
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.task import End, EndReason, TaskState
 from iris_cli.core.model.worker import Connection, WorkerCondition
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
-from iris_cli.core.messages.kernel_threads import KernelThread
 from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind
-from iris_cli.core.messages.stacks import Frame, Thread
+from iris_cli.core.messages.stacks import Frame, KernelThread, Thread
 from iris_cli.ops.logs.stacks import RankStacks
 from iris_cli.remote.stack_calls import Program, Programs
 from iris_cli.render.console import Output

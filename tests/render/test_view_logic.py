@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from iris_cli.core.events.events import WorkerRegistered
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.model.job import Job, JobState
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.task import Task
-from iris_cli.core.resources.resources import Resources
+from iris_cli.core.model.task import End, EndReason, Task
+from iris_cli.core.resources import Resources
 from iris_cli.core.scheduling import plan
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.journal.log.event_codec import EVENT_TYPES

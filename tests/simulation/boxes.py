@@ -25,7 +25,7 @@ from iris_cli.core.events.events import (
 from iris_cli.core.ids import AttemptId, JobId, RequestId, Token, WorkerId, depth_of
 from iris_cli.core.messages.observations import OVER, OutboxFile, WorkerReport
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.task import EndReason
 from tests.simulation.machines import Machine
 from tests.simulation.strands import Scheduler
 from tests.simulation.truth import Truth

@@ -15,9 +15,8 @@ from random import Random
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal, Scope
-from iris_cli.core.model.scale_group import ScaleGroup
-from iris_cli.core.model.slice import SliceHost
-from iris_cli.core.resources.topology import lookup
+from iris_cli.core.model.slice import ScaleGroup, SliceHost
+from iris_cli.core.topology import lookup
 from tests.simulation.fleet import Place
 from tests.simulation.holdings import Facts
 from tests.simulation.ledger import Ledger

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from iris_cli.core.constraints.constraints import (
-    PREEMPTIBLE_ATTRIBUTE_KEY,
-    TPU_NAME_ATTRIBUTE_KEY,
-    AttributeValue,
-)
+from iris_cli.core.constraints import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.events.events import (
     AttemptEnded,
     AttemptEvent,
@@ -28,8 +24,7 @@ from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import ReplaceLost
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.outcome import EndReason
-from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.task import AttemptState, EndReason
 from iris_cli.core.model.worker import Worker, WorkerCondition
 from tests.simulation.life import Life
 from tests.simulation.truth import Truth

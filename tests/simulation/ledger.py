@@ -19,11 +19,10 @@ from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.messages.cloud import CloudState
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.scale_group import ScaleGroup
-from iris_cli.core.model.slice import Slice, SliceState
+from iris_cli.core.model.slice import ScaleGroup, Slice, SliceState
 from iris_cli.core.model.task import AttemptState
 from iris_cli.core.model.worker import WorkerCondition
-from iris_cli.core.resources.topology import lookup
+from iris_cli.core.topology import lookup
 from tests.simulation.strands import Scheduler
 from tests.simulation.truth import Truth
 

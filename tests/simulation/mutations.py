@@ -12,12 +12,11 @@ from msgspec.structs import replace
 from iris_cli.core.events.events import AttemptStopped, AttemptStopRequested, TaskAssigned, TaskRequeued
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, Token
-from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, lease, placement, workers
+from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, placement, presumption, workers
 from iris_cli.core.messages.observations import AttemptReport, RemoteState, Silence, WorkerReport
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.outcome import EndReason
-from iris_cli.core.model.task import Attempt, AttemptState, TaskState
+from iris_cli.core.model.task import Attempt, AttemptState, EndReason, TaskState
 from iris_cli.core.model.worker import Worker
 from iris_cli.journal.snapshot import writing
 from iris_cli.ops.cycle import dispatch, observe, readiness
@@ -239,7 +238,7 @@ def _lease_ends_at_once() -> AbstractContextManager[Any]:
     def is_over(job: Any, attempt: Attempt, worker: Any, limits: Limits) -> bool:
         return job.lease > 0 and attempt.started_at is not None and worker.unwell is not None
 
-    return patch.object(lease, "_is_over", is_over)
+    return patch.object(presumption, "_lease_is_over", is_over)
 
 
 def _round_without_end() -> AbstractContextManager[Any]:

@@ -120,12 +120,12 @@ _PLACEMENT = (
     Mutation(
         "chips-shared",
         "two tasks share the chips of a host",
-        change("iris_cli.core.model.capacity", "                chips = 0", "                chips = 1"),
+        change("iris_cli.core.model.worker", "                chips = 0", "                chips = 1"),
     ),
     Mutation(
         "gpus-handed-out-twice",
         "one GPU goes to two tasks",
-        change("iris_cli.core.model.capacity", "if gpu not in taken)", "if gpu >= 0)"),
+        change("iris_cli.core.model.worker", "if gpu not in taken)", "if gpu >= 0)"),
     ),
 )
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from iris_cli.core.attributes import REGION_ATTRIBUTE_KEY
-from iris_cli.core.constraints.constraints import (
-    TAINT_KEY_PREFIX,
-    TPU_NAME_ATTRIBUTE_KEY,
-    TPU_WORKER_ID_ATTRIBUTE_KEY,
-)
+from iris_cli.core.constraints import TAINT_KEY_PREFIX, TPU_NAME_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY
 from iris_cli.core.events.events import TaskAssigned, TaskEnded, Transaction
 from iris_cli.core.ids import AttemptId, JobId, depth_of, root_of
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobState, Signature
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.outcome import EndReason
-from iris_cli.core.model.task import AttemptState, TaskState
+from iris_cli.core.model.task import AttemptState, EndReason, TaskState
 from iris_cli.core.model.worker import WorkerCondition
 from tests.simulation.verdicts import state_of
 

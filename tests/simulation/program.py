@@ -7,7 +7,7 @@ from contextlib import closing
 from itertools import islice
 from typing import Any
 
-from iris_cli.core.constraints.canonical import preemptible_constraint
+from iris_cli.core.constraints import preemptible_constraint
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.model.job import Job, JobRequest, Priority, ReplaceLost
 from iris_cli.core.model.worker import Worker, WorkerCondition

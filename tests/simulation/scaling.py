@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.attributes import region_of_zone
-from iris_cli.core.constraints.canonical import preemptible_constraint, region_constraint
+from iris_cli.core.constraints import preemptible_constraint, region_constraint
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.lifecycle.workers import REMOVED
 from iris_cli.core.model.job import Job
-from iris_cli.core.model.scale_group import Provider, ScaleGroup, SliceTemplate
+from iris_cli.core.model.slice import Provider, ScaleGroup, SliceTemplate
 from iris_cli.core.model.worker import Connection
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.jobs.cancel import cancel

@@ -12,7 +12,7 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from iris_cli.capacity.provider import ProviderError
-from iris_cli.core.autoscaling import removals, scaling, standing
+from iris_cli.core.autoscaling import groups, scaling
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import Token
 from iris_cli.core.lifecycle import slices
@@ -66,12 +66,12 @@ def _names_are_used_again() -> AbstractContextManager[Any]:
 
 
 def _the_going_do_not_count() -> AbstractContextManager[Any]:
-    state = standing._state
+    state = groups._state
 
     def without(cluster: Cluster, group: Any, those: Any, *rest: Any) -> Any:
         return state(cluster, group, [each for each in those if each.state is not SliceState.DELETING], *rest)
 
-    return patch.object(standing, "_state", without)
+    return patch.object(groups, "_state", without)
 
 
 def _old_lists_count() -> AbstractContextManager[Any]:
@@ -104,7 +104,7 @@ def _busy_slices_are_idle() -> AbstractContextManager[Any]:
     def since(_cluster: Cluster, each: Any, _needed: Any = frozenset()) -> Any:
         return each.joined_at
 
-    return patch.object(removals, "idle_since", since)
+    return patch.object(scaling, "idle_since", since)
 
 
 def _unknown_slices_stay() -> AbstractContextManager[Any]:
@@ -131,7 +131,7 @@ def _seen_as(state: CloudState, taken_for: CloudState) -> AbstractContextManager
 
 
 def _below_the_least() -> AbstractContextManager[Any]:
-    idle = removals.idle
+    idle = scaling.idle
 
     def of_none(cluster: Cluster, groups: Any, *rest: Any) -> Any:
         return idle(cluster, [replace(group, min_slices=0) for group in groups], *rest)
@@ -190,7 +190,7 @@ def _asked_before_it_is_written() -> AbstractContextManager[Any]:
 
 
 def _no_clock_is_ever_wrong() -> AbstractContextManager[Any]:
-    return patch.object(removals, "_is_over", lambda since, wait, now: now - since >= wait)
+    return patch.object(scaling, "_is_over", lambda since, wait, now: now - since >= wait)
 
 
 @contextmanager

@@ -22,10 +22,9 @@ from iris_cli.core.events.events import (
     WorkerForgotten,
 )
 from iris_cli.core.ids import AttemptId, Token, parent_of
+from iris_cli.core.invariants import breaches
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.invariants import breaches
-from iris_cli.core.model.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
-from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, AttemptState, EndReason
 from iris_cli.core.model.worker import WorkerCondition
 from tests.simulation.life import Life
 from tests.simulation.story import Story

@@ -20,8 +20,7 @@ from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobState
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.task import Attempt, Task, TaskState
+from iris_cli.core.model.task import Attempt, End, EndReason, Task, TaskState
 from iris_cli.core.model.worker import WorkerCondition
 
 R = EndReason

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.autoscaling.scaling import ScalingPlan, plan_scaling
-from iris_cli.core.constraints.constraints import build_worker_attributes
+from iris_cli.core.constraints import build_worker_attributes
 from iris_cli.core.events.events import SliceSetUp, WorkerUpdated
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle import identity, slices
 from iris_cli.core.lifecycle.keeping import objection
 from iris_cli.core.messages.cloud import CloudState, Refusal, Scope
-from iris_cli.core.model.scale_group import Provider, ScaleGroup, SliceTemplate, slice_attributes
-from iris_cli.core.model.slice import Keeper
-from iris_cli.core.resources.topology import canonical_type, lookup
+from iris_cli.core.model.slice import Keeper, Provider, ScaleGroup, SliceTemplate, slice_attributes
+from iris_cli.core.topology import canonical_type, lookup
 from iris_cli.core.units import parse_duration
 from tests.support.lab import GIB, Host, Lab
 

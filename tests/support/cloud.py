@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
-from iris_cli.core.model.scale_group import ScaleGroup
-from iris_cli.core.model.slice import Slice, SliceHost
-from iris_cli.core.resources.topology import lookup
+from iris_cli.core.model.slice import ScaleGroup, Slice, SliceHost
+from iris_cli.core.topology import lookup
 
 
 @dataclass

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 from iris_cli.cli.context import Context
 from iris_cli.core.ids import JobId, TaskId, WorkerId
+from iris_cli.core.invariants import breaches
 from iris_cli.core.messages.observations import Silence
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.invariants import breaches
 from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.core.model.task import Attempt
 from iris_cli.core.model.worker import Worker

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.ids import JobId, RequestId, TaskId, Token, WorkerId
+from iris_cli.core.invariants import breaches
 from iris_cli.core.messages.observations import (
     AttemptReport,
     CacheReport,
@@ -35,7 +36,6 @@ from iris_cli.core.messages.observations import (
     WorkerReport,
 )
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.invariants import breaches
 from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import Attempt, Task

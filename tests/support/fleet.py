@@ -8,12 +8,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from iris_cli.core.attributes import AttributeValue, RawValue
-from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.model.job import CoschedulingConfig, Job
 from iris_cli.core.model.task import Task
 from iris_cli.core.model.worker import Claim, Worker
-from iris_cli.core.resources.resources import Device, Resources
+from iris_cli.core.resources import Device, Resources
 from iris_cli.core.scheduling import Explanation, SchedulingResult, find_assignments
 
 GIB = 1 << 30

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from iris_cli.core.constraints.constraints import AttributeValue, RawValue, build_worker_attributes
+from iris_cli.core.constraints import AttributeValue, RawValue, build_worker_attributes
 from iris_cli.core.events.events import (
     ClusterCreated,
     Event,
@@ -29,13 +29,13 @@ from iris_cli.core.events.events import (
 )
 from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
+from iris_cli.core.invariants import breaches
 from iris_cli.core.lifecycle import (
     attempts,
     gangs,
     ghosts,
     identity,
     jobs,
-    lease,
     placement,
     presumption,
     reaping,
@@ -44,14 +44,13 @@ from iris_cli.core.lifecycle import (
 from iris_cli.core.lifecycle.submit import submit
 from iris_cli.core.messages.observations import AttemptReport, RemoteState, Silence, SilenceKind, WorkerReport
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.invariants import breaches
 from iris_cli.core.model.job import Job, JobRequest, JobState, ReplaceLost
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.scale_group import slice_attributes
+from iris_cli.core.model.slice import slice_attributes
 from iris_cli.core.model.task import Attempt, Task
 from iris_cli.core.model.worker import Connection, Worker
-from iris_cli.core.resources.topology import lookup
 from iris_cli.core.scheduling import Plan, plan
+from iris_cli.core.topology import lookup
 from iris_cli.core.units import parse_duration
 from iris_cli.journal.log.event_codec import decode_event, encode_event
 from tests.support.cloud import Cloud
@@ -280,7 +279,7 @@ class Lab:
             for each in seen:
                 self._weigh(draft, each)
             touched += presumption.weigh(draft, seen, self.policies, self.limits)
-            touched += lease.settle(draft, self.limits)
+            touched += presumption.end_leases(draft, self.limits)
             self.settle(draft, touched, unheard)
         return self
 

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.autoscaling import DemandEntry, GroupState
-from iris_cli.core.constraints.constraints import normalize_constraints
-from iris_cli.core.model.scale_group import slice_attributes
-from iris_cli.core.resources.resources import Device
+from iris_cli.core.constraints import normalize_constraints
+from iris_cli.core.model.slice import slice_attributes
+from iris_cli.core.resources import Device
 
 Vm = dict[str, float]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from iris_cli.core.attributes import AttributeValue
-from iris_cli.core.constraints.constraints import Constraint
+from iris_cli.core.constraints import Constraint
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.job import Job
 from iris_cli.core.model.task import Task, TaskState

@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
-from iris_cli.core.model.scale_group import ScaleGroup
-from iris_cli.core.model.slice import SliceHost
-from iris_cli.core.resources.topology import lookup
+from iris_cli.core.model.slice import ScaleGroup, SliceHost
+from iris_cli.core.topology import lookup
 
 
 @dataclass

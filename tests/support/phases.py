@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.task import Assigned, AttemptState, Ended, Phase, Running, StopOrder, Stopping
+from iris_cli.core.model.task import (
+    Assigned,
+    AttemptState,
+    End,
+    Ended,
+    EndReason,
+    Phase,
+    Running,
+    StopOrder,
+    Stopping,
+)
 
 ASSIGNED = Assigned()
 RUNNING = Running(started_at=1.0)

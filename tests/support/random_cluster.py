@@ -10,11 +10,9 @@ from msgspec.structs import replace
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job
+from iris_cli.core.model.job import Job, Missing
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.missing import Missing
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.model.task import Attempt, AttemptState, End, EndReason, Task, TaskState
 from iris_cli.core.model.worker import Claim, Ghost, Worker
 from iris_cli.core.scheduling import Plan, plan
 from tests.support.fleet import gang, job

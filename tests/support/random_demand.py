@@ -6,7 +6,7 @@ from typing import Any
 
 from iris_cli.core.autoscaling import GroupState
 from iris_cli.core.model.job import Job
-from iris_cli.core.resources.resources import Device
+from iris_cli.core.resources import Device
 from tests.support.fleet import GIB, gang, job
 from tests.support.random_fleet import Dice
 from tests.support.scale import state

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from msgspec.structs import force_setattr, replace
 
 from iris_cli.core.attributes import AttributeValue
-from iris_cli.core.constraints.constraints import Constraint, ConstraintOp
-from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.constraints import Constraint, ConstraintOp
 from iris_cli.core.ids import JobId, Token, WorkerId
 from iris_cli.core.model.job import Job, Priority
 from iris_cli.core.model.slice import INCOMPLETE
 from iris_cli.core.model.task import Attempt, Task, TaskState
 from iris_cli.core.model.worker import Worker, WorkerCondition
-from iris_cli.core.resources.resources import Device
+from iris_cli.core.resources import Device
 from iris_cli.core.scheduling import SchedulingResult, find_assignments
 from tests.support.fleet import GIB, busy, gang, host, job, tainted, tpu_slice, training, values
 from tests.support.phases import ENDED

@@ -8,7 +8,7 @@ from iris_cli.core.attributes import AttributeValue, RawValue
 from iris_cli.core.autoscaling import DemandEntry, GroupState, RoutingDecision, route_demand
 from iris_cli.core.autoscaling.demand import entry_of
 from iris_cli.core.model.job import Job
-from iris_cli.core.model.scale_group import Provider, ScaleGroup, SliceTemplate
+from iris_cli.core.model.slice import Provider, ScaleGroup, SliceTemplate
 
 
 def scale_group(

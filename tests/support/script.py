@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.messages.observations import SilenceKind

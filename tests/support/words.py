@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from iris_cli.core.events import events as ev
 from iris_cli.core.ids import TaskId
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.outcome import End
+from iris_cli.core.model.task import End
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.core.units import format_duration
 

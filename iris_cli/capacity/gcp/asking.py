@@ -11,9 +11,9 @@ from google.cloud import tpu_v2
 
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.messages.cloud import LABEL_PREFIX, Refusal
-from iris_cli.core.model.scale_group import Addresses, ScaleGroup, SliceTemplate
+from iris_cli.core.model.slice import Addresses, ScaleGroup, SliceTemplate
 from iris_cli.core.model.worker import Connection
-from iris_cli.core.resources.topology import family_of
+from iris_cli.core.topology import family_of
 
 OWNER, GROUP = f"{LABEL_PREFIX}owner", f"{LABEL_PREFIX}group"
 """The labels that say whose a slice is, and of which scale group."""

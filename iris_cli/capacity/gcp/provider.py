@@ -20,8 +20,7 @@ from iris_cli.capacity.gcp.reading import (
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.messages.cloud import CloudSlice, Refusal
-from iris_cli.core.model.scale_group import ScaleGroup
-from iris_cli.core.model.slice import Slice, SliceState
+from iris_cli.core.model.slice import ScaleGroup, Slice, SliceState
 
 
 class GcpProvider:

@@ -17,7 +17,7 @@ from iris_cli.capacity.gcp.asking import GROUP, OWNER
 from iris_cli.capacity.gcp.refusals import plain, status_of
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.model.slice import Slice, SliceHost
-from iris_cli.core.resources.topology import arranged_type, canonical_type, lookup
+from iris_cli.core.topology import arranged_type, canonical_type, lookup
 from iris_cli.core.units import count
 from iris_cli.errors import UsageError
 

@@ -82,7 +82,7 @@ def import_(
     From gcloud's list, an SSH configuration or a list of hosts. Shows the changes before it writes them. What else
     is in the file stays as it is, comments too.
     """
-    from iris_cli.core.nearest import one_of
+    from iris_cli.core.text import one_of
     from iris_cli.ops.setup.cluster_import.plan import Addresses
     from iris_cli.ops.setup.cluster_import.run import propose
     from iris_cli.ops.setup.cluster_import.source import read_source

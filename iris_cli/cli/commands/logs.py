@@ -166,7 +166,7 @@ def _follow(iris: Context, session: "Session", what: str, query: "Query", *, fol
 
 
 def _streams(stream: str) -> tuple[str, ...]:
-    from iris_cli.core.nearest import one_of
+    from iris_cli.core.text import one_of
     from iris_cli.ops.logs.log_reading import BOTH
 
     wanted = one_of(stream, (*BOTH, "both"))

@@ -47,7 +47,7 @@ def stacks(
     Shows all threads, identical stacks once. Uses py-spy if the worker has it, otherwise a signal to programs that
     registered faulthandler for it. For programs without a stack, shows thread states from /proc.
     """
-    from iris_cli.core.nearest import one_of
+    from iris_cli.core.text import one_of
     from iris_cli.ops.logs.stacks import stacks as ask
     from iris_cli.remote.stack_calls import SIGNALS
     from iris_cli.render.logs.stacks import show_stacks

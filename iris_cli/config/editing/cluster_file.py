@@ -16,7 +16,7 @@ from iris_cli.config.editing.marked import Marked, marked
 from iris_cli.config.entry_text import label_value, labelled, listed, quoted
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig, HostConfig
-from iris_cli.core.patterns import pattern
+from iris_cli.core.text import pattern
 from iris_cli.errors import ConfigError
 
 _PORT = pattern(r"[^:]+(:[0-9]{1,5})")

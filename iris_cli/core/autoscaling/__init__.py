@@ -1,10 +1,10 @@
 """From what waits to slices that are made or given back: demand, routing, decisions."""
 
+from iris_cli.core.autoscaling.catalogue import UnmetKind, UnmetReason
 from iris_cli.core.autoscaling.demand import DemandEntry, compute_demand_entries
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.routing import RoutingDecision, UnmetDemand, route_demand
-from iris_cli.core.autoscaling.unmet import UnmetKind, UnmetReason
-from iris_cli.core.model.scale_group import Provider, ScaleGroup, SliceTemplate
+from iris_cli.core.model.slice import Provider, ScaleGroup, SliceTemplate
 
 __all__ = [
     "DemandEntry",

@@ -7,8 +7,11 @@ set of workers (an integer, one bit for each), and constraints mean here exactly
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from iris_cli.core.attributes import (
     PREEMPTIBLE_ATTRIBUTE_KEY,
@@ -19,16 +22,40 @@ from iris_cli.core.attributes import (
 )
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState, by_waterfall, phantom
-from iris_cli.core.autoscaling.unmet import UnmetKind
-from iris_cli.core.constraints.canonical import preemptible_constraint, region_constraint
-from iris_cli.core.constraints.constraints import Constraint
-from iris_cli.core.model.capacity import Amounts
+from iris_cli.core.constraints import Constraint, preemptible_constraint, region_constraint
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.scale_group import ScaleGroup
+from iris_cli.core.model.slice import ScaleGroup
+from iris_cli.core.model.worker import Amounts
 from iris_cli.core.scheduling.capacity import mask_of
 from iris_cli.core.scheduling.feasibility import Shape
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.sites import Place, places
+
+
+class UnmetKind(StrEnum):
+    """In the order in which a reason is looked for: the first thing that no group has is the culprit."""
+
+    INVALID = "invalid"
+    NO_GROUPS = "no_groups"
+    DEVICE = "device"
+    SHAPE = "shape"
+    REGION = "region"
+    PREEMPTIBLE = "preemptible"
+    CONSTRAINT = "constraint"
+    TAINT = "taint"
+    SIZE = "size"
+    MAX_SLICES = "max_slices"
+    BACK_OFF = "back_off"
+
+
+class UnmetReason(Struct, frozen=True, kw_only=True):
+    """One reason in words. The last two kinds pass; the others stay until somebody changes something."""
+
+    kind: UnmetKind
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class Criterion(NamedTuple):

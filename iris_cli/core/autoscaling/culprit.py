@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from iris_cli.core.attributes import DEVICE_VARIANT_ATTRIBUTE_KEY, TAINT_KEY_PREFIX
-from iris_cli.core.autoscaling.catalogue import Catalogue, Criterion
+from iris_cli.core.autoscaling.catalogue import Catalogue, Criterion, UnmetKind, UnmetReason
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState
-from iris_cli.core.autoscaling.unmet import UnmetKind, UnmetReason
-from iris_cli.core.constraints.constraints import ConstraintOp
-from iris_cli.core.constraints.syntax import format_constraint
+from iris_cli.core.constraint_syntax import format_constraint
+from iris_cli.core.constraints import ConstraintOp
 from iris_cli.core.ids import clip
-from iris_cli.core.model.capacity import Amounts
-from iris_cli.core.nearest import nearest
-from iris_cli.core.resources.resources import AUTO, DEVICE_KINDS
-from iris_cli.core.resources.topology import lookup
+from iris_cli.core.model.worker import Amounts
+from iris_cli.core.resources import AUTO, DEVICE_KINDS
 from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, positions_of
 from iris_cli.core.scheduling.explain.wording import amount
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sites import REGION, VARIANT, Place
+from iris_cli.core.text import nearest
+from iris_cli.core.topology import lookup
 from iris_cli.core.units import count
 
 _FEW = 3

@@ -5,30 +5,85 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from iris_cli.core.autoscaling.groups import GroupState, coming
-from iris_cli.core.autoscaling.leftovers import IdleSite, Leftovers
-from iris_cli.core.constraints.canonical import contradiction_in, normalize_constraints
-from iris_cli.core.constraints.constraints import Constraint
+from iris_cli.core.constraints import Constraint, contradiction_in, normalize_constraints
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.model.capacity import Amounts
 from iris_cli.core.model.job import Job, Signature
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.scale_group import ScaleGroup
+from iris_cli.core.model.slice import ScaleGroup
 from iris_cli.core.model.task import Task
-from iris_cli.core.model.worker import Worker
-from iris_cli.core.resources.resources import DEFAULT_RESOURCES, Resources
+from iris_cli.core.model.worker import Amounts, Worker
+from iris_cli.core.resources import DEFAULT_RESOURCES, Resources
 from iris_cli.core.scheduling import SchedulingResult, find_assignments
+from iris_cli.core.scheduling.capacity import positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.cycle import WaitingKey
+from iris_cli.core.scheduling.explain.verdicts import fits
 from iris_cli.core.scheduling.explain.what_if import UnconfirmedStops
 from iris_cli.core.scheduling.feasibility import Requirement, Shape, shape_of
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import why_malformed
 from iris_cli.core.scheduling.order import TasksByJob, by_job
 from iris_cli.core.scheduling.reasons import ReasonKind
+from iris_cli.core.scheduling.sites import ZONE, Place, Sites, common
+
+
+class IdleSite(NamedTuple):
+    """Idle groups that may serve one gang together, `slices` of them, and their workers. `place`: what they share."""
+
+    place: Place
+    slices: int
+    workers: frozenset[WorkerId]
+
+
+class Leftovers:
+    """The workers that nothing runs on and nothing was placed on. What is kept for one gang no other gang gets."""
+
+    def __init__(self, result: SchedulingResult, workers: Sequence[Worker], now: float) -> None:
+        self._workers = workers
+        self._now = now
+        self._placed = frozenset(each.worker for each in result.assignments)
+        self._kept: set[WorkerId] = set()
+        self.kept_for: dict[JobId, tuple[IdleSite, ...]] = {}
+
+    @property
+    def placed(self) -> frozenset[WorkerId]:
+        """The workers that got something."""
+        return self._placed
+
+    def keep_for(self, job: Job) -> tuple[IdleSite, ...]:
+        """Keep the groups that serve a gang, at each site fewer than it needs. The site with the most is first."""
+        context = SchedulingContext(self._fleet, [Amounts.needed(job.resources)])
+        requirement = Requirement(job, context)
+        shape, sites = requirement.shape, Sites(self._fleet, requirement)
+        assert shape is not None
+        free = requirement.candidates(context)
+        groups = self._fleet.groups(shape.group_by).groups
+        names = {
+            group.number: [self._fleet.ids[position] for position in positions_of(group.mask & free)]
+            for group in groups
+            if fits(group, shape, free)
+        }
+        unkept = [number for number, those in names.items() if self._kept.isdisjoint(those)]
+        found = []
+        for site in sites.divided(unkept, sites.reach).values():
+            zone = sites.largest(site, ZONE)
+            chosen = [*zone, *(number for number in site if number not in zone)][: shape.groups - 1]
+            place = common(sites.place_of(number) for number in chosen)
+            workers = frozenset(worker for number in chosen for worker in names[number])
+            found.append(IdleSite(place, len(chosen), workers))
+            self._kept |= workers
+        self.kept_for[job.id] = tuple(sorted(found, key=lambda site: -site.slices))
+        return self.kept_for[job.id]
+
+    @cached_property
+    def _fleet(self) -> Fleet:
+        idle = [each for each in self._workers if not each.claims and each.id not in self._placed]
+        return Fleet(idle, self._now, Limits(), ())
 
 
 class DemandEntry(Struct, kw_only=True):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from iris_cli.core.constraints.constraints import AttributeValue
+from iris_cli.core.constraints import AttributeValue
 from iris_cli.core.events.event import AttemptEvent as AttemptEvent
 from iris_cli.core.events.event import Event as Event
 from iris_cli.core.events.slice_events import ScaleGroupBackedOff as ScaleGroupBackedOff
@@ -25,8 +25,7 @@ from iris_cli.core.events.slice_events import SliceSetUp as SliceSetUp
 from iris_cli.core.events.slice_events import SliceStarted as SliceStarted
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
 from iris_cli.core.model.job import Job, Origin
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.task import End, EndReason, TaskState
 from iris_cli.core.model.worker import Connection, WorkerCondition
 
 # The cluster and its workers

@@ -8,8 +8,7 @@ from msgspec import field
 
 from iris_cli.core.events.event import Event
 from iris_cli.core.ids import JobId
-from iris_cli.core.model.scale_group import SliceTemplate
-from iris_cli.core.model.slice import SliceHost
+from iris_cli.core.model.slice import SliceHost, SliceTemplate
 
 
 class SliceRequested(Event, frozen=True, kw_only=True):

@@ -7,10 +7,8 @@ from iris_cli.core.evolve.edit import Edit, on
 from iris_cli.core.evolve.illegal import IllegalTransitionError, illegal
 from iris_cli.core.evolve.transitions import Moment, next_phase
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId
-from iris_cli.core.model.endpoints import Announced, Endpoint
-from iris_cli.core.model.outcome import INFRASTRUCTURE, PROGRAM_FAILURES
-from iris_cli.core.model.outputs import NO_OUTPUTS, Outputs
-from iris_cli.core.model.task import Attempt, Task, TaskState
+from iris_cli.core.model.cluster import NO_OUTPUTS, Announced, Endpoint, Outputs
+from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, Task, TaskState
 from iris_cli.core.model.worker import Claim, Ghost
 
 

@@ -10,8 +10,7 @@ from iris_cli.core.evolve.edit import Edit, on
 from iris_cli.core.evolve.illegal import IllegalTransitionError
 from iris_cli.core.ids import JobId, parent_of
 from iris_cli.core.model.job import Job
-from iris_cli.core.model.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
-from iris_cli.core.model.task import Task
+from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason, Task
 
 
 def _job_submitted(edit: Edit, event: ev.JobSubmitted, at: float) -> None:

@@ -12,8 +12,17 @@ from msgspec import Struct
 
 from iris_cli.core.events import events as ev
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.task import Assigned, Attempt, Ended, Phase, Running, StopOrder, Stopping
+from iris_cli.core.model.task import (
+    Assigned,
+    Attempt,
+    End,
+    Ended,
+    EndReason,
+    Phase,
+    Running,
+    StopOrder,
+    Stopping,
+)
 
 E = TypeVar("E", bound=ev.Event)
 From = TypeVar("From", Assigned, Running, Stopping, Ended)

@@ -11,7 +11,7 @@ from functools import cache
 from msgspec import Struct
 
 from iris_cli.core.known_causes.rule import Rule
-from iris_cli.core.model.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, signal_of
+from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, End, signal_of
 
 MOST_SEARCHED = 1 << 16
 """How many of the last characters of a text are searched."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iris_cli.core.known_causes.rule import Rule
-from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.task import EndReason
 
 _SIGNALS = "https://man7.org/linux/man-pages/man7/signal.7.html"
 _SHELL = "https://www.gnu.org/software/bash/manual/html_node/Exit-Status.html"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.task import EndReason
 
 
 class Rule(Struct, frozen=True, kw_only=True):

@@ -26,8 +26,17 @@ from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason, reason_of_exit
-from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.model.task import (
+    INFRASTRUCTURE,
+    PROGRAM_FAILURES,
+    Attempt,
+    AttemptState,
+    End,
+    EndReason,
+    Task,
+    TaskState,
+    reason_of_exit,
+)
 from iris_cli.core.units import format_duration
 
 _HAS_IT = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})

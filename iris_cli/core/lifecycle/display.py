@@ -13,8 +13,18 @@ from enum import StrEnum
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.cluster import Cluster, state_of
 from iris_cli.core.model.job import Job, JobState
-from iris_cli.core.model.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
-from iris_cli.core.model.task import Attempt, AttemptState, Running, Stopping, Task, TaskState
+from iris_cli.core.model.task import (
+    INFRASTRUCTURE,
+    PROGRAM_FAILURES,
+    Attempt,
+    AttemptState,
+    End,
+    EndReason,
+    Running,
+    Stopping,
+    Task,
+    TaskState,
+)
 
 
 class DisplayWord(StrEnum):

@@ -11,8 +11,16 @@ from iris_cli.core.lifecycle import jobs
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
-from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.model.task import (
+    INFRASTRUCTURE,
+    PROGRAM_FAILURES,
+    Attempt,
+    AttemptState,
+    End,
+    EndReason,
+    Task,
+    TaskState,
+)
 from iris_cli.core.model.worker import WorkerCondition
 
 _CONSEQUENCES = frozenset({EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED})

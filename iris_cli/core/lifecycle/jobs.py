@@ -6,8 +6,7 @@ from iris_cli.core.events.events import AttemptStopRequested, JobCancelled, JobE
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.model.job import Job, JobState
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.task import AttemptState, Task, TaskState
+from iris_cli.core.model.task import AttemptState, End, EndReason, Task, TaskState
 
 
 def cancel(draft: Draft, job: JobId, reason: str = "") -> bool:

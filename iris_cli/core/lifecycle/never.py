@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from iris_cli.core.constraints.constraints import (
+from iris_cli.core.constraint_syntax import format_constraint, near_misses
+from iris_cli.core.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     SCALE_GROUP_ATTRIBUTE_KEY,
@@ -16,13 +17,11 @@ from iris_cli.core.constraints.constraints import (
     AttributeValue,
     Constraint,
 )
-from iris_cli.core.constraints.syntax import format_constraint
 from iris_cli.core.ids import clip
-from iris_cli.core.model.capacity import Amounts
 from iris_cli.core.model.job import Job
-from iris_cli.core.nearest import did_you_mean
-from iris_cli.core.resources.resources import AUTO, Device, device_compatible
-from iris_cli.core.scheduling.explain.near_misses import near_misses
+from iris_cli.core.model.worker import Amounts
+from iris_cli.core.resources import AUTO, Device, device_compatible
+from iris_cli.core.text import did_you_mean
 from iris_cli.core.units import count
 from iris_cli.errors import UnschedulableError
 

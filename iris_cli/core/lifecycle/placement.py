@@ -11,8 +11,7 @@ from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle import jobs
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobState
-from iris_cli.core.model.outcome import End, EndReason
-from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.task import End, EndReason, TaskState
 from iris_cli.core.scheduling import Plan
 from iris_cli.core.units import format_duration
 

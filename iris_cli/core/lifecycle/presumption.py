@@ -1,26 +1,19 @@
-"""`replace_lost`: a worker that has been silent for long is taken for dead, where the operator wants that.
-
-Beside the operator's own word this is the only place where work is placed anew without proof that the old
-attempt is over. So it must be sure that it is the worker that is silent, and not we who are cut off.
-"""
+"""Attempts taken for dead without proof of their own: by a worker's long silence, or by the end of their lease."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
-from iris_cli.core.constraints.constraints import (
-    PREEMPTIBLE_ATTRIBUTE_KEY,
-    TPU_NAME_ATTRIBUTE_KEY,
-    AttributeValue,
-)
-from iris_cli.core.events.events import WorkerSilenceCounted
+from iris_cli.core.constraints import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, AttributeValue
+from iris_cli.core.events.events import AttemptPresumedGone, WorkerSilenceCounted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.lifecycle import ghosts
+from iris_cli.core.lifecycle import attempts, ghosts
 from iris_cli.core.messages.observations import SILENT, ProbeReport, ReapReport, Silence, WorkerReport
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, ReplaceLost
-from iris_cli.core.model.limits import Limits
+from iris_cli.core.model.limits import MOST_EXTRA_TIME, Limits
+from iris_cli.core.model.task import Attempt, End, EndReason
 from iris_cli.core.model.worker import Span, Worker, WorkerCondition
 from iris_cli.core.units import format_duration
 
@@ -130,3 +123,46 @@ def _long_enough(silence: Span | None, limits: Limits) -> bool:
     """Half of the time at least must have been watched in smaller steps: a clock that jumps is no silence."""
     wanted = limits.worker_lost_after
     return silence is not None and silence.at_least(most_of_one_step=wanted / 2) >= wanted
+
+
+MARGIN = 60.0
+"""For clocks that run unevenly, and for a worker that takes its time with the stop."""
+
+
+def may_renew_leases(worker: Worker, age: float, limits: Limits) -> bool:
+    """Whether a poll of this worker renews leases. The state that it goes by was read `age` seconds ago.
+
+    By the clock that says more: a process that was suspended must not renew what others believe to have ended.
+    """
+    return worker.condition is WorkerCondition.HEALTHY and 0 <= age <= limits.dispatch_lease
+
+
+def end_leases(draft: Draft, limits: Limits) -> list[JobId]:
+    """End the attempts whose lease must have ended by now; returns their jobs, which are to be settled."""
+    over = [
+        attempt_id
+        for worker in draft.cluster.workers.values()
+        if worker.unwell is not None
+        for attempt_id, attempt in draft.cluster.live_on(worker.id)
+        if _lease_is_over(draft.cluster.jobs[attempt_id.task.job], attempt, worker, limits)
+    ]
+    for attempt_id in over:
+        worker, job = draft.cluster.attempt(attempt_id).worker, draft.cluster.jobs[attempt_id.task.job]
+        error = f"its lease of {format_duration(job.lease)} ended while {worker} was out of reach"
+        # The wrapper and its watchdog may have been killed meanwhile: what they should have stopped is a ghost.
+        draft.record(AttemptPresumedGone(task=attempt_id.task, attempt=attempt_id.number, by_lease=True))
+        attempts.ended(draft, attempt_id, End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error))
+    return [attempt_id.task.job for attempt_id in over]
+
+
+def _lease_is_over(job: Job, attempt: Attempt, worker: Worker, limits: Limits) -> bool:
+    """Proof, and nothing less: of the time that was watched the longest step doesn't count at all.
+
+    A clock may have jumped there, or this machine have slept with a renewing poll half sent.
+    """
+    watched_over = job.lease > 0 and attempt.started_at is not None
+    if not watched_over or attempt.orphaned or attempt.unkillable or worker.unwell is None:
+        return False
+    longest_call = limits.connect_timeout + limits.dispatch_timeout + MOST_EXTRA_TIME
+    last_renewal = limits.dispatch_lease + longest_call
+    return worker.unwell.at_least() >= last_renewal + job.lease + job.grace + MARGIN

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from iris_cli.core.autoscaling.removals import Removal
-from iris_cli.core.autoscaling.scaling import ScalingPlan
-from iris_cli.core.autoscaling.standing import backing_off
+from iris_cli.core.autoscaling.groups import backing_off
+from iris_cli.core.autoscaling.scaling import Removal, ScalingPlan
 from iris_cli.core.events.events import (
     ScaleGroupBackedOff,
     SliceCreated,
@@ -35,10 +34,9 @@ from iris_cli.core.lifecycle.workers import hold_until_complete
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.scale_group import SliceTemplate
-from iris_cli.core.model.slice import INCOMPLETE, Slice, SliceState
+from iris_cli.core.model.slice import INCOMPLETE, Slice, SliceState, SliceTemplate
 from iris_cli.core.model.worker import Connection, WorkerCondition
-from iris_cli.core.resources.topology import lookup
+from iris_cli.core.topology import lookup
 
 _QUOTA_WAITS = 5  # times as long as other failures: quota and machines don't come back in a minute
 _NO_ROOM = (Refusal.QUOTA, Refusal.STOCKOUT)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iris_cli.core.constraints.constraints import (
+from iris_cli.core.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     TPU_NAME_ATTRIBUTE_KEY,
@@ -21,14 +21,13 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id
 from iris_cli.core.lifecycle.asked import array_of, check_end, check_ports, secrets_of
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import CoschedulingConfig, Job, JobRequest
+from iris_cli.core.model.job import CoschedulingConfig, Job, JobRequest, parse_early_signal
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.signals import parse_early_signal
 from iris_cli.core.model.variables import MAX_STRING, check_variable
-from iris_cli.core.nearest import did_you_mean
-from iris_cli.core.resources.resources import AUTO, DEFAULT_RESOURCES, Device, Resources
-from iris_cli.core.resources.topology import canonical_type, describe, lookup
+from iris_cli.core.resources import AUTO, DEFAULT_RESOURCES, Device, Resources
+from iris_cli.core.text import did_you_mean
+from iris_cli.core.topology import canonical_type, describe, lookup
 from iris_cli.errors import NotFoundError, UnschedulableError, UsageError
 
 MAX_REPLICAS = 10_000

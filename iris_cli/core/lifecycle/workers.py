@@ -10,6 +10,7 @@ from iris_cli.core.events.events import (
     WorkerForgotten,
     WorkerQuarantined,
     WorkerRegistered,
+    WorkerSkewChanged,
     WorkerUncordoned,
 )
 from iris_cli.core.evolve import Draft
@@ -17,9 +18,8 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.core.messages.observations import SILENT, Silence, SilenceKind
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.outcome import EndReason
 from iris_cli.core.model.slice import INCOMPLETE, slice_of
-from iris_cli.core.model.task import AttemptState
+from iris_cli.core.model.task import AttemptState, EndReason
 from iris_cli.core.model.worker import Connection, Worker, WorkerCondition, cooling
 
 REMOVED = "removed from cluster.yaml"
@@ -188,3 +188,21 @@ def _condition_after(
     if silence.kind in SILENT and long and failed >= _LOST_AFTER_POLLS:
         return WorkerCondition.LOST
     return WorkerCondition.LOST if worker.condition is WorkerCondition.LOST else WorkerCondition.SUSPECT
+
+
+_MATERIAL = 5.0
+_RESOLUTION = 1.0  # workers tell whole seconds
+
+
+def clock_told(draft: Draft, worker_id: WorkerId, clock: float, asked_at: float, heard_at: float) -> None:
+    """A worker told its time, somewhere between the question and the answer; recorded if it is news.
+
+    Only what lies outside of that time is certain. A clock of 0 is one that wasn't told.
+    """
+    if not clock or worker_id not in draft.cluster.workers:
+        return
+    least, most = clock - heard_at, clock + _RESOLUTION - asked_at
+    known = draft.cluster.workers[worker_id].skew
+    if not least - _MATERIAL <= known <= most + _MATERIAL:
+        skew = float(round(min(max(0.0, least), most)))
+        draft.record(WorkerSkewChanged(worker=worker_id, skew=skew))

@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from iris_cli.core.model.scale_group import Provider, SliceTemplate
-from iris_cli.core.model.slice import SliceHost
+from iris_cli.core.model.slice import Provider, SliceHost, SliceTemplate
 
 LABEL_PREFIX: Final = "iris-"
 """With this begin the keys of all labels by which a provider's list tells what iris made."""

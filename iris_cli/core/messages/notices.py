@@ -17,8 +17,7 @@ from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.past import in_memory
-from iris_cli.core.model.quiet import quiet_words
-from iris_cli.core.model.waiting import overdue
+from iris_cli.core.model.waiting import overdue, quiet_words
 from iris_cli.core.structs import Value
 
 MOST_WAITING = 10_000

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from iris_cli.core.ids import clip
-from iris_cli.core.patterns import pattern
+from iris_cli.core.text import pattern
 from iris_cli.errors import UsageError
 
 MOST_INDEXES = 10_000

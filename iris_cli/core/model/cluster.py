@@ -2,18 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
-from iris_cli.core.model.endpoints import Announced, Endpoint
+from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
 from iris_cli.core.model.job import Job, JobState
-from iris_cli.core.model.outputs import Outputs
 from iris_cli.core.model.past import Past, in_memory
 from iris_cli.core.model.slice import GroupRecord, Keeper, Slice
 from iris_cli.core.model.task import Attempt, Task, TaskState
 from iris_cli.core.model.worker import Ghost, Worker
+from iris_cli.core.structs import Value
+
+MOST_CHANGES = 1000
+"""How often an attempt may change its endpoints: each change stays in the log."""
+
+
+class Endpoint(Value, frozen=True, kw_only=True):
+    """A port of a task, on the host that it runs on. `metadata` is the task's own business."""
+
+    name: str
+    port: int
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+class Announced(Value, frozen=True, kw_only=True):
+    """The endpoints of one attempt, and the requests that led to them: each counts once."""
+
+    endpoints: tuple[Endpoint, ...] = ()
+    requests: tuple[RequestId, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(each.name for each in self.endpoints)
+
+    def plus(self, endpoint: Endpoint, request: RequestId) -> Announced:
+        """With this one, in the place of the one of that name."""
+        others = tuple(each for each in self.endpoints if each.name != endpoint.name)
+        return Announced(endpoints=(*others, endpoint), requests=(*self.requests, request))
+
+    def minus(self, name: str, request: RequestId) -> Announced:
+        """Without the one of that name."""
+        left = tuple(each for each in self.endpoints if each.name != name)
+        return Announced(endpoints=left, requests=(*self.requests, request))
+
+
+BATCH = 32
+"""The most attempts that are reaped in one call."""
+
+PULLED = "iris-out"
+"""Default directory of files fetched from workers; a directory of this name is never shipped."""
+
+
+class Outputs(Struct, frozen=True, kw_only=True):
+    """Attempts in the order in which they ended, and when a worker was last asked to reap some of them.
+
+    They stand in batches, so that adding one copies few of them, however many there are.
+    """
+
+    full: tuple[tuple[AttemptId, ...], ...] = ()
+    last: tuple[AttemptId, ...] = ()
+    asked_at: float | None = None
+
+    @property
+    def first(self) -> tuple[AttemptId, ...]:
+        """The oldest ones, no more than are reaped at a time."""
+        return self.full[0] if self.full else self.last
+
+    @property
+    def attempts(self) -> tuple[AttemptId, ...]:
+        """All of them."""
+        return (*(attempt for batch in self.full for attempt in batch), *self.last)
+
+    def plus(self, attempt: AttemptId) -> Outputs:
+        """With one more, which has ended last."""
+        if len(self.last) < BATCH:
+            return Outputs(full=self.full, last=(*self.last, attempt), asked_at=self.asked_at)
+        return Outputs(full=(*self.full, self.last), last=(attempt,), asked_at=self.asked_at)
+
+    def minus(self, count: int) -> Outputs:
+        """Without so many of the `first` ones."""
+        rest = self.first[count:]
+        if not self.full:
+            return Outputs(last=rest, asked_at=self.asked_at)
+        full = (*((rest,) if rest else ()), *self.full[1:])
+        return Outputs(full=full, last=self.last, asked_at=self.asked_at)
+
+
+NO_OUTPUTS = Outputs()
 
 
 class Cluster(Struct, kw_only=True, eq=False):

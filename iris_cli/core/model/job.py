@@ -2,20 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
+from types import MappingProxyType
 
 from msgspec import Struct, field
 
-from iris_cli.core.constraints.constraints import Constraint
-from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId
+from iris_cli.core.constraints import Constraint
+from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, clip
 from iris_cli.core.model.array import indexes_of
-from iris_cli.core.model.outcome import End
-from iris_cli.core.model.signals import EarlySignal
-from iris_cli.core.patterns import pattern
-from iris_cli.core.resources.resources import DEFAULT_RESOURCES, Resources
+from iris_cli.core.model.task import End
+from iris_cli.core.resources import DEFAULT_RESOURCES, Resources
 from iris_cli.core.structs import Record, Value
+from iris_cli.core.text import did_you_mean, pattern
+from iris_cli.core.units import parse_duration
+from iris_cli.errors import UsageError
+
+DEFAULT_LEAD = 60.0
+
+SIGNALS = MappingProxyType(
+    {"USR1": 10, "USR2": 12, "HUP": 1, "INT": 2, "QUIT": 3, "TERM": 15, "ALRM": 14, "CONT": 18}
+    | {"URG": 23, "WINCH": 28, "XCPU": 24}
+)
+"""Those that can mean something to a program: names that every shell's `kill` knows, with their numbers on Linux."""
+
+
+class EarlySignal(Value, frozen=True):
+    """The processes of a task that wait for the signal get it `lead` seconds before its time limit.
+
+    `name` is without SIG.
+    """
+
+    name: str
+    lead: float = DEFAULT_LEAD
+
+
+def parse_early_signal(text: str) -> EarlySignal:
+    """From `USR1@120`, `SIGUSR1@2m`, or `USR1` alone: a minute before. Raises UsageError."""
+    name, sign, lead = text.partition("@")
+    name = name.strip().upper().removeprefix("SIG")
+    if name not in SIGNALS:
+        raise UsageError(
+            f"{clip(text)!r} names no signal",
+            hint=did_you_mean(clip(name), SIGNALS) or f"write USR1@120, or one of {', '.join(SIGNALS)}",
+        )
+    seconds = parse_duration(lead) if sign else DEFAULT_LEAD
+    if seconds <= 0:
+        raise UsageError(
+            f"{clip(text)!r} comes too late", hint="write how long before the time limit: USR1@120"
+        )
+    return EarlySignal(name, seconds)
 
 
 class JobState(StrEnum):
@@ -267,3 +304,21 @@ class JobRequest(Struct, frozen=True, kw_only=True):
     image: str | None = None
     inherit_constraints: bool | None = None  # False: a child job takes over none, whatever it has of its own
     force: bool | None = None
+
+
+class Missing(Struct, frozen=True, kw_only=True):
+    """Open jobs that can't start from this machine.
+
+    `secrets`: those that can't be read, each with the reason; `files`: the files that are gone, in words.
+    """
+
+    secrets: Mapping[JobId, Sequence[str]] = field(default_factory=dict)
+    files: Mapping[JobId, str] = field(default_factory=dict)
+
+    @property
+    def jobs(self) -> frozenset[JobId]:
+        """All of them."""
+        return frozenset((*self.secrets, *self.files))
+
+
+NOTHING_MISSING = Missing()

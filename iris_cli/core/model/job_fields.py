@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import Enum, StrEnum, unique
 from typing import Any, NamedTuple
 
-from iris_cli.core.constraints.types import Constraint, ConstraintMode
+from iris_cli.core.constraints import Constraint, ConstraintMode
 from iris_cli.core.model.job import EnvPreset, JobRequest, Priority, ReplaceLost
 
 

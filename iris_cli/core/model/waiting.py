@@ -1,15 +1,16 @@
-"""When a job may compete for workers, and how long a gang has waited for them."""
+"""When a job may compete for workers, how long a gang has waited for them, and how long tasks have been quiet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 
 from iris_cli.core.ids import JobId
+from iris_cli.core.model.array import format_indexes
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job
-from iris_cli.core.model.task import TaskState
-from iris_cli.core.units import format_duration
+from iris_cli.core.model.task import AttemptState, Task, TaskState
+from iris_cli.core.units import count, format_duration
 
 _COARSE = 60.0  # seconds from which on only minutes are told
 
@@ -40,8 +41,7 @@ def overdue(cluster: Cluster, job: Job, patience: float, now: float) -> str:
 
 def overdue_words(waited: float, patience: float) -> str:
     """The same of one that has waited so many seconds."""
-    shown = waited - waited % _COARSE if waited >= _COARSE else float(int(waited))
-    return f"has waited {format_duration(shown)}, longer than {format_duration(patience)}"
+    return f"has waited {_coarse(waited)}, longer than {format_duration(patience)}"
 
 
 def _waits_since(cluster: Cluster, job: Job) -> float | None:
@@ -53,3 +53,36 @@ def _waits_since(cluster: Cluster, job: Job) -> float | None:
     if since == inf:
         return None
     return max(since, *(attempt.ended_at or 0.0 for task in tasks for attempt in task.attempts), 0.0)
+
+
+def _coarse(seconds: float) -> str:
+    """`42m`, `13s`: from a minute on in whole minutes."""
+    return format_duration(seconds - seconds % _COARSE if seconds >= _COARSE else float(max(0, int(seconds))))
+
+
+def quiet_for(seconds: float) -> str:
+    """`quiet 42m`."""
+    return f"quiet {_coarse(seconds)}"
+
+
+def quiet_words(job: Job, tasks: Iterable[Task], now: float) -> str:
+    """`quiet 42m` of a job with one running task, else `3 of 4 ranks quiet 42m: rank 2, then 0-1`; '' if none is quiet.
+
+    The task that has been quiet longest is named first, and its time is shown.
+    """
+    running = {
+        task.index: task.attempts[-1].quiet_since
+        for task in tasks
+        if task.attempts and task.attempts[-1].state is AttemptState.RUNNING
+    }
+    quiet = sorted((since, index) for index, since in running.items() if since is not None)
+    if not quiet:
+        return ""
+    longest = quiet_for(now - quiet[0][0])
+    if len(running) == 1:
+        return longest
+    noun = "rank" if job.is_gang else "task"
+    first, others = quiet[0][1], sorted(index for _, index in quiet[1:])
+    share = "all" if len(quiet) == len(running) else f"{len(quiet)} of"
+    then = f", then {format_indexes(others)}" if others else ""
+    return f"{share} {count(len(running), noun)} {longest}: {noun} {first}{then}"

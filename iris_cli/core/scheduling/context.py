@@ -7,9 +7,9 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from iris_cli.core.constraints.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
+from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.ids import JobId, TaskId
-from iris_cli.core.model.capacity import Amounts, WorkerCapacity
+from iris_cli.core.model.worker import Amounts, WorkerCapacity
 from iris_cli.core.scheduling.capacity import Dimension, Levels, mask_of
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.groups import Group

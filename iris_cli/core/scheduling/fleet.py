@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import chain, compress, count
 
 from iris_cli.core.attributes import WORKER_ID_ATTRIBUTE_KEY
-from iris_cli.core.constraints.constraints import (
+from iris_cli.core.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     TAINT_KEY_PREFIX,
@@ -18,7 +18,7 @@ from iris_cli.core.constraints.constraints import (
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.worker import Worker, WorkerCondition, cooling
-from iris_cli.core.resources.resources import AUTO, Device, device_compatible
+from iris_cli.core.resources import AUTO, Device, device_compatible
 from iris_cli.core.scheduling.capacity import mask_of
 from iris_cli.core.scheduling.groups import GroupIndex, vm_count
 

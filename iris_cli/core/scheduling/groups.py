@@ -6,11 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from iris_cli.core.constraints.constraints import (
-    TPU_VM_COUNT_ATTRIBUTE_KEY,
-    TPU_WORKER_ID_ATTRIBUTE_KEY,
-    AttributeValue,
-)
+from iris_cli.core.constraints import TPU_VM_COUNT_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.model.worker import Worker
 from iris_cli.core.scheduling.capacity import mask_of
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from copy import copy
 
 from iris_cli.core.attributes import SCALE_GROUP_ATTRIBUTE_KEY
-from iris_cli.core.constraints.types import Constraint, ConstraintMode, ConstraintOp
+from iris_cli.core.constraints import Constraint, ConstraintMode, ConstraintOp
 from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job

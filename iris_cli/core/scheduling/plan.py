@@ -13,11 +13,10 @@ from msgspec import Struct, field
 from iris_cli.core import collector
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job, JobState
+from iris_cli.core.model.job import NOTHING_MISSING, Job, JobState, Missing
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.missing import NOTHING_MISSING, Missing
 from iris_cli.core.model.task import AttemptState, Task
-from iris_cli.core.resources.resources import Device
+from iris_cli.core.resources import Device
 from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey, find_assignments
 from iris_cli.core.scheduling.explain.explanation import Explanation
 from iris_cli.core.scheduling.homes import Homes

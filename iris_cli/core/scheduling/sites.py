@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iris_cli.core.constraints.constraints import (
+from iris_cli.core.constraints import (
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     REGION_ATTRIBUTE_KEY,
     ZONE_ATTRIBUTE_KEY,

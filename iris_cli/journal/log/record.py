@@ -19,8 +19,8 @@ import msgspec
 
 from iris_cli.core.events.any_event import AnyEvent
 from iris_cli.core.events.events import ClusterCreated, Event, LogCompacted, Transaction
-from iris_cli.core.patterns import pattern
 from iris_cli.core.structs import typed
+from iris_cli.core.text import pattern
 from iris_cli.decoding import prepared
 from iris_cli.journal.codec import loads
 from iris_cli.journal.log.event_codec import UnknownTypeError, decode_event, encode_events

@@ -14,9 +14,8 @@ from zlib import crc32
 from msgspec import Raw
 
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
-from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.cluster import Cluster, Outputs
 from iris_cli.core.model.job import Job
-from iris_cli.core.model.outputs import Outputs
 from iris_cli.core.model.past import Past, Table
 from iris_cli.core.model.task import Task
 from iris_cli.journal.codec import decode

@@ -10,11 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from iris_cli.config.schema import HostConfig
-from iris_cli.core.constraints.constraints import (
-    PREEMPTIBLE_ATTRIBUTE_KEY,
-    ZONE_ATTRIBUTE_KEY,
-    build_worker_attributes,
-)
+from iris_cli.core.constraints import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, build_worker_attributes
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKind
 from iris_cli.core.model.cluster import Cluster

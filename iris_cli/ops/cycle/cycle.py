@@ -20,8 +20,7 @@ from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
 from iris_cli.core.messages.observations import Silence
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.outcome import EndReason
-from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.task import EndReason, TaskState
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.calls import Enough, never

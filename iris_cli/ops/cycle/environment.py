@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from iris_cli.core.constraints.constraints import (
+from iris_cli.core.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     SCALE_GROUP_ATTRIBUTE_KEY,
     TPU_NAME_ATTRIBUTE_KEY,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iris_cli.config.schema import HostConfig
-from iris_cli.core.constraints.constraints import (
+from iris_cli.core.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     PREEMPTIBLE_ATTRIBUTE_KEY,
@@ -14,7 +14,7 @@ from iris_cli.core.events.events import WorkerUpdated
 from iris_cli.core.messages.observations import ProbeReport
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.worker import Worker
-from iris_cli.core.resources.topology import lookup
+from iris_cli.core.topology import lookup
 from iris_cli.core.units import count
 from iris_cli.ops.session import Session
 from iris_cli.ops.set_up_token import token_of

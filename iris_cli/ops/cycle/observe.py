@@ -12,12 +12,10 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
 from iris_cli.core.lifecycle import (
     attempts,
-    clocks,
     gangs,
     ghosts,
     identity,
     jobs,
-    lease,
     presumption,
     reaping,
     workers,
@@ -173,7 +171,7 @@ def asking(
         return partial(session.runner.stop, target, question.stops)
 
     def poll() -> Seen:
-        renew = lease.may_renew(worker, session.age(read_at), session.limits)
+        renew = presumption.may_renew_leases(worker, session.age(read_at), session.limits)
         return session.runner.poll(target, list(known.attempts), renew=renew, held=held)
 
     return poll
@@ -266,7 +264,7 @@ def weigh_silence(session: Session, draft: Draft, seen: Iterable[Seen]) -> None:
     }
     said = (each for each in seen if not isinstance(each, LogPieces | Fetched))
     touched = presumption.weigh(draft, said, policies, session.limits)
-    touched += lease.settle(draft, session.limits)
+    touched += presumption.end_leases(draft, session.limits)
     settle(session, draft, dict.fromkeys(touched))
 
 
@@ -293,7 +291,7 @@ def _weigh_one(session: Session, draft: Draft, answer: Answer) -> tuple[States, 
     if isinstance(seen, LogPieces | Fetched):
         return _NOTHING
     if answer.asked_at is not None:
-        clocks.told(draft, seen.worker, seen.clock, answer.asked_at, answer.at)
+        workers.clock_told(draft, seen.worker, seen.clock, answer.asked_at, answer.at)
     if isinstance(seen, ProbeReport):
         found = facts_of(session, draft.cluster, seen)
         identity.probed(draft, found, session.limits)

@@ -11,8 +11,7 @@ from iris_cli.core.lifecycle import attempts
 from iris_cli.core.messages.observations import RemoteState, WorkerReport
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.outcome import EndReason
-from iris_cli.core.model.task import Attempt, AttemptState
+from iris_cli.core.model.task import Attempt, AttemptState, EndReason
 
 _SET_UP = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING})
 

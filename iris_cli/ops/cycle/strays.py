@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.messages.observations import RemoteState, WorkerReport
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.outcome import EndReason
-from iris_cli.core.model.task import Attempt
+from iris_cli.core.model.task import Attempt, EndReason
 from iris_cli.ops.cycle.observe import Answer
 
 _ALIVE = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.ORPHANED})

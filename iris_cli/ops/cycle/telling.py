@@ -13,8 +13,7 @@ from iris_cli.core.events.events import AttemptEnded
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.messages.observations import Silence
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.outcome import PROGRAM_FAILURES, End, EndReason
-from iris_cli.core.model.task import TaskState
+from iris_cli.core.model.task import PROGRAM_FAILURES, End, EndReason, TaskState
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.files.pulled_logs import MOST_TELLING
 from iris_cli.ops.outcomes.causes import KEPT, cause_in

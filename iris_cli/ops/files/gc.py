@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.lifecycle import reaping
 from iris_cli.core.messages.observations import Silence, UsageReport
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.outputs import BATCH
+from iris_cli.core.model.cluster import BATCH, Cluster
 from iris_cli.core.model.task import AttemptState
 from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.journal.files.leftovers import Leftover, leftovers, remove_leftover

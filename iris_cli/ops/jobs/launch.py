@@ -15,7 +15,8 @@ from iris_cli.core.attributes import (
     TPU_VM_COUNT_ATTRIBUTE_KEY,
     AttributeValue,
 )
-from iris_cli.core.constraints.types import Constraint, ConstraintOp
+from iris_cli.core.constraint_syntax import near_misses
+from iris_cli.core.constraints import Constraint, ConstraintOp
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, WorkerId, clip
 from iris_cli.core.lifecycle.asked import over
@@ -25,8 +26,7 @@ from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobRequest, Workspace
 from iris_cli.core.model.task import AttemptState, TaskState
 from iris_cli.core.model.worker import Worker, WorkerCondition
-from iris_cli.core.resources.resources import AUTO
-from iris_cli.core.scheduling.explain.near_misses import near_misses
+from iris_cli.core.resources import AUTO
 from iris_cli.errors import LockedError, UsageError, WorkspaceGoneError
 from iris_cli.ops.cycle.each_line import text_of, with_lines
 from iris_cli.ops.session import Session

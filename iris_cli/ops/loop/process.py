@@ -12,7 +12,7 @@ from importlib import import_module
 from msgspec import Struct
 
 import iris_cli
-from iris_cli.core.model.scale_group import Provider
+from iris_cli.core.model.slice import Provider
 from iris_cli.errors import ConfigError
 from iris_cli.journal.files.loop_order import read_loop_order
 from iris_cli.journal.files.runners import LOOP, HeldRunner

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from iris_cli.core.messages.notices import Notice
-from iris_cli.core.patterns import pattern
+from iris_cli.core.text import pattern
 
 _LONGEST = 1000  # characters of a text that users or workers may have written
 _URL = pattern(r"(https?://)(?:[^\s/@]*@)?([^\s/?#'\"]+)[^\s'\"]*")

@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from iris_cli.core.model.job import Job
-from iris_cli.core.model.outcome import PROGRAM_FAILURES, End, EndReason, signal_of
-from iris_cli.core.model.task import Task
+from iris_cli.core.model.task import PROGRAM_FAILURES, End, EndReason, Task, signal_of
 from iris_cli.core.units import format_duration
 from iris_cli.errors import NotWritableError
 

@@ -15,7 +15,7 @@ from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.ids import clip, is_name
 from iris_cli.core.model.worker import Connection
-from iris_cli.core.resources.topology import canonical_type
+from iris_cli.core.topology import canonical_type
 from iris_cli.errors import ConfigError, NotWritableError, UsageError
 
 _CLOUD_KEY = "google_compute_engine"

@@ -11,14 +11,12 @@ from msgspec import Struct, field
 
 from iris_cli.capacity.opening import open_provider
 from iris_cli.capacity.provider import ProviderError, SliceProvider
-from iris_cli.core.autoscaling.removals import boots_too_long
-from iris_cli.core.autoscaling.scaling import ScalingPlan
+from iris_cli.core.autoscaling.scaling import ScalingPlan, boots_too_long
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import keeping, slices, workers
 from iris_cli.core.lifecycle.keeping import Objection
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, Refusal, Scope
-from iris_cli.core.model.scale_group import Provider, as_made
-from iris_cli.core.model.slice import Slice, SliceState
+from iris_cli.core.model.slice import Provider, Slice, SliceState, as_made
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.session import Session

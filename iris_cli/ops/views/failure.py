@@ -13,9 +13,16 @@ from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.lifecycle.display import counted, in_words, task_displays
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobState
-from iris_cli.core.model.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
-from iris_cli.core.model.task import Attempt, Task, TaskState
-from iris_cli.core.patterns import pattern
+from iris_cli.core.model.task import (
+    INFRASTRUCTURE,
+    PROGRAM_FAILURES,
+    Attempt,
+    End,
+    EndReason,
+    Task,
+    TaskState,
+)
+from iris_cli.core.text import pattern
 from iris_cli.core.work_paths import relative_paths
 from iris_cli.errors import NotWritableError
 from iris_cli.ops.outcomes.causes import KEPT, cause_of, end_words, exit_words, job_cause, who_failed

@@ -20,7 +20,7 @@ from iris_cli.core.events.events import (
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Origin
-from iris_cli.core.nearest import did_you_mean
+from iris_cli.core.text import did_you_mean
 from iris_cli.errors import IrisError, NotFoundError
 from iris_cli.journal.log.reading import Reading
 from iris_cli.journal.log.recovery import Damage, banner

@@ -8,24 +8,23 @@ from typing import ClassVar, TypeVar
 
 from msgspec import Struct
 
+from iris_cli.core import constraints
 from iris_cli.core.collector import at_rest
-from iris_cli.core.constraints.constraints import (
-    DEVICE_TYPE_ATTRIBUTE_KEY,
-    DEVICE_VARIANT_ATTRIBUTE_KEY,
-    TAINT_KEY_PREFIX,
-    TPU_NAME_ATTRIBUTE_KEY,
-    TPU_TOPOLOGY_ATTRIBUTE_KEY,
-    TPU_VM_COUNT_ATTRIBUTE_KEY,
-    TPU_WORKER_ID_ATTRIBUTE_KEY,
-    AttributeValue,
-)
+from iris_cli.core.constraints import AttributeValue
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
-from iris_cli.core.model.capacity import WorkerCapacity
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import AttemptState
-from iris_cli.core.model.worker import Claim, Connection, Worker, WorkerCondition, cooling, has_wrong_clock
-from iris_cli.core.resources.topology import describe
+from iris_cli.core.model.worker import (
+    Claim,
+    Connection,
+    Worker,
+    WorkerCapacity,
+    WorkerCondition,
+    cooling,
+    has_wrong_clock,
+)
+from iris_cli.core.topology import describe
 from iris_cli.core.units import format_duration
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.names import find_worker
@@ -191,7 +190,7 @@ def worker_row(view: View, worker: Worker) -> WorkerRow:
     """One worker in one line, as of this look."""
     capacity = WorkerCapacity.of(worker)
     left = capacity.left
-    index = worker.attributes.get(TPU_WORKER_ID_ATTRIBUTE_KEY)
+    index = worker.attributes.get(constraints.TPU_WORKER_ID_ATTRIBUTE_KEY)
     tenants = dict.fromkeys(attempt_id.task.job for attempt_id in worker.claims)
     return WorkerRow(
         id=worker.id,
@@ -203,9 +202,9 @@ def worker_row(view: View, worker: Worker) -> WorkerRow:
         refuses=tuple(refusals(view, worker)),
         warnings=tuple(_warnings(view, worker)),
         taints=tuple(
-            key.removeprefix(TAINT_KEY_PREFIX)
+            key.removeprefix(constraints.TAINT_KEY_PREFIX)
             for key in worker.attributes
-            if key.startswith(TAINT_KEY_PREFIX)
+            if key.startswith(constraints.TAINT_KEY_PREFIX)
         ),
         cpu=worker.cpu,
         cpu_free=left.cpu_millis / 1000,
@@ -221,7 +220,7 @@ def worker_row(view: View, worker: Worker) -> WorkerRow:
 
 def slice_of(worker: Worker) -> str | None:
     """The name of the slice that the worker is a member of."""
-    name = worker.attributes.get(TPU_NAME_ATTRIBUTE_KEY)
+    name = worker.attributes.get(constraints.TPU_NAME_ATTRIBUTE_KEY)
     return None if name is None else str(name)
 
 
@@ -251,10 +250,10 @@ def _slice_row(cluster: Cluster, name: str, rows: list[WorkerRow]) -> SliceRow:
 
 
 def _slice_type(worker: Worker, members: int) -> str:
-    accelerator = worker.attributes.get(TPU_TOPOLOGY_ATTRIBUTE_KEY) or worker.attributes.get(
-        DEVICE_VARIANT_ATTRIBUTE_KEY
+    accelerator = worker.attributes.get(constraints.TPU_TOPOLOGY_ATTRIBUTE_KEY) or worker.attributes.get(
+        constraints.DEVICE_VARIANT_ATTRIBUTE_KEY
     )
-    vms = worker.attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
+    vms = worker.attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
     count = vms.value if vms is not None and isinstance(vms.value, int) else members
     return describe(str(accelerator), count) if accelerator is not None else ""
 
@@ -268,8 +267,8 @@ def _slice_status(rows: list[WorkerRow], ill: list[WorkerRow]) -> str:
 
 
 def _device(worker: Worker) -> str:
-    kind = worker.attributes.get(DEVICE_TYPE_ATTRIBUTE_KEY)
-    variant = worker.attributes.get(DEVICE_VARIANT_ATTRIBUTE_KEY)
+    kind = worker.attributes.get(constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
+    variant = worker.attributes.get(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY)
     return " ".join(str(each) for each in (kind, variant) if each is not None)
 
 

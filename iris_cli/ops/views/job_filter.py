@@ -10,7 +10,7 @@ from iris_cli.core.ids import clip
 from iris_cli.core.lifecycle.display import DisplayWord, filter_words
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobState
-from iris_cli.core.nearest import did_you_mean, one_of
+from iris_cli.core.text import did_you_mean, one_of
 from iris_cli.errors import UsageError
 
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job
-from iris_cli.core.model.missing import Missing
+from iris_cli.core.model.job import Job, Missing
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.secret_values import NOT_SET, missing_secrets
 

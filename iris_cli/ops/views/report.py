@@ -12,9 +12,8 @@ from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.lifecycle.display import job_display, retries_made
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobState, Priority
-from iris_cli.core.model.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
 from iris_cli.core.model.past import in_memory
-from iris_cli.core.model.task import Task
+from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason, Task
 from iris_cli.errors import NotFoundError
 from iris_cli.journal.log.recovery import Damage, banner
 from iris_cli.ops.outcomes.durations import job_ran

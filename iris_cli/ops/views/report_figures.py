@@ -7,7 +7,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from iris_cli.core.model.outcome import INFRASTRUCTURE, EndReason
+from iris_cli.core.model.task import INFRASTRUCTURE, EndReason
 from iris_cli.ops.views.report import JobLine, Report, Stretch
 from iris_cli.ops.views.report_fleet import WorkerLine
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from iris_cli.core.constraints.constraints import (
+from iris_cli.core.constraints import (
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     TPU_NAME_ATTRIBUTE_KEY,
     TPU_WORKER_ID_ATTRIBUTE_KEY,
@@ -24,7 +24,7 @@ from iris_cli.core.events.events import (
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.worker import Worker
-from iris_cli.core.patterns import pattern
+from iris_cli.core.text import pattern
 
 
 class WorkerLine(Struct, frozen=True, kw_only=True):

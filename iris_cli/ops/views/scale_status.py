@@ -13,9 +13,8 @@ from iris_cli.core.ids import TaskId
 from iris_cli.core.lifecycle import keeping, slices
 from iris_cli.core.lifecycle.keeping import Objection
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.scale_group import ScaleGroup
-from iris_cli.core.model.slice import Keeper, Slice, SliceState
-from iris_cli.core.resources.topology import describe
+from iris_cli.core.model.slice import Keeper, ScaleGroup, Slice, SliceState
+from iris_cli.core.topology import describe
 from iris_cli.core.units import count
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.missing import what_is_missing

@@ -11,10 +11,8 @@ from iris_cli.core.ids import JobId, WorkerId, depth_of, root_of
 from iris_cli.core.lifecycle.display import DisplayWord, counted, display_of, displays_of, word_of
 from iris_cli.core.model.cluster import Cluster, state_of
 from iris_cli.core.model.job import Job, JobState, Priority
-from iris_cli.core.model.outcome import EndReason
-from iris_cli.core.model.quiet import quiet_words
-from iris_cli.core.model.task import Ended, Stopping, Task, TaskState
-from iris_cli.core.model.waiting import overdue
+from iris_cli.core.model.task import Ended, EndReason, Stopping, Task, TaskState
+from iris_cli.core.model.waiting import overdue, quiet_words
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.outcomes.causes import job_cause
 from iris_cli.ops.outcomes.durations import elapsed, job_ran

@@ -7,9 +7,8 @@ from msgspec import Struct, field
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job
-from iris_cli.core.model.outcome import EndReason
-from iris_cli.core.model.quiet import quiet_for
-from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.model.task import Attempt, AttemptState, EndReason, Task, TaskState
+from iris_cli.core.model.waiting import quiet_for
 from iris_cli.ops.outcomes.causes import end_words, exit_words, known_words, task_end_words
 from iris_cli.ops.outcomes.durations import attempt_ran
 from iris_cli.ops.views.inventory import doubt_about

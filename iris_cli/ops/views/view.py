@@ -18,7 +18,7 @@ from iris_cli.core.model.job import Job
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.past import in_memory
 from iris_cli.core.model.task import Stopping
-from iris_cli.core.resources.resources import Device
+from iris_cli.core.resources import Device
 from iris_cli.core.units import parse_duration
 from iris_cli.errors import UsageError
 from iris_cli.journal.access import why_unwritable

@@ -12,9 +12,8 @@ from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parse_task_id
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobState
-from iris_cli.core.model.quiet import quiet_for, quiet_words
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
-from iris_cli.core.model.waiting import overdue
+from iris_cli.core.model.waiting import overdue, quiet_for, quiet_words
 from iris_cli.core.model.worker import Worker
 from iris_cli.errors import UsageError
 from iris_cli.journal.log.recovery import Damage

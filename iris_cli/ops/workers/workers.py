@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from iris_cli.core.constraints.constraints import taint_key
+from iris_cli.core.constraints import taint_key
 from iris_cli.core.events.events import WorkerDrained, WorkerForgotten, WorkerTainted, WorkerUncordoned
 from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.ids import AttemptId, WorkerId, is_name

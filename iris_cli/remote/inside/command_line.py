@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 
 from iris_cli.core.each_line import split_lines
 from iris_cli.core.ids import clip
-from iris_cli.core.nearest import did_you_mean, one_of
+from iris_cli.core.text import did_you_mean, one_of
 from iris_cli.core.units import parse_duration, parse_index, parse_memory, parse_number, parse_whole
 from iris_cli.errors import UsageError
 from iris_cli.remote.inside.mail import Json

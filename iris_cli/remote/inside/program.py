@@ -13,7 +13,7 @@ import sys
 from typing import Any, Iterator, NoReturn
 
 from iris_cli.core.ids import clip
-from iris_cli.core.nearest import did_you_mean
+from iris_cli.core.text import did_you_mean
 from iris_cli.core.units import parse_whole
 from iris_cli.errors import ExitCode, IrisError, UsageError
 from iris_cli.remote.inside.command_line import COMMANDS, OPERATORS, Line

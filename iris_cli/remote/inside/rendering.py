@@ -27,9 +27,8 @@ from __future__ import annotations
 _PARTS: dict[str, tuple[str, ...]] = {
     "errors": ("IntEnum", "ExitCode", "IrisError", "UsageError"),
     "core.ids": ("clip",),
-    "core.patterns": (),
+    "core.text": (),
     "core.units": (),
-    "core.nearest": (),
     "core.each_line": (),
     "remote.inside.mail": (),
     "remote.inside.output": (),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from iris_cli.core.messages.kernel_threads import KernelThread
+from iris_cli.core.messages.stacks import KernelThread
 from iris_cli.core.model.array import format_indexes
 from iris_cli.ops.logs.stacks import RankStacks
 from iris_cli.remote.stack_calls import Program

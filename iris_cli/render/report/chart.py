@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from iris_cli.core.model.outcome import PROGRAM_FAILURES, EndReason
+from iris_cli.core.model.task import PROGRAM_FAILURES, EndReason
 from iris_cli.ops.outcomes.causes import reason_words
 from iris_cli.ops.views.report import Report, Stretch
 from iris_cli.ops.views.report_figures import LOSSES, Use

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from iris_cli.core.constraints.syntax import format_constraint
+from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.model.job import JobState
 from iris_cli.core.model.task import TaskState
 from iris_cli.core.units import count

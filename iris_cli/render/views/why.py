@@ -91,7 +91,7 @@ def _wait(why: Why, wait: Wait) -> Iterator[RenderableType]:
 
 def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tuple[str, str]]:
     """What lies behind the reasons, in numbers and names."""
-    from iris_cli.core.constraints.syntax import format_constraint
+    from iris_cli.core.constraint_syntax import format_constraint
     from iris_cli.core.scheduling.explain.wording import amount
     from iris_cli.render.fold import fold
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from iris_cli.core.patterns import pattern
+from iris_cli.core.text import pattern
 from iris_cli.ops.views.history import Entry
 from iris_cli.render.fold import fold
 

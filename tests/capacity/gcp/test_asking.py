@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.messages.cloud import Refusal
-from iris_cli.core.model.scale_group import Addresses
+from iris_cli.core.model.slice import Addresses
 from iris_cli.core.model.worker import Connection
-from iris_cli.core.resources.topology import lookup
+from iris_cli.core.topology import lookup
 from iris_cli.demo.keys import make_key
 from tests.capacity.gcp_place import ZONE, GcpPlace
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from iris_cli.config.load import load_cluster_config
-from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.constraint_syntax import parse_constraint
 from tests.cli.cluster_import.conftest import OURS, SAMPLES, Import
 
 SOURCE = ("--from", "tpus.json", "--yes")

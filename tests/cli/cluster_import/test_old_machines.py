@@ -12,7 +12,7 @@ import pytest
 from iris_cli.config.load import load_cluster_config
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.outcome import EndReason
+from iris_cli.core.model.task import EndReason
 from iris_cli.errors import ExitCode
 from tests.cli.cluster_import.conftest import SAMPLES, Import
 from tests.house.rules import ROOT

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from iris_cli.core.autoscaling import DemandEntry, GroupState, compute_demand_entries, route_demand
-from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import JobId, TaskId, Token
 from iris_cli.core.model.job import Job
 from iris_cli.core.model.task import Attempt, Task, TaskState
 from iris_cli.core.model.worker import Worker
-from iris_cli.core.resources.resources import Device
+from iris_cli.core.resources import Device
 from tests.support.fleet import gang, host, job, pending, tpu_slice, training, vm
 from tests.support.phases import ENDED
 from tests.support.scale import state

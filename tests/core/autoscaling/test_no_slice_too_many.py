@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import JobId
 from iris_cli.core.messages.cloud import CloudState, Refusal
 from iris_cli.core.scheduling.reasons import ReasonKind

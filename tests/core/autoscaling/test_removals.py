@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from iris_cli.core.constraints.canonical import region_constraint
+from iris_cli.core.constraints import region_constraint
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle import workers
 from iris_cli.core.messages.cloud import Refusal

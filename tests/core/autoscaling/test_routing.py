@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from iris_cli.core.autoscaling import GroupState, RoutingDecision, UnmetKind, route_demand
-from iris_cli.core.model.capacity import Amounts
 from iris_cli.core.model.job import Job
-from iris_cli.core.resources.resources import Device
+from iris_cli.core.model.worker import Amounts
+from iris_cli.core.resources import Device
 from tests.support.fleet import GIB, gang, job
 from tests.support.scale import entries_of, launched, route, state, unmet
 

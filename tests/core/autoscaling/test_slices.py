@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from iris_cli.core.events import events as ev
 from iris_cli.core.evolve import IllegalTransitionError, evolve
+from iris_cli.core.invariants import breaches
 from iris_cli.core.lifecycle import slices
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
-from iris_cli.core.model.invariants import breaches
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.slice import GroupRecord, Slice, SliceHost, SliceState
 from tests.support.autoscaling_script import autoscale, probe_all, scale_group

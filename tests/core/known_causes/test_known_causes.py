@@ -10,7 +10,7 @@ import pytest
 
 from iris_cli.core.known_causes import LONGEST_LINE, MOST_SEARCHED, known_cause, rules
 from iris_cli.core.known_causes.multi_host import MULTI_HOST, MULTI_HOST_ECHOES
-from iris_cli.core.model.outcome import End, EndReason
+from iris_cli.core.model.task import End, EndReason
 from tests.core.known_causes.messages import MESSAGES
 from tests.core.known_causes.multi_host import LOOK_ALIKES
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from iris_cli.core.constraints.constraints import AttributeValue, Constraint
+from iris_cli.core.constraints import AttributeValue, Constraint
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job
 from iris_cli.core.model.worker import Worker
-from iris_cli.core.resources.resources import Device
+from iris_cli.core.resources import Device
 from iris_cli.core.scheduling import find_assignments, plan
 from tests.support.fleet import GIB, busy, gang, host, job, pending, tpu_slice, training
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from iris_cli.core.constraints.syntax import parse_constraint
+from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.model.job import Job, Priority
 from iris_cli.core.model.worker import Worker
-from iris_cli.core.resources.resources import Device
+from iris_cli.core.resources import Device
 from iris_cli.core.scheduling import ConstraintCount, NearMiss, ReasonKind
 from tests.support.fleet import (
     GIB,

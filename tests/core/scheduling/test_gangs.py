@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.model.worker import Worker
-from iris_cli.core.resources.resources import Device
+from iris_cli.core.resources import Device
 from tests.support.fleet import (
     busy,
     change,

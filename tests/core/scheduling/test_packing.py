@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_cli.core.model.capacity import Amounts
+from iris_cli.core.model.worker import Amounts
 from iris_cli.core.scheduling.capacity import mask_of, positions_of
 from iris_cli.core.scheduling.context import Packing
 

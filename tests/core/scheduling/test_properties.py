@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from iris_cli.core.constraints.constraints import Constraint, ConstraintOp
-from iris_cli.core.constraints.syntax import format_constraint
+from iris_cli.core.constraint_syntax import format_constraint
+from iris_cli.core.constraints import Constraint, ConstraintOp
 from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.model.job import Job, Priority
 from iris_cli.core.model.worker import Worker, WorkerCondition
-from iris_cli.core.resources.resources import device_compatible
+from iris_cli.core.resources import device_compatible
 from iris_cli.core.scheduling import Change, ChangeKind, SchedulingResult
 from tests.support.fleet import cycle, host, pending, tpu_slice
 from tests.support.literal_reasons import kinds_of, reasons_of

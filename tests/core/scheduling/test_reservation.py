@@ -8,7 +8,7 @@ import pytest
 
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.job import Priority
-from iris_cli.core.resources.resources import Device
+from iris_cli.core.resources import Device
 from tests.support.fleet import (
     busy,
     change,

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from iris_cli.core.constraints.constraints import Constraint, ConstraintMode, ConstraintOp, RawValue
+from iris_cli.core.constraints import Constraint, ConstraintMode, ConstraintOp, RawValue
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.job import CoschedulingConfig, Job, Signature
-from iris_cli.core.resources.resources import Device, Resources
+from iris_cli.core.resources import Device, Resources
 
 # With texts that would be read as the parts of a signature if nothing kept them apart.
 TEXTS = [

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.model.worker import Worker, WorkerCondition
-from iris_cli.core.resources.resources import Device
+from iris_cli.core.resources import Device
 from iris_cli.core.scheduling import Assignment
 from tests.support.fleet import (
     GIB,

@@ -12,8 +12,7 @@ from iris_cli.config.schema import ClusterConfig, Mode, Notify
 from iris_cli.core.ids import JobId
 from iris_cli.core.lifecycle import jobs
 from iris_cli.core.messages.notices import Books, Channel, Notice
-from iris_cli.core.model.scale_group import Provider, ScaleGroup, SliceTemplate
-from iris_cli.core.model.slice import Slice, SliceState
+from iris_cli.core.model.slice import Provider, ScaleGroup, Slice, SliceState, SliceTemplate
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import work_left

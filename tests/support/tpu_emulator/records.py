@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
-from iris_cli.core.resources.topology import Topology, canonical_type, lookup, type_of
+from iris_cli.core.topology import Topology, canonical_type, lookup, type_of
 from iris_cli.errors import UsageError
 from tests.support.tpu_emulator.refusals import ApiError
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from iris_cli.core.resources.topology import known_types
+from iris_cli.core.topology import known_types
 from tests.support.tpu_emulator import queued, shapes
 from tests.support.tpu_emulator.cloud import Cloud
 from tests.support.tpu_emulator.records import Node, Place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from iris_cli.core.constraints.constraints import Constraint
+from iris_cli.core.constraints import Constraint
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.scheduling.explain.ahead import Taker
 from iris_cli.core.scheduling.explain.what_if import Change

@@ -6,20 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
 
-from iris_cli.core.constraints.constraints import (
+from iris_cli.core.constraint_syntax import format_constraint, near_misses
+from iris_cli.core.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     TPU_NAME_ATTRIBUTE_KEY,
 )
-from iris_cli.core.constraints.syntax import format_constraint
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.model.capacity import Amounts, WorkerCapacity
 from iris_cli.core.model.slice import INCOMPLETE
-from iris_cli.core.model.worker import Claim, Worker
-from iris_cli.core.resources.resources import AUTO, Device
+from iris_cli.core.model.worker import Amounts, Claim, Worker, WorkerCapacity
+from iris_cli.core.resources import AUTO, Device
 from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, first_of, positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
-from iris_cli.core.scheduling.explain.near_misses import near_misses
 from iris_cli.core.scheduling.explain.verdicts import Refusal, Verdict
 from iris_cli.core.scheduling.explain.what_if import Change, ChangeKind
 from iris_cli.core.scheduling.feasibility import Requirement, Shape

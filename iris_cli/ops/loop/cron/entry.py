@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from iris_cli.core.ids import clip
-from iris_cli.core.model.scale_group import Provider, ScaleGroup
+from iris_cli.core.model.slice import Provider, ScaleGroup
 from iris_cli.core.model.worker import Connection
 from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops.checks.findings import Finding, Level, warning

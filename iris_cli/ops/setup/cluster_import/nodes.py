@@ -16,8 +16,8 @@ from iris_cli.config.attributes import label_fault
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY
 from iris_cli.core.ids import clip, is_name
 from iris_cli.core.messages.cloud import LABEL_PREFIX
-from iris_cli.core.patterns import pattern
-from iris_cli.core.resources.topology import arranged_type, canonical_type, describe, lookup
+from iris_cli.core.text import pattern
+from iris_cli.core.topology import arranged_type, canonical_type, describe, lookup
 from iris_cli.errors import UsageError
 from iris_cli.ops.setup.cluster_import import node_states
 from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, LeftOut

@@ -17,7 +17,7 @@ from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import Clock
 from iris_cli.core.ids import clip
 from iris_cli.core.messages.cloud import Refusal
-from iris_cli.core.nearest import did_you_mean
+from iris_cli.core.text import did_you_mean
 from iris_cli.errors import UnreachableError, UsageError
 from iris_cli.ops.setup.cluster_import.found import Found
 from iris_cli.ops.setup.cluster_import.host_list import read_host_list, read_host_words

@@ -1,11 +1,31 @@
-"""The word that was probably meant."""
+"""Regular expressions compiled at their first use, and the word that was probably meant."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
 
 from iris_cli.core.ids import clip
 from iris_cli.errors import UsageError
+
+
+def pattern(regex: str, flags: int = 0) -> re.Pattern[str]:
+    """As `re.compile`, but at the first use."""
+    return cast("re.Pattern[str]", _Uncompiled(regex, flags))
+
+
+class _Uncompiled:
+    """What is asked of it is asked of the compiled pattern, and kept."""
+
+    def __init__(self, regex: str, flags: int) -> None:
+        self._given = regex, flags
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            found = self.__dict__[name] = getattr(re.compile(*self._given), name)
+            return found
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:

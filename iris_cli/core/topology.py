@@ -11,8 +11,7 @@ from math import prod
 
 from msgspec import Struct
 
-from iris_cli.core.nearest import did_you_mean, nearest
-from iris_cli.core.patterns import pattern
+from iris_cli.core.text import did_you_mean, nearest, pattern
 from iris_cli.core.units import count
 from iris_cli.errors import UsageError
 

@@ -1,0 +1,349 @@
+"""Constraints: what a job asks of a worker's attributes, the only language of placement.
+
+The canonical keys `region` and `preemptible` are placement intent, read by scheduler and autoscaler alike.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+
+from msgspec import MsgspecError, Struct, json
+
+from iris_cli.core.attributes import (
+    DEVICE_TYPE_ATTRIBUTE_KEY,
+    DEVICE_VARIANT_ATTRIBUTE_KEY,
+    PREEMPTIBLE_ATTRIBUTE_KEY,
+    REGION_ATTRIBUTE_KEY,
+    SCALE_GROUP_ATTRIBUTE_KEY,
+    TAINT_KEY_PREFIX,
+    TPU_NAME_ATTRIBUTE_KEY,
+    TPU_TOPOLOGY_ATTRIBUTE_KEY,
+    TPU_VM_COUNT_ATTRIBUTE_KEY,
+    TPU_WORKER_ID_ATTRIBUTE_KEY,
+    ZONE_ATTRIBUTE_KEY,
+    AttributeValue,
+    RawValue,
+    WorkerAttributes,
+    build_worker_attributes,
+    region_of_zone,
+    scalar_of,
+    taint_key,
+    wrap,
+)
+from iris_cli.core.structs import Value, plain
+
+
+class ConstraintOp(StrEnum):
+    """How a constraint compares."""
+
+    EQ = "EQ"
+    NE = "NE"
+    EXISTS = "EXISTS"
+    NOT_EXISTS = "NOT_EXISTS"
+    GT = "GT"
+    GE = "GE"
+    LT = "LT"
+    LE = "LE"
+    IN = "IN"
+
+    __hash__ = str.__hash__  # that of the text it is equal to; an enum's own one is much slower
+
+
+class ConstraintMode(StrEnum):
+    """Required constraints filter workers, preferred ones only rank them."""
+
+    REQUIRED = "REQUIRED"
+    PREFERRED = "PREFERRED"
+
+    __hash__ = str.__hash__
+
+
+_UNARY = frozenset({ConstraintOp.EXISTS, ConstraintOp.NOT_EXISTS})
+_ORDER: Mapping[ConstraintOp, Callable[[float, float], bool]] = {
+    ConstraintOp.GT: operator.gt,
+    ConstraintOp.GE: operator.ge,
+    ConstraintOp.LT: operator.lt,
+    ConstraintOp.LE: operator.le,
+}
+
+
+class Constraint(Value, frozen=True):
+    """One condition on one attribute of a worker.
+
+    `EXISTS` and `NOT_EXISTS` take no value, `IN` takes `values`, the others take `value`; `GT GE LT LE`
+    compare numbers only. Raises ValueError for anything else.
+    """
+
+    key: str
+    op: ConstraintOp
+    value: AttributeValue | None = None
+    values: tuple[AttributeValue, ...] = ()
+    mode: ConstraintMode = ConstraintMode.REQUIRED
+
+    @classmethod
+    def of(
+        cls,
+        key: str,
+        op: ConstraintOp,
+        value: AttributeValue | RawValue | None = None,
+        values: Iterable[AttributeValue | RawValue] = (),
+        mode: ConstraintMode = ConstraintMode.REQUIRED,
+    ) -> Constraint:
+        """A constraint with raw values, which are wrapped. Raises ValueError."""
+        if isinstance(values, str):
+            raise ValueError(f"constraint on {key!r}: values is a list, not one text")
+        wrapped = None if value is None else wrap(value)
+        return cls(key, ConstraintOp(op), wrapped, tuple(map(wrap, values)), ConstraintMode(mode))
+
+    def __post_init__(self) -> None:
+        if not self.key:
+            raise ValueError("a constraint needs the key of an attribute")
+        wants_value = self.op not in _UNARY and self.op is not ConstraintOp.IN
+        if (self.value is not None) != wants_value:
+            raise ValueError(
+                f"{self.op} on {self.key!r} takes {'one value' if wants_value else 'no single value'}"
+            )
+        if bool(self.values) != (self.op is ConstraintOp.IN):
+            wanted = "one or more values" if self.op is ConstraintOp.IN else "no list of values"
+            raise ValueError(f"{self.op} on {self.key!r} takes {wanted}")
+        if self.op in _ORDER and self.value is not None and not self.value.is_number:
+            raise ValueError(f"{self.op} on {self.key!r} compares numbers, not the text {self.value.value!r}")
+
+    @property
+    def required(self) -> bool:
+        return self.mode is ConstraintMode.REQUIRED
+
+    @property
+    def operands(self) -> tuple[AttributeValue, ...]:
+        """All values that it compares with: none, one or several."""
+        return self.values if self.value is None else (self.value,)
+
+    def matches(self, attributes: Mapping[str, AttributeValue]) -> bool:
+        """Whether a worker with these attributes satisfies it. Values of other types never raise."""
+        found = attributes.get(self.key)
+        if found is None:
+            return self.op is ConstraintOp.NOT_EXISTS
+        match self.op:
+            case ConstraintOp.EQ:
+                return found == self.value
+            case ConstraintOp.NE:
+                return found != self.value
+            case ConstraintOp.EXISTS:
+                return True
+            case ConstraintOp.NOT_EXISTS:
+                return False
+            case ConstraintOp.IN:
+                return found in self.values
+            case ordering:
+                return any(_in_order(ordering, found, each) for each in self.operands)
+
+    def type_clash(self, attributes: Mapping[str, AttributeValue]) -> str:
+        """In words, why types alone keep the constraint from comparing with the worker's value; else ''."""
+        found = attributes.get(self.key)
+        if found is None or self.op in _UNARY:
+            return ""
+        if self.op in _ORDER:
+            clash = not found.is_number
+        else:
+            clash = all(type(each.value) is not type(found.value) for each in self.operands)
+        if not clash:
+            return ""
+        wanted = " or ".join(f"{each.type_word} {each.value!r}" for each in self.operands[:3])
+        return f"{self.key}: the worker has {found.type_word} {found.value!r}, the constraint {wanted}"
+
+
+def _in_order(op: ConstraintOp, found: AttributeValue, bound: AttributeValue) -> bool:
+    if isinstance(found.value, str) or isinstance(bound.value, str):
+        return False
+    return _ORDER[op](found.value, bound.value)
+
+
+class NormalizedConstraints(Struct, frozen=True):
+    """The placement intent in the required constraints on canonical keys; None means: no matter."""
+
+    preemptible: bool | None
+    required_regions: frozenset[str] | None
+
+
+_CANONICAL_KEYS = (REGION_ATTRIBUTE_KEY, PREEMPTIBLE_ATTRIBUTE_KEY)
+
+
+def preemptible_constraint(preemptible: bool = True) -> Constraint:
+    """Require preemptible workers, or workers that aren't."""
+    return Constraint.of(PREEMPTIBLE_ATTRIBUTE_KEY, ConstraintOp.EQ, preemptible)
+
+
+def region_constraint(regions: Sequence[str]) -> Constraint:
+    """Require one of `regions`. Raises ValueError if there is none, or a blank one."""
+    if isinstance(regions, str):
+        raise ValueError(f"regions is a list, not the text {regions!r}")
+    names = list(dict.fromkeys(regions))
+    if not names:
+        raise ValueError("no region given")
+    if not all(name.strip() for name in names):
+        raise ValueError("a region is blank")
+    if len(names) == 1:
+        return Constraint.of(REGION_ATTRIBUTE_KEY, ConstraintOp.EQ, names[0])
+    return Constraint.of(REGION_ATTRIBUTE_KEY, ConstraintOp.IN, values=names)
+
+
+def preemptible_preference_from_constraints(constraints: Iterable[Constraint]) -> bool | None:
+    """What the required constraints say of `preemptible`; None if nothing. Raises ValueError."""
+    wanted: set[bool] = set()
+    for constraint in _required_on(PREEMPTIBLE_ATTRIBUTE_KEY, constraints):
+        text = constraint.value.value if constraint.value is not None else None
+        if constraint.op is not ConstraintOp.EQ or text not in ("true", "false"):
+            raise ValueError(f"{PREEMPTIBLE_ATTRIBUTE_KEY} takes only =true or =false")
+        wanted.add(text == "true")
+    if len(wanted) > 1:
+        raise ValueError(f"{PREEMPTIBLE_ATTRIBUTE_KEY} is asked to be both true and false")
+    return wanted.pop() if wanted else None
+
+
+def required_regions_from_constraints(constraints: Iterable[Constraint]) -> frozenset[str] | None:
+    """The regions that all required constraints on `region` allow; None without any. Raises ValueError."""
+    allowed: frozenset[str] | None = None
+    for constraint in _required_on(REGION_ATTRIBUTE_KEY, constraints):
+        if constraint.op not in (ConstraintOp.EQ, ConstraintOp.IN):
+            raise ValueError(f"{REGION_ATTRIBUTE_KEY} takes only = and in, not {constraint.op}")
+        names = frozenset(_region_name(each) for each in constraint.operands)
+        if allowed is not None and not allowed & names:
+            raise ValueError(
+                f"no {REGION_ATTRIBUTE_KEY} satisfies all constraints: one allows {_listed(allowed)}, "
+                f"another {_listed(names)}"
+            )
+        allowed = names if allowed is None else allowed & names
+    return allowed
+
+
+def normalize_constraints(constraints: Iterable[Constraint]) -> NormalizedConstraints:
+    """The placement intent of a job, as scheduler and autoscaler read it. Raises ValueError."""
+    constraints = tuple(constraints)
+    return NormalizedConstraints(
+        preemptible=preemptible_preference_from_constraints(constraints),
+        required_regions=required_regions_from_constraints(constraints),
+    )
+
+
+def merge_constraints(parent: Sequence[Constraint], child: Sequence[Constraint]) -> list[Constraint]:
+    """The constraints of a child job: the parent's that stay in force, then the child's, each once.
+
+    On a canonical key the child's replace the parent's, but a preferred one never replaces a required one.
+    Contradictions on other keys stay in; `contradiction_in` finds them.
+    """
+    named = {c.key for c in child if c.key in _CANONICAL_KEYS}
+    required = {c.key for c in child if c.required}
+    kept = [c for c in parent if c.key not in named or (c.required and c.key not in required)]
+    return list(dict.fromkeys([*kept, *child]))
+
+
+def contradiction_in(constraints: Iterable[Constraint]) -> str:
+    """In words, why no worker could ever satisfy the required constraints on some key; else ''."""
+    by_key: dict[str, list[Constraint]] = {}
+    for constraint in constraints:
+        if constraint.required:
+            by_key.setdefault(constraint.key, []).append(constraint)
+    for key, group in by_key.items():
+        if not _satisfiable(key, group):
+            return f"the constraints on {key!r} contradict each other"
+    return ""
+
+
+def _satisfiable(key: str, group: Sequence[Constraint]) -> bool:
+    ops = {c.op for c in group}
+    if ConstraintOp.NOT_EXISTS in ops:
+        return len(ops) == 1
+    for constraint in group:
+        if constraint.op in (ConstraintOp.EQ, ConstraintOp.IN):
+            return any(all(c.matches({key: each}) for c in group) for each in constraint.operands)
+    return _bounds_meet(key, group)
+
+
+def _bounds_meet(key: str, group: Sequence[Constraint]) -> bool:
+    """Whether some number lies within all bounds: between two different ones there always is one."""
+    lower = _numbers(group, ConstraintOp.GT, ConstraintOp.GE)
+    upper = _numbers(group, ConstraintOp.LT, ConstraintOp.LE)
+    if not lower or not upper:
+        return True
+    low, high = max(lower), min(upper)
+    return low < high or (low == high and all(c.matches({key: AttributeValue(low)}) for c in group))
+
+
+def _numbers(group: Iterable[Constraint], *ops: ConstraintOp) -> list[int | float]:
+    operands = [each.value for c in group if c.op in ops for each in c.operands]
+    return [operand for operand in operands if not isinstance(operand, str)]
+
+
+def _required_on(key: str, constraints: Iterable[Constraint]) -> list[Constraint]:
+    return [c for c in constraints if c.required and c.key == key]
+
+
+def _region_name(value: AttributeValue) -> str:
+    if not isinstance(value.value, str) or not value.value.strip():
+        raise ValueError(f"{REGION_ATTRIBUTE_KEY} takes a name, not {value.value!r}")
+    return value.value
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+__all__ = [
+    "DEVICE_TYPE_ATTRIBUTE_KEY",
+    "DEVICE_VARIANT_ATTRIBUTE_KEY",
+    "PREEMPTIBLE_ATTRIBUTE_KEY",
+    "REGION_ATTRIBUTE_KEY",
+    "SCALE_GROUP_ATTRIBUTE_KEY",
+    "TAINT_KEY_PREFIX",
+    "TPU_NAME_ATTRIBUTE_KEY",
+    "TPU_TOPOLOGY_ATTRIBUTE_KEY",
+    "TPU_VM_COUNT_ATTRIBUTE_KEY",
+    "TPU_WORKER_ID_ATTRIBUTE_KEY",
+    "ZONE_ATTRIBUTE_KEY",
+    "AttributeValue",
+    "Constraint",
+    "ConstraintMode",
+    "ConstraintOp",
+    "NormalizedConstraints",
+    "RawValue",
+    "WorkerAttributes",
+    "build_worker_attributes",
+    "constraints_from_json",
+    "constraints_to_json",
+    "contradiction_in",
+    "merge_constraints",
+    "normalize_constraints",
+    "preemptible_constraint",
+    "preemptible_preference_from_constraints",
+    "region_constraint",
+    "region_of_zone",
+    "required_regions_from_constraints",
+    "scalar_of",
+    "taint_key",
+    "wrap",
+]
+
+_JSON_LIMIT = 1 << 20  # characters
+
+
+def constraints_to_json(constraints: Iterable[Constraint]) -> str:
+    """The constraints as a JSON array in which the type of every value is kept."""
+    return _ENCODER.encode(list(constraints)).decode("utf-8")
+
+
+def constraints_from_json(raw: str) -> list[Constraint]:
+    """Read what `constraints_to_json` wrote. Raises ValueError for anything else."""
+    if len(raw) > _JSON_LIMIT:
+        raise ValueError(f"constraints are longer than {_JSON_LIMIT} characters")
+    try:
+        return _DECODER.decode(raw)
+    except RecursionError:
+        raise ValueError("constraints are nested too deeply") from None
+    except MsgspecError as error:
+        raise ValueError(str(error)) from error
+
+
+_ENCODER = json.Encoder(enc_hook=plain)
+_DECODER = json.Decoder(list[Constraint], dec_hook=lambda _, content: AttributeValue(content))
