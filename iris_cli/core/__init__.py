@@ -3,18 +3,21 @@
 from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintOp, build_worker_attributes
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import CoschedulingConfig, Job, JobState, Priority, Workspace
+from iris_cli.core.model.job import CoschedulingConfig, Job, JobRequest, JobState, Priority, Workspace
+from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import Attempt, AttemptState, End, EndReason, Task, TaskState
-from iris_cli.core.model.worker import Claim, Worker, WorkerCondition
+from iris_cli.core.model.worker import Amounts, Claim, Connection, Worker, WorkerCondition
 from iris_cli.core.resources import Device, Resources
 
 __all__ = [
+    "Amounts",
     "Attempt",
     "AttemptId",
     "AttemptState",
     "AttributeValue",
     "Claim",
     "Cluster",
+    "Connection",
     "Constraint",
     "ConstraintOp",
     "CoschedulingConfig",
@@ -23,7 +26,9 @@ __all__ = [
     "EndReason",
     "Job",
     "JobId",
+    "JobRequest",
     "JobState",
+    "Limits",
     "Priority",
     "Resources",
     "Task",

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from iris_cli.core import AttemptState, Claim, Cluster, EndReason, Job, Task, TaskState, Worker
 from iris_cli.core.constraints import TPU_VM_COUNT_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.ids import AttemptId, JobId, WorkerId, parent_of
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job
 from iris_cli.core.model.slice import SliceState
-from iris_cli.core.model.task import AttemptState, EndReason, Task, TaskState
-from iris_cli.core.model.worker import Claim, Worker
 
 
 def breaches(cluster: Cluster) -> list[str]:

@@ -13,19 +13,13 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from iris_cli.core.attributes import (
-    PREEMPTIBLE_ATTRIBUTE_KEY,
-    REGION_ATTRIBUTE_KEY,
-    TPU_NAME_ATTRIBUTE_KEY,
-    TPU_WORKER_ID_ATTRIBUTE_KEY,
-    AttributeValue,
-)
+from iris_cli.core import Amounts, Limits
+from iris_cli.core import attributes as keys
+from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState, by_waterfall, phantom
 from iris_cli.core.constraints import Constraint, preemptible_constraint, region_constraint
-from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.slice import ScaleGroup
-from iris_cli.core.model.worker import Amounts
 from iris_cli.core.scheduling.capacity import mask_of
 from iris_cli.core.scheduling.feasibility import Shape
 from iris_cli.core.scheduling.fleet import Fleet
@@ -93,15 +87,15 @@ class Catalogue:
         if entry.required_regions is not None:
             constraint = region_constraint(sorted(entry.required_regions))
             groups = self.fleet.satisfying(constraint)
-            yield Criterion(UnmetKind.REGION, groups, REGION_ATTRIBUTE_KEY, constraint)
+            yield Criterion(UnmetKind.REGION, groups, keys.REGION_ATTRIBUTE_KEY, constraint)
         if entry.preemptible is not None:
             constraint = preemptible_constraint(entry.preemptible)
             groups = self.fleet.satisfying(constraint)
-            yield Criterion(UnmetKind.PREEMPTIBLE, groups, PREEMPTIBLE_ATTRIBUTE_KEY, constraint)
+            yield Criterion(UnmetKind.PREEMPTIBLE, groups, keys.PREEMPTIBLE_ATTRIBUTE_KEY, constraint)
         for constraint in entry.constraints:
             if constraint.required:
                 kind = _KINDS.get(constraint.key, UnmetKind.CONSTRAINT)
-                about_numbers = constraint.key == TPU_WORKER_ID_ATTRIBUTE_KEY
+                about_numbers = constraint.key == keys.TPU_WORKER_ID_ATTRIBUTE_KEY
                 groups = self._with_seats(entry) if about_numbers else self.fleet.satisfying(constraint)
                 yield Criterion(kind, groups, constraint.key, constraint)
         yield Criterion(UnmetKind.TAINT, self.fleet.tolerating(entry.tolerations))
@@ -129,11 +123,13 @@ class Catalogue:
         """The VMs of a slice of a group that may take a task of an entry, by their numbers there."""
         vms = range(self.vms(entry, rank))
         numbered = [
-            each for each in entry.constraints if each.required and each.key == TPU_WORKER_ID_ATTRIBUTE_KEY
+            each
+            for each in entry.constraints
+            if each.required and each.key == keys.TPU_WORKER_ID_ATTRIBUTE_KEY
         ]
         if not numbered:
             return tuple(vms)
-        found = [{TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index)} for index in vms]
+        found = [{keys.TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index)} for index in vms]
         return tuple(vm for vm in vms if all(each.matches(found[vm]) for each in numbered))
 
     def vms(self, entry: DemandEntry, rank: int) -> int:
@@ -163,7 +159,7 @@ class Catalogue:
     def _has_shape(self, rank: int, shape: Shape) -> bool:
         """Whether slices of a group can be the groups of a gang: a slice each, or all of them one together."""
         vms = self.states[rank].vm_count
-        if shape.group_by != TPU_NAME_ATTRIBUTE_KEY:  # what the group declares, all of its slices share
+        if shape.group_by != keys.TPU_NAME_ATTRIBUTE_KEY:  # what the group declares, all of its slices share
             there = shape.group_by in self.fleet.workers[rank].attributes
             return there and not shape.whole and shape.groups == 1
         return vms is None or (vms == shape.size if shape.whole else vms >= shape.size)
@@ -171,7 +167,7 @@ class Catalogue:
     def _with_seats(self, entry: DemandEntry) -> int:
         """The groups of whose slices enough VMs have a number that the entry allows."""
         shape = entry.shape
-        least = shape.size if shape is not None and shape.group_by == TPU_NAME_ATTRIBUTE_KEY else 1
+        least = shape.size if shape is not None and shape.group_by == keys.TPU_NAME_ATTRIBUTE_KEY else 1
         return mask_of([rank for rank in range(len(self.states)) if len(self.seats(entry, rank)) >= least])
 
     def _covering(self, need: Amounts) -> int:
@@ -189,4 +185,4 @@ class Catalogue:
         return [mask_of(ranks) for ranks in found.values()]
 
 
-_KINDS = {REGION_ATTRIBUTE_KEY: UnmetKind.REGION, PREEMPTIBLE_ATTRIBUTE_KEY: UnmetKind.PREEMPTIBLE}
+_KINDS = {keys.REGION_ATTRIBUTE_KEY: UnmetKind.REGION, keys.PREEMPTIBLE_ATTRIBUTE_KEY: UnmetKind.PREEMPTIBLE}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from iris_cli.core import Amounts, ConstraintOp
 from iris_cli.core.attributes import DEVICE_VARIANT_ATTRIBUTE_KEY, TAINT_KEY_PREFIX
 from iris_cli.core.autoscaling.catalogue import Catalogue, Criterion, UnmetKind, UnmetReason
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.constraints import ConstraintOp
 from iris_cli.core.ids import clip
-from iris_cli.core.model.worker import Amounts
 from iris_cli.core.resources import AUTO, DEVICE_KINDS
 from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, positions_of
 from iris_cli.core.scheduling.explain.wording import amount

@@ -6,15 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from iris_cli.core.attributes import (
-    TPU_NAME_ATTRIBUTE_KEY,
-    TPU_VM_COUNT_ATTRIBUTE_KEY,
-    TPU_WORKER_ID_ATTRIBUTE_KEY,
-    AttributeValue,
-)
-from iris_cli.core.ids import WorkerId
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.limits import Limits
+from iris_cli.core import Amounts, Cluster, Limits, Worker, WorkerId
+from iris_cli.core import attributes as keys
+from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.model.slice import (
     GroupRecord,
     ScaleGroup,
@@ -24,7 +18,6 @@ from iris_cli.core.model.slice import (
     as_made,
     slice_attributes,
 )
-from iris_cli.core.model.worker import Amounts, Worker
 from iris_cli.core.topology import lookup
 from iris_cli.core.units import format_duration
 
@@ -124,11 +117,11 @@ def phantom(state: GroupState, slice_name: str, index: int, vms: int | None) -> 
     size = state.vm_size
     attributes = {
         **slice_attributes(state.group),
-        TPU_NAME_ATTRIBUTE_KEY: AttributeValue(slice_name),
-        TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index),
+        keys.TPU_NAME_ATTRIBUTE_KEY: AttributeValue(slice_name),
+        keys.TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index),
     }
     if vms is not None:
-        attributes[TPU_VM_COUNT_ATTRIBUTE_KEY] = AttributeValue(vms)
+        attributes[keys.TPU_VM_COUNT_ATTRIBUTE_KEY] = AttributeValue(vms)
     return Worker(
         id=WorkerId(f"{slice_name}-{index:06d}"),
         attributes=attributes,

@@ -8,14 +8,13 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from iris_cli.core import collector
+from iris_cli.core import Amounts, collector
 from iris_cli.core.attributes import TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.autoscaling.catalogue import Catalogue, UnmetKind, UnmetReason
 from iris_cli.core.autoscaling.culprit import capacity_reason, why_no_region, why_nobody_serves
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.model.slice import ScaleGroup
-from iris_cli.core.model.worker import Amounts
 from iris_cli.core.scheduling.capacity import mask_of, positions_of
 from iris_cli.core.scheduling.sites import REGION, VARIANT, ZONE, Place
 

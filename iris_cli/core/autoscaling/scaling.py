@@ -8,17 +8,13 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from iris_cli.core import AttemptState, Cluster, JobId, Limits, Worker, WorkerCondition, WorkerId
 from iris_cli.core.autoscaling.catalogue import Catalogue
 from iris_cli.core.autoscaling.demand import DemandEntry, IdleSite, Survey, survey, without_preferences
 from iris_cli.core.autoscaling.groups import GroupState, by_waterfall, coming, group_states
 from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
-from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import NOTHING_MISSING, Missing
-from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.slice import Provider, ScaleGroup, Slice, SliceState, slice_name, slice_of
-from iris_cli.core.model.task import AttemptState
-from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.core.scheduling import plan
 from iris_cli.core.scheduling.capacity import positions_of
 from iris_cli.core.scheduling.order import by_job

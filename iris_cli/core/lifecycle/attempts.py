@@ -5,38 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from itertools import chain
 
-from iris_cli.core.events.events import (
-    AttemptEnded,
-    AttemptHeldUp,
-    AttemptOrphaned,
-    AttemptStopped,
-    AttemptUnkillable,
-    DispatchTakenOver,
-    TaskDispatched,
-    TaskDispatchFailed,
-    TaskEnded,
-    TaskQuiet,
-    TaskRequeued,
-    TaskRunning,
-)
+from iris_cli.core import AttemptId, AttemptState, Cluster, EndReason, Job, JobId, Limits, TaskId, TaskState
+from iris_cli.core.events import events
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.lifecycle import jobs, workers
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job
-from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.task import (
-    INFRASTRUCTURE,
-    PROGRAM_FAILURES,
-    Attempt,
-    AttemptState,
-    End,
-    EndReason,
-    Task,
-    TaskState,
-    reason_of_exit,
-)
+from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, End, Task, reason_of_exit
 from iris_cli.core.units import format_duration
 
 _HAS_IT = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
@@ -85,7 +59,7 @@ def not_sent(draft: Draft, attempt_id: AttemptId, error: str) -> None:
     """
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.state is not AttemptState.ENDED and not attempt.taken_over and not attempt.acknowledged:
-        draft.record(TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
+        draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
 
 
 def take_over(draft: Draft, limits: Limits) -> None:
@@ -105,7 +79,7 @@ def give_up(draft: Draft, launched: Iterable[AttemptId]) -> None:
     for attempt_id in launched:
         attempt = draft.cluster.attempt(attempt_id)
         if attempt.state is AttemptState.ASSIGNED and not attempt.taken_over:
-            draft.record(DispatchTakenOver(task=attempt_id.task, attempt=attempt_id.number))
+            draft.record(events.DispatchTakenOver(task=attempt_id.task, attempt=attempt_id.number))
 
 
 def give_back(draft: Draft, unable: Container[JobId]) -> list[JobId]:
@@ -131,7 +105,7 @@ def held_up(draft: Draft, attempt_id: AttemptId, limits: Limits) -> None:
     worker = draft.cluster.attempt(attempt_id).worker
     refusals = draft.cluster.workers[worker].refusals
     error = f"{worker} was told to start it, and did not"
-    draft.record(AttemptHeldUp(task=attempt_id.task, attempt=attempt_id.number, error=error))
+    draft.record(events.AttemptHeldUp(task=attempt_id.task, attempt=attempt_id.number, error=error))
     jobs.stop(draft, attempt_id, EndReason.DISPATCH_FAILED)
     if draft.cluster.workers[worker].refusals > refusals:
         workers.refused(draft, worker, error, limits)
@@ -145,7 +119,7 @@ def ended(draft: Draft, attempt_id: AttemptId, end: End) -> None:
     stop = draft.cluster.attempt(attempt_id).stop
     if stop is not None and stop.reason is EndReason.RETRIED and end.reason is not EndReason.OK:
         return _stopped(draft, attempt_id, end.exit_code, end.log_tail, end.ran)
-    draft.record(AttemptEnded(task=attempt_id.task, attempt=attempt_id.number, end=end))
+    draft.record(events.AttemptEnded(task=attempt_id.task, attempt=attempt_id.number, end=end))
     return _settle_task(draft, attempt_id.task, end)
 
 
@@ -160,7 +134,7 @@ def stopped(draft: Draft, attempt_id: AttemptId, report: AttemptReport | None = 
 def _stopped(
     draft: Draft, attempt_id: AttemptId, exit_code: int | None, log_tail: str, ran: float | None
 ) -> None:
-    proof = AttemptStopped(
+    proof = events.AttemptStopped(
         task=attempt_id.task, attempt=attempt_id.number, exit_code=exit_code, log_tail=log_tail, ran=ran
     )
     draft.record(proof)
@@ -175,7 +149,7 @@ def worker_gone(draft: Draft, attempt_id: AttemptId, error: str) -> None:
     if draft.cluster.tasks[attempt_id.task].state.terminal:
         stopped(draft, attempt_id)
     elif attempt.started_at is None:
-        draft.record(TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
+        draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
     else:  # also one that is being stopped: its host may be what made its siblings fail
         end = End(reason=EndReason.WORKER_FAILED, at=draft.at, error=f"{error} ({attempt.worker})")
         ended(draft, attempt_id, end)
@@ -202,10 +176,10 @@ def _settle_task(draft: Draft, task_id: TaskId, end: End) -> None:
     if end.reason is EndReason.OK:
         state = TaskState.SUCCEEDED
     elif _may_retry(job, task, end.reason):
-        return draft.record(TaskRequeued(task=task_id, reason=end.reason))
+        return draft.record(events.TaskRequeued(task=task_id, reason=end.reason))
     else:
         state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
-    draft.record(TaskEnded(task=task_id, state=state, end=end.of_task()))
+    draft.record(events.TaskEnded(task=task_id, state=state, end=end.of_task()))
     if state is TaskState.SUCCEEDED and _others_are_open(draft.cluster, job, task.index):
         return None  # nothing follows from it yet; whether anything does costs a look at every task
     return jobs.settle(draft, task.job)
@@ -230,7 +204,7 @@ def _may_retry(job: Job, task: Task, reason: EndReason) -> bool:
 def _acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
     attempt = draft.cluster.attempt(attempt_id)
     if not attempt.acknowledged:
-        draft.record(TaskDispatched(task=attempt_id.task, attempt=attempt_id.number))
+        draft.record(events.TaskDispatched(task=attempt_id.task, attempt=attempt_id.number))
     if attempt.state is not AttemptState.ASSIGNED:
         return
     if report.state is RemoteState.LAUNCHING and (report.started_ago or 0.0) > limits.launch_timeout:
@@ -248,12 +222,14 @@ def _acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptReport, li
 def _running(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
     attempt = draft.cluster.attempt(attempt_id)
     if not attempt.acknowledged:
-        draft.record(TaskDispatched(task=attempt_id.task, attempt=attempt_id.number))
+        draft.record(events.TaskDispatched(task=attempt_id.task, attempt=attempt_id.number))
     if attempt.started_at is None:
         started_at = round(draft.at - (report.started_ago or 0.0), 3)
-        draft.record(TaskRunning(task=attempt_id.task, attempt=attempt_id.number, started_at=started_at))
+        draft.record(
+            events.TaskRunning(task=attempt_id.task, attempt=attempt_id.number, started_at=started_at)
+        )
     if report.state is RemoteState.ORPHANED and not attempt.orphaned:
-        draft.record(AttemptOrphaned(task=attempt_id.task, attempt=attempt_id.number))
+        draft.record(events.AttemptOrphaned(task=attempt_id.task, attempt=attempt_id.number))
 
 
 def _note_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
@@ -267,9 +243,9 @@ def _note_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
     before, since = attempt.quiet_since, round(draft.at - report.last_output_ago, 3)
     # If nobody polled while it wrote, it has been quiet twice: at least `silent_after` lies between the two.
     if is_quiet and (before is None or since >= before + silent_after):
-        draft.record(TaskQuiet(task=attempt_id.task, attempt=attempt_id.number, since=since))
+        draft.record(events.TaskQuiet(task=attempt_id.task, attempt=attempt_id.number, since=since))
     elif before is not None and not is_quiet:
-        draft.record(TaskQuiet(task=attempt_id.task, attempt=attempt_id.number, since=None))
+        draft.record(events.TaskQuiet(task=attempt_id.task, attempt=attempt_id.number, since=None))
 
 
 def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
@@ -318,14 +294,14 @@ def _not_started(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
         return ended(draft, attempt_id, end)
     error = _refusal(report)
     draft.record(
-        TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error, refused=True)
+        events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error, refused=True)
     )
     workers.refused(draft, attempt.worker, error, limits)
     task = draft.cluster.tasks[attempt_id.task]
     job = draft.cluster.jobs[task.job]
     if not job.is_gang and not task.state.terminal and task.refusals >= job.max_dispatch_failures:
         end = End(reason=EndReason.DISPATCH_FAILED, at=draft.at, error=error)
-        draft.record(TaskEnded(task=task.id, state=TaskState.FAILED, end=end))
+        draft.record(events.TaskEnded(task=task.id, state=TaskState.FAILED, end=end))
         jobs.settle(draft, task.job)
     return None
 
@@ -355,7 +331,7 @@ def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
     elif attempt.state is AttemptState.ASSIGNED:
         # Fenced by an invocation that died before it could say so: it never started, and never will.
         error = "fenced before it started"
-        draft.record(TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
+        draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
     else:
         error = (
             "its lease ended: nobody polled it" if lease else "stopped on the worker, by nobody the log knows"
@@ -373,5 +349,5 @@ def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
 def _unkillable(draft: Draft, attempt_id: AttemptId) -> None:
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.stop is not None and not attempt.unkillable:
-        draft.record(AttemptUnkillable(task=attempt_id.task, attempt=attempt_id.number))
+        draft.record(events.AttemptUnkillable(task=attempt_id.task, attempt=attempt_id.number))
     workers.unkillable(draft, attempt.worker)

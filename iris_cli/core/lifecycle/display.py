@@ -10,21 +10,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from iris_cli.core.ids import JobId
+from iris_cli.core import AttemptState, EndReason, Job, JobId, JobState, TaskState
 from iris_cli.core.model.cluster import Cluster, state_of
-from iris_cli.core.model.job import Job, JobState
-from iris_cli.core.model.task import (
-    INFRASTRUCTURE,
-    PROGRAM_FAILURES,
-    Attempt,
-    AttemptState,
-    End,
-    EndReason,
-    Running,
-    Stopping,
-    Task,
-    TaskState,
-)
+from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, End, Running, Stopping, Task
 
 
 class DisplayWord(StrEnum):

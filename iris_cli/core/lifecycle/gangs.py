@@ -4,24 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from iris_cli.core import AttemptState, Cluster, EndReason, Job, JobId, Limits, WorkerCondition, WorkerId
 from iris_cli.core.events.events import GangRoundEnded, TaskEnded, TaskRequeued
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.lifecycle import jobs
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job
-from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.task import (
-    INFRASTRUCTURE,
-    PROGRAM_FAILURES,
-    Attempt,
-    AttemptState,
-    End,
-    EndReason,
-    Task,
-    TaskState,
-)
-from iris_cli.core.model.worker import WorkerCondition
+from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, End, Task, TaskState
 
 _CONSEQUENCES = frozenset({EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED})
 """Ends that were ordered: they tell nothing about what went wrong."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from iris_cli.core import AttemptId, Cluster, WorkerId
 from iris_cli.core.events.events import AttemptPresumedGone, AttemptProvenGone, WorkerForgotten
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
 from iris_cli.core.messages.observations import OVER, AttemptReport, RemoteState
-from iris_cli.core.model.cluster import Cluster
 
 
 def presume_gone(draft: Draft, attempt_ids: Iterable[AttemptId], error: str) -> None:

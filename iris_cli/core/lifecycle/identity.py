@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from iris_cli.core import AttemptState, EndReason, Limits, Worker, WorkerCondition, WorkerId
 from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY
 from iris_cli.core.events.events import WorkerUpdated
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle import attempts, ghosts, jobs, workers
 from iris_cli.core.messages.observations import WorkerReport
-from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.task import AttemptState, EndReason
-from iris_cli.core.model.worker import Worker, WorkerCondition
 
 
 def answered(draft: Draft, report: WorkerReport, limits: Limits) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from iris_cli.core import AttemptId, Job, JobId, JobState, TaskId
 from iris_cli.core.events.events import AttemptStopRequested, JobCancelled, JobEnded, TaskEnded
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import AttemptId, JobId, TaskId
-from iris_cli.core.model.job import Job, JobState
 from iris_cli.core.model.task import AttemptState, End, EndReason, Task, TaskState
 
 

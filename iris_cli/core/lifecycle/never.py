@@ -6,20 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from iris_cli.core import Amounts, AttributeValue, Constraint, Job, constraints
 from iris_cli.core.constraint_syntax import format_constraint, near_misses
-from iris_cli.core.constraints import (
-    DEVICE_TYPE_ATTRIBUTE_KEY,
-    DEVICE_VARIANT_ATTRIBUTE_KEY,
-    SCALE_GROUP_ATTRIBUTE_KEY,
-    TAINT_KEY_PREFIX,
-    TPU_NAME_ATTRIBUTE_KEY,
-    TPU_VM_COUNT_ATTRIBUTE_KEY,
-    AttributeValue,
-    Constraint,
-)
 from iris_cli.core.ids import clip
-from iris_cli.core.model.job import Job
-from iris_cli.core.model.worker import Amounts
 from iris_cli.core.resources import AUTO, Device, device_compatible
 from iris_cli.core.text import did_you_mean
 from iris_cli.core.units import count
@@ -63,18 +52,18 @@ def check_possible(job: Job, offers: Sequence[Offer]) -> None:
 
 
 def _has(device: Device | None, offer: Offer) -> bool:
-    kind = str(offer.attributes.get(DEVICE_TYPE_ATTRIBUTE_KEY, AttributeValue("cpu")).value)
-    if offer.idle is None and DEVICE_TYPE_ATTRIBUTE_KEY not in offer.attributes:
+    kind = str(offer.attributes.get(constraints.DEVICE_TYPE_ATTRIBUTE_KEY, AttributeValue("cpu")).value)
+    if offer.idle is None and constraints.DEVICE_TYPE_ATTRIBUTE_KEY not in offer.attributes:
         return True  # its probe may find any device
     if not device_compatible(device.kind if device else "cpu", kind):
         return False
     if device is None or device.variant == AUTO:
         return True
-    return offer.attributes.get(DEVICE_VARIANT_ATTRIBUTE_KEY) == AttributeValue(device.variant)
+    return offer.attributes.get(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY) == AttributeValue(device.variant)
 
 
 def _may_change(constraint: Constraint) -> bool:
-    return constraint.key.startswith(TAINT_KEY_PREFIX)  # set and removed by hand, at any time
+    return constraint.key.startswith(constraints.TAINT_KEY_PREFIX)  # set and removed by hand, at any time
 
 
 def _may_match(constraint: Constraint, offer: Offer) -> bool:
@@ -91,13 +80,13 @@ def _check_groups(
     """
     ranks = job.replicas // job.slices
     is_tpu = job.resources.device is not None and job.resources.device.kind == "tpu"
-    if is_tpu and key == TPU_NAME_ATTRIBUTE_KEY:
+    if is_tpu and key == constraints.TPU_NAME_ATTRIBUTE_KEY:
         whole = _slice_sizes(serving)
         if whole and ranks not in whole:
             raise _no_such_slice(ranks, whole)
     groups = _Groups(key, ranks, Amounts.needed(job.resources), serving)
     largest = groups.largest(groups.sized(right))
-    if largest is None or (is_tpu and key != TPU_NAME_ATTRIBUTE_KEY) or largest[1] >= ranks:
+    if largest is None or (is_tpu and key != constraints.TPU_NAME_ATTRIBUTE_KEY) or largest[1] >= ranks:
         return
     name, size = largest
     known = {each for offer in serving for each in offer.attributes}
@@ -217,23 +206,23 @@ def _largest_group(fitting: Sequence[Offer], serving: Sequence[Offer], key: str)
             elif each.idle is None:
                 anywhere += 1
             continue
-        vms = each.attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
+        vms = each.attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
         if vms is None or not isinstance(vms.value, int):
             return None
         if value is not None:
             sizes[str(value)] += vms.value * each.slices
-        elif key == TPU_NAME_ATTRIBUTE_KEY:
-            name = f"a slice of {each.attributes[SCALE_GROUP_ATTRIBUTE_KEY]}"
+        elif key == constraints.TPU_NAME_ATTRIBUTE_KEY:
+            name = f"a slice of {each.attributes[constraints.SCALE_GROUP_ATTRIBUTE_KEY]}"
             sizes[name] = max(sizes[name], vms.value)
         else:
             return None
     names = {
-        str(each.attributes[TPU_NAME_ATTRIBUTE_KEY])
+        str(each.attributes[constraints.TPU_NAME_ATTRIBUTE_KEY])
         for each in fitting
-        if TPU_NAME_ATTRIBUTE_KEY in each.attributes
+        if constraints.TPU_NAME_ATTRIBUTE_KEY in each.attributes
     }
     missing = _not_registered(serving, names)
-    if key == TPU_NAME_ATTRIBUTE_KEY:
+    if key == constraints.TPU_NAME_ATTRIBUTE_KEY:
         sizes.update(missing)
     else:
         anywhere += sum(missing.values())
@@ -248,7 +237,10 @@ def _not_registered(serving: Sequence[Offer], names: Iterable[str]) -> dict[str,
     there: Counter[str] = Counter()
     whole: dict[str, int] = {}
     for each in serving:
-        name, vms = (each.attributes.get(key) for key in (TPU_NAME_ATTRIBUTE_KEY, TPU_VM_COUNT_ATTRIBUTE_KEY))
+        name, vms = (
+            each.attributes.get(key)
+            for key in (constraints.TPU_NAME_ATTRIBUTE_KEY, constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
+        )
         if name is not None:
             there[str(name)] += 1
             if vms is not None and isinstance(vms.value, int):
@@ -258,7 +250,7 @@ def _not_registered(serving: Sequence[Offer], names: Iterable[str]) -> dict[str,
 
 def _slice_sizes(serving: Sequence[Offer]) -> set[int]:
     """Return the numbers of VMs that slices have; none if that of one of them is not known."""
-    sizes = [each.attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY) for each in serving]
+    sizes = [each.attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY) for each in serving]
     known = {each.value for each in sizes if each is not None and isinstance(each.value, int)}
     return set() if any(each is None for each in sizes) else known
 

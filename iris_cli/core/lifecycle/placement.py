@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from iris_cli.core import Cluster, End, EndReason, Job, JobState, TaskState
 from iris_cli.core.events.events import TaskAssigned, TaskEnded
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle import jobs
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job, JobState
-from iris_cli.core.model.task import End, EndReason, TaskState
 from iris_cli.core.scheduling import Plan
 from iris_cli.core.units import format_duration
 

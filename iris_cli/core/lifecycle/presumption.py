@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
+from iris_cli.core import Attempt, Cluster, End, EndReason, JobId, WorkerId
 from iris_cli.core.constraints import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.events.events import AttemptPresumedGone, WorkerSilenceCounted
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.lifecycle import attempts, ghosts
 from iris_cli.core.messages.observations import SILENT, ProbeReport, ReapReport, Silence, WorkerReport
-from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, ReplaceLost
 from iris_cli.core.model.limits import MOST_EXTRA_TIME, Limits
-from iris_cli.core.model.task import Attempt, End, EndReason
 from iris_cli.core.model.worker import Span, Worker, WorkerCondition
 from iris_cli.core.units import format_duration
 

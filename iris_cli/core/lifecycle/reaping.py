@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import takewhile
 
+from iris_cli.core import AttemptId, Cluster, Limits, Worker, WorkerCondition, WorkerId
 from iris_cli.core.events.events import AttemptsReaped
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import AttemptId, WorkerId
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.worker import Worker, WorkerCondition
 
 FLATTENED = 3600.0
 """Seconds between two calls to a worker that is asked for something else anyway."""

@@ -10,32 +10,15 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from iris_cli.core import Cluster, Connection, JobId, Limits, WorkerCondition, WorkerId
 from iris_cli.core.autoscaling.groups import backing_off
 from iris_cli.core.autoscaling.scaling import Removal, ScalingPlan
-from iris_cli.core.events.events import (
-    ScaleGroupBackedOff,
-    SliceCreated,
-    SliceDeleted,
-    SliceDeletionRequested,
-    SliceJoined,
-    SliceRefused,
-    SliceRequested,
-    SliceSetUp,
-    SliceStarted,
-    WorkerDrained,
-    WorkerForgotten,
-    WorkerRegistered,
-    WorkerUncordoned,
-)
+from iris_cli.core.events import events
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.lifecycle import ghosts
 from iris_cli.core.lifecycle.workers import hold_until_complete
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.slice import INCOMPLETE, Slice, SliceState, SliceTemplate
-from iris_cli.core.model.worker import Connection, WorkerCondition
 from iris_cli.core.topology import lookup
 
 _QUOTA_WAITS = 5  # times as long as other failures: quota and machines don't come back in a minute
@@ -74,7 +57,7 @@ def observed(
                 type="",
             )
             draft.record(
-                SliceDeletionRequested(
+                events.SliceDeletionRequested(
                     slice=seen.name, reason="the log knows nothing of it", group=seen.group, template=template
                 )
             )
@@ -86,10 +69,10 @@ def joined(draft: Draft) -> None:
     for each in list(draft.cluster.slices.values()):
         booted = each.state is SliceState.BOOTING and not each.to_set_up
         if booted and all(is_well(draft.cluster, worker) for worker in each.workers):
-            draft.record(SliceJoined(slice=each.name))
+            draft.record(events.SliceJoined(slice=each.name))
             for worker in each.workers:
                 if draft.cluster.workers[worker].drain_reason == INCOMPLETE:
-                    draft.record(WorkerUncordoned(worker=worker))
+                    draft.record(events.WorkerUncordoned(worker=worker))
 
 
 def set_ups_due(cluster: Cluster) -> list[tuple[Slice, int]]:
@@ -103,7 +86,7 @@ def set_ups_due(cluster: Cluster) -> list[tuple[Slice, int]]:
     ]
 
 
-def set_up_ended(draft: Draft, ended: SliceSetUp, limits: Limits) -> None:
+def set_up_ended(draft: Draft, ended: events.SliceSetUp, limits: Limits) -> None:
     """The set-up of a VM has ended. Where it failed the whole slice has, for the next one would do no better soon."""
     known = draft.cluster.slices.get(ended.slice)
     if known is None or known.state is not SliceState.BOOTING or ended.vm not in known.to_set_up:
@@ -126,7 +109,7 @@ def intend(draft: Draft, plan: ScalingPlan, limits: Limits) -> None:
         if backing_off(draft.cluster.scale_groups.get(group.name), draft.at, limits):
             continue
         draft.record(
-            SliceRequested(
+            events.SliceRequested(
                 slice=order.slice,
                 group=group.name,
                 template=group.template,
@@ -139,7 +122,7 @@ def intend(draft: Draft, plan: ScalingPlan, limits: Limits) -> None:
 def remove(draft: Draft, removal: Removal, limits: Limits) -> None:
     """A slice is to go: its VMs take nothing new, and those that hold nothing are no workers any more."""
     known = draft.cluster.slices[removal.slice]
-    draft.record(SliceDeletionRequested(slice=removal.slice, reason=removal.reason))
+    draft.record(events.SliceDeletionRequested(slice=removal.slice, reason=removal.reason))
     if removal.failed:
         back_off(draft, known.group, f"{known.name}: {removal.reason}", limits)
     _dismiss(draft, known, removal.reason)
@@ -173,13 +156,13 @@ def create_answered(draft: Draft, outcome: CallOutcome, limits: Limits) -> None:
     if known is None or known.state is not SliceState.REQUESTED:
         return
     if outcome.refusal is None:
-        draft.record(SliceCreated(slice=outcome.slice))
+        draft.record(events.SliceCreated(slice=outcome.slice))
         return
     back_off(
         draft, known.group, f"{outcome.refusal}: {outcome.error}", limits, quota=outcome.refusal in _NO_ROOM
     )
     if outcome.refusal is not Refusal.UNANSWERED:
-        draft.record(SliceRefused(slice=outcome.slice, error=outcome.error))
+        draft.record(events.SliceRefused(slice=outcome.slice, error=outcome.error))
 
 
 def back_off(draft: Draft, group: str, error: str, limits: Limits, *, quota: bool = False) -> None:
@@ -190,7 +173,7 @@ def back_off(draft: Draft, group: str, error: str, limits: Limits, *, quota: boo
     failures = record.failures + 1 if record is not None else 1
     wait = limits.scale_backoff_first * 2.0 ** min(failures - 1, 32) * (_QUOTA_WAITS if quota else 1)
     until = round(draft.at + min(wait, limits.scale_backoff_max), 3)
-    draft.record(ScaleGroupBackedOff(group=group, error=error, failures=failures, until=until))
+    draft.record(events.ScaleGroupBackedOff(group=group, error=error, failures=failures, until=until))
 
 
 # One slice of a list
@@ -202,7 +185,7 @@ def _seen(
     if known.state is SliceState.DELETING:
         return _dead(draft, known, seen.detail) if seen.state is CloudState.STOPPED else []
     if known.state is SliceState.REQUESTED:
-        draft.record(SliceCreated(slice=known.name))
+        draft.record(events.SliceCreated(slice=known.name))
     if seen.state is CloudState.CREATING:
         return []
     # What lists no machine at all, as a request that lost its own does, says nothing of another one.
@@ -230,7 +213,7 @@ def _missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
         return []
     if known.state is SliceState.DELETING:
         touched = _dead(draft, known, known.reason)
-        draft.record(SliceDeleted(slice=known.name))
+        draft.record(events.SliceDeleted(slice=known.name))
         return touched
     reason = "its provider lists it no more"
     if known.coming:
@@ -241,13 +224,13 @@ def _missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
 
 def _started(draft: Draft, known: Slice, seen: CloudSlice, connections: Mapping[str, Connection]) -> None:
     """Its VMs are registered, and take nothing before all of them are well."""
-    draft.record(SliceStarted(slice=known.name, hosts=seen.hosts, incarnation=seen.incarnation))
+    draft.record(events.SliceStarted(slice=known.name, hosts=seen.hosts, incarnation=seen.incarnation))
     connection = connections.get(known.group)
     if connection is None:
         return
     for worker, its in connections_of(draft.cluster.slices[known.name], connection).items():
         if worker not in draft.cluster.workers:
-            draft.record(WorkerRegistered(worker=worker, connection=its))
+            draft.record(events.WorkerRegistered(worker=worker, connection=its))
             hold_until_complete(draft, worker)
 
 
@@ -275,9 +258,9 @@ def _dismiss(draft: Draft, known: Slice, reason: str) -> None:
         if worker is None:
             continue
         if not worker.claims:
-            draft.record(WorkerForgotten(worker=worker_id, reason=f"its slice is deleted: {reason}"))
+            draft.record(events.WorkerForgotten(worker=worker_id, reason=f"its slice is deleted: {reason}"))
         elif not worker.draining:
-            draft.record(WorkerDrained(worker=worker_id, reason=f"its slice is deleted: {reason}"))
+            draft.record(events.WorkerDrained(worker=worker_id, reason=f"its slice is deleted: {reason}"))
 
 
 def _dead(draft: Draft, known: Slice, reason: str) -> list[JobId]:

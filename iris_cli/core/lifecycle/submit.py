@@ -6,24 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iris_cli.core.constraints import (
-    DEVICE_TYPE_ATTRIBUTE_KEY,
-    DEVICE_VARIANT_ATTRIBUTE_KEY,
-    TPU_NAME_ATTRIBUTE_KEY,
-    TPU_VM_COUNT_ATTRIBUTE_KEY,
-    AttributeValue,
-    Constraint,
-    contradiction_in,
-    normalize_constraints,
-)
+from iris_cli.core import AttributeValue, Cluster, Constraint, Limits, constraints
 from iris_cli.core.events.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id
 from iris_cli.core.lifecycle.asked import array_of, check_end, check_ports, secrets_of
-from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import CoschedulingConfig, Job, JobRequest, parse_early_signal
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
-from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.variables import MAX_STRING, check_variable
 from iris_cli.core.resources import AUTO, DEFAULT_RESOURCES, Device, Resources
 from iris_cli.core.text import did_you_mean
@@ -170,7 +159,7 @@ def _tpu_shape(request: JobRequest, device: Device, fleet: Fleet) -> tuple[int, 
             f"replicas={replicas} does not fit {count}{named}: it takes {takes}, one task per VM",
             hint=f"leave out --replicas, or say --slices {max(1, round(replicas / vms))} instead",
         )
-    return replicas, slices, request.group_by or (TPU_NAME_ATTRIBUTE_KEY if gang else "")
+    return replicas, slices, request.group_by or (constraints.TPU_NAME_ATTRIBUTE_KEY if gang else "")
 
 
 def _spread(replicas: int, slices: int) -> int:
@@ -186,8 +175,8 @@ def _vm_count(device: Device, fleet: Fleet) -> int | None:
     """VMs of one slice: what the fleet's slices really have wins over the table. None where it is open."""
     variant = AttributeValue(device.variant)
     for attributes in fleet:
-        count = attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
-        if attributes.get(DEVICE_VARIANT_ATTRIBUTE_KEY) == variant and count is not None:
+        count = attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
+        if attributes.get(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY) == variant and count is not None:
             return int(count.value)
     known = lookup(device.variant)
     return known.vms if known is not None else None
@@ -196,11 +185,13 @@ def _vm_count(device: Device, fleet: Fleet) -> int | None:
 def _check_offered(device: Device, fleet: Fleet) -> None:
     offered = []
     for attributes in fleet:
-        kind = attributes.get(DEVICE_TYPE_ATTRIBUTE_KEY)
+        kind = attributes.get(constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
         if kind is None and not _is_multi_host(device):
             return  # a host that was never probed may turn out to be anything but a slice of several
         if kind == AttributeValue(device.kind):
-            offered.append(str(attributes.get(DEVICE_VARIANT_ATTRIBUTE_KEY, AttributeValue(AUTO)).value))
+            offered.append(
+                str(attributes.get(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY, AttributeValue(AUTO)).value)
+            )
     variants = list(dict.fromkeys(offered))
     if device.variant in variants or (device.variant == AUTO and variants):
         return
@@ -307,10 +298,10 @@ def _check(job: Job) -> None:
     check_end(job)
     check_ports(job)
     try:
-        normalize_constraints(job.constraints)
+        constraints.normalize_constraints(job.constraints)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    contradiction = contradiction_in(job.constraints)
+    contradiction = constraints.contradiction_in(job.constraints)
     if contradiction:
         raise UsageError(contradiction, hint="no worker could satisfy them all: drop one")
     for row in JOB_FIELDS:

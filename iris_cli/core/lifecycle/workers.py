@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iris_cli.core.events.events import (
-    WorkerConditionChanged,
-    WorkerDrained,
-    WorkerForgotten,
-    WorkerQuarantined,
-    WorkerRegistered,
-    WorkerSkewChanged,
-    WorkerUncordoned,
-)
+from iris_cli.core import AttemptState, Cluster, EndReason, Limits, WorkerId
+from iris_cli.core.events import events
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import WorkerId
 from iris_cli.core.messages.observations import SILENT, Silence, SilenceKind
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.slice import INCOMPLETE, slice_of
-from iris_cli.core.model.task import AttemptState, EndReason
 from iris_cli.core.model.worker import Connection, Worker, WorkerCondition, cooling
 
 REMOVED = "removed from cluster.yaml"
@@ -34,24 +23,24 @@ def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
     for worker_id, connection in hosts.items():
         worker = draft.cluster.workers.get(worker_id)
         if worker is None:
-            draft.record(WorkerRegistered(worker=worker_id, connection=connection))
+            draft.record(events.WorkerRegistered(worker=worker_id, connection=connection))
             hold_until_complete(draft, worker_id)
         elif worker.draining and worker.drain_reason == REMOVED:
-            draft.record(WorkerUncordoned(worker=worker_id))
+            draft.record(events.WorkerUncordoned(worker=worker_id))
     for worker in list(draft.cluster.workers.values()):
         if worker.id in hosts:
             continue
         if not worker.claims:
-            draft.record(WorkerForgotten(worker=worker.id, reason=REMOVED))
+            draft.record(events.WorkerForgotten(worker=worker.id, reason=REMOVED))
         elif not worker.draining:
-            draft.record(WorkerDrained(worker=worker.id, reason=REMOVED))
+            draft.record(events.WorkerDrained(worker=worker.id, reason=REMOVED))
 
 
 def hold_until_complete(draft: Draft, worker_id: WorkerId) -> None:
     """The VM of a slice that is still being made takes nothing, whatever the operator did with it meanwhile."""
     known = draft.cluster.slices.get(slice_of(worker_id))
     if known is not None and known.coming:
-        draft.record(WorkerDrained(worker=worker_id, reason=INCOMPLETE))
+        draft.record(events.WorkerDrained(worker=worker_id, reason=INCOMPLETE))
 
 
 def silent(
@@ -67,7 +56,7 @@ def silent(
     if not launching and asked_at is not None and _recorded_since(worker, asked_at, draft.at):
         return
     failed = worker.failed_polls + (not launching)
-    change = WorkerConditionChanged(
+    change = events.WorkerConditionChanged(
         worker=worker.id,
         condition=_condition_after(worker, silence, failed, draft.at, limits),
         reason=f"{silence.step}: {silence.detail}",
@@ -86,7 +75,7 @@ def recovered(draft: Draft, worker_id: WorkerId) -> None:
     """The worker answers, and is who it was."""
     worker = draft.cluster.workers[worker_id]
     if worker.condition is not WorkerCondition.HEALTHY or worker.failed_polls:
-        draft.record(WorkerConditionChanged(worker=worker_id, condition=WorkerCondition.HEALTHY))
+        draft.record(events.WorkerConditionChanged(worker=worker_id, condition=WorkerCondition.HEALTHY))
 
 
 def lost_track(draft: Draft) -> None:
@@ -95,7 +84,9 @@ def lost_track(draft: Draft) -> None:
     for worker in draft.cluster.workers.values():
         if worker.incarnation and worker.condition is not WorkerCondition.UNPROBED:
             draft.record(
-                WorkerConditionChanged(worker=worker.id, condition=WorkerCondition.UNPROBED, reason=reason)
+                events.WorkerConditionChanged(
+                    worker=worker.id, condition=WorkerCondition.UNPROBED, reason=reason
+                )
             )
 
 
@@ -104,7 +95,7 @@ def untrusted(draft: Draft, worker_id: WorkerId, reason: str, limits: Limits) ->
     worker = draft.cluster.workers[worker_id]
     failed = worker.failed_polls + 1
     draft.record(
-        WorkerConditionChanged(
+        events.WorkerConditionChanged(
             worker=worker_id,
             condition=WorkerCondition.UNTRUSTED,
             reason=reason,
@@ -118,7 +109,7 @@ def refused(draft: Draft, worker_id: WorkerId, error: str, limits: Limits) -> No
     """The worker refused a launch: it cools down, and after several in a row it is quarantined."""
     worker = draft.cluster.workers[worker_id]
     draft.record(
-        WorkerConditionChanged(
+        events.WorkerConditionChanged(
             worker=worker.id,
             condition=worker.condition,
             reason=error,
@@ -128,7 +119,7 @@ def refused(draft: Draft, worker_id: WorkerId, error: str, limits: Limits) -> No
     )
     if worker.refusals >= limits.quarantine_after and not worker.quarantined:
         reason = f"refused {worker.refusals} launches in a row, the last one: {error}"
-        draft.record(WorkerQuarantined(worker=worker_id, reason=reason))
+        draft.record(events.WorkerQuarantined(worker=worker_id, reason=reason))
 
 
 def unkillable(draft: Draft, worker_id: WorkerId) -> None:
@@ -137,7 +128,7 @@ def unkillable(draft: Draft, worker_id: WorkerId) -> None:
         reason = (
             "a process of a stopped attempt can't be killed; reboot the host, then `iris worker uncordon`"
         )
-        draft.record(WorkerQuarantined(worker=worker_id, reason=reason))
+        draft.record(events.WorkerQuarantined(worker=worker_id, reason=reason))
 
 
 def requalified(draft: Draft, worker_id: WorkerId, limits: Limits) -> None:
@@ -146,7 +137,7 @@ def requalified(draft: Draft, worker_id: WorkerId, limits: Limits) -> None:
     stopping = any(attempt.state is AttemptState.STOPPING for _, attempt in draft.cluster.live_on(worker_id))
     stuck = stopping or worker_id in draft.cluster.ghosts
     if quarantine_served(worker, draft.at, limits) and not stuck and not worker.unschedulable:
-        draft.record(WorkerQuarantined(worker=worker_id, reason="", lifted=True))
+        draft.record(events.WorkerQuarantined(worker=worker_id, reason="", lifted=True))
 
 
 def quarantine_served(worker: Worker, now: float, limits: Limits) -> bool:
@@ -205,4 +196,4 @@ def clock_told(draft: Draft, worker_id: WorkerId, clock: float, asked_at: float,
     known = draft.cluster.workers[worker_id].skew
     if not least - _MATERIAL <= known <= most + _MATERIAL:
         skew = float(round(min(max(0.0, least), most)))
-        draft.record(WorkerSkewChanged(worker=worker_id, skew=skew))
+        draft.record(events.WorkerSkewChanged(worker=worker_id, skew=skew))

@@ -12,10 +12,7 @@ from itertools import islice
 
 from msgspec import Struct, field
 
-from iris_cli.core.ids import JobId
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job
-from iris_cli.core.model.limits import Limits
+from iris_cli.core import Cluster, Job, JobId, Limits
 from iris_cli.core.model.past import in_memory
 from iris_cli.core.model.waiting import overdue, quiet_words
 from iris_cli.core.structs import Value

@@ -8,18 +8,8 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from iris_cli.core.attributes import (
-    DEVICE_TYPE_ATTRIBUTE_KEY,
-    DEVICE_VARIANT_ATTRIBUTE_KEY,
-    PREEMPTIBLE_ATTRIBUTE_KEY,
-    REGION_ATTRIBUTE_KEY,
-    SCALE_GROUP_ATTRIBUTE_KEY,
-    TPU_TOPOLOGY_ATTRIBUTE_KEY,
-    TPU_VM_COUNT_ATTRIBUTE_KEY,
-    ZONE_ATTRIBUTE_KEY,
-    AttributeValue,
-    region_of_zone,
-)
+from iris_cli.core import attributes as keys
+from iris_cli.core.attributes import AttributeValue, region_of_zone
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.model.worker import NOWHERE, Connection
 from iris_cli.core.structs import Record, Value
@@ -126,14 +116,14 @@ def as_made(group: ScaleGroup, template: SliceTemplate) -> ScaleGroup:
 def _said_by(group: str, template: SliceTemplate) -> dict[str, AttributeValue]:
     known = lookup(template.type)
     found = {
-        SCALE_GROUP_ATTRIBUTE_KEY: group,
-        DEVICE_TYPE_ATTRIBUTE_KEY: "tpu",
-        DEVICE_VARIANT_ATTRIBUTE_KEY: template.type,
-        TPU_TOPOLOGY_ATTRIBUTE_KEY: template.type,
-        TPU_VM_COUNT_ATTRIBUTE_KEY: known.vms if known else None,
-        PREEMPTIBLE_ATTRIBUTE_KEY: template.preemptible,
-        ZONE_ATTRIBUTE_KEY: template.zone,
-        REGION_ATTRIBUTE_KEY: region_of_zone(template.zone),
+        keys.SCALE_GROUP_ATTRIBUTE_KEY: group,
+        keys.DEVICE_TYPE_ATTRIBUTE_KEY: "tpu",
+        keys.DEVICE_VARIANT_ATTRIBUTE_KEY: template.type,
+        keys.TPU_TOPOLOGY_ATTRIBUTE_KEY: template.type,
+        keys.TPU_VM_COUNT_ATTRIBUTE_KEY: known.vms if known else None,
+        keys.PREEMPTIBLE_ATTRIBUTE_KEY: template.preemptible,
+        keys.ZONE_ATTRIBUTE_KEY: template.zone,
+        keys.REGION_ATTRIBUTE_KEY: region_of_zone(template.zone),
     }
     return {key: AttributeValue(value) for key, value in found.items() if value not in (None, "")}
 

@@ -8,13 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from iris_cli.core import collector
-from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.model.job import Job
-from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.task import Task
-from iris_cli.core.model.worker import Amounts, Worker
-from iris_cli.core.resources import Device
+from iris_cli.core import Amounts, Device, Job, JobId, Limits, Task, TaskId, Worker, WorkerId, collector
 from iris_cli.core.scheduling.choice import Choices
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain.explain import Explainer

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from iris_cli.core.ids import WorkerId
-from iris_cli.core.model.job import Job
-from iris_cli.core.model.worker import Amounts
+from iris_cli.core import Amounts, Job, WorkerId
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.groups import Group
 

@@ -6,17 +6,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain, compress, count
 
+from iris_cli.core import AttributeValue, Constraint, JobId, Limits, WorkerId
 from iris_cli.core.attributes import WORKER_ID_ATTRIBUTE_KEY
 from iris_cli.core.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     TAINT_KEY_PREFIX,
     TPU_NAME_ATTRIBUTE_KEY,
-    AttributeValue,
-    Constraint,
 )
-from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.worker import Worker, WorkerCondition, cooling
 from iris_cli.core.resources import AUTO, Device, device_compatible
 from iris_cli.core.scheduling.capacity import mask_of

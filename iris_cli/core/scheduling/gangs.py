@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from iris_cli.core.model.job import Job
-from iris_cli.core.model.task import Task
+from iris_cli.core import Job, Task
 from iris_cli.core.scheduling.capacity import flags_of, mask_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement, has_shape

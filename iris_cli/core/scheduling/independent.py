@@ -6,12 +6,9 @@ from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
+from iris_cli.core import Amounts, Cluster, JobId, Limits, TaskId, WorkerCondition, WorkerId
 from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
-from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, Signature
-from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.worker import Amounts, WorkerCondition
 from iris_cli.core.scheduling.capacity import mask_of
 from iris_cli.core.scheduling.feasibility import shape_of
 from iris_cli.core.scheduling.fleet import Fleet

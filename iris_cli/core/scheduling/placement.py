@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from iris_cli.core.ids import TaskId, WorkerId
-from iris_cli.core.model.task import Task
+from iris_cli.core import Task, TaskId, WorkerId
 from iris_cli.core.scheduling.capacity import first_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement

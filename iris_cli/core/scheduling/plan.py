@@ -10,13 +10,8 @@ from operator import attrgetter
 
 from msgspec import Struct, field
 
-from iris_cli.core import collector
-from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.model.cluster import Cluster
+from iris_cli.core import AttemptState, Cluster, Device, JobId, Limits, Task, TaskId, WorkerId, collector
 from iris_cli.core.model.job import NOTHING_MISSING, Job, JobState, Missing
-from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.task import AttemptState, Task
-from iris_cli.core.resources import Device
 from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey, find_assignments
 from iris_cli.core.scheduling.explain.explanation import Explanation
 from iris_cli.core.scheduling.homes import Homes

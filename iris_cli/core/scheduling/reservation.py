@@ -13,8 +13,7 @@ from itertools import accumulate
 from math import gcd, inf
 from operator import sub
 
-from iris_cli.core.ids import JobId, TaskId
-from iris_cli.core.model.worker import Amounts
+from iris_cli.core import Amounts, JobId, TaskId
 from iris_cli.core.scheduling.capacity import Levels, first_of
 from iris_cli.core.scheduling.context import Load, SchedulingContext
 from iris_cli.core.scheduling.explain.verdicts import alone

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iris_cli.core.constraints import (
-    DEVICE_VARIANT_ATTRIBUTE_KEY,
-    REGION_ATTRIBUTE_KEY,
-    ZONE_ATTRIBUTE_KEY,
-    AttributeValue,
-)
+from iris_cli.core import AttributeValue
+from iris_cli.core.constraints import DEVICE_VARIANT_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
 from iris_cli.core.scheduling.feasibility import Requirement, has_shape
 from iris_cli.core.scheduling.fleet import Fleet
 

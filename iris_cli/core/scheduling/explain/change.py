@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
+from iris_cli.core import Job, JobId, Priority, WorkerId
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.model.job import Job, Priority
 from iris_cli.core.model.slice import INCOMPLETE
 from iris_cli.core.model.worker import Amounts, Worker, WorkerCapacity, WorkerCondition
 from iris_cli.core.scheduling.capacity import first_of, mask_of, positions_of

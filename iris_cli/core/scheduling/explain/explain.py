@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property, partial, reduce
 from operator import or_
 
-from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.model.job import Job
+from iris_cli.core import Job, JobId, TaskId, WorkerId
 from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, mask_of, positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import wording

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from iris_cli.core.constraints import Constraint
-from iris_cli.core.ids import WorkerId
+from iris_cli.core import Constraint, WorkerId
 from iris_cli.core.scheduling.explain.ahead import Taker
 from iris_cli.core.scheduling.explain.what_if import Change
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind

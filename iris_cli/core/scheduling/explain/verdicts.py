@@ -7,9 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from iris_cli.core.constraints import AttributeValue
-from iris_cli.core.ids import WorkerId
-from iris_cli.core.model.worker import Amounts
+from iris_cli.core import Amounts, AttributeValue, WorkerId
 from iris_cli.core.scheduling.capacity import mask_of, positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement, Shape, has_shape

@@ -10,12 +10,9 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from iris_cli.core import Device, Job, Priority, Resources, Task, Worker, WorkerCondition
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.model.job import Job, Priority
-from iris_cli.core.model.task import Task
-from iris_cli.core.model.worker import Worker, WorkerCondition
-from iris_cli.core.resources import Device, Resources
 from iris_cli.core.scheduling.order import Entry
 from iris_cli.core.scheduling.placement import Assignment
 

@@ -6,13 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
 
+from iris_cli.core import JobId, WorkerId, constraints
 from iris_cli.core.constraint_syntax import format_constraint, near_misses
-from iris_cli.core.constraints import (
-    DEVICE_TYPE_ATTRIBUTE_KEY,
-    DEVICE_VARIANT_ATTRIBUTE_KEY,
-    TPU_NAME_ATTRIBUTE_KEY,
-)
-from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.model.slice import INCOMPLETE
 from iris_cli.core.model.worker import Amounts, Claim, Worker, WorkerCapacity
 from iris_cli.core.resources import AUTO, Device
@@ -42,7 +37,7 @@ def unit(shape: Shape | None) -> str:
     """`worker`, `slice`, `rack group`: what the entry is placed on."""
     if shape is None:
         return "worker"
-    return "slice" if shape.group_by == TPU_NAME_ATTRIBUTE_KEY else f"{shape.group_by} group"
+    return "slice" if shape.group_by == constraints.TPU_NAME_ATTRIBUTE_KEY else f"{shape.group_by} group"
 
 
 def units(shape: Shape | None, count: int) -> str:
@@ -74,7 +69,9 @@ def no_device(fleet: Fleet, device: Device | None) -> str:
     if device is None or not (fleet.workers or fleet.may_get(device)):
         return "no worker serves CPU work" if fleet.workers else "there are no workers"
     wanted = _named(device)
-    variants, kinds = map(fleet.holders, (DEVICE_VARIANT_ATTRIBUTE_KEY, DEVICE_TYPE_ATTRIBUTE_KEY))
+    variants, kinds = map(
+        fleet.holders, (constraints.DEVICE_VARIANT_ATTRIBUTE_KEY, constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
+    )
     named = reduce(or_, variants.values(), 0)
     offered = [*variants, *(kind for kind, those in kinds.items() if those & ~named)]
     there = f" (there are: {few(map(str, offered))})" if offered else ""
