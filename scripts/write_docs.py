@@ -35,7 +35,7 @@ from iris_cli.core.autoscaling import (
 )
 from iris_cli.core.autoscaling.demand import IdleSite
 from iris_cli.core.events import events
-from iris_cli.core.events.any_event import AnyEvent
+from iris_cli.core.events.events import AnyEvent
 from iris_cli.core.evolve import evolve, replay
 from iris_cli.core.invariants import breaches
 from iris_cli.core.known_causes import rules
@@ -46,7 +46,7 @@ from iris_cli.core.model.slice import Provider, ScaleGroup, SliceTemplate
 from iris_cli.core.model.worker import Amounts
 from iris_cli.core.resources import device_compatible
 from iris_cli.core.scheduling import Assignment, Reason, ReasonKind, SchedulingResult, find_assignments
-from iris_cli.core.scheduling.feasibility import Shape
+from iris_cli.core.scheduling.placement import Shape
 from iris_cli.errors import ExitCode
 
 DOCS = Path(__file__).parent.parent / "docs"

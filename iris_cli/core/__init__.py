@@ -9,35 +9,12 @@ from iris_cli.core.model.task import Attempt, AttemptState, End, EndReason, Task
 from iris_cli.core.model.worker import Amounts, Claim, Connection, Worker, WorkerCondition
 from iris_cli.core.resources import Device, Resources
 
+# fmt: off
 __all__ = [
-    "Amounts",
-    "Attempt",
-    "AttemptId",
-    "AttemptState",
-    "AttributeValue",
-    "Claim",
-    "Cluster",
-    "Connection",
-    "Constraint",
-    "ConstraintOp",
-    "CoschedulingConfig",
-    "Device",
-    "End",
-    "EndReason",
-    "Job",
-    "JobId",
-    "JobRequest",
-    "JobState",
-    "Limits",
-    "Priority",
-    "Resources",
-    "Task",
-    "TaskId",
-    "TaskState",
-    "Token",
-    "Worker",
-    "WorkerCondition",
-    "WorkerId",
-    "Workspace",
+    "Amounts", "Attempt", "AttemptId", "AttemptState", "AttributeValue", "Claim", "Cluster",
+    "Connection", "Constraint", "ConstraintOp", "CoschedulingConfig", "Device", "End", "EndReason",
+    "Job", "JobId", "JobRequest", "JobState", "Limits", "Priority", "Resources", "Task", "TaskId",
+    "TaskState", "Token", "Worker", "WorkerCondition", "WorkerId", "Workspace",
     "build_worker_attributes",
 ]
+# fmt: on

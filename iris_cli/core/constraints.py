@@ -27,8 +27,6 @@ from iris_cli.core.attributes import (
     RawValue,
     WorkerAttributes,
     build_worker_attributes,
-    region_of_zone,
-    scalar_of,
     taint_key,
     wrap,
 )
@@ -290,40 +288,18 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
+# fmt: off
 __all__ = [
-    "DEVICE_TYPE_ATTRIBUTE_KEY",
-    "DEVICE_VARIANT_ATTRIBUTE_KEY",
-    "PREEMPTIBLE_ATTRIBUTE_KEY",
-    "REGION_ATTRIBUTE_KEY",
-    "SCALE_GROUP_ATTRIBUTE_KEY",
-    "TAINT_KEY_PREFIX",
-    "TPU_NAME_ATTRIBUTE_KEY",
-    "TPU_TOPOLOGY_ATTRIBUTE_KEY",
-    "TPU_VM_COUNT_ATTRIBUTE_KEY",
-    "TPU_WORKER_ID_ATTRIBUTE_KEY",
-    "ZONE_ATTRIBUTE_KEY",
-    "AttributeValue",
-    "Constraint",
-    "ConstraintMode",
-    "ConstraintOp",
-    "NormalizedConstraints",
-    "RawValue",
-    "WorkerAttributes",
-    "build_worker_attributes",
-    "constraints_from_json",
-    "constraints_to_json",
-    "contradiction_in",
-    "merge_constraints",
-    "normalize_constraints",
-    "preemptible_constraint",
-    "preemptible_preference_from_constraints",
-    "region_constraint",
-    "region_of_zone",
-    "required_regions_from_constraints",
-    "scalar_of",
-    "taint_key",
-    "wrap",
+    "DEVICE_TYPE_ATTRIBUTE_KEY", "DEVICE_VARIANT_ATTRIBUTE_KEY", "PREEMPTIBLE_ATTRIBUTE_KEY",
+    "REGION_ATTRIBUTE_KEY", "SCALE_GROUP_ATTRIBUTE_KEY", "TAINT_KEY_PREFIX", "TPU_NAME_ATTRIBUTE_KEY",
+    "TPU_TOPOLOGY_ATTRIBUTE_KEY", "TPU_VM_COUNT_ATTRIBUTE_KEY", "TPU_WORKER_ID_ATTRIBUTE_KEY",
+    "ZONE_ATTRIBUTE_KEY", "AttributeValue", "Constraint", "ConstraintMode", "ConstraintOp",
+    "NormalizedConstraints", "RawValue", "WorkerAttributes", "build_worker_attributes",
+    "constraints_from_json", "constraints_to_json", "contradiction_in", "merge_constraints",
+    "normalize_constraints", "preemptible_constraint", "preemptible_preference_from_constraints",
+    "region_constraint", "required_regions_from_constraints", "taint_key",
 ]
+# fmt: on
 
 _JSON_LIMIT = 1 << 20  # characters
 

@@ -3,19 +3,6 @@
 from __future__ import annotations
 
 from iris_cli.core.structs import Value
-from iris_cli.core.units import format_duration, format_memory, parse_duration, parse_memory
-
-__all__ = [
-    "AUTO",
-    "DEVICE_KINDS",
-    "Device",
-    "Resources",
-    "device_compatible",
-    "format_duration",
-    "format_memory",
-    "parse_duration",
-    "parse_memory",
-]
 
 DEVICE_KINDS = ("cpu", "gpu", "tpu")
 AUTO = "auto"

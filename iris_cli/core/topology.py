@@ -11,21 +11,9 @@ from math import prod
 
 from msgspec import Struct
 
-from iris_cli.core.text import did_you_mean, nearest, pattern
+from iris_cli.core.text import did_you_mean, pattern
 from iris_cli.core.units import count
 from iris_cli.errors import UsageError
-
-__all__ = [
-    "Topology",
-    "arranged_type",
-    "canonical_type",
-    "describe",
-    "family_of",
-    "known_types",
-    "lookup",
-    "nearest",
-    "type_of",
-]
 
 
 class Topology(Struct, frozen=True):

@@ -9,7 +9,8 @@ from typing import Any
 
 from iris_cli.config.request_reading import read_request
 from iris_cli.config.request_text import write_answer
-from iris_cli.core.messages.requests import Answer, Request, is_request_id
+from iris_cli.core.ids import is_request_id
+from iris_cli.core.messages.requests import Answer, Request
 
 Decide = Callable[[Request], Answer | None]
 

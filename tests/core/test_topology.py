@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.core.topology import canonical_type, describe, known_types, lookup, nearest, type_of
+from iris_cli.core.text import nearest
+from iris_cli.core.topology import canonical_type, describe, known_types, lookup, type_of
 from iris_cli.errors import UsageError
 
 

@@ -31,7 +31,7 @@ def unchecked_changes(module: Module) -> Iterator[str]:
     """What the type checker does not see into: `replace` takes any name, and Any takes anything."""
     if module.layer == "core" and _REPLACED.search(module.text):
         yield f"{module.name} uses structs.replace, where a misspelt field passes the type checker"
-    strict = ("evolve", "events", "event", "slice_events", "any_event")
+    strict = ("evolve", "events", "event", "slice_events")
     if module.name.startswith(tuple(f"{PACKAGE}.core.{name}" for name in strict)):
         for line, name in _names(module):
             if name in ("Any", "cast"):

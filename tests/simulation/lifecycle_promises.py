@@ -13,8 +13,8 @@ _THE_LIFE_OF_A_TASK = (
         "a rank that has not started is charged for the loss of its host",
         change(
             f"{_LIFECYCLE}.attempts",
-            "elif attempt.started_at is None:\n        draft.record(TaskDispatchFailed",
-            "elif not attempt.acknowledged:\n        draft.record(TaskDispatchFailed",
+            "elif attempt.started_at is None:\n        draft.record(events.TaskDispatchFailed",
+            "elif not attempt.acknowledged:\n        draft.record(events.TaskDispatchFailed",
         ),
     ),
     Mutation(
@@ -277,7 +277,9 @@ _DISPATCH_AND_WORKERS = (
     Mutation(
         "renew-suspect",
         "a poll renews leases on a worker that is suspect",
-        change(f"{_LIFECYCLE}.lease", "return worker.condition is WorkerCondition.HEALTHY and", "return"),
+        change(
+            f"{_LIFECYCLE}.presumption", "return worker.condition is WorkerCondition.HEALTHY and", "return"
+        ),
     ),
     Mutation(
         "presume-early",

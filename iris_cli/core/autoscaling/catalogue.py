@@ -21,8 +21,8 @@ from iris_cli.core.autoscaling.groups import GroupState, by_waterfall, phantom
 from iris_cli.core.constraints import Constraint, preemptible_constraint, region_constraint
 from iris_cli.core.model.slice import ScaleGroup
 from iris_cli.core.scheduling.capacity import mask_of
-from iris_cli.core.scheduling.feasibility import Shape
 from iris_cli.core.scheduling.fleet import Fleet
+from iris_cli.core.scheduling.placement import Shape
 from iris_cli.core.scheduling.sites import Place, places
 
 

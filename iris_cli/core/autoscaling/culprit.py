@@ -13,7 +13,7 @@ from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.ids import clip
 from iris_cli.core.resources import AUTO, DEVICE_KINDS
 from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, positions_of
-from iris_cli.core.scheduling.explain.wording import amount
+from iris_cli.core.scheduling.explain.wording import amount, few
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sites import REGION, VARIANT, Place
 from iris_cli.core.text import nearest
@@ -157,13 +157,3 @@ def _meant(wanted: Iterable[str], known: Sequence[str]) -> str:
         if meant is not None:
             return f"; did you mean {meant}?"
     return ""
-
-
-def few(words: Iterable[str]) -> str:
-    """The first few different ones."""
-    listed: dict[str, None] = {}
-    for word in words:
-        if len(listed) == _FEW and word not in listed:
-            return ", ".join(listed) + " and others"
-        listed[word] = None
-    return ", ".join(listed)

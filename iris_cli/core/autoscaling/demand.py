@@ -21,10 +21,10 @@ from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.cycle import WaitingKey
 from iris_cli.core.scheduling.explain.verdicts import fits
 from iris_cli.core.scheduling.explain.what_if import UnconfirmedStops
-from iris_cli.core.scheduling.feasibility import Requirement, Shape, shape_of
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import why_malformed
 from iris_cli.core.scheduling.order import TasksByJob, by_job
+from iris_cli.core.scheduling.placement import Requirement, Shape, shape_of
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sites import ZONE, Place, Sites, common
 

@@ -7,6 +7,7 @@ string-keyed mappings, attribute values and the values of the core. A field at i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
@@ -334,6 +335,22 @@ class TaskEnded(Event, frozen=True, kw_only=True):
     task: TaskId
     state: TaskState
     end: End
+
+
+# fmt: off
+AnyEvent: TypeAlias = (
+    ClusterCreated | LogCompacted | WorkerRegistered | WorkerUpdated | WorkerConditionChanged
+    | WorkerSilenceCounted | WorkerSkewChanged | WorkerQuarantined | WorkerTainted | WorkerDrained
+    | WorkerUncordoned | WorkerUnwedged | WorkerForgotten | JobSubmitted | JobAdopted | JobCancelled
+    | JobEnded | GangRoundEnded | TaskAssigned | DispatchTakenOver | TaskDispatched | TaskDispatchFailed
+    | TaskRunning | AttemptHeldUp | AttemptOrphaned | TaskQuiet | AttemptUnkillable | AttemptPresumedGone
+    | AttemptProvenGone | AttemptEnded | AttemptStopRequested | AttemptStopped | EndpointRegistered
+    | EndpointRemoved | AttemptsReaped | TaskRequeued | TaskEnded | SliceRequested | SliceCreated
+    | SliceRefused | SliceStarted | SliceSetUp | SliceJoined | SliceDeletionRequested | SliceDeleted
+    | SlicesAdopted | ScaleGroupBackedOff
+)
+# fmt: on
+"""All events as one type, the schema of the log: a tagged union in which the name of each class is its `type`."""
 
 
 class Transaction(Struct, frozen=True, kw_only=True):

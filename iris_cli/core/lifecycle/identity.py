@@ -14,9 +14,7 @@ def answered(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
     """A worker answered a poll or a call. Returns whether it is the one in the log, since the same boot."""
     worker = draft.cluster.workers[report.worker]
     if not worker.incarnation or worker.condition is WorkerCondition.UNPROBED:
-        return (
-            False  # there is nothing yet that this answer could be compared with, or more to be known first
-        )
+        return False  # this answer can be compared with nothing yet, or a probe comes first
     if report.incarnation != worker.incarnation or _is_untold(worker, report.boot_id):
         workers.untrusted(draft, worker.id, _doubt(worker, report.boot_id), limits)
         return False

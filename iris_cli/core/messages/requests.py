@@ -11,41 +11,9 @@ from typing import Any, ClassVar
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from iris_cli.core.ids import JobId, RequestId, TaskId, is_request_id
-from iris_cli.core.model.job import JobRequest
-from iris_cli.errors import (
-    ConfigError,
-    ExitCode,
-    IrisError,
-    NotFoundError,
-    UnreachableError,
-    UnschedulableError,
-    UsageError,
-)
-
-__all__ = [
-    "FORMAT",
-    "KINDS",
-    "LONGEST_LOG_PIECE",
-    "MOST_BYTES",
-    "OPS",
-    "Answer",
-    "Cancel",
-    "Endpoints",
-    "Logs",
-    "Refusal",
-    "RegisterEndpoint",
-    "RemoveEndpoint",
-    "Request",
-    "RequestId",
-    "Status",
-    "Submit",
-    "Tasks",
-    "Wait",
-    "check_end_can_come",
-    "is_request_id",
-    "refusal_of",
-]
+from iris_cli import errors
+from iris_cli.core import JobId, JobRequest, TaskId
+from iris_cli.errors import ExitCode, IrisError, UsageError
 
 FORMAT = 1
 MOST_BYTES = 64 << 10
@@ -244,10 +212,10 @@ def check_end_can_come(own: JobId, job: JobId) -> None:
 
 KINDS: Mapping[str, type[IrisError]] = {
     "usage": UsageError,
-    "config": ConfigError,
-    "not_found": NotFoundError,
-    "unreachable": UnreachableError,
-    "unschedulable": UnschedulableError,
+    "config": errors.ConfigError,
+    "not_found": errors.NotFoundError,
+    "unreachable": errors.UnreachableError,
+    "unschedulable": errors.UnschedulableError,
     "refused": IrisError,  # everything else: limits, attempts that are over
 }
 

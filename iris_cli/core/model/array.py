@@ -11,7 +11,6 @@ from iris_cli.core.text import pattern
 from iris_cli.errors import UsageError
 
 MOST_INDEXES = 10_000
-LARGEST_INDEX = 999_999_999
 
 _PART = pattern(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _HINT = "write it like 0-9, 0-30:10, 1,5,7 or 0-99%4"

@@ -202,9 +202,7 @@ class Job(Record, kw_only=True):
     setup_timeout: float = 1800.0
     grace: float = 30.0
     lease: float = 0.0  # its wrapper stops a task that nobody asked about for so long; 0: never
-    silent_after: float | None = (
-        None  # without output, until a task is marked quiet; 0: never; None: the cluster's
-    )
+    silent_after: float | None = None  # without output, until marked quiet; 0: never; None: the cluster's
     replace_lost: ReplaceLost | None = None  # None: as its worker's configuration says
     labels: Mapping[str, str] = field(default_factory=dict)
     after: tuple[JobId, ...] = ()

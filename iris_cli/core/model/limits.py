@@ -18,13 +18,9 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     connect_timeout: float = 10.0
     dispatch_timeout: float = 5.0  # one round trip after connecting
-    dispatch_lease: float = (
-        60.0  # how long the invocation that assigned an attempt is alone responsible for it
-    )
+    dispatch_lease: float = 60.0  # how long only the invocation that assigned an attempt may send it
     max_dispatch_parallelism: int = 128
-    launch_timeout: float = (
-        10.0  # without a sign of life of what starts the user's command; there are some each 2 s
-    )
+    launch_timeout: float = 10.0  # without a sign of life (one each 2 s) of what starts the command
     device_wait: float = 60.0  # how long a start waits for chips and ports that something else still holds
     backoff_first: float = 10.0  # doubles with each failure in a row
     backoff_max: float = 600.0
@@ -37,14 +33,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_children: int = 1000  # of one job, also those that are over
     max_job_depth: int = 8  # parts of the id of a child job: `a/b/c` has three
     max_endpoints: int = 32  # of one attempt
-    reap_after: float = (
-        14 * 86400.0
-    )  # how long a worker keeps the output of an attempt that ended; 0: for ever
+    reap_after: float = 14 * 86400.0  # how long a worker keeps the output of an ended attempt; 0: for ever
     workspace_size: int = 1 << 30  # bytes of a packed directory, not compressed
     slice_request_timeout: float = 300.0  # as long as no provider has taken on the request for a slice
-    slice_create_timeout: float = (
-        1800.0  # from the request for a slice until its provider says that it is there
-    )
+    slice_create_timeout: float = 1800.0  # from the request for a slice until its provider has it
     slice_boot_timeout: float = 900.0  # from then until every VM of it has passed its probe
     scale_backoff_first: float = 60.0  # of a scale group; doubles with each failure in a row
     scale_backoff_max: float = 3600.0

@@ -1,12 +1,12 @@
 """Who is placed where, and why not: pending tasks and workers in, assignments and typed reasons out."""
 
 from iris_cli.core.scheduling.cycle import SchedulingResult, Waiting, WaitingKey, find_assignments
-from iris_cli.core.scheduling.explain.ahead import Taker
 from iris_cli.core.scheduling.explain.explanation import (
     ConstraintCount,
     DimensionCount,
     Explanation,
     NearMiss,
+    Taker,
 )
 from iris_cli.core.scheduling.explain.what_if import Change, ChangeKind
 from iris_cli.core.scheduling.independent import Independent, independent, untouched
@@ -14,24 +14,10 @@ from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.plan import Plan, plan
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 
+# fmt: off
 __all__ = [
-    "Assignment",
-    "Change",
-    "ChangeKind",
-    "ConstraintCount",
-    "DimensionCount",
-    "Explanation",
-    "Independent",
-    "NearMiss",
-    "Plan",
-    "Reason",
-    "ReasonKind",
-    "SchedulingResult",
-    "Taker",
-    "Waiting",
-    "WaitingKey",
-    "find_assignments",
-    "independent",
-    "plan",
-    "untouched",
+    "Assignment", "Change", "ChangeKind", "ConstraintCount", "DimensionCount", "Explanation",
+    "Independent", "NearMiss", "Plan", "Reason", "ReasonKind", "SchedulingResult", "Taker", "Waiting",
+    "WaitingKey", "find_assignments", "independent", "plan", "untouched",
 ]
+# fmt: on

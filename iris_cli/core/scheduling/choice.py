@@ -9,12 +9,11 @@ from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.scheduling.capacity import first_of, positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import wording
-from iris_cli.core.scheduling.explain.ahead import Turns
+from iris_cli.core.scheduling.explain.explanation import Turns
 from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group_on, refused_before
 from iris_cli.core.scheduling.explain.what_if import CycleRecord
-from iris_cli.core.scheduling.feasibility import Requirement
 from iris_cli.core.scheduling.groups import Group
-from iris_cli.core.scheduling.placement import Assignment
+from iris_cli.core.scheduling.placement import Assignment, Requirement
 from iris_cli.core.scheduling.reasons import ReasonKind
 
 _WORDS = {

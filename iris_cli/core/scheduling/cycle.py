@@ -14,11 +14,10 @@ from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain.explain import Explainer
 from iris_cli.core.scheduling.explain.explanation import Explanation
 from iris_cli.core.scheduling.explain.what_if import CycleRecord, UnconfirmedStops
-from iris_cli.core.scheduling.feasibility import Requirement
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import GangPlacer, why_malformed
 from iris_cli.core.scheduling.order import Entry, TasksByJob, queue_of, split_overdue
-from iris_cli.core.scheduling.placement import Assignment, assign, find_seat
+from iris_cli.core.scheduling.placement import Assignment, Requirement, assign, find_seat
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.reservation import Reservations
 

@@ -7,9 +7,8 @@ from itertools import islice
 from iris_cli.core import Job, Task
 from iris_cli.core.scheduling.capacity import flags_of, mask_of
 from iris_cli.core.scheduling.context import SchedulingContext
-from iris_cli.core.scheduling.feasibility import Requirement, has_shape
 from iris_cli.core.scheduling.groups import Group, GroupQueue, Rank, Ranker
-from iris_cli.core.scheduling.placement import Assignment, assign
+from iris_cli.core.scheduling.placement import Assignment, Requirement, assign, has_shape
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.reservation import Reservations, Waits
 from iris_cli.core.scheduling.sites import Sites

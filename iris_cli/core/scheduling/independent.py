@@ -10,10 +10,9 @@ from iris_cli.core import Amounts, Cluster, JobId, Limits, TaskId, WorkerConditi
 from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.model.job import Job, Signature
 from iris_cli.core.scheduling.capacity import mask_of
-from iris_cli.core.scheduling.feasibility import shape_of
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.order import TasksByJob, queue_of
-from iris_cli.core.scheduling.placement import Assignment
+from iris_cli.core.scheduling.placement import Assignment, shape_of
 from iris_cli.core.scheduling.plan import Plan
 
 _UNKNOWN = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})

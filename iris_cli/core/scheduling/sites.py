@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from iris_cli.core import AttributeValue
 from iris_cli.core.constraints import DEVICE_VARIANT_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
-from iris_cli.core.scheduling.feasibility import Requirement, has_shape
 from iris_cli.core.scheduling.fleet import Fleet
+from iris_cli.core.scheduling.placement import Requirement, has_shape
 
 VARIANT, REGION, ZONE = 1, 2, 3
 """How much the groups of a site share: the device variant, also the region, also the zone."""

@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from iris_cli.core.events.any_event import AnyEvent
-from iris_cli.core.events.events import Event
+from iris_cli.core.events.events import AnyEvent, Event
 from iris_cli.journal.codec import BadEventError, decode, decode_record, encode
 
 

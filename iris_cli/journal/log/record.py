@@ -17,8 +17,7 @@ from typing import Any
 
 import msgspec
 
-from iris_cli.core.events.any_event import AnyEvent
-from iris_cli.core.events.events import ClusterCreated, Event, LogCompacted, Transaction
+from iris_cli.core.events.events import AnyEvent, ClusterCreated, Event, LogCompacted, Transaction
 from iris_cli.core.structs import typed
 from iris_cli.core.text import pattern
 from iris_cli.decoding import prepared

@@ -10,8 +10,8 @@ from iris_cli.core.events.events import Event
 from iris_cli.core.lifecycle.display import DisplayWord
 from iris_cli.core.model.task import EndReason
 from iris_cli.core.model.worker import WorkerCondition
-from iris_cli.core.resources import format_memory
 from iris_cli.core.topology import describe
+from iris_cli.core.units import format_memory
 from iris_cli.ops.outcomes.causes import end_words, reason_words, skew_words
 
 

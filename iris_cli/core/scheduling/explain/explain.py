@@ -15,13 +15,14 @@ from iris_cli.core import Job, JobId, TaskId, WorkerId
 from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, mask_of, positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import wording
-from iris_cli.core.scheduling.explain.ahead import Taker, Turns
 from iris_cli.core.scheduling.explain.change import single_change
 from iris_cli.core.scheduling.explain.explanation import (
     ConstraintCount,
     DimensionCount,
     Explanation,
     NearMiss,
+    Taker,
+    Turns,
 )
 from iris_cli.core.scheduling.explain.verdicts import (
     Case,
@@ -35,8 +36,8 @@ from iris_cli.core.scheduling.explain.verdicts import (
     sift,
 )
 from iris_cli.core.scheduling.explain.what_if import CycleRecord
-from iris_cli.core.scheduling.feasibility import Requirement, Shape
 from iris_cli.core.scheduling.groups import Group
+from iris_cli.core.scheduling.placement import Requirement, Shape
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.sites import REGION, VARIANT, Sites
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from iris_cli.core import Amounts, AttributeValue, WorkerId
 from iris_cli.core.scheduling.capacity import mask_of, positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
-from iris_cli.core.scheduling.feasibility import Requirement, Shape, has_shape
 from iris_cli.core.scheduling.groups import Group
+from iris_cli.core.scheduling.placement import Requirement, Shape, has_shape
 from iris_cli.core.scheduling.reasons import ReasonKind
 
 Stage = tuple[ReasonKind, int]

@@ -15,9 +15,9 @@ from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, first_of, positions_
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain.verdicts import Refusal, Verdict
 from iris_cli.core.scheduling.explain.what_if import Change, ChangeKind
-from iris_cli.core.scheduling.feasibility import Requirement, Shape
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.groups import Group, vm_count, worker_number
+from iris_cli.core.scheduling.placement import Requirement, Shape
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.units import count, format_duration, format_memory
 
