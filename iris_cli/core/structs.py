@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
-from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -58,9 +57,7 @@ def _attribute(content: object) -> AttributeValue:
 
 
 _KNOWN = 1 << 14  # ids of each kind: those of a long log must not all stay in memory
-_PARSERS: Mapping[type, Callable[[str], object]] = MappingProxyType(
-    {
-        TaskId: lru_cache(_KNOWN)(parse_task_id),
-        AttemptId: lru_cache(_KNOWN)(parse_attempt_id),
-    }
-)
+_PARSERS: Mapping[type, Callable[[str], object]] = {
+    TaskId: lru_cache(_KNOWN)(parse_task_id),
+    AttemptId: lru_cache(_KNOWN)(parse_attempt_id),
+}

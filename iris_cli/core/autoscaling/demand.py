@@ -43,14 +43,9 @@ class Leftovers:
     def __init__(self, result: SchedulingResult, workers: Sequence[Worker], now: float) -> None:
         self._workers = workers
         self._now = now
-        self._placed = frozenset(each.worker for each in result.assignments)
+        self.placed = frozenset(each.worker for each in result.assignments)
         self._kept: set[WorkerId] = set()
         self.kept_for: dict[JobId, tuple[IdleSite, ...]] = {}
-
-    @property
-    def placed(self) -> frozenset[WorkerId]:
-        """The workers that got something."""
-        return self._placed
 
     def keep_for(self, job: Job) -> tuple[IdleSite, ...]:
         """Keep the groups that serve a gang, at each site fewer than it needs. The site with the most is first."""
@@ -79,7 +74,7 @@ class Leftovers:
 
     @cached_property
     def _fleet(self) -> Fleet:
-        idle = [each for each in self._workers if not each.claims and each.id not in self._placed]
+        idle = [each for each in self._workers if not each.claims and each.id not in self.placed]
         return Fleet(idle, self._now, Limits(), ())
 
 

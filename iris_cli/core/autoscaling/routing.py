@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -185,6 +186,13 @@ def route_demand(
     return waterfall.run(entries)
 
 
+_ASKED = attrgetter(
+    *("resources", "shape", "slices", "constraints", "tolerations"),
+    *("preemptible", "required_regions", "spread", "one_vm", "idle"),
+)
+"""What of an entry decides who can serve it."""
+
+
 class _Wish:
     """What entries that ask for the same have found out. `full`: the groups whose open slices have no room for it."""
 
@@ -205,7 +213,7 @@ class _Waterfall:
         self._opened: list[int] = []  # whose slices, in the order in which they were asked for
         self._open = 0
         self._with_room = mask_of([rank for rank, state in enumerate(catalogue.states) if state.room])
-        self._wishes: dict[_Asked, _Wish] = {}
+        self._wishes: dict[tuple[object, ...], _Wish] = {}
         self._routed: dict[int, list[DemandEntry]] = {}
         self._unmet: list[UnmetDemand] = []
 
@@ -225,18 +233,7 @@ class _Waterfall:
         )
 
     def _wish(self, entry: DemandEntry) -> _Wish:
-        asked = _Asked(
-            entry.resources,
-            entry.shape,
-            entry.slices,
-            entry.constraints,
-            entry.tolerations,
-            entry.preemptible,
-            entry.required_regions,
-            entry.spread,
-            entry.one_vm,
-            entry.idle,
-        )
+        asked = _ASKED(entry)
         found = self._wishes.get(asked)
         if found is None:
             found = self._wishes[asked] = _Wish(self._catalogue, entry, len(self._opened))
@@ -348,18 +345,3 @@ class _Waterfall:
             else:
                 wish.reason = why_nobody_serves(self._catalogue, entry)
         return wish.reason
-
-
-class _Asked(NamedTuple):
-    """What of an entry decides who can serve it."""
-
-    resources: object
-    shape: object
-    slices: int
-    constraints: object
-    tolerations: object
-    preemptible: object
-    required_regions: object
-    spread: object
-    one_vm: object
-    idle: object

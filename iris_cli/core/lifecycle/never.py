@@ -118,7 +118,45 @@ class _Groups(NamedTuple):
     serving: Sequence[Offer]
 
     def largest(self, offers: Sequence[Offer]) -> tuple[str, int] | None:
-        return _largest_group(offers, self.serving, self.key)
+        """The value of `key` that most of these workers could ever share, and their number; None if nobody knows.
+
+        A worker that was not probed may join any group; the VMs of a slice that are not registered may all fit, and
+        join any group if `key` is not that of slices.
+        """
+        sizes: Counter[str] = Counter()
+        anywhere = 0
+        for each in offers:
+            value = each.attributes.get(self.key)
+            if not each.slices:
+                if value is not None:
+                    sizes[str(value)] += 1
+                elif each.idle is None:
+                    anywhere += 1
+                continue
+            vms = each.attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
+            if vms is None or not isinstance(vms.value, int):
+                return None
+            if value is not None:
+                sizes[str(value)] += vms.value * each.slices
+            elif self.key == constraints.TPU_NAME_ATTRIBUTE_KEY:
+                name = f"a slice of {each.attributes[constraints.SCALE_GROUP_ATTRIBUTE_KEY]}"
+                sizes[name] = max(sizes[name], vms.value)
+            else:
+                return None
+        names = {
+            str(each.attributes[constraints.TPU_NAME_ATTRIBUTE_KEY])
+            for each in offers
+            if constraints.TPU_NAME_ATTRIBUTE_KEY in each.attributes
+        }
+        missing = _not_registered(self.serving, names)
+        if self.key == constraints.TPU_NAME_ATTRIBUTE_KEY:
+            sizes.update(missing)
+        else:
+            anywhere += sum(missing.values())
+        if anywhere and not sizes:
+            return None
+        name, size = min(sizes.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
+        return name, size + anywhere
 
     def hold(self, offers: Sequence[Offer]) -> bool:
         largest = self.largest(offers)
@@ -188,48 +226,6 @@ def _excluded(groups: _Groups, that: str, right: Sequence[Offer]) -> tuple[str, 
         words += f" that satisfy {that}"
         offers = groups.sized(right) if is_of_size else right
     return words, offers
-
-
-def _largest_group(fitting: Sequence[Offer], serving: Sequence[Offer], key: str) -> tuple[str, int] | None:
-    """Return the value of `key` that most fitting workers could ever share, and their number; None if nobody knows.
-
-    A worker that was not probed may join any group; the VMs of a slice that are not registered may all fit, and join
-    any group if `key` is not that of slices.
-    """
-    sizes: Counter[str] = Counter()
-    anywhere = 0
-    for each in fitting:
-        value = each.attributes.get(key)
-        if not each.slices:
-            if value is not None:
-                sizes[str(value)] += 1
-            elif each.idle is None:
-                anywhere += 1
-            continue
-        vms = each.attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
-        if vms is None or not isinstance(vms.value, int):
-            return None
-        if value is not None:
-            sizes[str(value)] += vms.value * each.slices
-        elif key == constraints.TPU_NAME_ATTRIBUTE_KEY:
-            name = f"a slice of {each.attributes[constraints.SCALE_GROUP_ATTRIBUTE_KEY]}"
-            sizes[name] = max(sizes[name], vms.value)
-        else:
-            return None
-    names = {
-        str(each.attributes[constraints.TPU_NAME_ATTRIBUTE_KEY])
-        for each in fitting
-        if constraints.TPU_NAME_ATTRIBUTE_KEY in each.attributes
-    }
-    missing = _not_registered(serving, names)
-    if key == constraints.TPU_NAME_ATTRIBUTE_KEY:
-        sizes.update(missing)
-    else:
-        anywhere += sum(missing.values())
-    if anywhere and not sizes:
-        return None
-    name, size = min(sizes.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
-    return name, size + anywhere
 
 
 def _not_registered(serving: Sequence[Offer], names: Iterable[str]) -> dict[str, int]:

@@ -162,19 +162,25 @@ def brought_up_to_date(books: Books, look: Look, channels: Collection[str]) -> B
         books = Books(cluster_id=first.cluster_id, jobs=first.jobs, open=first.open, channels=books.channels)
     known = [*(jobs[job] for job in books.open if job in jobs), *_since(look.cluster, books.jobs)]
     still = [job for job in known if job.end is None]
-    notices = [_ended(look, job) for job in known if job.end is not None]
+    notices = [_notice(look, JOB_ENDED, job, look.cause(job)) for job in known if job.end is not None]
     if look.stopped and books.open:
         notices.append(Notice(event=SCHEDULER_STOPPED, reason=look.stopped, at=look.now))
-    overdue = {job.id: job for job in still if _overdue(look, job)}
-    notices += [_waits(look, job) for job in overdue.values() if books.waits.get(job.id) != job.rounds]
+    overdue = {job.id: (job, words) for job in still if (words := _overdue(look, job))}
+    notices += [
+        _notice(look, GANG_WAITS, job, f"{look.waiting(job)}; {words}", job.rounds)
+        for job, words in overdue.values()
+        if books.waits.get(job.id) != job.rounds
+    ]
     quiet = {job.id: words for job in still if channels and (words := _quiet(look, job))}
-    notices += [_is_quiet(look, job, words) for job, words in quiet.items() if job not in books.quiet]
+    notices += [
+        _notice(look, TASKS_QUIET, jobs[job], words) for job, words in quiet.items() if job not in books.quiet
+    ]
     waits: dict[str, int] = {job.id: books.waits[job.id] for job in still if job.id in books.waits}
     return Books(
         cluster_id=look.cluster_id,
         jobs=len(jobs),
         open=tuple(job.id for job in still),
-        waits=waits | {job.id: job.rounds for job in overdue.values()},
+        waits=waits | {job.id: job.rounds for job, _ in overdue.values()},
         quiet=tuple(quiet),
         channels={name: books.channels.get(name, Channel()).with_notices(notices) for name in channels},
     )
@@ -189,24 +195,14 @@ def _since(cluster: Cluster, seen: int) -> list[Job]:
     return sorted(found, key=lambda job: job.order)
 
 
-def _ended(look: Look, job: Job) -> Notice:
+def _notice(look: Look, event: str, job: Job, reason: str, number: int = 0) -> Notice:
+    """`number` is that of the round that a gang waits for."""
     state = look.cluster.job_state(job.id).value
-    return Notice(event=JOB_ENDED, job=job.id, state=state, reason=look.cause(job), at=look.now)
-
-
-def _waits(look: Look, job: Job) -> Notice:
-    state = look.cluster.job_state(job.id).value
-    reason = f"{look.waiting(job)}; {_overdue(look, job)}"
-    return Notice(event=GANG_WAITS, job=job.id, state=state, reason=reason, at=look.now, round=job.rounds)
+    return Notice(event=event, job=job.id, state=state, reason=reason, at=look.now, round=number)
 
 
 def _quiet(look: Look, job: Job) -> str:
     return quiet_words(job, look.cluster.tasks_of(job.id), look.now)
-
-
-def _is_quiet(look: Look, job: JobId, words: str) -> Notice:
-    state = look.cluster.job_state(job).value
-    return Notice(event=TASKS_QUIET, job=job, state=state, reason=words, at=look.now)
 
 
 def _overdue(look: Look, job: Job) -> str:

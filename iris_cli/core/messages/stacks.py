@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -42,33 +42,30 @@ def threads_of(text: str) -> tuple[Thread, ...]:
     there is no thread at all, the lines themselves are taken for one.
     """
     lines = [line.rstrip("\r") for line in text.split("\n")[:_MOST_LINES]]
-    found = list(_threads(lines))
+    found = _threads(lines)
     if not found:
         frames = tuple(Frame(line.strip()) for line in lines if line.strip())
         return (Thread(id="", is_main=True, frames=frames[:_UNKNOWN_LINES]),) if frames else ()
-    main = _main_of(found)
-    return tuple(_as_main(each) if each is main else each for each in found)
+    main = _main_of([head for head, _ in found])
+    return tuple(
+        Thread(id=head.id, name=head.name, state=head.state, is_main=head is main, frames=tuple(frames))
+        for head, frames in found
+    )
 
 
-def _threads(lines: Iterable[str]) -> Iterator[Thread]:
-    head: Thread | None = None
-    frames: list[Frame] = []
+def _threads(lines: Iterable[str]) -> list[tuple[Thread, list[Frame]]]:
+    """The threads up to the first that comes a second time, each without and with its frames."""
+    found: list[tuple[Thread, list[Frame]]] = []
     seen = set()
     for line in lines:
-        begun = _thread(line)
-        if begun is None:
-            frame = _frame(line)
-            if frame is not None:
-                frames.append(frame)
-            continue
-        if head is not None:
-            yield _with(head, frames)
-        if begun.id in seen:
-            return
-        seen.add(begun.id)
-        head, frames = begun, []
-    if head is not None:
-        yield _with(head, frames)
+        if head := _thread(line):
+            if head.id in seen:
+                break
+            seen.add(head.id)
+            found.append((head, []))
+        elif found and (frame := _frame(line)):
+            found[-1][1].append(frame)
+    return found
 
 
 def _thread(line: str) -> Thread | None:
@@ -91,14 +88,6 @@ def _place(file: str) -> str:
     """A file of the task by its name there: its directory is another one for each rank."""
     inside = _IN_A_TASK.match(file)
     return file[inside.end() :] if inside else file
-
-
-def _with(head: Thread, frames: Iterable[Frame]) -> Thread:
-    return Thread(id=head.id, name=head.name, state=head.state, is_main=head.is_main, frames=tuple(frames))
-
-
-def _as_main(thread: Thread) -> Thread:
-    return Thread(id=thread.id, name=thread.name, state=thread.state, is_main=True, frames=thread.frames)
 
 
 def _main_of(threads: list[Thread]) -> Thread:
@@ -152,40 +141,34 @@ def kernel_threads(said: str) -> tuple[KernelThread, ...]:
         return ()
     (began, first), (ended, second) = readings[0], readings[-1]
     elapsed = (ended - began) / 100
-    found = []
-    for number, files in second.items():
-        now = _reading(number, files)
-        before = _reading(number, first.get(number, {}))
-        if now is not None:
-            found.append(_with_share(now, before, elapsed))
-    return tuple(found)
+    found = (
+        _kernel_thread(number, files, first.get(number, {}), elapsed) for number, files in second.items()
+    )
+    return tuple(filter(None, found))
 
 
-def _reading(number: int, files: dict[str, str]) -> KernelThread | None:
-    """One thread of one reading. Its name may hold anything: the fields follow the last parenthesis."""
-    head, _, tail = files.get("stat", "").rpartition(") ")
-    fields = tail.split()
-    if len(fields) < 13 or not (_NUMBERS.fullmatch(fields[11]) and _NUMBERS.fullmatch(fields[12])):
+def _kernel_thread(
+    number: int, files: dict[str, str], before: dict[str, str], elapsed: float
+) -> KernelThread | None:
+    """One thread from what the two readings say of it; None if the second one is not complete."""
+    seconds, earlier = _cpu_seconds(files), _cpu_seconds(before)
+    if seconds is None:
         return None
+    head, _, tail = files["stat"].rpartition(") ")
     channel = files.get("wchan", "")
     return KernelThread(
         id=number,
         name=head.partition("(")[2][:64],
-        state=fields[0][:1],
+        state=tail.split()[0][:1],
         wait_channel="" if channel in _NO_CHANNEL else channel[:64],
-        cpu_seconds=(int(fields[11]) + int(fields[12])) / 100,
+        cpu_seconds=seconds,
+        cpu=round(max(0.0, seconds - earlier) / elapsed, 2) if earlier is not None and elapsed > 0 else None,
     )
 
 
-def _with_share(now: KernelThread, before: KernelThread | None, elapsed: float) -> KernelThread:
-    share = None
-    if before is not None and elapsed > 0:
-        share = round(max(0.0, now.cpu_seconds - before.cpu_seconds) / elapsed, 2)
-    return KernelThread(
-        id=now.id,
-        name=now.name,
-        state=now.state,
-        wait_channel=now.wait_channel,
-        cpu_seconds=now.cpu_seconds,
-        cpu=share,
-    )
+def _cpu_seconds(files: dict[str, str]) -> float | None:
+    """The CPU time in one reading. The name may hold anything: the fields follow the last parenthesis."""
+    fields = files.get("stat", "").rpartition(") ")[2].split()
+    if len(fields) < 13 or not (_NUMBERS.fullmatch(fields[11]) and _NUMBERS.fullmatch(fields[12])):
+        return None
+    return (int(fields[11]) + int(fields[12])) / 100

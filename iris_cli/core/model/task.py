@@ -57,23 +57,18 @@ class End(Value, frozen=True, kw_only=True):
 
     def because(self, reason: EndReason) -> End:
         """The same end with another reason."""
-        return End(
-            reason=reason,
-            at=self.at,
-            exit_code=self.exit_code,
-            trigger=self.trigger,
-            error=self.error,
-            log_tail=self.log_tail,
-            ran=self.ran,
-        )
+        return self._as(reason, self.at, self.trigger)
 
     def of_job(self, culprit: TaskId, at: float) -> End:
         """The end of a job that one of its tasks, the culprit, ended like this."""
+        return self._as(self.reason, at, self.trigger or culprit)
+
+    def _as(self, reason: EndReason, at: float, trigger: TaskId | None) -> End:
         return End(
-            reason=self.reason,
+            reason=reason,
             at=at,
             exit_code=self.exit_code,
-            trigger=self.trigger or culprit,
+            trigger=trigger,
             error=self.error,
             log_tail=self.log_tail,
             ran=self.ran,
