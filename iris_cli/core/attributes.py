@@ -1,6 +1,4 @@
-"""What is known of a worker: attribute keys, values whose type is part of their identity, and how a probe and the
-configuration become attributes.
-"""
+"""Attribute keys, values whose type is part of their identity, and how probe and configuration become attributes."""
 
 from __future__ import annotations
 
@@ -106,10 +104,7 @@ def wrap(value: AttributeValue | RawValue) -> AttributeValue:
 
 
 def scalar_of(text: str) -> str | int | float:
-    """What unquoted text means: a number if it reads as a finite decimal one, else the text.
-
-    Leading zeros (`017`), hexadecimals, `1_000` and `inf` stay text.
-    """
+    """Unquoted text as a number if it is a finite decimal one (not `017`, `0x1`, `1_000`, `inf`), else as text."""
     if _INTEGER.fullmatch(text):
         return int(text)
     if _DECIMAL.fullmatch(text) and math.isfinite(float(text)):

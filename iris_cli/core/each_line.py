@@ -13,10 +13,7 @@ LINE_VARIABLE = "IRIS_EACH_LINE"
 
 
 def split_lines(file: str, data: bytes) -> tuple[str, ...]:
-    """The lines of a file, without their ends, which may be those of Windows; the last one needs none.
-
-    Raises UsageError for what can't be a variable of a task, with the number of the line, and for no lines at all.
-    """
+    """The lines of a file without their ends. Raises UsageError for an empty file and for what no variable can hold."""
     name = clip(file)
     lines = re.sub(rb"\A\xef\xbb\xbf|\n\Z", b"", data).split(b"\n") if data else []
     if not lines:

@@ -10,9 +10,7 @@ AUTO = "auto"
 
 
 class Device(Value, frozen=True):
-    """An accelerator that a task needs. `variant` is a canonical TPU type or a GPU model; only GPUs are
-    counted, for a TPU task takes all chips of its VM. Raises ValueError.
-    """
+    """An accelerator: a TPU type or GPU model. GPUs are counted; a TPU task takes its VM whole. Raises ValueError."""
 
     kind: str
     variant: str = AUTO
@@ -61,8 +59,5 @@ DEFAULT_RESOURCES = Resources()
 
 
 def device_compatible(job_device_type: str, worker_device_type: str) -> bool:
-    """Whether a job's device type can be served by a worker's. Types only: the variant is checked next.
-
-    A job without a device (`''`, `none` or `cpu`) runs anywhere.
-    """
+    """Whether a worker of one device type serves a job of another. A job with `''`, `none` or `cpu` runs anywhere."""
     return job_device_type in ("", "none", "cpu") or job_device_type == worker_device_type

@@ -51,10 +51,7 @@ _WELL_FORMED = pattern(r"([a-z][a-z0-9]{0,19})-([1-9][0-9]{0,6})")
 
 
 def canonical_type(text: str) -> str:
-    """The one spelling of an accelerator type (`v5e-16`, `V5LITE-16` -> `v5litepod-16`).
-
-    Unknown types pass if they are well formed, `family-size`. Raises UsageError.
-    """
+    """The one spelling of a type (`V5LITE-16` -> `v5litepod-16`), unknown ones too. Raises UsageError if malformed."""
     match = _WELL_FORMED.fullmatch(text.strip().lower())
     if match is None:
         raise UsageError(

@@ -98,10 +98,7 @@ def _bare_seconds(value: str | int | float) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """`45s`, `1m30s`, `2h`, `1d6h`: the two largest units that matter; below ten seconds with one decimal.
-
-    What a clock that was set back makes negative is `0s`.
-    """
+    """`45s`, `1m30s`, `1d6h`: the two largest units, below ten seconds with one decimal. Negative ones are `0s`."""
     seconds = max(0.0, seconds)
     if seconds < 10 and round(seconds, 1) % 1:
         return f"{seconds:.1f}s"

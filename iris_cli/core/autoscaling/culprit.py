@@ -145,10 +145,7 @@ def _constraint_words(catalogue: Catalogue, criterion: Criterion, left: int) -> 
 
 
 def _meant(wanted: Iterable[str], known: Sequence[str]) -> str:
-    """`; did you mean x?`; what begins alike is meant before what is as like as that elsewhere.
-
-    What there is, somewhere, is no slip of the pen, though no group has it.
-    """
+    """`; did you mean x?` of the first word that is no value anywhere; values that begin alike are tried first."""
     for word in wanted:
         if word in known or word in DEVICE_KINDS or lookup(word) is not None:
             continue

@@ -168,9 +168,7 @@ def survey(
     now: float,
     held: Iterable[WaitingKey] = (),
 ) -> Survey:
-    """The demand that a dry run over these workers leaves. `tasks` are those that competed in it; `held` were kept from
-    what was made for others.
-    """
+    """The demand that a dry run leaves. `tasks` competed in it; `held` were kept from what was made for others."""
     leftovers, alone = Leftovers(result, workers, now), _Alone(workers, now)
     entries = []
     for key in (*result.waiting, *held):

@@ -92,11 +92,7 @@ def by_waterfall(groups: Iterable[GroupState | ScaleGroup]) -> list[GroupState]:
 
 
 def phantoms(state: GroupState, slices: int, *, rank: int = 0, first: int = 0) -> Iterator[Worker]:
-    """The workers of slices that are still to come.
-
-    They sort behind all that there are, and among themselves by `rank`, so that a dry run gives to each group what
-    routing asked it for.
-    """
+    """The workers of slices to come. They sort after all others, by `rank`: a dry run fills groups as routing did."""
     vms = state.vm_count or 1
     for number in range(first, first + slices):
         for index in range(vms):
@@ -185,10 +181,7 @@ def _state(
 
 
 def _seen(cluster: Cluster, group: ScaleGroup, slices: Sequence[Slice]) -> SeenSlice | None:
-    """What its slices are: those of its present type that are there, else the last one that was.
-
-    That one is remembered: else what is too large for it would have another one made, again and again.
-    """
+    """The VMs of its slices, else those of the last one: what was too large for that must not scale it again."""
     kind = group.template.type
     there = [each for each in slices if each.hosts and each.template.type == kind]
     workers = [

@@ -24,10 +24,7 @@ Seat = tuple[int, int]
 
 
 class Openings:
-    """The slices that one group is to make, and what is left of each VM.
-
-    Room only shrinks, so for tasks that need the same the search goes on where the last one ended.
-    """
+    """The slices that one group is to make, and what is left of each VM. Room only shrinks: searches resume."""
 
     def __init__(self, state: GroupState) -> None:
         self.state = state

@@ -84,10 +84,7 @@ def _lagging(cluster: Cluster, each: Slice, words: str) -> str:
 def idle(
     cluster: Cluster, groups: Sequence[ScaleGroup], needed: frozenset[WorkerId], now: float
 ) -> Iterable[Removal]:
-    """Of each group those that have been idle for long, the longest first, as long as enough are left.
-
-    Those that have lost a VM, or were made by an older template, don't count among these.
-    """
+    """Of each group the slices idle for long, the longest first; any with a lost VM or an older template are extra."""
     known = {group.name: group for group in groups}
     by_group: dict[str, list[Slice]] = {}
     for each in cluster.slices.values():
@@ -225,10 +222,7 @@ def _survey(
 
 
 def _hopeful(cluster: Cluster, states: Sequence[GroupState]) -> Cluster:
-    """The cluster as it will be in a minute or a few: what is silent, cools down or is being stopped comes back.
-
-    Making a slice takes longer than that. Booting slices stand there as they will be, in place of what is there.
-    """
+    """The cluster in a minute: what is silent, cools down or is stopped is back, and booting slices are ready."""
     booting = {
         worker
         for each in cluster.slices.values()

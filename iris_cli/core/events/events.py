@@ -74,10 +74,7 @@ class WorkerUpdated(Event, frozen=True, kw_only=True):
 
 
 class WorkerConditionChanged(Event, frozen=True, kw_only=True):
-    """Polls began to fail, went on failing, or succeeded again; or somebody else seems to answer.
-
-    `failed_polls`, in a row, and `cooldown_until` are the whole state of the back-off.
-    """
+    """Polls began to fail, still fail, or succeed again; this is the whole state of the back-off."""
 
     worker: WorkerId
     condition: WorkerCondition
@@ -87,10 +84,7 @@ class WorkerConditionChanged(Event, frozen=True, kw_only=True):
 
 
 class WorkerSilenceCounted(Event, frozen=True, kw_only=True):
-    """The worker did not answer in a cycle in which others did, and it is their word against its silence.
-
-    `anew`: somebody spoke, or nobody answered us: what was counted so far is void.
-    """
+    """The worker did not answer in a cycle in which others did. `anew`: what was counted so far is void."""
 
     worker: WorkerId
     anew: bool = False
@@ -104,10 +98,7 @@ class WorkerSkewChanged(Event, frozen=True, kw_only=True):
 
 
 class WorkerQuarantined(Event, frozen=True, kw_only=True):
-    """The worker refused too often, or a process there can't be killed: it takes nothing new.
-
-    `lifted`: it has served its time, and a probe went well.
-    """
+    """The worker refused too often, or a process there can't be killed; `lifted`: a probe went well after its time."""
 
     worker: WorkerId
     reason: str
@@ -182,10 +173,7 @@ class JobEnded(Event, frozen=True, kw_only=True):
 
 
 class GangRoundEnded(Event, frozen=True, kw_only=True):
-    """The verdict on a round: which task was to blame, why, and whether the round is charged.
-
-    `trigger` is None where all ranks share the fate (nothing could be dispatched).
-    """
+    """The verdict on a round: the task to blame (None: all ranks share the fate), why, and whether it is charged."""
 
     job: JobId
     round: int
@@ -211,9 +199,7 @@ class TaskAssigned(AttemptEvent, frozen=True, kw_only=True):
 
 
 class DispatchTakenOver(AttemptEvent, frozen=True, kw_only=True):
-    """The launch of this got no answer, or its dispatcher may be dead: from now on only the worker can say that it
-    did not start, and anybody may launch it.
-    """
+    """The launch got no answer: anybody may launch it again, and only the worker can say that it did not start."""
 
 
 class TaskDispatched(AttemptEvent, frozen=True, kw_only=True):
@@ -221,10 +207,7 @@ class TaskDispatched(AttemptEvent, frozen=True, kw_only=True):
 
 
 class TaskDispatchFailed(AttemptEvent, frozen=True, kw_only=True):
-    """The attempt has not started and never will. Ends the attempt; the task is pending again.
-
-    `refused`: the worker said no (disk full, chips held); otherwise it was never reached.
-    """
+    """The attempt never starts; its task is pending again. `refused`: the worker said no (disk full, chips held)."""
 
     error: str
     refused: bool = False
@@ -237,11 +220,7 @@ class TaskRunning(AttemptEvent, frozen=True, kw_only=True):
 
 
 class AttemptHeldUp(AttemptEvent, frozen=True, kw_only=True):
-    """The worker has it, was told to start it, and did not. That it is to be stopped now is another event.
-
-    If it has not started by then either, it counts as a refusal. Of all that a worker holds up at the same time the
-    first one counts against it.
-    """
+    """The worker was told to start it, and did not: a refusal, if it never starts. Its stop is another event."""
 
     error: str
 
@@ -312,10 +291,7 @@ class EndpointRemoved(AttemptEvent, frozen=True, kw_only=True):
 
 
 class AttemptsReaped(Event, frozen=True, kw_only=True):
-    """The worker was asked to remove the files of its oldest attempts: of `attempts` nothing is left there.
-
-    Those in `left` may still have some: they are asked for again when their turn comes.
-    """
+    """The files of `attempts` are gone from the worker; those of `left` may still be there, for a later call."""
 
     worker: WorkerId
     attempts: tuple[AttemptId, ...] = ()

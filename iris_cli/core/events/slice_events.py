@@ -12,11 +12,7 @@ from iris_cli.core.model.slice import SliceHost, SliceTemplate
 
 
 class SliceRequested(Event, frozen=True, kw_only=True):
-    """A slice is to be made; the provider is asked only after this is in the log, by this name and no other.
-
-    `setup` is a command that each of its VMs has to run before anything else does; `wanted_by` are jobs that it was
-    asked for.
-    """
+    """A slice is to be made, by this name and no other; `wanted_by` are jobs that it was asked for."""
 
     slice: str
     group: str
@@ -47,10 +43,7 @@ class SliceStarted(Event, frozen=True, kw_only=True):
 
 
 class SliceSetUp(Event, frozen=True, kw_only=True):
-    """The set-up command of a slice has ended on one of its VMs, by number; `error` is empty where it succeeded.
-
-    `log_tail` is the end of what it printed, where it did not.
-    """
+    """The set-up of a slice ended on one VM. If it failed, `error` says why, `log_tail` how its output ends."""
 
     slice: str
     vm: int
@@ -65,10 +58,7 @@ class SliceJoined(Event, frozen=True, kw_only=True):
 
 
 class SliceDeletionRequested(Event, frozen=True, kw_only=True):
-    """A slice is to be deleted; the provider is asked only after this is in the log.
-
-    `group` and `template` where the log knows nothing of the slice, and its provider says that it is ours.
-    """
+    """A slice is to be deleted. `group` and `template` of a slice of ours that the log does not know."""
 
     slice: str
     reason: str

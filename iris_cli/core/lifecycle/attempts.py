@@ -53,10 +53,7 @@ def reported(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits:
 
 
 def not_sent(draft: Draft, attempt_id: AttemptId, error: str) -> None:
-    """The invocation that assigned this attempt sent nothing, and will not: it has not started.
-
-    Only that invocation may say so, and only while nobody took the attempt over.
-    """
+    """The invocation that assigned this attempt never sent it. Only it may say so, before a take-over."""
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.state is not AttemptState.ENDED and not attempt.taken_over and not attempt.acknowledged:
         draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
@@ -83,10 +80,7 @@ def give_up(draft: Draft, launched: Iterable[AttemptId]) -> None:
 
 
 def give_back(draft: Draft, unable: Container[JobId]) -> list[JobId]:
-    """Fence what was taken over but can't be started from here, so that it waits without holding anything.
-
-    Returns the jobs that this is about.
-    """
+    """Fence what was taken over but can't be started from here, so that it holds nothing; returns the jobs."""
     held = [
         attempt_id
         for attempt_id, attempt in draft.cluster.live_attempts()
@@ -112,10 +106,7 @@ def held_up(draft: Draft, attempt_id: AttemptId, limits: Limits) -> None:
 
 
 def ended(draft: Draft, attempt_id: AttemptId, end: End) -> None:
-    """The attempt is over, by proof. A single task is settled here; a gang when its whole poll is in.
-
-    A failure after the order of `iris retry` is not charged: the attempt ends as stopped.
-    """
+    """The attempt is over, by proof. A failure after the order of `iris retry` is not charged: it ends as stopped."""
     stop = draft.cluster.attempt(attempt_id).stop
     if stop is not None and stop.reason is EndReason.RETRIED and end.reason is not EndReason.OK:
         return _stopped(draft, attempt_id, end.exit_code, end.log_tail, end.ran)
@@ -156,10 +147,7 @@ def worker_gone(draft: Draft, attempt_id: AttemptId, error: str) -> None:
 
 
 def outlasted(draft: Draft, attempt_id: AttemptId, report: AttemptReport, error: str) -> None:
-    """The worker of an attempt is up since another boot, and this is what its disk says of the attempt.
-
-    A success is one. Any other exit may be the shutdown's doing, and says nothing of the program.
-    """
+    """The report of an earlier boot about an attempt: a success counts; any other exit may be the shutdown's doing."""
     code = report.exit_code if report.state is RemoteState.EXITED else None  # else it is that of a set-up
     if code is not None and reason_of_exit(code, report.cause) in _SAID_AND_DONE:
         # When that was, its clock can't tell any more.

@@ -68,9 +68,7 @@ def _spoils(reason: EndReason) -> bool:
 
 
 def _spoiling_end(attempt: Attempt) -> End | None:
-    """How an attempt spoiled its round, if it did. Its siblings have been stopped for it: so it did even if it
-    ended well before the stop that was ordered for its own fault.
-    """
+    """The end that spoiled the round, if any: a stop for its own fault counts even if the attempt ended well."""
     end, stop = attempt.end, attempt.stop
     if end is None or _spoils(end.reason):
         return end

@@ -19,10 +19,7 @@ def cancel(draft: Draft, job: JobId, reason: str = "") -> bool:
 
 
 def retry(draft: Draft, job: JobId, index: int | None = None) -> list[AttemptId]:
-    """Order the stop of the live attempts of a job, or of one task; of a gang always those of the whole round.
-
-    Returns the attempts whose stop is ordered by this call; those that are being stopped already keep their reason.
-    """
+    """Stop the live attempts of a job, or of one task that is alone; returns those not stopping before."""
     whole = index is None or draft.cluster.jobs[job].is_gang
     found = [
         attempt_id

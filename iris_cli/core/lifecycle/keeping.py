@@ -20,11 +20,7 @@ from iris_cli.core.units import count
 
 
 class Objection(Struct, frozen=True, kw_only=True):
-    """Why this state directory must not make or delete slices.
-
-    `elsewhere` is where they are looked after, "" if it is here. `unheard_of` are slices that there are, and that the
-    log has never asked for, by their names.
-    """
+    """Why this directory must not change slices: they are managed `elsewhere`, or some are `unheard_of`."""
 
     elsewhere: str = ""
     unheard_of: tuple[str, ...] = ()

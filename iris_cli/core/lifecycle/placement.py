@@ -19,11 +19,7 @@ PORTS = 2_700
 
 
 def choose_ports(cluster: Cluster, worker: WorkerId, job: Job, attempt: AttemptId) -> tuple[int, ...]:
-    """A number for each name of the job's ports, in order, that no live attempt on the worker has.
-
-    Another try begins elsewhere: what it had before may still be held. When all are taken it is told one of those,
-    and finds it in use.
-    """
+    """A port for each name that no live attempt on the worker has, other ones in each try; taken ones if all are."""
     taken = {port for _, each in cluster.live_on(worker) for port in each.ports}
     start = job.order * 97 + attempt.task.index * 17 + attempt.number * 7
     numbers = [FIRST_PORT + (start + step) % PORTS for step in range(PORTS)]

@@ -53,10 +53,7 @@ def replaces(job: Job, worker: Worker, policy: ReplaceLost) -> bool:
 
 
 def witnesses(cluster: Cluster, asked: Container[WorkerId]) -> list[WorkerId]:
-    """Healthy workers to ask beside those that are asked anyway, so that it shows who is cut off.
-
-    A healthy worker is asked nothing while it runs nothing; for one that is silent somebody must stand by.
-    """
+    """Healthy workers to ask as well, so that each silent one has a witness outside its slice."""
     healthy = [worker for worker in cluster.workers.values() if worker.condition is WorkerCondition.HEALTHY]
     standing_by = [worker for worker in healthy if worker.id in asked]
     extra: list[WorkerId] = []
@@ -98,10 +95,7 @@ def _witnessed(cluster: Cluster, silent: Worker, answered: Iterable[WorkerId]) -
 
 
 def _most_answer(cluster: Cluster) -> bool:
-    """Whether less than half of the fleet is silent: else it is us who are cut off.
-
-    A host that never answered a probe says nothing of that: it may not exist yet.
-    """
+    """Whether less than half of the fleet is silent: else we are cut off. Hosts never probed don't count."""
     fleet = [worker for worker in cluster.workers.values() if worker.incarnation]
     return 2 * sum(map(_does_not_answer, fleet)) < len(fleet)
 
@@ -154,10 +148,7 @@ def end_leases(draft: Draft, limits: Limits) -> list[JobId]:
 
 
 def _lease_is_over(job: Job, attempt: Attempt, worker: Worker, limits: Limits) -> bool:
-    """Proof, and nothing less: of the time that was watched the longest step doesn't count at all.
-
-    A clock may have jumped there, or this machine have slept with a renewing poll half sent.
-    """
+    """Whether its lease must have ended, even if a clock jumped or this machine slept in the longest step."""
     watched_over = job.lease > 0 and attempt.started_at is not None
     if not watched_over or attempt.orphaned or attempt.unkillable or worker.unwell is None:
         return False

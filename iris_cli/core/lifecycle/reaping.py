@@ -18,10 +18,7 @@ ALONE = 86400.0
 def due(
     cluster: Cluster, worker: Worker, now: float, limits: Limits, *, pause: float = FLATTENED
 ) -> tuple[AttemptId, ...]:
-    """Which attempts to reap there now, at most a batch; none within `pause` seconds of the last call.
-
-    Looks at the oldest ones only, whatever the history. The clocks may differ: whichever is wrong, files stay longer.
-    """
+    """The attempts to reap now, at most a batch of the oldest; none within `pause` seconds of the last call."""
     outputs = cluster.outputs.get(worker.id)
     if outputs is None or not limits.reap_after or worker.condition is not WorkerCondition.HEALTHY:
         return ()
@@ -32,10 +29,7 @@ def due(
 
 
 def ended_before(cluster: Cluster, worker: Worker, latest: float) -> tuple[AttemptId, ...]:
-    """Which attempts ended there up to that time and still have files, the oldest first: those that may be removed.
-
-    Of what lives, may live or was only presumed gone none is among them.
-    """
+    """The attempts that ended for certain up to that time and still have files, the oldest first."""
     outputs = cluster.outputs.get(worker.id)
     if outputs is None:
         return ()
@@ -46,10 +40,7 @@ def ended_before(cluster: Cluster, worker: Worker, latest: float) -> tuple[Attem
 def told(
     draft: Draft, worker: WorkerId, asked: Sequence[AttemptId], reaped: Collection[AttemptId] = ()
 ) -> None:
-    """Of which attempts nothing is left, of those that were asked for; the others are asked for again, later.
-
-    Somebody else may have been told meanwhile: what isn't among the oldest any more is left alone.
-    """
+    """Record which attempts nothing is left of, unless another call did; the others are asked for again."""
     outputs = draft.cluster.outputs.get(worker)
     known = set(asked)
     first = tuple(takewhile(known.__contains__, outputs.first)) if outputs is not None else ()

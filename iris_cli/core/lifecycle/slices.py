@@ -98,10 +98,7 @@ def set_up_ended(draft: Draft, ended: events.SliceSetUp, limits: Limits) -> None
 
 
 def intend(draft: Draft, plan: ScalingPlan, limits: Limits) -> None:
-    """Record what a plan wants, before anybody is asked for it.
-
-    A group of which a slice has just failed backs off: a slice that was requested now would expire unasked.
-    """
+    """Record what a plan wants. A group whose slice has just failed backs off: a request would expire unasked."""
     for removal in plan.delete:
         remove(draft, removal, limits)
     for order in plan.create:
@@ -131,10 +128,7 @@ def remove(draft: Draft, removal: Removal, limits: Limits) -> None:
 def calls_due(
     cluster: Cluster, listed: Mapping[Scope, Iterable[str]], now: float, limits: Limits
 ) -> tuple[list[Slice], list[Slice]]:
-    """The slices to ask for now, and those to ask to go, of the places that were listed.
-
-    What was asked for and isn't listed is asked for again, but not while its group backs off.
-    """
+    """The slices to ask for, unless their group backs off, and those to delete, in the places that were listed."""
     create, delete = [], []
     names = {scope: frozenset(some) for scope, some in listed.items()}
     for each in cluster.slices.values():
@@ -235,9 +229,7 @@ def _started(draft: Draft, known: Slice, seen: CloudSlice, connections: Mapping[
 
 
 def connections_of(known: Slice, connection: Connection) -> dict[WorkerId, Connection]:
-    """The way to each VM of a slice. Nobody can know the key of a host that was made a minute ago: the first one is
-    taken, unless its provider has told it.
-    """
+    """The connection to each VM of a slice. A new host's first key is accepted unless its provider has told it."""
     return {
         worker: Connection(
             host=host.host,

@@ -154,9 +154,7 @@ def left_alone(cluster: Cluster, worker: Worker, now: float, limits: Limits) -> 
 
 
 def _is_witness(cluster: Cluster, worker: Worker, now: float, limits: Limits) -> bool:
-    """Whether the verdict on a gang's round waits for what this silent worker may say: a longer back-off would
-    outlast the wait, and a host that was rebooted meanwhile not be heard.
-    """
+    """Whether a verdict waits for this silent worker: a longer back-off would outlast the wait."""
     return worker.condition in (WorkerCondition.SUSPECT, WorkerCondition.LOST) and any(
         attempt.stop is not None
         and attempt.stop.reason is EndReason.SIBLING
@@ -186,10 +184,7 @@ _RESOLUTION = 1.0  # workers tell whole seconds
 
 
 def clock_told(draft: Draft, worker_id: WorkerId, clock: float, asked_at: float, heard_at: float) -> None:
-    """A worker told its time, somewhere between the question and the answer; recorded if it is news.
-
-    Only what lies outside of that time is certain. A clock of 0 is one that wasn't told.
-    """
+    """Record the skew of a worker's clock if it is news: only what lies outside of the round trip is. 0: not told."""
     if not clock or worker_id not in draft.cluster.workers:
         return
     least, most = clock - heard_at, clock + _RESOLUTION - asked_at

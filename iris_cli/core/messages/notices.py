@@ -116,10 +116,7 @@ class Channel(Value, frozen=True, kw_only=True):
 
 
 class Books(Value, frozen=True, kw_only=True):
-    """What was seen at the last look: the first `jobs` jobs of the log `cluster_id`, `open` of them not ended.
-
-    `waits` has for each gang whose waiting is known the round that it waits for; `quiet` are the jobs with quiet tasks.
-    """
+    """The first `jobs` jobs of a log at the last look: `open`, `quiet`, and the rounds that gangs wait for."""
 
     cluster_id: str
     jobs: int = 0

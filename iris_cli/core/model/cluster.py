@@ -55,10 +55,7 @@ PULLED = "iris-out"
 
 
 class Outputs(Struct, frozen=True, kw_only=True):
-    """Attempts in the order in which they ended, and when a worker was last asked to reap some of them.
-
-    They stand in batches, so that adding one copies few of them, however many there are.
-    """
+    """Attempts in the order of their ends, in batches, so that adding one copies few; and the last call to reap."""
 
     full: tuple[tuple[AttemptId, ...], ...] = ()
     last: tuple[AttemptId, ...] = ()

@@ -29,10 +29,7 @@ SIGNALS = MappingProxyType(
 
 
 class EarlySignal(Value, frozen=True):
-    """The processes of a task that wait for the signal get it `lead` seconds before its time limit.
-
-    `name` is without SIG.
-    """
+    """The signal `name` (without SIG) for the processes of a task, `lead` seconds before its time limit."""
 
     name: str
     lead: float = DEFAULT_LEAD
@@ -305,10 +302,7 @@ class JobRequest(Struct, frozen=True, kw_only=True):
 
 
 class Missing(Struct, frozen=True, kw_only=True):
-    """Open jobs that can't start from this machine.
-
-    `secrets`: those that can't be read, each with the reason; `files`: the files that are gone, in words.
-    """
+    """Open jobs that can't start here: for `secrets` that can't be read, with reasons, or `files` that are gone."""
 
     secrets: Mapping[JobId, Sequence[str]] = field(default_factory=dict)
     files: Mapping[JobId, str] = field(default_factory=dict)

@@ -93,9 +93,7 @@ def slice_attributes(group: ScaleGroup) -> dict[str, AttributeValue]:
 
 
 def as_made(group: ScaleGroup, template: SliceTemplate) -> ScaleGroup:
-    """The group as it was for a slice made by this template: the configuration may have changed since, and the slice
-    has not.
-    """
+    """The group as it was for a slice made by this template: the configuration may have changed since."""
     if template == group.template:
         return group
     attributes = {**group.attributes, **_said_by(group.name, template)}
@@ -184,10 +182,7 @@ class Slice(Record, kw_only=True):
         return tuple(vm for vm in range(len(self.hosts)) if vm not in self.set_up) if self.setup else ()
 
     def expected(self, now: float, patience: float) -> bool:
-        """Whether its VMs may be counted on, though they are no workers yet.
-
-        A request that no provider has taken on for `patience` seconds is given up: others may serve meanwhile.
-        """
+        """Whether its VMs will come. A request that no provider accepted for `patience` seconds is given up."""
         since = now - self.requested_at  # less than nothing where a clock was wrong
         in_vain = self.state is SliceState.REQUESTED and not -patience < since < patience
         return self.coming and not in_vain
@@ -206,11 +201,7 @@ class Keeper(Value, frozen=True, kw_only=True):
 
 
 def slice_name(group: str, owner: str, number: int) -> str:
-    """The name of a slice, never used twice: whoever asks for it again asks for the same one.
-
-    Clusters that share a cloud project are told apart by a piece of their random ids. A worker's name ends in its
-    number there: `west-c0ff-1-0`.
-    """
+    """The name of a slice, never used twice; a piece of the cluster's id tells apart clusters of one cloud project."""
     return f"{group}-{owner[:4]}-{number}"
 
 

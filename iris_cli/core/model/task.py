@@ -82,10 +82,7 @@ class End(Value, frozen=True, kw_only=True):
 
 
 def signal_of(end: End) -> str | None:
-    """The name of the signal that ended the command (`SIGKILL`), or None.
-
-    The exit code alone can't tell: a shell exits with 137, too, if the last program that it ran was killed.
-    """
+    """The signal that ended the command (`SIGKILL`), or None. A shell may exit with 137 without one."""
     return _signal_name(end.exit_code) if end.reason is EndReason.SIGNAL else None
 
 
@@ -139,10 +136,7 @@ class AttemptState(StrEnum):
 
 
 class StopOrder(Value, frozen=True, kw_only=True):
-    """Why an attempt is being stopped, and since when. `skew` is what was known then of its worker's clock.
-
-    Should either of the two clocks be set afterwards, that shows as another skew.
-    """
+    """Why an attempt is being stopped, since when, and the `skew` then: another one shows that a clock was set."""
 
     reason: EndReason
     at: float

@@ -66,10 +66,7 @@ def quiet_for(seconds: float) -> str:
 
 
 def quiet_words(job: Job, tasks: Iterable[Task], now: float) -> str:
-    """`quiet 42m` of a job with one running task, else `3 of 4 ranks quiet 42m: rank 2, then 0-1`; '' if none is quiet.
-
-    The task that has been quiet longest is named first, and its time is shown.
-    """
+    """`quiet 42m` of one task, else `3 of 4 ranks quiet 42m: rank 2, then 0-1`, the longest first; '' if none is."""
     running = {
         task.index: task.attempts[-1].quiet_since
         for task in tasks

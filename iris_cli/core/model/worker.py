@@ -77,11 +77,7 @@ def _claim(cpu_millis: int, memory: int, gpus: tuple[int, ...], chips: bool) -> 
 
 
 class Ghost(Value, frozen=True, kw_only=True):
-    """An attempt that was taken for dead without proof: it may still run on its worker.
-
-    `boot_id` and `incarnation` are those of the host it was started on: no process outlives a reboot, but that of
-    another machine says nothing.
-    """
+    """An attempt taken for dead without proof, with its host: only a reboot of that same machine ends it."""
 
     attempt: AttemptId
     token: Token
@@ -90,10 +86,7 @@ class Ghost(Value, frozen=True, kw_only=True):
 
 
 class Span(Value, frozen=True, kw_only=True):
-    """A stretch of time that was watched in steps, in seconds: from one look to the next, up to `last`.
-
-    In the longest step a clock may have jumped, or nobody have looked: it is kept apart.
-    """
+    """Watched time in seconds, from look to look up to `last`. In the longest step a clock may have jumped."""
 
     last: float
     total: float = 0.0

@@ -12,10 +12,7 @@ from iris_cli.core.scheduling.capacity import mask_of
 
 
 class Group(NamedTuple):
-    """`members` are in the order of their ranks; `number` is the group's place among those of its attribute.
-
-    `whole`: as a slice it is all there, its workers numbered 0 to n-1, each once.
-    """
+    """`members` in the order of their ranks. `whole`: a slice that is all there, its workers numbered 0 to n-1."""
 
     number: int
     key: AttributeValue
@@ -25,10 +22,7 @@ class Group(NamedTuple):
 
 
 class GroupIndex:
-    """All groups of one attribute. Values of different types never meet: `1` and `"1"` are two groups.
-
-    Groups are ordered by the type of their value, then by the value.
-    """
+    """All groups of one attribute, by the type of the value, then by value: `1` and `"1"` are two groups."""
 
     def __init__(self, workers: Sequence[Worker], members: Mapping[AttributeValue, list[int]]) -> None:
         self.groups: list[Group] = []
@@ -109,10 +103,7 @@ class GroupQueue:
                     self._sites_of[number].append(site)
 
     def first(self, count: int, *, by_tier: bool = False) -> list[Group] | None:
-        """The best set of `count` groups, by number; None if there is none.
-
-        With `by_tier` a set of an earlier tier goes before all of later ones, otherwise only before equal ones.
-        """
+        """The best set of `count` groups, or None; `by_tier`: of the first tier that has one."""
         self._catch_up()
         found: list[tuple[Rank, int, list[int]]] = []
         for number, tier in enumerate(self._tiers):

@@ -20,10 +20,7 @@ _UNKNOWN = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
 
 
 class Reach:
-    """The workers that could serve each job if they were healthy and nothing ran there, as sets of positions.
-
-    Slices are in it whole: which of its workers goes first depends on what runs on the others.
-    """
+    """The workers that could serve each job if all were idle and healthy, as positions; slices are in it whole."""
 
     def __init__(self, cluster: Cluster, now: float) -> None:
         self._fleet = Fleet(cluster.workers.values(), now, Limits(), ())

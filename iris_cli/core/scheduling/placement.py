@@ -123,9 +123,7 @@ def assign(context: SchedulingContext, requirement: Requirement, task: Task, pos
 
 
 def _choose(context: SchedulingContext, requirement: Requirement) -> bool:
-    """Find the first worker by rank: most preferences met, then the tiers that keep slices whole, then the fewest free
-    GPUs for a task that needs some, then its id.
-    """
+    """Find the first worker: most preferences met, tiers that keep slices whole, fewest free GPUs if needed, id."""
     candidates = requirement.candidates(context)
     if not candidates:
         requirement.exhausted = True

@@ -25,10 +25,7 @@ _MOST_SUMS = 1 << 16
 
 
 class Reservations:
-    """The reservations of one cycle, for jobs that have waited `after` seconds, 0: none.
-
-    `due_until`: jobs submitted up to then have waited that long.
-    """
+    """The reservations of one cycle, for jobs submitted up to `due_until`, `after` seconds ago (0: none)."""
 
     def __init__(self, context: SchedulingContext, after: float) -> None:
         self._context = context
@@ -50,10 +47,7 @@ class Reservations:
         self._context.reserve(key, groups, {position: spare(position) for position in positions})
 
     def reserve_worker(self, task: TaskId, requirement: Requirement) -> bool:
-        """Reserve a worker for a task that needs much of one: the fewest attempts to wait for, then the first by id.
-
-        Return False if no worker can be reserved.
-        """
+        """Reserve the worker with the fewest attempts to wait for, then the first by id. False if there is none."""
         line = self._lines.get(requirement)
         if line is None:
             line = self._lines[requirement] = self._line(requirement)
@@ -160,10 +154,7 @@ def _needs_much(context: SchedulingContext, requirement: Requirement) -> bool:
 
 
 class Waits:
-    """The live attempts that must end on each worker before it has room for one task.
-
-    Workers of the same size that hold the same have one answer.
-    """
+    """The live attempts that must end on each worker before it has room for one task, once for all that are alike."""
 
     def __init__(self, context: SchedulingContext, need: Amounts) -> None:
         self._context = context
@@ -193,9 +184,7 @@ class Waits:
         return found
 
     def _short_of(self, load: Load) -> tuple[int, list[int], list[Amounts]]:
-        """Return the number of attempts beside which the task never has room, what is short after their end, and what
-        each of the others holds.
-        """
+        """The number of attempts that must end in any case, what is short then, and what each of the others holds."""
         cpu, memory, gpus, chips = map(sub, load.idle, self._need)
         ending, others = list[Amounts](), list[Amounts]()
         for claim in load.held:

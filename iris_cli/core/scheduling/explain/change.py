@@ -39,10 +39,7 @@ _TO_THE_JOB = frozenset(
 def single_change(
     case: Case, job: Job, nearest: list[Verdict], would_go_to: Callable[[Change], list[WorkerId]]
 ) -> Change | None:
-    """The first change that does it for a job. `nearest` are the near misses, the nearest first.
-
-    `would_go_to` tries a change: where tasks of the job would go that have no place without it.
-    """
+    """The first change, by nearness, after which tasks of the job would go somewhere (`would_go_to` tries it)."""
     proposals = dict.fromkeys(islice(_proposals(case, job, nearest), 2 * _NEAREST))
     for change in list(proposals)[:_TRIES]:
         workers = would_go_to(change)

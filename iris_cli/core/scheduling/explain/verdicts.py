@@ -54,10 +54,7 @@ class Case(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """On a group, or a worker as a group of one: the first kind against it, and the workers that lack it.
-
-    The kind is None where it fits.
-    """
+    """The first kind of reason against a group (or worker), None where it fits, and the workers that lack it."""
 
     group: Group
     kind: ReasonKind | None
@@ -70,10 +67,7 @@ class Verdict(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """How many workers or groups one kind speaks against, and the workers that lack it.
-
-    `have`: of the group nearest to serving, the members that don't lack it; 0 for single workers.
-    """
+    """How many workers or groups one kind rejects, those that lack it, and those that don't in the nearest group."""
 
     kind: ReasonKind
     units: int

@@ -59,10 +59,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
-    """What a cycle was given and what it decided; `decide` runs one on other tasks, workers and jobs.
-
-    Of the queue, tasks that were too late and gangs that can't be meant were `kept_out`.
-    """
+    """The input of a cycle, what it placed and `kept_out` of its queue; `decide` runs one on other input."""
 
     queue: Sequence[Entry]
     kept_out: Collection[TaskId | JobId]

@@ -184,10 +184,7 @@ def unavailable(context: SchedulingContext, requirement: Requirement, refusal: R
 
 
 def holders(context: SchedulingContext, lacking: int, kind: ReasonKind | None = None) -> Iterator[JobId]:
-    """The jobs with live attempts on these workers: worker by worker, by id, some more than once.
-
-    With `kind` only those that hold some of it.
-    """
+    """The jobs with live attempts on these workers (holding some of a `kind`), by worker, some more than once."""
     for position in positions_of(lacking):
         claims = context.fleet.workers[position].claims
         yield from sorted(attempt.task.job for attempt, claim in claims.items() if _holds(claim, kind))
