@@ -160,12 +160,7 @@ def backing_off(record: GroupRecord | None, now: float, limits: Limits) -> str:
 
 
 def _state(
-    cluster: Cluster,
-    group: ScaleGroup,
-    slices: Sequence[Slice],
-    now: float,
-    limits: Limits,
-    backing_off: str,
+    cluster: Cluster, group: ScaleGroup, slices: Sequence[Slice], now: float, limits: Limits, backing_off: str
 ) -> GroupState:
     seen = _seen(cluster, group, slices)
     coming = [each.template for each in slices if each.expected(now, limits.slice_request_timeout)]

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from iris_cli.core import Amounts, collector
 from iris_cli.core.attributes import TPU_NAME_ATTRIBUTE_KEY
-from iris_cli.core.autoscaling.catalogue import Catalogue, UnmetKind, UnmetReason
-from iris_cli.core.autoscaling.culprit import capacity_reason, why_no_region, why_nobody_serves
+from iris_cli.core.autoscaling.catalogue import (
+    Catalogue,
+    UnmetKind,
+    UnmetReason,
+    capacity_reason,
+    why_no_region,
+    why_nobody_serves,
+)
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.model.slice import ScaleGroup
@@ -183,13 +188,6 @@ def route_demand(
     return waterfall.run(entries)
 
 
-_ASKED = attrgetter(
-    *("resources", "shape", "slices", "constraints", "tolerations"),
-    *("preemptible", "required_regions", "spread", "one_vm", "idle"),
-)
-"""What of an entry decides who can serve it."""
-
-
 class _Wish:
     """What entries that ask for the same have found out. `full`: the groups whose open slices have no room for it."""
 
@@ -230,7 +228,10 @@ class _Waterfall:
         )
 
     def _wish(self, entry: DemandEntry) -> _Wish:
-        asked = _ASKED(entry)
+        asked = (  # all that decides which groups can serve it
+            *(entry.resources, entry.shape, entry.slices, entry.constraints, entry.tolerations),
+            *(entry.preemptible, entry.required_regions, entry.spread, entry.one_vm, entry.idle),
+        )
         found = self._wishes.get(asked)
         if found is None:
             found = self._wishes[asked] = _Wish(self._catalogue, entry, len(self._opened))

@@ -207,11 +207,7 @@ def plan_scaling(
 
 
 def _survey(
-    cluster: Cluster,
-    states: Sequence[GroupState],
-    now: float,
-    limits: Limits,
-    missing: Missing,
+    cluster: Cluster, states: Sequence[GroupState], now: float, limits: Limits, missing: Missing
 ) -> Survey:
     """What the scheduler would leave over if all that is under way went well."""
     hopeful = _hopeful(cluster, states)

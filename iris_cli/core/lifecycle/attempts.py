@@ -325,11 +325,7 @@ def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
             "its lease ended: nobody polled it" if lease else "stopped on the worker, by nobody the log knows"
         )
         end = End(
-            reason=EndReason.WORKER_FAILED,
-            at=draft.at,
-            error=error,
-            log_tail=report.log_tail,
-            ran=report.ran,
+            reason=EndReason.WORKER_FAILED, at=draft.at, error=error, log_tail=report.log_tail, ran=report.ran
         )
         ended(draft, attempt_id, end)
 

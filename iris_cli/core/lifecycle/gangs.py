@@ -28,8 +28,7 @@ def settle(draft: Draft, job_id: JobId, limits: Limits, unheard: Container[Worke
     if all(attempt.end is not None and attempt.end.reason is EndReason.OK for _, attempt in members):
         return _succeed(draft, members)
     evidence = sorted(
-        ((task, end) for task, attempt in members if (end := _spoiling_end(attempt)) is not None),
-        key=_weight,
+        ((task, end) for task, attempt in members if (end := _spoiling_end(attempt)) is not None), key=_weight
     )
     doomed = [task for task, attempt in members if attempt.stop and _spoils(attempt.stop.reason)]
     culprits = [task for task, _ in evidence] or doomed

@@ -39,7 +39,8 @@ def check_possible(job: Job, offers: Sequence[Offer]) -> None:
     serving = [each for each in offers if _has(job.resources.device, each)]
     if not serving:
         return  # there is no worker yet; an unknown accelerator was refused before
-    required = [each for each in job.constraints if each.required and not _may_change(each)]
+    taint = constraints.TAINT_KEY_PREFIX  # taints are set and removed by hand, at any time
+    required = [each for each in job.constraints if each.required and not each.key.startswith(taint)]
     right = [each for each in serving if all(_may_match(constraint, each) for constraint in required)]
     if not right:
         raise _unmatched(required, serving)
@@ -60,10 +61,6 @@ def _has(device: Device | None, offer: Offer) -> bool:
     if device is None or device.variant == AUTO:
         return True
     return offer.attributes.get(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY) == AttributeValue(device.variant)
-
-
-def _may_change(constraint: Constraint) -> bool:
-    return constraint.key.startswith(constraints.TAINT_KEY_PREFIX)  # set and removed by hand, at any time
 
 
 def _may_match(constraint: Constraint, offer: Offer) -> bool:

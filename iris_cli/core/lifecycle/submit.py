@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iris_cli.core import AttributeValue, Cluster, Constraint, Limits, constraints
+from iris_cli.core import AttributeValue, Cluster, Limits, constraints
 from iris_cli.core.events.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id
@@ -325,7 +325,11 @@ def _check_strings(job: Job) -> None:
         ("setup", job.setup),
         *((f"secret {name}", file) for name, file in job.secret_files.items()),
         *((f"label {clip(name)}", f"{name}={value}") for name, value in job.labels.items()),
-        *((f"constraint on {clip(each.key)}", text) for each in job.constraints for text in _texts(each)),
+        *(
+            (f"constraint on {clip(each.key)}", str(text))
+            for each in job.constraints
+            for text in (each.key, *(operand.value for operand in each.operands))
+        ),
         ("coscheduling.group_by", job.coscheduling.group_by if job.coscheduling else ""),
     ]
     total = sum(_bytes_of(what, text) for what, text in strings)
@@ -334,10 +338,6 @@ def _check_strings(job: Job) -> None:
             f"command, environment and the rest take {total} bytes, more than {MAX_STRINGS}",
             hint="put the data into a file",
         )
-
-
-def _texts(constraint: Constraint) -> list[str]:
-    return [constraint.key, *(str(operand.value) for operand in constraint.operands)]
 
 
 def _bytes_of(what: str, text: str) -> int:

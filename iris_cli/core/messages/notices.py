@@ -168,7 +168,11 @@ def brought_up_to_date(books: Books, look: Look, channels: Collection[str]) -> B
         for job, words in overdue.values()
         if books.waits.get(job.id) != job.rounds
     ]
-    quiet = {job.id: words for job in still if channels and (words := _quiet(look, job))}
+    quiet = {
+        job.id: words
+        for job in (still if channels else ())
+        if (words := quiet_words(job, look.cluster.tasks_of(job.id), look.now))
+    }
     notices += [
         _notice(look, TASKS_QUIET, jobs[job], words) for job, words in quiet.items() if job not in books.quiet
     ]
@@ -196,10 +200,6 @@ def _notice(look: Look, event: str, job: Job, reason: str, number: int = 0) -> N
     """`number` is that of the round that a gang waits for."""
     state = look.cluster.job_state(job.id).value
     return Notice(event=event, job=job.id, state=state, reason=reason, at=look.now, round=number)
-
-
-def _quiet(look: Look, job: Job) -> str:
-    return quiet_words(job, look.cluster.tasks_of(job.id), look.now)
 
 
 def _overdue(look: Look, job: Job) -> str:

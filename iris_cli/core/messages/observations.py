@@ -28,13 +28,7 @@ class RemoteState(StrEnum):
 
 
 OVER = frozenset(
-    {
-        RemoteState.EXITED,
-        RemoteState.CANCELLED,
-        RemoteState.NOSTART,
-        RemoteState.LOST,
-        RemoteState.STOPPED,
-    }
+    {RemoteState.EXITED, RemoteState.CANCELLED, RemoteState.NOSTART, RemoteState.LOST, RemoteState.STOPPED}
 )
 """Nothing of the attempt is left, and nothing of it will ever start."""
 

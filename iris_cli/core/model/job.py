@@ -158,10 +158,7 @@ class Origin(Value, frozen=True):
 
 
 Signature = tuple[
-    Resources,
-    tuple[Constraint, ...],
-    tuple[str, ...],
-    tuple[CoschedulingConfig, int, int, bool] | None,
+    Resources, tuple[Constraint, ...], tuple[str, ...], tuple[CoschedulingConfig, int, int, bool] | None
 ]
 """Resources, constraints, tolerations, and the shape of a gang."""
 

@@ -116,11 +116,9 @@ class GroupSearch:
         if not self._preferred:
             return list(islice(fitting, self._shape.size))
         there = list(fitting)
-        best = sorted(range(len(there)), key=lambda at: -self._met(there[at]))[: self._shape.size]
+        met = [sum(those[position] == "1" for those in self._preferred) for position in there]
+        best = sorted(range(len(there)), key=lambda at: -met[at])[: self._shape.size]
         return [there[at] for at in sorted(best)]
-
-    def _met(self, position: int) -> int:
-        return sum(those[position] == "1" for those in self._preferred)
 
     def _by_wait(self) -> Ranker:
         def rank(group: Group) -> Rank | None:

@@ -29,7 +29,7 @@ class GroupIndex:
         self.at: list[int] = [-1] * len(workers)  # the group of each position, -1 for none
         numbers = [worker_number(worker) for worker in workers]
         places = [(number is None, number or 0) for number in numbers]
-        for index, key in enumerate(sorted(members, key=_key_order)):
+        for index, key in enumerate(sorted(members, key=lambda key: (type(key.value).__name__, key))):
             positions = members[key]
             ranked = tuple(sorted(positions, key=places.__getitem__))
             complete = [numbers[position] for position in ranked] == list(range(len(ranked)))
@@ -142,7 +142,3 @@ def worker_number(worker: Worker) -> int | None:
 def _integer(worker: Worker, key: str) -> int | None:
     value = worker.attributes.get(key)
     return value.value if value is not None and isinstance(value.value, int) else None
-
-
-def _key_order(key: AttributeValue) -> tuple[str, AttributeValue]:
-    return type(key.value).__name__, key

@@ -170,8 +170,11 @@ def unavailable(context: SchedulingContext, requirement: Requirement, refusal: R
     """`2 of 3 slices have workers that take nothing new (v4a-2: draining)`; `serving` counts them all."""
     kind, refused, lacking, _ = refusal
     shape = requirement.shape
-    short = f"less than {_needed(requirement, kind)} free" if kind not in _PHRASES else ""
-    several, one = _PHRASES.get(kind, (f"have {short}", f"has {short}"))
+    if kind in _PHRASES:
+        several, one = _PHRASES[kind]
+    else:
+        short = f"less than {amount(kind, requirement.need[AMOUNT_KINDS.index(kind)])} free"
+        several, one = f"have {short}", f"has {short}"
     single, many = unit(shape), units(shape, serving)
     if requirement.one_vm:
         single, many = "slice of one VM", f"{serving} slices of one VM"
@@ -194,10 +197,6 @@ def _holds(claim: Claim, kind: ReasonKind | None) -> bool:
     if kind is ReasonKind.CHIPS:
         return claim.chips
     return kind is not ReasonKind.GPUS or bool(claim.gpus)
-
-
-def _needed(requirement: Requirement, kind: ReasonKind) -> str:
-    return amount(kind, requirement.need[AMOUNT_KINDS.index(kind)])
 
 
 def _detail(context: SchedulingContext, kind: ReasonKind, lacking: int) -> str:
