@@ -27,7 +27,7 @@ LAZY: Mapping[str, str] = {
         "core.known_causes.access core.known_causes.exits core.known_causes.host "
         "core.known_causes.jax core.known_causes.multi_host core.known_causes.torch core.known_causes.tpu"
     ),
-    "core.lifecycle.never": "core.scheduling.capacity core.scheduling.explain.wording",
+    "core.lifecycle.never": "core.scheduling.sets core.scheduling.explain.wording",
     # A look needs neither the writer, nor the archive, nor the files of logs and workspaces.
     "journal.log.file_store": (
         "journal.log.archive journal.log.compact journal.log.record journal.log.scan journal.log.store"

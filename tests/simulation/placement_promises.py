@@ -80,7 +80,7 @@ _PLACEMENT = (
         "ranks-out-of-order",
         "ranks do not follow the numbers of the VMs",
         change(
-            f"{_SCHEDULING}.groups",
+            f"{_SCHEDULING}.sets",
             "ranked = tuple(sorted(positions, key=places.__getitem__))",
             "ranked = tuple(sorted(positions, key=places.__getitem__, reverse=True))",
         ),

@@ -23,12 +23,11 @@ from iris_cli.core.constraints import Constraint, preemptible_constraint, region
 from iris_cli.core.ids import clip
 from iris_cli.core.model.slice import ScaleGroup
 from iris_cli.core.resources import AUTO, DEVICE_KINDS
-from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, mask_of, positions_of
 from iris_cli.core.scheduling.explain.wording import amount, few
 from iris_cli.core.scheduling.fleet import Fleet
-from iris_cli.core.scheduling.placement import Shape
+from iris_cli.core.scheduling.placement import REGION, VARIANT, Place, Shape, places
 from iris_cli.core.scheduling.reasons import ReasonKind
-from iris_cli.core.scheduling.sites import REGION, VARIANT, Place, places
+from iris_cli.core.scheduling.sets import AMOUNT_KINDS, mask_of, positions_of
 from iris_cli.core.text import nearest
 from iris_cli.core.topology import lookup
 from iris_cli.core.units import count

@@ -16,7 +16,6 @@ from iris_cli.core.model.job import Job, Signature
 from iris_cli.core.model.slice import ScaleGroup
 from iris_cli.core.resources import DEFAULT_RESOURCES, Resources
 from iris_cli.core.scheduling import SchedulingResult, find_assignments
-from iris_cli.core.scheduling.capacity import positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.cycle import WaitingKey
 from iris_cli.core.scheduling.explain.verdicts import fits
@@ -24,9 +23,9 @@ from iris_cli.core.scheduling.explain.what_if import UnconfirmedStops
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import why_malformed
 from iris_cli.core.scheduling.order import TasksByJob, by_job
-from iris_cli.core.scheduling.placement import Requirement, Shape, shape_of
+from iris_cli.core.scheduling.placement import ZONE, Place, Requirement, Shape, Sites, common, shape_of
 from iris_cli.core.scheduling.reasons import ReasonKind
-from iris_cli.core.scheduling.sites import ZONE, Place, Sites, common
+from iris_cli.core.scheduling.sets import positions_of
 
 
 class IdleSite(NamedTuple):

@@ -21,8 +21,8 @@ from iris_cli.core.autoscaling.catalogue import (
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.model.slice import ScaleGroup
-from iris_cli.core.scheduling.capacity import mask_of, positions_of
-from iris_cli.core.scheduling.sites import REGION, VARIANT, ZONE, Place
+from iris_cli.core.scheduling.placement import REGION, VARIANT, ZONE, Place
+from iris_cli.core.scheduling.sets import mask_of, positions_of
 
 Seat = tuple[int, int]
 """A slice and one of its VMs."""

@@ -16,9 +16,9 @@ from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
 from iris_cli.core.model.job import NOTHING_MISSING, Missing
 from iris_cli.core.model.slice import Provider, ScaleGroup, Slice, SliceState, slice_name, slice_of
 from iris_cli.core.scheduling import plan
-from iris_cli.core.scheduling.capacity import positions_of
 from iris_cli.core.scheduling.order import by_job
-from iris_cli.core.scheduling.sites import REGION, VARIANT
+from iris_cli.core.scheduling.placement import REGION, VARIANT
+from iris_cli.core.scheduling.sets import positions_of
 from iris_cli.core.units import format_duration
 
 _IDLE_TIMEOUT = 600.0  # of a group that the configuration knows no more

@@ -179,8 +179,8 @@ class _Groups(NamedTuple):
 
     def nearest(self, offers: Sequence[Offer]) -> str:
         """The largest size in one dimension that a group of these offers could hold; '' if none could."""
-        from iris_cli.core.scheduling.capacity import AMOUNT_KINDS  # only a refusal pays for it
         from iris_cli.core.scheduling.explain.wording import amount
+        from iris_cli.core.scheduling.sets import AMOUNT_KINDS  # only a refusal pays for it
 
         for number in self.too_much(offers):
             sizes = {each.idle[number] for each in offers if each.idle is not None}
@@ -209,8 +209,8 @@ def _excluded(groups: _Groups, that: str, right: Sequence[Offer]) -> tuple[str, 
 
     The size or the constraints are left out if the other one excludes too many by itself and this one does not.
     """
-    from iris_cli.core.scheduling.capacity import AMOUNT_KINDS  # only a refusal pays for it
     from iris_cli.core.scheduling.explain.wording import amount
+    from iris_cli.core.scheduling.sets import AMOUNT_KINDS  # only a refusal pays for it
 
     sized = groups.sized(groups.serving)
     by_size, by_constraint = groups.hold(right), groups.hold(sized)
@@ -279,8 +279,8 @@ def _values(constraint: Constraint, fleet: Sequence[Mapping[str, AttributeValue]
 
 
 def _too_large(need: Amounts, sizes: Sequence[Amounts]) -> UnschedulableError:
-    from iris_cli.core.scheduling.capacity import AMOUNT_KINDS  # only a refusal pays for it
     from iris_cli.core.scheduling.explain.wording import amount
+    from iris_cli.core.scheduling.sets import AMOUNT_KINDS  # only a refusal pays for it
 
     asked = [amount(kind, wanted) for kind, wanted in zip(AMOUNT_KINDS, need, strict=True)]
     largest = [max(each) for each in zip(*sizes, strict=True)]

@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from iris_cli.core.ids import JobId, TaskId
-from iris_cli.core.scheduling.capacity import first_of, positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import wording
 from iris_cli.core.scheduling.explain.explanation import Turns
 from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group_on, refused_before
 from iris_cli.core.scheduling.explain.what_if import CycleRecord
-from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.placement import Assignment, Requirement
 from iris_cli.core.scheduling.reasons import ReasonKind
+from iris_cli.core.scheduling.sets import Group, first_of, positions_of
 
 _WORDS = {
     ReasonKind.COOLDOWN: "cooling down",

@@ -10,9 +10,8 @@ from msgspec import Struct
 from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.model.worker import Amounts, WorkerCapacity
-from iris_cli.core.scheduling.capacity import Dimension, Levels, mask_of
 from iris_cli.core.scheduling.fleet import Fleet
-from iris_cli.core.scheduling.groups import Group
+from iris_cli.core.scheduling.sets import Dimension, Group, Levels, mask_of
 
 Change = tuple[int, Amounts | None]
 """A position whose room has shrunk, and what a task took there; None for a reservation."""

@@ -16,8 +16,7 @@ from iris_cli.core.constraints import (
 )
 from iris_cli.core.model.worker import Worker, WorkerCondition, cooling
 from iris_cli.core.resources import AUTO, Device, device_compatible
-from iris_cli.core.scheduling.capacity import mask_of
-from iris_cli.core.scheduling.groups import GroupIndex, vm_count
+from iris_cli.core.scheduling.sets import GroupIndex, mask_of, vm_count
 
 
 class Fleet:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from itertools import islice
 
 from iris_cli.core import Job, Task
-from iris_cli.core.scheduling.capacity import flags_of, mask_of
 from iris_cli.core.scheduling.context import SchedulingContext
-from iris_cli.core.scheduling.groups import Group, GroupQueue, Rank, Ranker
-from iris_cli.core.scheduling.placement import Assignment, Requirement, assign, has_shape
+from iris_cli.core.scheduling.placement import Assignment, Requirement, Sites, assign, has_shape
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.reservation import Reservations, Waits
-from iris_cli.core.scheduling.sites import Sites
+from iris_cli.core.scheduling.sets import Group, GroupQueue, Rank, Ranker, flags_of, mask_of
 
 
 class GangPlacer:

@@ -9,11 +9,11 @@ from msgspec import Struct
 from iris_cli.core import Amounts, Cluster, JobId, Limits, TaskId, WorkerCondition, WorkerId
 from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.model.job import Job, Signature
-from iris_cli.core.scheduling.capacity import mask_of
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.order import TasksByJob, queue_of
 from iris_cli.core.scheduling.placement import Assignment, shape_of
 from iris_cli.core.scheduling.plan import Plan
+from iris_cli.core.scheduling.sets import mask_of
 
 _UNKNOWN = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
 """The next probe of these may find other devices, amounts and attributes."""

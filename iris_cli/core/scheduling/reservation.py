@@ -14,11 +14,10 @@ from math import gcd, inf
 from operator import sub
 
 from iris_cli.core import Amounts, JobId, TaskId
-from iris_cli.core.scheduling.capacity import Levels, first_of
 from iris_cli.core.scheduling.context import Load, SchedulingContext
 from iris_cli.core.scheduling.explain.verdicts import alone
-from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.placement import Requirement
+from iris_cli.core.scheduling.sets import Group, Levels, first_of
 
 _MOST_SUMS = 1 << 16
 """Sums of amounts are counted up to this multiple of their largest common unit."""

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_cli.core.model.worker import Amounts
-from iris_cli.core.scheduling.capacity import mask_of, positions_of
 from iris_cli.core.scheduling.context import Packing
+from iris_cli.core.scheduling.sets import mask_of, positions_of
 
 anything = st.one_of(st.integers(-3, 3), st.integers(-(1 << 70), 1 << 70))
 something = st.one_of(st.integers(0, 3), st.integers(0, 1 << 70))

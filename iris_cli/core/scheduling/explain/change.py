@@ -9,13 +9,12 @@ from iris_cli.core import Job, JobId, Priority, WorkerId
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.model.slice import INCOMPLETE
 from iris_cli.core.model.worker import Amounts, Worker, WorkerCapacity, WorkerCondition
-from iris_cli.core.scheduling.capacity import first_of, mask_of, positions_of
 from iris_cli.core.scheduling.explain import wording
 from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group_on
 from iris_cli.core.scheduling.explain.what_if import Change, ChangeKind
-from iris_cli.core.scheduling.groups import Group
+from iris_cli.core.scheduling.placement import VARIANT, Sites
 from iris_cli.core.scheduling.reasons import ReasonKind
-from iris_cli.core.scheduling.sites import VARIANT, Sites
+from iris_cli.core.scheduling.sets import Group, first_of, mask_of, positions_of
 
 _NEAREST = 20  # near misses looked at
 _TRIES = 10  # changes tried, each of them a cycle

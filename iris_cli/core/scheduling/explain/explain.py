@@ -12,18 +12,9 @@ from functools import cached_property, partial, reduce
 from operator import or_
 
 from iris_cli.core import Job, JobId, TaskId, WorkerId
-from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, mask_of, positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
-from iris_cli.core.scheduling.explain import wording
+from iris_cli.core.scheduling.explain import explanation, wording
 from iris_cli.core.scheduling.explain.change import single_change
-from iris_cli.core.scheduling.explain.explanation import (
-    ConstraintCount,
-    DimensionCount,
-    Explanation,
-    NearMiss,
-    Taker,
-    Turns,
-)
 from iris_cli.core.scheduling.explain.verdicts import (
     Case,
     Refusal,
@@ -36,10 +27,9 @@ from iris_cli.core.scheduling.explain.verdicts import (
     sift,
 )
 from iris_cli.core.scheduling.explain.what_if import CycleRecord
-from iris_cli.core.scheduling.groups import Group
-from iris_cli.core.scheduling.placement import Requirement, Shape
+from iris_cli.core.scheduling.placement import REGION, VARIANT, Requirement, Shape, Sites
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
-from iris_cli.core.scheduling.sites import REGION, VARIANT, Sites
+from iris_cli.core.scheduling.sets import AMOUNT_KINDS, Group, mask_of, positions_of
 
 _FEW = 5
 _MEASURED = (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU)
@@ -54,7 +44,7 @@ class Explainer:
     def __init__(self, context: SchedulingContext, record: CycleRecord) -> None:
         self._context = context
         self._record = record
-        self._turns = Turns(record)
+        self._turns = explanation.Turns(record)
         self._surveys: dict[Requirement, Survey] = {}
         self._told: dict[tuple[Requirement, Refusal, int], Reason] = {}
         self._usual: dict[Requirement, tuple[Reason, ...]] = {}  # where nothing is kept for who asks
@@ -79,7 +69,7 @@ class Explainer:
         """Whether something is reserved for this entry."""
         return bool(self._context.reservations.get(entry))
 
-    def explain(self, requirement: Requirement, entry: TaskId | JobId) -> Explanation:
+    def explain(self, requirement: Requirement, entry: TaskId | JobId) -> explanation.Explanation:
         """Everything that there is to say about an entry that waits."""
         fleet, shape = self._context.fleet, requirement.shape
         job = self._record.get_job(entry.job if isinstance(entry, TaskId) else entry)
@@ -89,7 +79,7 @@ class Explainer:
         groups = [verdict.group for verdict in judge(case, shape)] if shape else []
         largest = _largest(groups)
         nearest = near_misses(case)
-        return Explanation(
+        return explanation.Explanation(
             reasons=self.reasons(requirement, entry),
             workers=len(fleet.workers),
             equipped=requirement.equipped.bit_count(),
@@ -105,22 +95,26 @@ class Explainer:
             change=single_change(case, job, nearest, partial(self._record.with_change, job.id)),
         )
 
-    def _constraints(self, requirement: Requirement) -> Iterator[ConstraintCount]:
+    def _constraints(self, requirement: Requirement) -> Iterator[explanation.ConstraintCount]:
         for each in requirement.job.constraints:
             satisfied = requirement.equipped & self._context.fleet.satisfying(each)
             workers = requirement.equipped.bit_count()
-            yield ConstraintCount(constraint=each, satisfied=satisfied.bit_count(), workers=workers)
+            yield explanation.ConstraintCount(
+                constraint=each, satisfied=satisfied.bit_count(), workers=workers
+            )
 
-    def _dimensions(self, requirement: Requirement) -> Iterator[DimensionCount]:
+    def _dimensions(self, requirement: Requirement) -> Iterator[explanation.DimensionCount]:
         there = requirement.equipped
         for kind, need, dimension in zip(
             AMOUNT_KINDS, requirement.need, self._context.dimensions, strict=True
         ):
             if need:
                 lacking = (there & ~dimension.at_start[need]).bit_count()
-                yield DimensionCount(kind=kind, need=need, lacking=lacking, workers=there.bit_count())
+                yield explanation.DimensionCount(
+                    kind=kind, need=need, lacking=lacking, workers=there.bit_count()
+                )
 
-    def _behind(self, job: Job, nearest: list[Verdict]) -> list[Taker]:
+    def _behind(self, job: Job, nearest: list[Verdict]) -> list[explanation.Taker]:
         lacking = (verdict.lacking for verdict in nearest if verdict.kind is ReasonKind.BEHIND)
         return self._turns.takers(job, self._ids(reduce(or_, lacking, 0)))
 
@@ -139,14 +133,14 @@ class Explainer:
             found.setdefault(key, []).append(position)
         return {key: mask_of(positions) for key, positions in found.items()}
 
-    def _near_miss(self, case: Case, verdict: Verdict) -> NearMiss:
+    def _near_miss(self, case: Case, verdict: Verdict) -> explanation.NearMiss:
         assert verdict.kind is not None
         if verdict.kind is ReasonKind.BEHIND:
             takers = self._turns.takers_before_all_like(case.requirement.job, self._ids(verdict.lacking))
             text = f"went to {wording.few(map(str, takers))}"
         else:
             text = wording.lacks(self._context, case.requirement, verdict)
-        return NearMiss(
+        return explanation.NearMiss(
             name=wording.unit_name(case.requirement.shape, verdict.group),
             kind=verdict.kind,
             lacking=tuple(self._ids(verdict.lacking)),

@@ -8,11 +8,10 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from iris_cli.core import Amounts, AttributeValue, WorkerId
-from iris_cli.core.scheduling.capacity import mask_of, positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
-from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.placement import Requirement, Shape, has_shape
 from iris_cli.core.scheduling.reasons import ReasonKind
+from iris_cli.core.scheduling.sets import Group, mask_of, positions_of
 
 Stage = tuple[ReasonKind, int]
 """A kind of reason, and the workers it does not speak against."""

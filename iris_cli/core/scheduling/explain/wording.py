@@ -11,14 +11,13 @@ from iris_cli.core.constraint_syntax import format_constraint, near_misses
 from iris_cli.core.model.slice import INCOMPLETE
 from iris_cli.core.model.worker import Amounts, Claim, Worker, WorkerCapacity
 from iris_cli.core.resources import AUTO, Device
-from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, first_of, positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain.verdicts import Refusal, Verdict
 from iris_cli.core.scheduling.explain.what_if import Change, ChangeKind
 from iris_cli.core.scheduling.fleet import Fleet
-from iris_cli.core.scheduling.groups import Group, vm_count, worker_number
 from iris_cli.core.scheduling.placement import Requirement, Shape
 from iris_cli.core.scheduling.reasons import ReasonKind
+from iris_cli.core.scheduling.sets import AMOUNT_KINDS, Group, first_of, positions_of, vm_count, worker_number
 from iris_cli.core.units import count, format_duration, format_memory
 
 _FEW = 3
