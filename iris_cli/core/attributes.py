@@ -62,11 +62,9 @@ class AttributeValue:
         if not isinstance(other, AttributeValue):
             return NotImplemented
         mine, theirs = self.value, other.value
-        if isinstance(mine, str) and isinstance(theirs, str):
-            return mine < theirs
-        if isinstance(mine, str) or isinstance(theirs, str) or type(mine) is not type(theirs):
+        if type(mine) is not type(theirs):
             raise TypeError(f"{self.type_word} {mine!r} and {other.type_word} {theirs!r} have no order")
-        return mine < theirs
+        return mine < theirs  # type: ignore[operator]  # both are of one type
 
     def __str__(self) -> str:
         return str(self.value)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from iris_cli.core.structs import Value
 
 DEVICE_KINDS = ("cpu", "gpu", "tpu")
-AUTO = "auto"
-"""The variant of a device that may be any."""
+AUTO = "auto"  # the variant of a device that may be any
 
 
 class Device(Value, frozen=True):

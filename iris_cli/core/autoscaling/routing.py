@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import sub
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -24,8 +25,7 @@ from iris_cli.core.model.slice import ScaleGroup
 from iris_cli.core.scheduling.placement import REGION, VARIANT, ZONE, Place
 from iris_cli.core.scheduling.sets import mask_of, positions_of
 
-Seat = tuple[int, int]
-"""A slice and one of its VMs."""
+Seat = tuple[int, int]  # a slice and one of its VMs
 
 
 class Openings:
@@ -109,10 +109,7 @@ class Openings:
 
     def _occupy(self, seats: list[Seat], need: Amounts) -> bool:
         for number, vm in seats:
-            left = self._left[number][vm]
-            self._left[number][vm] = Amounts(
-                *(have - wanted for have, wanted in zip(left, need, strict=True))
-            )
+            self._left[number][vm] = Amounts(*map(sub, self._left[number][vm], need))
         return True
 
 

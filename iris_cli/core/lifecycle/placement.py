@@ -14,8 +14,7 @@ from iris_cli.core.scheduling import Plan
 from iris_cli.core.units import format_duration
 
 FIRST_PORT = 30_000
-PORTS = 2_700
-"""Below those that Linux gives to outgoing connections, above those where gangs meet."""
+PORTS = 2_700  # below those that Linux gives to outgoing connections, above those where gangs meet
 
 
 def choose_ports(cluster: Cluster, worker: WorkerId, job: Job, attempt: AttemptId) -> tuple[int, ...]:

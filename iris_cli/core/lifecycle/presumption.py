@@ -117,8 +117,7 @@ def _long_enough(silence: Span | None, limits: Limits) -> bool:
     return silence is not None and silence.at_least(most_of_one_step=wanted / 2) >= wanted
 
 
-MARGIN = 60.0
-"""For clocks that run unevenly, and for a worker that takes its time with the stop."""
+MARGIN = 60.0  # for clocks that run unevenly, and for a worker that takes its time with the stop
 
 
 def may_renew_leases(worker: Worker, age: float, limits: Limits) -> bool:

@@ -9,10 +9,8 @@ from iris_cli.core import AttemptId, Cluster, Limits, Worker, WorkerCondition, W
 from iris_cli.core.events.events import AttemptsReaped
 from iris_cli.core.evolve import Draft
 
-FLATTENED = 3600.0
-"""Seconds between two calls to a worker that is asked for something else anyway."""
-ALONE = 86400.0
-"""Seconds between two calls to a worker that is connected for nothing else."""
+FLATTENED = 3600.0  # seconds between two calls to a worker that is asked for something else anyway
+ALONE = 86400.0  # seconds between two calls to a worker that is connected for nothing else
 
 
 def due(

@@ -17,14 +17,11 @@ from iris_cli.core.model.past import in_memory
 from iris_cli.core.model.waiting import overdue, quiet_words
 from iris_cli.core.structs import Value
 
-MOST_WAITING = 10_000
-"""Notices that wait in one queue; of more the oldest are given up."""
+MOST_WAITING = 10_000  # notices that wait in one queue; of more the oldest are given up
 
-MOST_TRIES = 20
-"""After so many failures a notice is given up."""
+MOST_TRIES = 20  # after so many failures a notice is given up
 
-LONGEST_PAUSE = 3600.0
-"""Seconds that a channel is left alone at most after failures."""
+LONGEST_PAUSE = 3600.0  # seconds that a channel is left alone at most after failures
 
 JOB_ENDED, GANG_WAITS, SCHEDULER_STOPPED = "job_ended", "gang_waits", "scheduler_stopped"
 TASKS_QUIET = "tasks_quiet"

@@ -212,8 +212,7 @@ class SilenceKind(StrEnum):
     LOCAL = "local"  # our own fault: key file missing, ~/.ssh/config unreadable
 
 
-SILENT = frozenset({SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT})
-"""Nobody said anything."""
+SILENT = frozenset({SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT})  # nobody said anything
 
 
 class Silence(Struct, frozen=True, kw_only=True):

@@ -16,10 +16,8 @@ from iris_cli.core import JobId, JobRequest, TaskId
 from iris_cli.errors import ExitCode, IrisError, UsageError
 
 FORMAT = 1
-MOST_BYTES = 64 << 10
-"""The size of a request; what is larger is refused without being read."""
-LONGEST_LOG_PIECE = 64 << 10
-"""The most bytes of a log in one answer."""
+MOST_BYTES = 64 << 10  # the size of a request; what is larger is refused without being read
+LONGEST_LOG_PIECE = 64 << 10  # the most bytes of a log in one answer
 
 
 class Submit(Struct, frozen=True, kw_only=True):

@@ -14,8 +14,7 @@ from iris_cli.core.model.task import Attempt, Task, TaskState
 from iris_cli.core.model.worker import Ghost, Worker
 from iris_cli.core.structs import Value
 
-MOST_CHANGES = 1000
-"""How often an attempt may change its endpoints: each change stays in the log."""
+MOST_CHANGES = 1000  # how often an attempt may change its endpoints: each change stays in the log
 
 
 class Endpoint(Value, frozen=True, kw_only=True):
@@ -47,8 +46,7 @@ class Announced(Value, frozen=True, kw_only=True):
         return Announced(endpoints=left, requests=(*self.requests, request))
 
 
-BATCH = 32
-"""The most attempts that are reaped in one call."""
+BATCH = 32  # the most attempts that are reaped in one call
 
 PULLED = "iris-out"
 """Default directory of files fetched from workers; a directory of this name is never shipped."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-MOST_EXTRA_TIME = 30.0
-"""Seconds that a call about very many attempts may take beside `dispatch_timeout`."""
+MOST_EXTRA_TIME = 30.0  # seconds that a call about very many attempts may take beside `dispatch_timeout`
 
 
 def extra_time(attempts: int) -> float:

@@ -32,15 +32,13 @@ class Connection(Value, frozen=True, kw_only=True):
     remote_dir: str = "~/.iris"
 
 
-NOWHERE = Connection(host="")
-"""Settings for connections whose host is not known yet."""
+NOWHERE = Connection(host="")  # settings for connections whose host is not known yet
 
 
 if TYPE_CHECKING:
     from iris_cli.core.model.limits import Limits
 
-MOST_SKEW = 30.0
-"""Seconds of skew that are worth a word."""
+MOST_SKEW = 30.0  # seconds of skew that are worth a word
 
 
 class WorkerCondition(StrEnum):

@@ -22,8 +22,7 @@ _WORDS = {
 }
 
 
-_LOOKED_AT = 64
-"""So many of those that come first by name are looked at."""
+_LOOKED_AT = 64  # so many of those that come first by name are looked at
 
 
 class Choices:

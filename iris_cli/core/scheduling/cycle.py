@@ -21,8 +21,7 @@ from iris_cli.core.scheduling.placement import Assignment, Requirement, assign, 
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.reservation import Reservations
 
-WaitingKey = TaskId | JobId
-"""A single task by its own id, a gang by that of its job."""
+WaitingKey = TaskId | JobId  # a single task by its own id, a gang by that of its job
 
 _Unmet = dict[WaitingKey, Requirement | Reason]
 

@@ -19,8 +19,7 @@ from iris_cli.core.scheduling.explain.verdicts import alone
 from iris_cli.core.scheduling.placement import Requirement
 from iris_cli.core.scheduling.sets import Group, Levels, first_of
 
-_MOST_SUMS = 1 << 16
-"""Sums of amounts are counted up to this multiple of their largest common unit."""
+_MOST_SUMS = 1 << 16  # sums of amounts are counted up to this multiple of their largest common unit
 
 
 class Reservations:

@@ -161,12 +161,8 @@ def _after_end_of(case: Case, group: Group, job: JobId) -> int:
     for position in group.members:
         worker = case.context.fleet.workers[position]
         claims = [claim for attempt, claim in worker.claims.items() if attempt.task.job == job]
-        left = WorkerCapacity.of(worker).left
         then = Amounts(
-            left.cpu_millis + sum(claim.cpu_millis for claim in claims),
-            left.memory + sum(claim.memory for claim in claims),
-            left.gpus + sum(len(claim.gpus) for claim in claims),
-            left.chips + sum(claim.chips for claim in claims),
+            *map(sum, zip(WorkerCapacity.of(worker).left, *map(Amounts.held, claims), strict=True))
         )
         if claims and then.covers(requirement.need):
             freed.append(position)

@@ -13,8 +13,7 @@ from iris_cli.core.scheduling.placement import Requirement, Shape, has_shape
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import Group, mask_of, positions_of
 
-Stage = tuple[ReasonKind, int]
-"""A kind of reason, and the workers it does not speak against."""
+Stage = tuple[ReasonKind, int]  # a kind of reason, and the workers it does not speak against
 
 
 class Case(NamedTuple):

@@ -20,8 +20,7 @@ UnconfirmedStops = Mapping[WorkerId, Collection[JobId | None]] | Collection[Work
 """The workers where a stop isn't confirmed, and of which jobs. None stands for what ends with none of them."""
 
 
-_LAST = 1 << 62
-"""The order of a job that is launched anew: behind all that have its priority by now."""
+_LAST = 1 << 62  # the order of a job that is launched anew: behind all that have its priority by now
 
 
 class ChangeKind(StrEnum):

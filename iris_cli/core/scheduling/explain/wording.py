@@ -39,11 +39,6 @@ def unit(shape: Shape | None) -> str:
     return "slice" if shape.group_by == constraints.TPU_NAME_ATTRIBUTE_KEY else f"{shape.group_by} group"
 
 
-def units(shape: Shape | None, count: int) -> str:
-    """`1 slice`, `3 slices`."""
-    return f"{count} {unit(shape)}{'' if count == 1 else 's'}"
-
-
 def unit_name(shape: Shape | None, group: Group) -> str:
     """`worker cpu-0`, `slice v4a`, `rack group 7`."""
     return f"{unit(shape)} {group.key}"
@@ -56,7 +51,7 @@ def amount(kind: ReasonKind, number: int) -> str:
     if kind is ReasonKind.MEMORY:
         return f"{format_memory(number)} of memory"
     if kind is ReasonKind.GPUS:
-        return f"{number} GPU{'' if number == 1 else 's'}"
+        return count(number, "GPU")
     return f"{number / 1000:g} core{'' if number == 1000 else 's'}"
 
 
@@ -122,12 +117,12 @@ def tainted(requirement: Requirement, fleet: Fleet, refusal: Refusal, *, other: 
 
 def too_few(shape: Shape, serving: int) -> str:
     """Fewer groups than the gang has slices serve at all."""
-    return f"it needs {units(shape, shape.groups)}, and only {serving} could serve"
+    return f"it needs {count(shape.groups, unit(shape))}, and only {serving} could serve"
 
 
 def in_several_regions(shape: Shape, variant: str, groups: int, regions: int, *, free: bool) -> str:
     """Enough groups for the gang, but too few in each region."""
-    there = f"{groups} {'free ' * free}{unit(shape)}{'' if groups == 1 else 's'}"
+    there = count(groups, f"{'free ' * free}{unit(shape)}")
     there += (f" of {variant}" if variant else "") + ("" if free else " could serve")
     return f"{there}, in {regions} regions; pass --spread to use {'both' if groups == 2 else 'several'}"
 
@@ -135,7 +130,7 @@ def in_several_regions(shape: Shape, variant: str, groups: int, regions: int, *,
 def of_several_variants(shape: Shape, variants: Mapping[str, int]) -> str:
     """Enough groups for the gang, but too few of each device variant, which are given by variant."""
     there = few(f"{count} of {variant}" for variant, count in variants.items()) or "none"
-    return f"it needs {units(shape, shape.groups)} of one device type, and only {there} could serve"
+    return f"it needs {count(shape.groups, unit(shape))} of one device type, and only {there} could serve"
 
 
 def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None, *, all_serve: bool) -> str:
@@ -174,7 +169,7 @@ def unavailable(context: SchedulingContext, requirement: Requirement, refusal: R
     else:
         short = f"less than {amount(kind, requirement.need[AMOUNT_KINDS.index(kind)])} free"
         several, one = f"have {short}", f"has {short}"
-    single, many = unit(shape), units(shape, serving)
+    single, many = unit(shape), count(serving, unit(shape))
     if requirement.one_vm:
         single, many = "slice of one VM", f"{serving} slices of one VM"
     if serving == 1:
