@@ -164,13 +164,30 @@ def build_worker_attributes(
     slice of several VMs (or of unknown size) without a whole-numbered worker id gets an error, never the
     id 0. The slice's own VM count wins over the table of types, whose gaps are warnings.
     """
-    build = _Builder(_facts(metadata, declared or {}))
-    build.device()
-    build.slice_membership()
-    build.place()
-    return WorkerAttributes(
-        {**(declared or {}), **build.attributes}, tuple(build.errors), tuple(build.warnings)
-    )
+    facts, warnings = _facts(metadata, declared or {}), list[str]()
+    tpu_type = _tpu_type(facts, warnings)
+    vms = _vm_count(facts, tpu_type, warnings)
+    # On a TPU VM the metadata server's `instance-id` is the name of the TPU.
+    name = facts.get(TPU_NAME_ATTRIBUTE_KEY) or (tpu_type and facts.get("instance-id", ""))
+    number, error = _worker_number(facts, name, needed=bool(name or tpu_type) and vms != 1)
+    zone = facts.get(ZONE_ATTRIBUTE_KEY, "").rpartition("/")[2]  # projects/N/zones/ZONE
+    preemptible = facts.get(PREEMPTIBLE_ATTRIBUTE_KEY, "false").lower()
+    if preemptible not in ("true", "false"):
+        warnings.append(f"preemptible is neither true nor false but {preemptible[:40]!r}: taken as false")
+        preemptible = "false"
+    found = {
+        DEVICE_TYPE_ATTRIBUTE_KEY: facts.get(DEVICE_TYPE_ATTRIBUTE_KEY) or ("tpu" if tpu_type else "cpu"),
+        DEVICE_VARIANT_ATTRIBUTE_KEY: facts.get(DEVICE_VARIANT_ATTRIBUTE_KEY) or tpu_type,
+        TPU_TOPOLOGY_ATTRIBUTE_KEY: tpu_type,
+        TPU_NAME_ATTRIBUTE_KEY: name,
+        TPU_VM_COUNT_ATTRIBUTE_KEY: vms or "",
+        TPU_WORKER_ID_ATTRIBUTE_KEY: number,
+        ZONE_ATTRIBUTE_KEY: zone,
+        REGION_ATTRIBUTE_KEY: facts.get(REGION_ATTRIBUTE_KEY) or region_of_zone(zone),
+        PREEMPTIBLE_ATTRIBUTE_KEY: preemptible,
+    }
+    attributes = {key: AttributeValue(value) for key, value in found.items() if value != ""}
+    return WorkerAttributes({**(declared or {}), **attributes}, (error,) if error else (), tuple(warnings))
 
 
 def _facts(metadata: Mapping[str, object], declared: Mapping[str, AttributeValue]) -> dict[str, str]:
@@ -183,79 +200,41 @@ def _facts(metadata: Mapping[str, object], declared: Mapping[str, AttributeValue
     return {key: text.strip() for key, text in texts.items() if text.strip()}
 
 
-class _Builder:
-    """Collects attributes, errors and warnings from the facts of one worker."""
+def _tpu_type(facts: Mapping[str, str], warnings: list[str]) -> str:
+    text = facts.get(TPU_TOPOLOGY_ATTRIBUTE_KEY) or facts.get("accelerator-type", "")
+    if not text:
+        return ""
+    try:
+        tpu_type = canonical_type(text.rpartition("/")[2])
+    except UsageError:
+        tpu_type = text
+    if lookup(tpu_type) is None:
+        warnings.append(f"TPU type {tpu_type[:40]!r} is not known: its VM count is that of the slice itself")
+    return tpu_type
 
-    def __init__(self, facts: dict[str, str]) -> None:
-        self.facts = facts
-        self.attributes: dict[str, AttributeValue] = {}
-        self.errors: list[str] = []
-        self.warnings: list[str] = []
-        self.tpu_type = self._tpu_type()
 
-    def device(self) -> None:
-        kind = self.facts.get(DEVICE_TYPE_ATTRIBUTE_KEY) or ("tpu" if self.tpu_type else "cpu")
-        self._put(DEVICE_TYPE_ATTRIBUTE_KEY, kind)
-        self._put(DEVICE_VARIANT_ATTRIBUTE_KEY, self.facts.get(DEVICE_VARIANT_ATTRIBUTE_KEY) or self.tpu_type)
-        self._put(TPU_TOPOLOGY_ATTRIBUTE_KEY, self.tpu_type)
+def _vm_count(facts: Mapping[str, str], tpu_type: str, warnings: list[str]) -> int | None:
+    known = lookup(tpu_type)
+    table = known.vms if known else None
+    said = facts.get(TPU_VM_COUNT_ATTRIBUTE_KEY, "")
+    endpoints = facts.get("worker-network-endpoints", "")
+    if _WHOLE_NUMBER.fullmatch(said):
+        count = int(said)
+    elif endpoints:
+        count = endpoints.strip(",").count(",") + 1
+    else:
+        return table
+    if table is not None and count != table:
+        warnings.append(f"{tpu_type} has {table} VMs by the table, this slice has {count}")
+    return count
 
-    def slice_membership(self) -> None:
-        # On a TPU VM the metadata server's `instance-id` is the name of the TPU.
-        name = self.facts.get(TPU_NAME_ATTRIBUTE_KEY) or (self.tpu_type and self.facts.get("instance-id", ""))
-        vms = self._vm_count()
-        self._put(TPU_NAME_ATTRIBUTE_KEY, name)
-        self._put(TPU_VM_COUNT_ATTRIBUTE_KEY, vms)
-        worker_id = self.facts.get(TPU_WORKER_ID_ATTRIBUTE_KEY) or self.facts.get("agent-worker-number", "")
-        if _WHOLE_NUMBER.fullmatch(worker_id):
-            self.attributes[TPU_WORKER_ID_ATTRIBUTE_KEY] = AttributeValue(int(worker_id))
-        elif worker_id:
-            self.errors.append(
-                f"worker id {worker_id[:40]!r} of TPU {name or 'of unknown name'} is not a whole number"
-            )
-        elif (name or self.tpu_type) and vms != 1:
-            self.errors.append(f"TPU {name or 'of unknown name'} does not say which of its workers this is")
 
-    def place(self) -> None:
-        zone = self.facts.get(ZONE_ATTRIBUTE_KEY, "").rpartition("/")[2]  # projects/N/zones/ZONE
-        self._put(ZONE_ATTRIBUTE_KEY, zone)
-        self._put(REGION_ATTRIBUTE_KEY, self.facts.get(REGION_ATTRIBUTE_KEY) or region_of_zone(zone))
-        preemptible = self.facts.get(PREEMPTIBLE_ATTRIBUTE_KEY, "false").lower()
-        if preemptible not in ("true", "false"):
-            self.warnings.append(
-                f"preemptible is neither true nor false but {preemptible[:40]!r}: taken as false"
-            )
-            preemptible = "false"
-        self._put(PREEMPTIBLE_ATTRIBUTE_KEY, preemptible)
-
-    def _tpu_type(self) -> str:
-        text = self.facts.get(TPU_TOPOLOGY_ATTRIBUTE_KEY) or self.facts.get("accelerator-type", "")
-        if not text:
-            return ""
-        try:
-            tpu_type = canonical_type(text.rpartition("/")[2])
-        except UsageError:
-            tpu_type = text
-        if lookup(tpu_type) is None:
-            self.warnings.append(
-                f"TPU type {tpu_type[:40]!r} is not known: its VM count is that of the slice itself"
-            )
-        return tpu_type
-
-    def _vm_count(self) -> int | None:
-        known = lookup(self.tpu_type)
-        table = known.vms if known else None
-        said = self.facts.get(TPU_VM_COUNT_ATTRIBUTE_KEY, "")
-        endpoints = self.facts.get("worker-network-endpoints", "")
-        if _WHOLE_NUMBER.fullmatch(said):
-            count = int(said)
-        elif endpoints:
-            count = endpoints.strip(",").count(",") + 1
-        else:
-            return table
-        if table is not None and count != table:
-            self.warnings.append(f"{self.tpu_type} has {table} VMs by the table, this slice has {count}")
-        return count
-
-    def _put(self, key: str, value: str | int | None) -> None:
-        if value:
-            self.attributes[key] = AttributeValue(value)
+def _worker_number(facts: Mapping[str, str], name: str, *, needed: bool) -> tuple[int | str, str]:
+    """The number of a worker in its slice, or "", and an error if it is no number or `needed` and unknown."""
+    text = facts.get(TPU_WORKER_ID_ATTRIBUTE_KEY) or facts.get("agent-worker-number", "")
+    tpu = f"TPU {name or 'of unknown name'}"
+    if _WHOLE_NUMBER.fullmatch(text):
+        return int(text), ""
+    if text:
+        return "", f"worker id {text[:40]!r} of {tpu} is not a whole number"
+    return "", f"{tpu} does not say which of its workers this is" if needed else ""

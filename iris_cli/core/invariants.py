@@ -12,11 +12,7 @@ from iris_cli.core.model.slice import SliceState
 
 
 def breaches(cluster: Cluster) -> list[str]:
-    """Every violated invariant, in words; empty for a sound cluster.
-
-    What was presumed gone, or declared dead, has ended here although it may still run: it is marked as such, and
-    remembered as a ghost of its worker.
-    """
+    """Every violated invariant, in words; empty for a sound cluster. Attempts presumed gone count as ended."""
     live: dict[WorkerId, set[AttemptId]] = {}
     for task in cluster.tasks.values():
         for attempt in task.attempts:

@@ -127,10 +127,7 @@ class WorkerUncordoned(Event, frozen=True, kw_only=True):
 
 
 class WorkerUnwedged(Event, frozen=True, kw_only=True):
-    """The operator's order to stop what was in the way on a worker. Whether it went is for a later look to say.
-
-    `processes` in words that begin with their numbers, as the worker told them; `attempts` by their tokens.
-    """
+    """The operator ordered to stop these `processes` (in words, number first) and `attempts` on a worker."""
 
     worker: WorkerId
     processes: tuple[str, ...] = ()
@@ -186,10 +183,7 @@ class GangRoundEnded(Event, frozen=True, kw_only=True):
 
 
 class TaskAssigned(AttemptEvent, frozen=True, kw_only=True):
-    """A task was placed: this commits the worker's resources, and must be in the log before anything is sent.
-
-    `chosen`: whom the cycle passed over for it, told with the first task of a job, and only if there was anybody.
-    """
+    """A task was placed: in the log before anything is sent. `chosen`: whom the cycle passed over, if anybody."""
 
     worker: WorkerId
     token: Token

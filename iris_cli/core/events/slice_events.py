@@ -73,10 +73,7 @@ class SliceDeleted(Event, frozen=True, kw_only=True):
 
 
 class SlicesAdopted(Event, frozen=True, kw_only=True):
-    """From now on slices are made and deleted from the state directory in this place, and from no copy of it.
-
-    `where` is for people. `counted`: the highest number of a slice, by group, that there is beyond those of the log.
-    """
+    """Slices are managed from this `place` (for people: `where`) alone; `counted`: numbers beyond those of the log."""
 
     place: str
     where: str = ""

@@ -27,11 +27,7 @@ def choose_ports(cluster: Cluster, worker: WorkerId, job: Job, attempt: AttemptI
 
 
 def carry_out(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[AttemptId]:
-    """Record what the plan decides; returns the attempts that it assigns.
-
-    `new_token` makes a launch token: 128 random bits, another one for each attempt. A gang's assignments
-    must be committed together, hence everything here in one transaction.
-    """
+    """Record what the plan decides, gangs in one transaction; returns the attempts, each with a `new_token`."""
     _unschedulable(draft, plan.timed_out_tasks, EndReason.SCHEDULING_TIMEOUT, partial(_too_late, plan))
     _unschedulable(
         draft, plan.dependency_failed, EndReason.DEPENDENCY_FAILED, partial(_in_vain, draft.cluster)

@@ -121,10 +121,7 @@ MARGIN = 60.0  # for clocks that run unevenly, and for a worker that takes its t
 
 
 def may_renew_leases(worker: Worker, age: float, limits: Limits) -> bool:
-    """Whether a poll of this worker renews leases. The state that it goes by was read `age` seconds ago.
-
-    By the clock that says more: a process that was suspended must not renew what others believe to have ended.
-    """
+    """Whether a poll of this worker renews leases: healthy in a log read `age` seconds ago, within a `dispatch_lease`."""
     return worker.condition is WorkerCondition.HEALTHY and 0 <= age <= limits.dispatch_lease
 
 

@@ -201,10 +201,7 @@ JOB_FIELDS = tuple(row._replace(group=group) for group, rows in _GROUPS for row 
 
 
 def request_of(said: Mapping[str, Any]) -> JobRequest:
-    """Return the request that these fields describe; None is a field that was not said.
-
-    `prefer`, `env_file` and `script` become part of the fields that they are another way to write.
-    """
+    """The request of these fields, None: not said; `prefer`, `env_file` and `script` join those they stand for."""
     own = dict(said)
     script, prefer, variables = (own.pop(name, None) for name in ("script", "prefer", "env_file"))
     if script is not None and own.get("command") is None:

@@ -62,10 +62,7 @@ class Packing:
 
 
 class Load:
-    """What a worker has while nothing runs there, what is left, and what each attempt holds.
-
-    Workers that are alike in all of these share one, which is known by its identity.
-    """
+    """The size of an idle worker, what is left, what each attempt holds; one object for all that are alike."""
 
     __slots__ = ("held", "idle", "left")
 

@@ -73,10 +73,7 @@ class GroupSearch:
         return [position for group in groups for position in self._first_members(group)]
 
     def reservable(self, waits: Waits) -> tuple[list[Group], list[int]] | None:
-        """The groups with the fewest live attempts to wait for, and the workers of them to reserve.
-
-        None where more than busy workers is in the way, or where others have reserved what there is.
-        """
+        """The groups with the fewest attempts to wait for, and the workers to reserve; None if more is in the way."""
         if self._waiting is None:
             could = self._requirement.healthy & self._context.large_enough(self._requirement.need)
             self._could = flags_of(could, self._context.fleet.everyone)

@@ -24,10 +24,7 @@ The first three order the queue. The last two are the number of its signature, a
 
 
 class Queue(NamedTuple):
-    """What competes, in the order in which it is served, and the tasks whose job nobody knows.
-
-    Signatures are numbered: `asked` has one job of each, in the order of the numbers.
-    """
+    """What competes, in order, and tasks of unknown jobs; `asked` has one job of each signature, by number."""
 
     entries: list[Entry]
     asked: list[Job]
