@@ -121,7 +121,7 @@ MARGIN = 60.0  # for clocks that run unevenly, and for a worker that takes its t
 
 
 def may_renew_leases(worker: Worker, age: float, limits: Limits) -> bool:
-    """Whether a poll renews leases: the log, read `age` seconds ago, within `dispatch_lease`, has the worker healthy."""
+    """Whether a poll renews leases: its worker was healthy in a log read `age` seconds ago, within `dispatch_lease`."""
     return worker.condition is WorkerCondition.HEALTHY and 0 <= age <= limits.dispatch_lease
 
 
