@@ -1,8 +1,11 @@
-"""Paths below a task's work directory, relative to it."""
+"""Paths below a task's work directory, relative to it, and where files that are fetched from there go."""
 
 from __future__ import annotations
 
 from iris_cli.core.ids import Token
+
+PULLED = "iris-out"
+"""Default directory of files fetched from workers; a directory of this name is never shipped."""
 
 _ENDS = frozenset(" \t\n\r\v\f\x1b\0\"'`()[]{}<>=,;:|&!‘’“”")
 """Characters that end a path in running text. A path that has one of them is left as it is."""

@@ -9,7 +9,7 @@ from iris_cli.cli import complete
 from iris_cli.cli.arguments import Ranks
 from iris_cli.cli.command_types import Commands, index
 from iris_cli.cli.context import Context
-from iris_cli.core.model.cluster import PULLED
+from iris_cli.core.work_paths import PULLED
 from iris_cli.errors import ExitCode
 
 _EXAMPLES = """

@@ -1,4 +1,4 @@
-"""The state of a cluster: tables and look-ups. No rules live here, and only `evolve` changes the tables."""
+"""The state of a cluster: tables, the endpoints and outputs in them, and look-ups. Only `evolve` changes the tables."""
 
 from __future__ import annotations
 
@@ -47,9 +47,6 @@ class Announced(Value, frozen=True, kw_only=True):
 
 
 BATCH = 32  # the most attempts that are reaped in one call
-
-PULLED = "iris-out"
-"""Default directory of files fetched from workers; a directory of this name is never shipped."""
 
 
 class Outputs(Struct, frozen=True, kw_only=True):

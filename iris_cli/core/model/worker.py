@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec import field
 
 from iris_cli.core.attributes import WORKER_ID_ATTRIBUTE_KEY
 from iris_cli.core.constraints import AttributeValue, taint_key
 from iris_cli.core.ids import AttemptId, Token, WorkerId
+from iris_cli.core.model.limits import Limits
 from iris_cli.core.resources import Resources
 from iris_cli.core.structs import Record, Value
 
@@ -33,10 +34,6 @@ class Connection(Value, frozen=True, kw_only=True):
 
 
 NOWHERE = Connection(host="")  # settings for connections whose host is not known yet
-
-
-if TYPE_CHECKING:
-    from iris_cli.core.model.limits import Limits
 
 MOST_SKEW = 30.0  # seconds of skew that are worth a word
 

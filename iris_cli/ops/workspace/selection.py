@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from iris_cli.core.ids import clip
-from iris_cli.core.model.cluster import PULLED
+from iris_cli.core.work_paths import PULLED
 from iris_cli.errors import UsageError
 from iris_cli.ops.workspace.ignore import IGNORE_FILE, IgnoreFile, read_ignore_file
 
