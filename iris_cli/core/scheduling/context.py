@@ -61,15 +61,12 @@ class Packing:
         return sum(amount << shift for amount, shift in zip(amounts, self._shifts, strict=True))
 
 
-class Load:
+class Load(Struct, eq=False):
     """The size of an idle worker, what is left, what each attempt holds; one object for all that are alike."""
 
-    __slots__ = ("held", "idle", "left")
-
-    def __init__(self, idle: Amounts, left: Amounts, held: tuple[Amounts, ...]) -> None:
-        self.idle = idle
-        self.left = left
-        self.held = held
+    idle: Amounts
+    left: Amounts
+    held: tuple[Amounts, ...]
 
 
 class SchedulingContext:

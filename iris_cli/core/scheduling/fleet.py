@@ -6,14 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain, compress, count
 
-from iris_cli.core import AttributeValue, Constraint, JobId, Limits, WorkerId
-from iris_cli.core.attributes import WORKER_ID_ATTRIBUTE_KEY
-from iris_cli.core.constraints import (
-    DEVICE_TYPE_ATTRIBUTE_KEY,
-    DEVICE_VARIANT_ATTRIBUTE_KEY,
-    TAINT_KEY_PREFIX,
-    TPU_NAME_ATTRIBUTE_KEY,
-)
+from iris_cli.core import AttributeValue, Constraint, JobId, Limits, WorkerId, attributes
 from iris_cli.core.model.worker import Worker, WorkerCondition, cooling
 from iris_cli.core.resources import AUTO, Device, device_compatible
 from iris_cli.core.scheduling.sets import GroupIndex, mask_of, vm_count
@@ -104,7 +97,7 @@ class Fleet:
         """The workers whose device type serves a job's; a worker that reports none has only its CPU."""
         if job_device_type in self._of_type:
             return self._of_type[job_device_type]
-        kinds = self.holders(DEVICE_TYPE_ATTRIBUTE_KEY)
+        kinds = self.holders(attributes.DEVICE_TYPE_ATTRIBUTE_KEY)
         found, silent = 0, self.everyone
         for kind, those in kinds.items():
             silent &= ~those
@@ -120,7 +113,7 @@ class Fleet:
         right_type = self.of_type(device.kind if device else "cpu")
         if device is None or device.kind == "cpu" or device.variant == AUTO:
             return right_type
-        variants = self.holders(DEVICE_VARIANT_ATTRIBUTE_KEY)
+        variants = self.holders(attributes.DEVICE_VARIANT_ATTRIBUTE_KEY)
         return right_type & variants.get(AttributeValue(device.variant), 0)
 
     def may_get(self, device: Device | None) -> bool:
@@ -152,7 +145,7 @@ class Fleet:
     @cached_property
     def single_vms(self) -> int:
         """The workers that are no VM of a larger slice, by their own account or by what is registered."""
-        slices = self.groups(TPU_NAME_ATTRIBUTE_KEY)
+        slices = self.groups(attributes.TPU_NAME_ATTRIBUTE_KEY)
         return self._all_but(
             vm_count(worker) not in (None, 1) or (at >= 0 and len(slices.groups[at].members) > 1)
             for worker, at in zip(self.workers, slices.at, strict=True)
@@ -165,7 +158,7 @@ class Fleet:
     def _by_value(self, key: str) -> dict[object, tuple[AttributeValue, list[int]]]:
         """Found by the plain values, which hash faster; their types keep `1` and `1.0` apart."""
         found: dict[object, tuple[AttributeValue, list[int]]] = {}
-        if key == WORKER_ID_ATTRIBUTE_KEY:
+        if key == attributes.WORKER_ID_ATTRIBUTE_KEY:
             return {each: (AttributeValue(each), [position]) for position, each in enumerate(self.ids)}
         for position, worker in enumerate(self.workers):
             value = worker.attributes.get(key)
@@ -181,17 +174,24 @@ class Fleet:
 
     def _taints(self) -> dict[str, int]:
         keys = dict.fromkeys(chain.from_iterable(worker.attributes for worker in self.workers))
-        tainted: dict[str, list[int]] = {key: [] for key in sorted(keys) if key.startswith(TAINT_KEY_PREFIX)}
+        tainted: dict[str, list[int]] = {
+            key: [] for key in sorted(keys) if key.startswith(attributes.TAINT_KEY_PREFIX)
+        }
         if not tainted:
             return {}
         for position, worker in enumerate(self.workers):
             for key in filter(tainted.__contains__, worker.attributes):
                 tainted[key].append(position)
-        return {key.removeprefix(TAINT_KEY_PREFIX): mask_of(those) for key, those in tainted.items()}
+        return {
+            key.removeprefix(attributes.TAINT_KEY_PREFIX): mask_of(those) for key, those in tainted.items()
+        }
 
 
 def _unknown(worker: Worker) -> bool:
-    return worker.condition is WorkerCondition.UNPROBED and DEVICE_TYPE_ATTRIBUTE_KEY not in worker.attributes
+    return (
+        worker.condition is WorkerCondition.UNPROBED
+        and attributes.DEVICE_TYPE_ATTRIBUTE_KEY not in worker.attributes
+    )
 
 
 def takes_new(worker: Worker) -> bool:
