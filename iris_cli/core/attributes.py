@@ -111,7 +111,6 @@ def scalar_of(text: str) -> str | int | float:
 
 
 def taint_key(name: str) -> str:
-    """The attribute key of a taint."""
     return TAINT_KEY_PREFIX + name
 
 

@@ -69,7 +69,6 @@ def task_displays(cluster: Cluster, job_id: JobId) -> list[str]:
 
 
 def displays_of(job: Job, tasks: Sequence[Task]) -> list[str]:
-    """The displays of these tasks of a job."""
     is_open = any(task.state is TaskState.PENDING and task.attempts for task in tasks)
     tried = last_tries(job, tasks) if is_open else []
     again = {each[0].id: _retrying(job, each) for each in tried}
@@ -139,7 +138,6 @@ def _last_round(job: Job, tasks: Sequence[Task]) -> list[Tried]:
 
 
 def _spoiled_rounds(tasks: Sequence[Task]) -> dict[int, list[Tried]]:
-    """The ranks that spoiled a round, by its number."""
     spoiled: dict[int, list[Tried]] = {}
     for task in tasks:
         for attempt in task.attempts:

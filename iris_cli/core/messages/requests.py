@@ -219,7 +219,6 @@ KINDS: Mapping[str, type[IrisError]] = {
 
 
 def refusal_of(error: IrisError) -> Refusal:
-    """An error as an answer."""
     kinds = (kind for kind, each in KINDS.items() if each is type(error))
     return Refusal(
         kind=next(kinds, "refused"), message=error.message, hint=error.hint, exit_code=error.exit_code

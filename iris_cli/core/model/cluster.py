@@ -63,7 +63,6 @@ class Outputs(Struct, frozen=True, kw_only=True):
 
     @property
     def attempts(self) -> tuple[AttemptId, ...]:
-        """All of them."""
         return (*(attempt for batch in self.full for attempt in batch), *self.last)
 
     def plus(self, attempt: AttemptId) -> Outputs:
@@ -209,7 +208,6 @@ class Cluster(Struct, kw_only=True, eq=False):
         ]
 
     def children_of(self, job: JobId) -> list[Job]:
-        """The direct child jobs of a job."""
         return [self.jobs[child] for child in self.children.get(job, ())]
 
     def job_state(self, job_id: JobId) -> JobState:

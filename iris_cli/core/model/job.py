@@ -306,7 +306,6 @@ class Missing(Struct, frozen=True, kw_only=True):
 
     @property
     def jobs(self) -> frozenset[JobId]:
-        """All of them."""
         return frozenset((*self.secrets, *self.files))
 
 

@@ -173,7 +173,6 @@ class Slice(Record, kw_only=True):
 
     @property
     def workers(self) -> tuple[WorkerId, ...]:
-        """The ids of its VMs."""
         return tuple(WorkerId(f"{self.name}-{index}") for index in range(len(self.hosts)))
 
     @property

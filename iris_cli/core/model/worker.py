@@ -190,7 +190,6 @@ class Amounts(NamedTuple):
 
     @classmethod
     def held(cls, claim: Claim) -> Amounts:
-        """What one attempt holds of its worker."""
         return cls(claim.cpu_millis, claim.memory, len(claim.gpus), int(claim.chips))
 
     def covers(self, need: Amounts) -> bool:

@@ -50,11 +50,9 @@ class Packing:
         return Parcel(need, self._pack(need), taken, sum(self._zero << self._shifts[each] for each in taken))
 
     def left(self, stock: int) -> Amounts:
-        """The amounts in a stock."""
         return Amounts(*(self.amount(stock, number) for number in range(len(self._shifts))))
 
     def amount(self, stock: int, number: int) -> int:
-        """One of the amounts in a stock."""
         return (stock >> self._shifts[number] & self._field) - self._zero
 
     def _pack(self, amounts: Amounts) -> int:

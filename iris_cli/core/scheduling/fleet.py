@@ -136,7 +136,6 @@ class Fleet:
             yield from filter(None, self._stops.get(self.ids[position], ()))
 
     def groups(self, key: str) -> GroupIndex:
-        """The groups of an attribute."""
         found = self._groups.get(key)
         if found is None:
             found = self._groups[key] = GroupIndex(self.workers, self.members(key))

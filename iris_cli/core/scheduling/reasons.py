@@ -30,7 +30,6 @@ class ReasonKind(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Its place in the order of precedence."""
         return _RANK[self]
 
 

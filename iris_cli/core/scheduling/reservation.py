@@ -33,7 +33,6 @@ class Reservations:
         self._bounds = _Bounds(context)
 
     def waits(self, need: Amounts) -> Waits:
-        """Return the waits of tasks that need so much."""
         found = self._waits.get(need)
         if found is None:
             found = self._waits[need] = Waits(self._context, need)
