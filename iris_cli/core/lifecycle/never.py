@@ -179,15 +179,12 @@ class _Groups(NamedTuple):
 
     def nearest(self, offers: Sequence[Offer]) -> str:
         """The largest size in one dimension that a group of these offers could hold; '' if none could."""
-        from iris_cli.core.scheduling.explain.wording import amount
-        from iris_cli.core.scheduling.sets import AMOUNT_KINDS  # only a refusal pays for it
-
         for number in self.too_much(offers):
             sizes = {each.idle[number] for each in offers if each.idle is not None}
             for size in sorted((each for each in sizes if 0 < each < self.need[number]), reverse=True):
                 smaller = Amounts(*(size if at == number else wanted for at, wanted in enumerate(self.need)))
                 if self.hold(self.sized(offers, smaller)):
-                    return amount(AMOUNT_KINDS[number], size)
+                    return _amount(number, size)
         return ""
 
 
@@ -209,15 +206,12 @@ def _excluded(groups: _Groups, that: str, right: Sequence[Offer]) -> tuple[str, 
 
     The size or the constraints are left out if the other one excludes too many by itself and this one does not.
     """
-    from iris_cli.core.scheduling.explain.wording import amount
-    from iris_cli.core.scheduling.sets import AMOUNT_KINDS  # only a refusal pays for it
-
     sized = groups.sized(groups.serving)
     by_size, by_constraint = groups.hold(right), groups.hold(sized)
     words, offers = "workers", groups.serving
     is_of_size = by_size or not by_constraint
     if is_of_size and (too_much := groups.too_much(right)):
-        words += f" with {' and '.join(amount(AMOUNT_KINDS[each], groups.need[each]) for each in too_much)}"
+        words += f" with {' and '.join(_amount(each, groups.need[each]) for each in too_much)}"
         offers = sized
     if that and (by_constraint or not by_size):
         words += f" that satisfy {that}"
@@ -279,17 +273,22 @@ def _values(constraint: Constraint, fleet: Sequence[Mapping[str, AttributeValue]
 
 
 def _too_large(need: Amounts, sizes: Sequence[Amounts]) -> UnschedulableError:
-    from iris_cli.core.scheduling.explain.wording import amount
-    from iris_cli.core.scheduling.sets import AMOUNT_KINDS  # only a refusal pays for it
-
-    asked = [amount(kind, wanted) for kind, wanted in zip(AMOUNT_KINDS, need, strict=True)]
+    asked = [_amount(number, wanted) for number, wanted in enumerate(need)]
     largest = [max(each) for each in zip(*sizes, strict=True)]
     for number, (wanted, most) in enumerate(zip(need, largest, strict=True)):
         if wanted > most:
-            there = amount(AMOUNT_KINDS[number], most)
+            there = _amount(number, most)
             return UnschedulableError(
                 f"no worker has {asked[number]} (largest: {there}): not submitted",
                 hint=f"ask for {there} or less; {_FORCE}",
             )
     together = " and ".join(text for text, wanted in zip(asked, need, strict=True) if wanted)
     return UnschedulableError(f"no worker has {together}: not submitted", hint=_FORCE)
+
+
+def _amount(number: int, size: int) -> str:
+    """`8 cores`, `16GiB of memory`: so much in one dimension of `Amounts`."""
+    from iris_cli.core.scheduling.explain.wording import amount  # only a refusal pays for it
+    from iris_cli.core.scheduling.sets import AMOUNT_KINDS
+
+    return amount(AMOUNT_KINDS[number], size)
