@@ -33,42 +33,35 @@ from iris_cli.ops.views.inventory import Inventory, WorkerView
 from iris_cli.ops.views.job_status import JobStatus
 from iris_cli.ops.views.status import ClusterStatus
 from iris_cli.ops.views.why import Why
-from iris_cli.render import plans
+from iris_cli.render import checks, cycles, event_log, files, imported, jobs, plans, probes, setup, slices
 from iris_cli.render.as_json import SCHEMA_VERSION, is_time
-from iris_cli.render.checks import checks, config_health, log_health
-from iris_cli.render.files import gc
-from iris_cli.render.jobs import cancelled, inside, launched, retried, waited
-from iris_cli.render.logs import log_diff, log_lines, stacks
-from iris_cli.render.loop import crontab, cycles, loop
+from iris_cli.render.logs import log_lines, stacks
 from iris_cli.render.report.as_json import ReportDocument
-from iris_cli.render.report.written import WrittenDocument
-from iris_cli.render.setup import imported, initialized, next_steps
-from iris_cli.render.slices import scaling
-from iris_cli.render.workers import executed, probes, unwedge
+from iris_cli.render.report.summary import WrittenDocument
 
 DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
-    "iris": (next_steps.NextStepsDocument,),
+    "iris": (setup.NextStepsDocument,),
     "iris launch": (
-        launched.LaunchedDocument,
+        jobs.LaunchedDocument,
         plans.PlanDocument,
-        waited.WaitedDocument,
+        jobs.WaitedDocument,
         log_lines.LineDocument,
         requests.Submitted,
     ),
     "iris status": (ClusterStatus, JobStatus, requests.JobAnswer),
     "iris schedule": (cycles.CycleDocument, plans.PlanDocument),
-    "iris autoscale": (scaling.PassDocument, scaling.ScalingDocument, scaling.AdoptedDocument),
+    "iris autoscale": (slices.PassDocument, slices.ScalingDocument, slices.AdoptedDocument),
     "iris watch": (Entry,),
-    "iris cancel": (cancelled.CancelledDocument, inside.CancelledInside),
-    "iris retry": (retried.RetriedDocument,),
-    "iris logs": (log_lines.LogsDocument, log_lines.LineDocument, log_diff.DiffDocument),
+    "iris cancel": (jobs.CancelledDocument, jobs.CancelledInside),
+    "iris retry": (jobs.RetriedDocument,),
+    "iris logs": (log_lines.LogsDocument, log_lines.LineDocument, log_lines.DiffDocument),
     "iris pull": (Pulled,),
-    "iris wait": (waited.WaitedDocument,),
+    "iris wait": (jobs.WaitedDocument,),
     "iris why": (Why,),
     "iris history": (History,),
     "iris report": (ReportDocument, WrittenDocument),
     "iris workers": (Inventory,),
-    "iris exec": (executed.ExecutedDocument,),
+    "iris exec": (log_lines.ExecutedDocument,),
     "iris stacks": (stacks.StacksDocument,),
     "iris ssh": (ssh.SshDocument,),
     "iris register-endpoint": (requests.Registered, requests.Removed),
@@ -78,26 +71,26 @@ DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
     "iris worker uncordon": (worker.Uncordoned,),
     "iris worker taint": (worker.Tainted, worker.Untainted),
     "iris worker forget": (worker.Forgotten,),
-    "iris worker unwedge": (unwedge.WedgeDocument,),
-    "iris init": (initialized.InitDocument,),
+    "iris worker unwedge": (probes.WedgeDocument,),
+    "iris init": (setup.InitDocument,),
     "iris cluster import": (imported.ImportDocument,),
-    "iris config validate": (config_health.ValidDocument, config_health.InvalidDocument),
-    "iris cron install": (crontab.InstalledDocument,),
-    "iris cron show": (crontab.CronDocument,),
-    "iris cron remove": (crontab.RemovedDocument,),
-    "iris loop start": (loop.StartedDocument,),
-    "iris loop stop": (loop.StoppedDocument,),
-    "iris loop show": (loop.LoopDocument,),
+    "iris config validate": (checks.ValidDocument, checks.InvalidDocument),
+    "iris cron install": (cycles.InstalledDocument,),
+    "iris cron show": (cycles.CronDocument,),
+    "iris cron remove": (cycles.RemovedDocument,),
+    "iris loop start": (cycles.StartedDocument,),
+    "iris loop stop": (cycles.StoppedDocument,),
+    "iris loop show": (cycles.LoopDocument,),
     "iris doctor": (checks.ChecksDocument,),
-    "iris log verify": (log_health.VerdictDocument,),
+    "iris log verify": (event_log.VerdictDocument,),
     "iris log salvage": (
-        log_health.SalvageDocument,
-        log_health.VerdictDocument,
-        log_health.AcceptedDocument,
+        event_log.SalvageDocument,
+        event_log.VerdictDocument,
+        event_log.AcceptedDocument,
     ),
-    "iris log compact": (log_health.CompactedDocument,),
+    "iris log compact": (event_log.CompactedDocument,),
     "iris log export": (Row,),
-    "iris gc": (gc.GarbageDocument,),
+    "iris gc": (files.GarbageDocument,),
     "iris demo": (TourDocument, EndedDocument),
     "error": (failures.ErrorDocument,),
 }

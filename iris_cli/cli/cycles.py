@@ -11,7 +11,7 @@ from iris_cli.errors import ConfigError, ExitCode, LockedError, LogReplacedError
 
 if TYPE_CHECKING:
     from iris_cli.ops.session import Session
-    from iris_cli.render.slices.scaling import PassDocument
+    from iris_cli.render.slices import PassDocument
 
 _CRON = 60.0  # seconds between two cycles of cron, where its line says nothing else
 
@@ -31,7 +31,7 @@ def schedule(
     """
     from iris_cli.ops.cycle import compaction, cycle
     from iris_cli.ops.loop.running import running
-    from iris_cli.render.loop import cycles
+    from iris_cli.render import cycles as render
 
     every = _only_one(once=once, interval=interval)
     iris.starts_loop = False
@@ -42,7 +42,7 @@ def schedule(
     def one() -> None:
         wanted = scale or session.config.scales
         scaling = _pass(iris, session, in_cycle=True) if wanted else None
-        cycles.show(iris.output, session.cluster, cycle.run(session), scaling)
+        render.show_cycle(iris.output, session.cluster, cycle.run(session), scaling)
         if (done := compaction.when_large(session)) is not None:
             iris.output.message(compaction.words(done))
 
@@ -103,7 +103,7 @@ def _pass(iris: Context, session: Session, *, in_cycle: bool = False) -> PassDoc
     """One pass of the autoscaler. `in_cycle`: before a cycle, which probes new slices, and shows this in its JSON."""
     from iris_cli.ops.slices import autoscale as operation
     from iris_cli.ops.views.scale_status import scaling_rows
-    from iris_cli.render.slices import scaling as render
+    from iris_cli.render import slices as render
 
     done = operation.run(session, probe=not in_cycle)
     if done.objection is not None and not in_cycle:

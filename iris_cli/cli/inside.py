@@ -22,7 +22,7 @@ from iris_cli.core.messages.requests import (
 )
 from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.errors import ExitCode, UsageError
-from iris_cli.render.jobs import inside as render
+from iris_cli.render import jobs as render
 
 if TYPE_CHECKING:
     from iris_cli.cli.context import Context
@@ -65,7 +65,7 @@ def _everything() -> Query:
 def status(iris: Context, job: str | None) -> int:
     """How this task's job stands, or a child of it."""
     said = iris.outbox.ask(Status(job=None if job is None else parse_job_id(job)))
-    render.show_status(iris.output, answered(said, JobAnswer))
+    render.show_status_inside(iris.output, answered(said, JobAnswer))
     return ExitCode.OK
 
 
@@ -81,7 +81,7 @@ def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
         return ExitCode.INTERRUPTED
     answers = (None if each is None else answered(each, JobAnswer) for each in said)
     found = dict(zip(names, answers, strict=True))
-    render.show_waited(iris.output, found)
+    render.show_waited_inside(iris.output, found)
     states = {
         job: JobState.RUNNING if answer is None else JobState(answer.job.state)
         for job, answer in found.items()
@@ -95,17 +95,17 @@ def cancel(iris: Context, jobs: Sequence[str], reason: str) -> int:
     said: dict[JobId, CancelAnswer] = {}
     for job in names:
         said[job] = answered(iris.outbox.ask(Cancel(job=job, reason=reason)), CancelAnswer)
-    render.show_cancelled(iris.output, said)
+    render.show_cancelled_inside(iris.output, said)
     return ExitCode.OK
 
 
 def logs(iris: Context, what: str, query: Query, *, follow: bool, folded: bool) -> int:
     """What this task's job has written, or a child of it, or one of their tasks."""
     from iris_cli.ops.logs.follow import Step
-    from iris_cli.render.logs.log_lines import LogPrinter, show
+    from iris_cli.render.logs.log_lines import LogPrinter, show_logs
 
     if not follow:
-        show(iris.output, list(_task_logs(iris, what, query)), folded=folded)
+        show_logs(iris.output, list(_task_logs(iris, what, query)), folded=folded)
         return ExitCode.OK
     job, ranks = _named(what)
     iris.outbox.check_end_can_come(job)

@@ -141,7 +141,7 @@ def _next_steps(iris: Context) -> int:
     """Say what to do next here."""
     iris.starts_loop = False
     from iris_cli.ops.setup.next_steps import next_steps as look
-    from iris_cli.render.setup.next_steps import show
+    from iris_cli.render.setup import show_next_steps
 
-    show(iris.output, look(iris, os.environ, Path.home()))
+    show_next_steps(iris.output, look(iris, os.environ, Path.home()))
     return ExitCode.OK

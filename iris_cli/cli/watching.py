@@ -63,7 +63,7 @@ def _who_goes_on(iris: Context, session: Session) -> str:
 
 
 def _cluster(session: Session, labels: Sequence[str] = (), states: Sequence[str] = ()) -> Picture:
-    from iris_cli.render.watch.pictures import of_cluster  # only for a terminal
+    from iris_cli.render.watch.board import of_cluster  # only for a terminal
 
     return of_cluster(session, labels=labels, states=states)
 
@@ -91,7 +91,7 @@ def status(
         return [row.id for row in cluster_status(session, labels=labels, states=states, ended=0).jobs]
 
     def one_job() -> Picture:
-        from iris_cli.render.watch.pictures import of_job
+        from iris_cli.render.watch.board import of_job
 
         assert job is not None
         return of_job(iris.output, session, job, everything=everything)

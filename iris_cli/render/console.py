@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, TextIO
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, TextIO
 from msgspec import Struct
 
 from iris_cli.render.clean import clean, clean_line
-from iris_cli.render.layout import Group, Table, Text
+from iris_cli.render.layout import Group, Renderable, Table, Text
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
     from iris_cli.ops.progress import HowFar
 
@@ -50,7 +50,7 @@ class Output(Struct, dict=True):
         """In characters."""
         return _width() or self.console.width
 
-    def show(self, renderable: RenderableType) -> None:
+    def show(self, renderable: Renderable) -> None:
         """A table or a Text, for a person."""
         self._before_results()
         if _may_have_colours():
@@ -63,6 +63,24 @@ class Output(Struct, dict=True):
             lines = captured.get().removesuffix("\n").split("\n")
         # What stands at the end of a line may have been filled up to the width of its column.
         sys.stdout.write("".join(f"{line.rstrip(' ')}\n" for line in lines))
+
+    def view(
+        self,
+        view: Struct,
+        messages: Sequence[str],
+        names: Iterable[str],
+        draw: Callable[[], Iterable[Renderable]],
+    ) -> None:
+        """A view as JSON; with --quiet the names in it, and what is wrong with the log; else drawn for a person."""
+        if self.as_json:
+            self.document(view)
+        elif self.quiet:
+            self.warnings(messages)
+            for name in names:
+                self.line(name)
+        else:
+            for part in draw():
+                self.show(part)
 
     def line(self, text: str = "") -> None:
         """One line of a result."""

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from iris_cli.core.units import count
 from iris_cli.ops.views.failure import Company, Explained, FailureCard
-from iris_cli.render.fold import fold
-from iris_cli.render.layout import Table, Text
-from iris_cli.render.tables import block, facts, text
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from iris_cli.render.layout import Renderable, Table, Text
+from iris_cli.render.tables import block, facts, fold, text
 
 MOST_GROUPS = 4
 """How many of the groups into which the others fall have a line, and how many child jobs."""
 
 
-def failure_card(failure: FailureCard) -> list[RenderableType]:
+def failure_card(failure: FailureCard) -> list[Renderable]:
     """Who failed first and why, where, the last words of its log, the others, and a known cause."""
     where = f"{failure.attempt or failure.task}" + (f" on {failure.worker}" if failure.worker else "")
-    card: list[RenderableType] = [
+    card: list[Renderable] = [
         text(f"{failure.headline}: {failure.cause}", "bold red"),
         text("; ".join(filter(None, (", ".join(filter(None, (where, failure.retries))), failure.counts)))),
     ]

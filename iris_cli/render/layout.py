@@ -7,7 +7,7 @@ same of it, to the byte.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import rich.table
     import rich.text
 
+Renderable: TypeAlias = "rich.console.RenderableType"
 ELLIPSIS = "…"  # of folded names; rich, too, takes it for one column
 _GAP = 2  # blanks between columns
 
@@ -102,7 +103,7 @@ class Table(Struct, frozen=True, kw_only=True):
 class Group:
     """Parts, one below the other."""
 
-    def __init__(self, parts: Iterable[rich.console.RenderableType]) -> None:
+    def __init__(self, parts: Iterable[Renderable]) -> None:
         self._parts = tuple(parts)
 
     def lines(self, width: int) -> list[str] | None:

@@ -1,23 +1,26 @@
-"""What a cycle would do: which host each rank would go to, and what would go on waiting."""
+"""What a cycle would do: which host each rank would go to, what would go on waiting, and what would be shipped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
 
 from iris_cli.core.ids import JobId, TaskId, WorkerId
+from iris_cli.core.units import count, format_memory
 from iris_cli.render.console import Output
-from iris_cli.render.files import workspaces
+from iris_cli.render.layout import Renderable
+from iris_cli.render.tables import fold, folded, table, text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from iris_cli.core.model.cluster import Cluster
+    from iris_cli.core.model.job import Workspace
     from iris_cli.core.scheduling import Assignment, Plan, Reason
     from iris_cli.core.scheduling.explain.what_if import Change
     from iris_cli.ops.workspace.entries import Listing
+
 
 FOLD_ABOVE = 16
 """Up to so many tasks of a job have a line each."""
@@ -51,7 +54,7 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
     unschedulable: Sequence[TaskId]
     kept: Mapping[str, Sequence[str]]
     change: Change | None
-    workspace: workspaces.ShippedDirectory | UnsetType = UNSET
+    workspace: ShippedDirectory | UnsetType = UNSET
 
 
 def show_plan(
@@ -83,7 +86,7 @@ def show_plan(
                 unschedulable=ended,
                 kept={str(key): groups for key, groups in reserved if job in (None, _job_of(key))},
                 change=change,
-                workspace=UNSET if shipped is None else workspaces.document(shipped),
+                workspace=UNSET if shipped is None else _shipped(shipped),
             )
         )
     elif output.quiet:
@@ -96,7 +99,7 @@ def show_plan(
             output.line(f"one change: {change}")
         if shipped is not None:
             output.line()
-            workspaces.show(output, shipped)
+            _show_shipped(output, shipped)
 
 
 def _job_of(key: TaskId | JobId) -> JobId:
@@ -111,10 +114,8 @@ def _show_tables(
     waiting: dict[TaskId | JobId, tuple[Reason, ...]],
     ended: list[TaskId],
 ) -> None:
-    from iris_cli.render.fold import fold
-    from iris_cli.render.tables import folded, table, text
 
-    parts: list[RenderableType] = []
+    parts: list[Renderable] = []
     if placed:
         parts.append(table(("TASK", "WOULD RUN ON", "GPUS", "BECAUSE"), _placed_rows(placed, chosen)))
     if waiting:
@@ -140,7 +141,6 @@ def _name(cluster: Cluster, key: TaskId | JobId) -> str:
 
 
 def _placed_rows(placed: Iterable[Assignment], chosen: Mapping[TaskId, str]) -> list[tuple[str, ...]]:
-    from iris_cli.render.fold import fold
 
     by_job: dict[JobId, list[Assignment]] = {}
     for each in placed:
@@ -158,3 +158,44 @@ def _placed_rows(placed: Iterable[Assignment], chosen: Mapping[TaskId, str]) -> 
                 for each in group
             ]
     return rows
+
+
+class ShippedFile(Struct, frozen=True):
+    """One file, or a link to `target`. `size` in bytes."""
+
+    name: str
+    size: int
+    executable: bool
+    target: str | None
+
+
+class ShippedDirectory(Struct, frozen=True):
+    """The directory that `iris launch` would ship. `size`: bytes of the tar file."""
+
+    directory: Path
+    chosen_by: str
+    size: int
+    files: Sequence[ShippedFile]
+
+
+def workspace_words(workspace: Workspace) -> str:
+    """`vision, 42 files, 1.20MiB, 0f1e2d3c4b5a`: the beginning of its hash comes last."""
+    files, size = count(workspace.files, "file"), format_memory(workspace.size)
+    return f"{workspace.name}, {files}, {size}, {workspace.hash[:12]}"
+
+
+def _show_shipped(output: Output, listing: Listing) -> None:
+    """What would be shipped, and the biggest files of it."""
+
+    files = count(len(listing.entries), "file")
+    output.line(
+        f"would ship {listing.directory}: {files}, {format_memory(listing.size)} (chosen by {listing.by})"
+    )
+    rows = [(each.name, format_memory(each.size)) for each in listing.biggest]
+    output.show(table(("BIGGEST", "SIZE"), rows))
+
+
+def _shipped(listing: Listing) -> ShippedDirectory:
+    """The same with every file."""
+    files = [ShippedFile(each.name, each.size, each.executable, each.target) for each in listing.entries]
+    return ShippedDirectory(listing.directory, listing.by, listing.size, files)

@@ -1,14 +1,18 @@
-"""Calm tables: no boxes, one blank between columns, nothing from outside read as markup or as an escape."""
+"""Calm tables, the line above them, and folded names: nothing from outside is read as markup or as an escape."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
+from iris_cli.core.model.array import format_indexes
+from iris_cli.core.patterns import pattern
 from iris_cli.core.units import format_duration
 from iris_cli.journal.log.timestamps import iso_time
+from iris_cli.ops.views.cycles import Cycles
+from iris_cli.ops.views.who_runs import cycles_words, trouble_lines
 from iris_cli.render.clean import clean, clean_line
-from iris_cli.render.fold import fold
 from iris_cli.render.layout import Table, Text
 
 T = TypeVar("T")
@@ -121,3 +125,57 @@ def clock_time(at: float | None) -> str:
 def duration(seconds: float | None) -> str:
     """`2h10m`; '' for what never began."""
     return "" if seconds is None else format_duration(seconds)
+
+
+_NUMBERED = pattern(r"(.*?)(0|[1-9][0-9]{0,8})", re.DOTALL)
+MOST_PARTS = 6
+
+
+def fold(names: Iterable[str], most: int = MOST_PARTS) -> str:
+    """The names with equal stems folded, stems in the order of their first appearance, numbers ascending.
+
+    At most `most` stems, and for each `most` runs of numbers, are shown; an ellipsis stands for the rest.
+    Numbers with leading zeros stay as they are: `w-01` must not be read as `w-1`.
+    """
+    stems: dict[tuple[str, bool], set[int]] = {}
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        if match is None:
+            stems[name, False] = set()
+        else:
+            stems.setdefault((match[1], True), set()).add(int(match[2]))
+    words = [_folded_word(stem, numbers, most) for (stem, _), numbers in stems.items()]
+    return ", ".join(words[:most]) + (", …" if len(words) > most else "")
+
+
+def by_words(said: Iterable[tuple[str, str]]) -> list[tuple[list[str], str]]:
+    """Of names and what is to be said of them: what is the same of several is there once, in order."""
+    names: dict[str, list[str]] = {}
+    for name, words in said:
+        names.setdefault(words, []).append(name)
+    return [(those, words) for words, those in names.items()]
+
+
+def _folded_word(stem: str, numbers: set[int], most: int) -> str:
+    runs = format_indexes(sorted(numbers)).split(",")
+    if len(numbers) < 2:
+        return stem + "".join(runs)
+    return f"{stem}[{','.join(runs[:most])}{',…' if len(runs) > most else ''}]"
+
+
+def banner(messages: Sequence[str], cycles: Cycles | None) -> list[Text]:
+    """What is wrong with the log, and what the background loop can't do: a line each, above everything else."""
+    return [text(each, "bold red") for each in (*messages, *(trouble_lines(cycles) if cycles else ()))]
+
+
+def cycle_words(cycles: Cycles | None, at: float) -> Text:
+    """Who runs cycles, and how old the facts are. None for a look at the past."""
+    if cycles is None:
+        return text(f"as of {clock_time(at)} UTC", "yellow")
+    is_fine = cycles.coming or not (cycles.needed or cycles.last is None)
+    return text(cycles_words(cycles), "dim" if is_fine else "bold red")
+
+
+def age(cycles: Cycles | None, at: float) -> tuple[str, Text]:
+    """Who runs cycles, in a line of its own; the time of a look at the past, behind what stands there."""
+    return "  " if cycles is None else "\n", cycle_words(cycles, at)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from iris_cli.ops.checks.findings import failure, fine, warning
-from iris_cli.render.checks import checks
+from iris_cli.render import checks
 from iris_cli.render.console import Output
 
 FINDINGS = [
@@ -20,7 +20,7 @@ FINDINGS = [
 
 
 def test_each_finding_has_its_weight_and_equal_ones_are_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert checks.show(Output(), FINDINGS) == FINDINGS
+    assert checks.show_checks(Output(), FINDINGS) == FINDINGS
     captured = capsys.readouterr()
     assert captured.out.splitlines() == [
         "ok    config: 2 workers",
@@ -33,12 +33,12 @@ def test_each_finding_has_its_weight_and_equal_ones_are_one(capsys: pytest.Captu
 
 
 def test_quietly_only_what_is_wrong_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    checks.show(Output(quiet=True), FINDINGS[:4])
+    checks.show_checks(Output(quiet=True), FINDINGS[:4])
     assert capsys.readouterr() == ("warn  worker a-2: its clock \\x1b[2J is wrong\n", "")
 
 
 def test_json_has_every_finding(capsys: pytest.CaptureFixture[str]) -> None:
-    checks.show(Output(as_json=True), FINDINGS)
+    checks.show_checks(Output(as_json=True), FINDINGS)
     found = json.loads(capsys.readouterr().out)
     assert (found["ok"], len(found["findings"])) == (False, 5)
     assert found["findings"][4]["fix"].startswith("iris log salvage")

@@ -8,7 +8,7 @@ from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.ops.workers.execute import Executed
 from iris_cli.remote.operator_calls import CommandEnd
 from iris_cli.render.console import Output
-from iris_cli.render.workers.executed import show_executed
+from iris_cli.render.logs.log_lines import show_executed
 
 
 def places(said: bytes, count: int = 2) -> list[Executed]:

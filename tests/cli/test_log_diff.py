@@ -13,7 +13,7 @@ from iris_cli.ops.logs.log_diff import MOST_SHOWN, diff, masked
 from iris_cli.ops.logs.log_reading import LogLine
 from iris_cli.ops.logs.logs import TaskLog
 from iris_cli.render.console import Output
-from iris_cli.render.logs import log_diff
+from iris_cli.render.logs import log_lines
 
 
 def logs(said: dict[int, list[str]], stream: str = "out") -> list[TaskLog]:
@@ -26,7 +26,7 @@ def logs(said: dict[int, list[str]], stream: str = "out") -> list[TaskLog]:
 
 
 def shown(found: list[TaskLog], capsys: pytest.CaptureFixture[str], tail: int | None = None) -> str:
-    log_diff.show(Output(), diff(found, tail), found)
+    log_lines.show_diff(Output(), diff(found, tail), found)
     return capsys.readouterr().out
 
 
@@ -113,14 +113,14 @@ def test_streams_are_compared_each_for_itself_and_the_silent_are_named(
 ) -> None:
     found = logs({rank: ["ready"] for rank in range(3)}) + logs({3: ["ready"]}, "err")
     lost = TaskLog(task=TaskId(JobId("train"), 4), state="RUNNING", note="its worker is silent")
-    log_diff.show(Output(), diff([*found, lost], None), [*found, lost])
+    log_lines.show_diff(Output(), diff([*found, lost], None), [*found, lost])
     said = capsys.readouterr()
     assert said.out == (
         "[0-2] the same: 1 line of out\n[3] other in out (+) than [0-2] (-):\n  -ready\n"
         "[0-2] nothing in err\n[3] other in err (+) than [0-2] (-):\n  +ready\n"
     )
     assert "train/task-4: its worker is silent" in said.err
-    log_diff.show(Output(as_json=True), diff(found, None), found)
+    log_lines.show_diff(Output(as_json=True), diff(found, None), found)
     (out, _) = json.loads(capsys.readouterr().out)["streams"]
     assert (out["majority"], out["deviations"][0]["ranks"]) == ([0, 1, 2], [3])
 

@@ -158,7 +158,7 @@ def test_hostile_text_is_harmless(text: str, shown: str) -> None:
 def test_hostile_lines_are_harmless_behind_their_prefix(capsys: pytest.CaptureFixture[str]) -> None:
     """Many at once: none can end its line, move to another one or look like that of another rank."""
     texts = ["\x1b[2Jboom", "a\u2028[1] b", "\x0b\x0c\x85", "caf\xe9 \u202e\U0001f600", "x\ud800\x00\x7f"]
-    log_lines.show(Output(), [log_of(0, *texts), log_of(1, "fine")])
+    log_lines.show_logs(Output(), [log_of(0, *texts), log_of(1, "fine")])
     out = capsys.readouterr().out
     assert out.splitlines() == [
         "[0] \\x1b[2Jboom",
@@ -204,17 +204,17 @@ def log_of(rank: int, *texts: str, note: str = "") -> TaskLog:
 
 
 def test_a_single_task_has_no_prefix(capsys: pytest.CaptureFixture[str]) -> None:
-    log_lines.show(Output(), [log_of(2, "hello")])
+    log_lines.show_logs(Output(), [log_of(2, "hello")])
     assert capsys.readouterr().out == "hello\n"
 
 
 def test_without_folding_each_rank_speaks_for_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    log_lines.show(Output(), [log_of(0, "a", "b"), log_of(1, "a")], folded=False)
+    log_lines.show_logs(Output(), [log_of(0, "a", "b"), log_of(1, "a")], folded=False)
     assert capsys.readouterr().out == "[0] a\n[0] b\n[1] a\n"
 
 
 def test_a_long_line_of_a_program_stays_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    log_lines.show(Output(), [log_of(0, "x" * 5000), log_of(1)])
+    log_lines.show_logs(Output(), [log_of(0, "x" * 5000), log_of(1)])
     assert capsys.readouterr().out == f"[0] {'x' * 5000}\n"
 
 
@@ -222,10 +222,10 @@ def test_standard_error_comes_after_standard_output(capsys: pytest.CaptureFixtur
     task = TaskLog(
         task=TaskId(JobId("train"), 0), state="RUNNING", lines=(line(0, "oops", "err"), line(0, "fine"))
     )
-    log_lines.show(Output(), [task])
+    log_lines.show_logs(Output(), [task])
     assert capsys.readouterr().out.splitlines() == ["fine", "oops"]
 
 
 def test_what_is_the_same_of_many_tasks_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    log_lines.show(Output(), [log_of(rank, note="has not started: chips: busy") for rank in range(4)])
+    log_lines.show_logs(Output(), [log_of(rank, note="has not started: chips: busy") for rank in range(4)])
     assert capsys.readouterr().err == "train/task-[0-3]: has not started: chips: busy\n"

@@ -45,7 +45,7 @@ def world(tmp_path: Path) -> World:
 
 
 def test_one_traceback_on_64_ranks_is_shown_once(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    log_lines.show(Output(), fetch(world.session(), "train", Query(relative=True)))
+    log_lines.show_logs(Output(), fetch(world.session(), "train", Query(relative=True)))
     assert capsys.readouterr().out == "".join(f"[0-63] {line}\n" for line in SHOWN.splitlines())
 
 

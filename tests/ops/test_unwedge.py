@@ -16,7 +16,7 @@ from iris_cli.ops.workers import unwedge
 from iris_cli.ops.workers.unwedge import Owner, Wedge
 from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
-from iris_cli.render.workers.unwedge import document, show
+from iris_cli.render.probes import show_wedge, wedge_document
 from tests.support.fake_runner import Entry, Host, S, Site
 
 UNKNOWN = Token("f" * 32)
@@ -164,14 +164,14 @@ def test_it_is_told_in_words_and_as_json(site: Site, capsys: pytest.CaptureFixtu
     held_by(site, None, 11)
     site.hosts["w0"].tokens[UNKNOWN] = Entry(S.LOST)
     found = unwedge.look(site.session(), "w0")
-    show(Output(), found)
+    show_wedge(Output(), found)
     assert capsys.readouterr().out.splitlines() == [
         "process 10 holds /dev/accel0: iris's own, not touched (now/task-0/attempt-0): x",
         "process 11 holds /dev/accel0: not started by iris: x",
         f"attempt {UNKNOWN} is LOST: an attempt that the log never saw",
     ]
     process = {"devices": ["/dev/accel0"], "command": "x"}
-    assert plain(document(found, None)) == {
+    assert plain(wedge_document(found, None)) == {
         "worker": "w0",
         "found": [
             {"owner": "iris", "attempt": "now/task-0/attempt-0", "pid": 10, "token": own, **process},

@@ -6,8 +6,8 @@ import pytest
 
 from iris_cli.core.ids import JobId
 from iris_cli.ops.jobs.cancel import Cancelled
+from iris_cli.render import jobs
 from iris_cli.render.console import Output
-from iris_cli.render.jobs import cancelled
 from tests.support.lab import Lab
 
 
@@ -29,7 +29,7 @@ def test_after_a_wait_nobody_is_told_to_wait(
     lab = Lab().slice("a", tpu).job("train", tpu=tpu).schedule().reports("train/* running").cancel("train")
     stopping = [attempt for attempt, _ in lab.cluster.live_of(JobId("train"))]
     result = Cancelled(cancelled=[JobId("train")], stopping=stopping)
-    cancelled.show(Output(), lab.cluster, result, waited=waited)
+    jobs.show_cancelled(Output(), lab.cluster, result, waited=waited)
     shown = capsys.readouterr()
     assert shown.out == "cancelled train\n"
     assert " ".join(shown.err.split()).startswith(said)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_cli.render.fold import fold
+from iris_cli.render.tables import fold
 
 CASES = [
     ([], ""),

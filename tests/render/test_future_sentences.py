@@ -36,17 +36,17 @@ OF_CYCLES = {
     ("inventory.py", "tried again in"): f"{NEXT}test_why_doubts_a_placement_on_a_silent_worker",
     ("channels.py", "tried again in"): TELL,
     ("channels.py", "the next cycle"): TELL,
-    ("cancelled.py", "every cycle tries again: iris workers"): (
+    ("jobs.py", "every cycle tries again: iris workers"): (
         f"{NEXT}test_a_cancellation_that_is_not_confirmed_promises_only_cycles_that_come"
     ),
-    ("launched.py", "starts in the next cycle"): (
+    ("jobs.py", "starts in the next cycle"): (
         f"{NEXT}test_a_job_that_was_only_submitted_promises_only_cycles_that_come"
     ),
-    ("launched.py", "starts in a later cycle"): (
+    ("jobs.py", "starts in a later cycle"): (
         f"{NEXT}test_a_job_that_is_being_set_up_promises_only_cycles_that_come"
     ),
-    ("waited.py", "continues"): f"{NEXT}test_a_wait_whose_time_is_over_promises_only_cycles_that_come",
-    ("waited.py", "continue"): f"{NEXT}test_a_wait_whose_time_is_over_promises_only_cycles_that_come",
+    ("jobs.py", "continues"): f"{NEXT}test_a_wait_whose_time_is_over_promises_only_cycles_that_come",
+    ("jobs.py", "continue"): f"{NEXT}test_a_wait_whose_time_is_over_promises_only_cycles_that_come",
     ("wait.py", "goes on"): LEFT,
     ("wait.py", "go on"): LEFT,
     ("logs.py", "goes on: iris logs"): LEFT,
@@ -66,8 +66,6 @@ NOT_OF_CYCLES = {
     ("run.py", "Another gang. Its rank 2 will fail when the file `go` is there."): "the tour runs them",
     ("inside.py", "goes on"): "a task can't know who polls it",
     ("inside.py", "go on"): "a task can't know who polls it",
-    ("inside.py", "continues"): "a task can't know who polls it",
-    ("inside.py", "continue"): "a task can't know who polls it",
     ("leaving.py", "jobs wait until somebody runs: iris watch --schedule, or iris cron install"): (
         "nobody runs cycles"
     ),
@@ -90,10 +88,10 @@ NOT_OF_CYCLES = {
         "a choice"
     ),
     ("pull_attempt.py", "make room, then pull again: it goes on where it was"): "a command to type",
-    ("launched.py", "run on"): "the present",
-    ("log_health.py", "the log goes on at seq"): "the number of the next record",
+    ("jobs.py", "run on"): "the present",
+    ("event_log.py", "the log goes on at seq"): "the number of the next record",
     ("probes.py", "will be over"): "recorded by the same command",
-    ("scaling.py", "go on there; or, if nobody ever will again: iris autoscale --adopt"): "a choice",
+    ("slices.py", "go on there; or, if nobody ever will again: iris autoscale --adopt"): "a choice",
 }
 """Sentences that are true with and without cycles, each with the reason."""
 

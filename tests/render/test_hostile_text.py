@@ -27,12 +27,13 @@ from iris_cli.ops.views import history, inventory, job_status, status, why
 from iris_cli.ops.views.report import report
 from iris_cli.ops.views.view import look
 from iris_cli.render.console import Output
+from iris_cli.render.event_log import show_history
 from iris_cli.render.plans import show_plan
 from iris_cli.render.report.summary import show_report
-from iris_cli.render.views.history import show_history
-from iris_cli.render.views.status import show_cluster, show_job
+from iris_cli.render.views.job_tables import show_job
+from iris_cli.render.views.status import show_cluster
 from iris_cli.render.views.why import show_why
-from iris_cli.render.workers.workers import show_inventory, show_worker
+from iris_cli.render.workers import show_inventory, show_worker
 from tests.render.scenes import StoppedClock, no_runner
 from tests.render.snapshots import WIDTHS, Screen
 

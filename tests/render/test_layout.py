@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from iris_cli.render.fold import fold
 from iris_cli.render.layout import Group, Table, Text
-from iris_cli.render.tables import facts, state, table, text
+from iris_cli.render.tables import facts, fold, state, table, text
 
 _WORDS = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=12) | st.sampled_from(
     ["RUNNING", " ", "  two  blanks ", "[bold]", "\\[x]", "a\tb", "a\nb", "…", "日本", "x" * 90]

@@ -18,7 +18,7 @@ from iris_cli.ops.loop.wait import Waited
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.ops.views.status import cluster_status
 from iris_cli.ops.views.why import why
-from iris_cli.render.jobs import cancelled, launched, waited
+from iris_cli.render import jobs
 from iris_cli.render.views.why import show_why
 from tests.render.pictures import PICTURES
 from tests.render.pictures.picture import Picture
@@ -253,7 +253,7 @@ HINT = "nobody runs cycles: iris loop start, or iris cron install"
 def test_a_launch_on_a_host_that_did_not_answer_names_the_host_and_is_not_placed(screen: Screen) -> None:
     lab = Lab().worker("w").job("job").schedule().not_sent("job/*").silent("w")
     show = partial(
-        launched.show,
+        jobs.show_launched,
         cluster=lab.cluster,
         job_id=JobId("job"),
         result=CycleResult(plan=lab.plan()),
@@ -272,7 +272,7 @@ def test_a_cancellation_that_is_not_confirmed_promises_only_cycles_that_come(
 ) -> None:
     lab = Lab().worker("w").job("job").schedule().reports("job/* running").cancel("job")
     result = Cancelled(cancelled=[JobId("job")], stopping=[AttemptId(TaskId(JobId("job"), 0), 0)])
-    show = partial(cancelled.show, cluster=lab.cluster, result=result, waited=True, no_cycles=no_cycles)
+    show = partial(jobs.show_cancelled, cluster=lab.cluster, result=result, waited=True, no_cycles=no_cycles)
     assert screen.told(show).endswith(f"; {then}\n")
 
 
@@ -284,7 +284,7 @@ def test_a_job_that_is_being_set_up_promises_only_cycles_that_come(
 ) -> None:
     lab = Lab().worker("w").job("job", setup="pip install .").schedule()
     show = partial(
-        launched.show,
+        jobs.show_launched,
         cluster=lab.cluster,
         job_id=JobId("job"),
         result=CycleResult(),
@@ -300,7 +300,7 @@ def test_a_job_that_was_only_submitted_promises_only_cycles_that_come(
 ) -> None:
     lab = Lab().worker("w").job("job")
     show = partial(
-        launched.show,
+        jobs.show_launched,
         cluster=lab.cluster,
         job_id=JobId("job"),
         result=None,
@@ -336,5 +336,5 @@ def test_a_wait_whose_time_is_over_promises_only_cycles_that_come(
 ) -> None:
     lab = Lab().worker("w").job("job").schedule()
     result = Waited({JobId("job"): JobState.PENDING})
-    show = partial(waited.show, cluster=lab.cluster, waited=result, no_cycles=no_cycles)
+    show = partial(jobs.show_waited, cluster=lab.cluster, waited=result, no_cycles=no_cycles)
     assert screen.told(show).splitlines()[0] == f"timed out: {then}"

@@ -18,8 +18,7 @@ from iris_cli.errors import ExitCode
 from iris_cli.ops.views.report import report
 from iris_cli.render.as_json import document
 from iris_cli.render.report.as_json import report_document
-from iris_cli.render.report.html import embedded
-from iris_cli.render.report.page import page
+from iris_cli.render.report.page import embedded, page
 from tests.render.scenes import SCENES, busy, retried_gang, session_of
 from tests.render.snapshots import check
 from tests.render.test_hostile_text import ESCAPES, session_on

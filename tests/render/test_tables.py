@@ -12,7 +12,8 @@ from iris_cli.ops.views.job_status import job_status
 from iris_cli.ops.views.status import cluster_status
 from iris_cli.render.console import Output
 from iris_cli.render.tables import folded, table
-from iris_cli.render.views.status import show_cluster, show_job
+from iris_cli.render.views.job_tables import show_job
+from iris_cli.render.views.status import show_cluster
 from tests.render.scenes import busy, failed_gang, many_tasks, session_of
 from tests.render.snapshots import Screen
 from tests.support.lab import Lab

@@ -52,7 +52,7 @@ def autoscale(
     """
     from iris_cli.ops.slices import autoscale as operation
     from iris_cli.ops.views.scale_status import objection, scaling_rows
-    from iris_cli.render.slices import scaling as render
+    from iris_cli.render import slices as render
 
     iris: Context = context.obj
     if adopt:
@@ -73,7 +73,7 @@ def autoscale(
 
 def _adopt(iris: Context, *, yes: bool) -> int:
     from iris_cli.ops.slices import autoscale as operation
-    from iris_cli.render.slices import scaling as render
+    from iris_cli.render import slices as render
 
     session = iris.session("iris autoscale --adopt")
     found, silent = operation.what_speaks_against(session)

@@ -49,7 +49,7 @@ def cancel(
     """
     from iris_cli.ops.jobs import cancel as operation
     from iris_cli.ops.views.job_filter import job_filter
-    from iris_cli.render.jobs import cancelled
+    from iris_cli.render import jobs as render
 
     iris: Context = context.obj
     names, wanted = jobs or [], job_filter(label or (), state or ())
@@ -70,5 +70,7 @@ def cancel(
     stopped = operation.wait_until_stopped(session, result) if wait else True
     no_cycles = iris.no_cycles() if wait and result.stopping else ""
     cycles = iris.cycles(session) if iris.output.as_json else None
-    cancelled.show(iris.output, session.cluster, result, waited=wait, no_cycles=no_cycles, cycles=cycles)
+    render.show_cancelled(
+        iris.output, session.cluster, result, waited=wait, no_cycles=no_cycles, cycles=cycles
+    )
     return ExitCode.OK if stopped else ExitCode.UNREACHABLE

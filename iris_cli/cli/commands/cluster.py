@@ -86,7 +86,7 @@ def import_(
     from iris_cli.ops.setup.cluster_import.plan import Addresses
     from iris_cli.ops.setup.cluster_import.run import propose
     from iris_cli.ops.setup.cluster_import.source import read_source
-    from iris_cli.render.setup import imported as render
+    from iris_cli.render import imported as render
 
     iris: Context = context.obj
     source = source or _default_source(names)
@@ -95,11 +95,11 @@ def import_(
     proposal = propose(_target(iris), found, wanted, prune=prune, home=Path.home())
     machines = _old_machines(iris, proposal)
     if not iris.output.as_json and (not (iris.output.quiet and yes) or dry_run):
-        render.show(iris.output, proposal, machines, prune=prune)
+        render.show_proposal(iris.output, proposal, machines, prune=prune)
     written = _write(iris, proposal, machines, yes=yes, dry_run=dry_run)
     forgotten = _forget(iris, proposal, machines) if written else []
     if iris.output.as_json:
-        iris.output.document(render.document(proposal, machines, written=written, forgotten=forgotten))
+        iris.output.document(render.import_document(proposal, machines, written=written, forgotten=forgotten))
     elif written:
         render.show_next(iris.output, proposal)
     return ExitCode.OK
@@ -110,7 +110,7 @@ def _write(
 ) -> bool:
     """Write it, if there is anything to write and whoever sees it says yes."""
     from iris_cli.ops.setup.cluster_import.run import refused
-    from iris_cli.render.setup.imported import show_written
+    from iris_cli.render.imported import show_written
 
     if proposal.by_hand:
         raise refused(proposal)
@@ -158,7 +158,7 @@ def _old_machines(iris: Context, proposal: "Proposal") -> "list[OldMachine]":
 
 
 def _and_forget(machines: "list[OldMachine]") -> str:
-    from iris_cli.render.fold import fold
+    from iris_cli.render.tables import fold
 
     old = [each.worker for each in machines if each.kept is None]
     return f" and forget the old machines of {fold(old)}, host keys and what ran there" if old else ""
@@ -167,7 +167,7 @@ def _and_forget(machines: "list[OldMachine]") -> str:
 def _forget(iris: Context, proposal: "Proposal", machines: "list[OldMachine]") -> "list[OldMachine]":
     """Forget the old machines, as the operator agreed when the file was written."""
     from iris_cli.ops.setup.cluster_import.recreated import forget
-    from iris_cli.render.setup.imported import show_forgotten
+    from iris_cli.render.imported import show_forgotten
 
     if all(each.kept is not None for each in machines):
         return []

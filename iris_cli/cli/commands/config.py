@@ -25,7 +25,7 @@ def _group() -> None:
 
 def validate(context: typer.Context) -> int:
     """Check cluster.yaml and print every problem. Contacts no host."""
-    from iris_cli.render.checks.config_health import show_problems, show_valid
+    from iris_cli.render.checks import show_problems, show_valid
 
     iris: Context = context.obj
     try:

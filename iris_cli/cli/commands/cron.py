@@ -58,7 +58,7 @@ def install(
     from iris_cli.ops.loop.cron import crontab, timer
     from iris_cli.ops.loop.cron.entry import keys_without_agent, variables_left_behind
     from iris_cli.ops.workplace import user_name
-    from iris_cli.render.loop.crontab import show_installed
+    from iris_cli.render.cycles import show_installed
 
     iris: Context = context.obj
     entry = cron_entry(iris, every=parse_duration(every), autoscale=autoscale)
@@ -88,7 +88,7 @@ def show(context: typer.Context) -> int:
     """Show what is installed and the result of the last cycle."""
     from iris_cli.ops.loop.cron import crontab, timer
     from iris_cli.ops.views.view import cycle_age
-    from iris_cli.render.loop.crontab import show as show_found
+    from iris_cli.render.cycles import show_cron as show_found
 
     iris: Context = context.obj
     entry = cron_entry(iris)
@@ -105,7 +105,7 @@ def show(context: typer.Context) -> int:
 def remove(context: typer.Context) -> int:
     """Remove the crontab line or the timer of this cluster."""
     from iris_cli.ops.loop.cron import crontab, timer
-    from iris_cli.render.loop.crontab import show_removed
+    from iris_cli.render.cycles import show_removed
 
     iris: Context = context.obj
     entry = cron_entry(iris)

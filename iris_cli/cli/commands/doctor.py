@@ -35,7 +35,7 @@ def doctor(
     from iris_cli.ops.checks.findings import exit_code
     from iris_cli.ops.doctor import examine
     from iris_cli.ops.program import this_program
-    from iris_cli.render.checks import checks
+    from iris_cli.render import checks as render
 
     iris: Context = context.obj
     findings = examine(
@@ -45,7 +45,7 @@ def doctor(
         ours=this_program(),
         offline=offline,
     )
-    return exit_code(checks.show(iris.output, findings, lambda: _cycles(iris)))
+    return exit_code(render.show_checks(iris.output, findings, lambda: _cycles(iris)))
 
 
 def _cycles(iris: Context) -> "Cycles | None":

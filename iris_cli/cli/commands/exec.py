@@ -43,7 +43,7 @@ def execute(
     """
     from iris_cli.core.units import parse_duration
     from iris_cli.ops.workers.execute import execute as run
-    from iris_cli.render.workers.executed import show_executed
+    from iris_cli.render.logs.log_lines import show_executed
 
     iris: Context = context.obj
     seconds = parse_duration(timeout)

@@ -41,14 +41,14 @@ def gc(
     """
     from iris_cli.core.units import format_memory, parse_duration
     from iris_cli.ops.files import gc as operation
-    from iris_cli.render.files import gc as render
+    from iris_cli.render import files as render
 
     iris: Context = context.obj
     session = iris.session("iris gc")
     age = parse_duration(older_than)
     found = operation.find(session, age)
     if not iris.output.as_json and (not (iris.output.quiet and yes) or dry_run):
-        render.show(iris.output, found)
+        render.show_garbage(iris.output, found)
     question = f"Remove {format_memory(found.bytes)}?"
     wanted = found.anything and not dry_run
     if wanted and consent.given(iris, question, yes=yes, undone="nothing was removed"):
@@ -56,5 +56,5 @@ def gc(
         if not iris.output.as_json:
             render.show_removed(iris.output, found)
     if iris.output.as_json:
-        iris.output.document(render.document(found))
+        iris.output.document(render.garbage_document(found))
     return ExitCode.UNREACHABLE if any(each.silent for each in found.workers) else ExitCode.OK

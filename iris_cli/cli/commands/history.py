@@ -38,7 +38,7 @@ def history(
 ) -> int:
     """Show the events of the log, one per line."""
     from iris_cli.ops.views import history as ops
-    from iris_cli.render.views.history import show_history
+    from iris_cli.render.event_log import show_history
 
     iris: Context = context.obj
     session = iris.session("iris history")

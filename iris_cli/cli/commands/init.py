@@ -51,7 +51,7 @@ def init(
     from iris_cli.config.locate import FILE_NAME
     from iris_cli.ops.setup import init as operation
     from iris_cli.ops.setup.cluster_import.offers import offers
-    from iris_cli.render.setup.initialized import show
+    from iris_cli.render.setup import show_initialized
 
     iris: Context = context.obj
     path = Path.cwd() / (iris.config_path or os.environ.get("IRIS_CONFIG") or FILE_NAME)
@@ -68,5 +68,5 @@ def init(
     offered = [] if iris.config.hosts else offers(Path.cwd(), Path.home(), os.environ)
     if not key and not os.environ.get("SSH_AUTH_SOCK") and not (Path.home() / ".ssh" / "config").is_file():
         messages.append("there is no SSH key in ~/.ssh: ssh-keygen -t ed25519 makes one")
-    show(iris.output, iris.config, iris.state.path, messages, offered)
+    show_initialized(iris.output, iris.config, iris.state.path, messages, offered)
     return ExitCode.OK

@@ -71,7 +71,7 @@ def _submit(
     """Submit a job. `stays`: this command goes on to run cycles until the job ends."""
     from iris_cli.ops.jobs.launch import launch as submit
     from iris_cli.ops.jobs.launch import unanswered
-    from iris_cli.render.jobs import launched
+    from iris_cli.render import jobs as render
 
     job_id = submit(session, wanted)
 
@@ -84,7 +84,7 @@ def _submit(
             silent = unanswered(session, job_id, coming=not why)
             cycles = iris.cycles(session) if iris.output.as_json else None
         finally:  # the job is submitted: its id is printed also if this is interrupted
-            launched.show(iris.output, session.cluster, job_id, result, silent, why, cycles)
+            render.show_launched(iris.output, session.cluster, job_id, result, silent, why, cycles)
         if why and not iris.output.as_json:
             iris.has_told_no_cycles = True
 
@@ -131,9 +131,9 @@ def _stay(iris: Context, session: Session, job_id: JobId, *, wait: bool, follow:
 
 def _show_plan(iris: Context, wanted: JobRequest) -> int:
     from iris_cli.ops.jobs.launch import dry_run, shipped
-    from iris_cli.render import plans
+    from iris_cli.render import plans as render
 
     session = iris.session("iris launch --dry-run")
     made, cluster, job_id = dry_run(session, wanted)
-    plans.show_plan(iris.output, made, cluster, job_id, shipped=shipped(session, wanted))
+    render.show_plan(iris.output, made, cluster, job_id, shipped=shipped(session, wanted))
     return ExitCode.OK

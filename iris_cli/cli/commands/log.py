@@ -51,7 +51,7 @@ def verify(context: typer.Context) -> int:
     """
     from iris_cli.journal.layout import LOG
     from iris_cli.ops.checks.log_checks import verified
-    from iris_cli.render.checks.log_health import show_verdict
+    from iris_cli.render.event_log import show_verdict
 
     iris: Context = context.obj
     directory = iris.state_path_in_use
@@ -71,7 +71,7 @@ def salvage(
     from iris_cli.journal.log.fault import FaultKind
     from iris_cli.ops.checks.log_checks import verified
     from iris_cli.ops.workers.workers import probe_again
-    from iris_cli.render.checks.log_health import show_accepted
+    from iris_cli.render.event_log import show_accepted
 
     iris: Context = context.obj
     verdict = verified(iris.state_path_in_use, iris.progress)  # says so if there is no log at all
@@ -108,7 +108,7 @@ def compact(context: typer.Context) -> int:
     """
     from iris_cli.journal.state_dir import LOCK_TIMEOUT
     from iris_cli.ops.cycle import compaction
-    from iris_cli.render.checks.log_health import show_compacted
+    from iris_cli.render.event_log import show_compacted
 
     iris: Context = context.obj
     timeout = LOCK_TIMEOUT if iris.lock_timeout is None else iris.lock_timeout
@@ -131,7 +131,7 @@ def export(
     about none) and event: its fields as the log has them.
     """
     from iris_cli.ops.export import rows
-    from iris_cli.render.export import show_rows
+    from iris_cli.render.event_log import show_rows
 
     iris: Context = context.obj
     show_rows(iris.output, rows(iris.state_of(None), after))
@@ -142,7 +142,7 @@ def _cut(iris: Context, verdict: "Verdict", *, yes: bool) -> int:
     from iris_cli.journal.layout import LOG
     from iris_cli.journal.log.salvage import salvage as cut
     from iris_cli.ops.workers.workers import probe_again
-    from iris_cli.render.checks.log_health import show_salvage, show_verdict
+    from iris_cli.render.event_log import show_salvage, show_verdict
 
     directory = iris.state_path_in_use
     if not yes:

@@ -86,7 +86,7 @@ def logs(
     from iris_cli.ops.logs.log_diff import TAIL
     from iris_cli.ops.logs.log_diff import diff as compare
     from iris_cli.ops.logs.logs import Query, fetch
-    from iris_cli.render.logs import log_diff, log_lines
+    from iris_cli.render.logs import log_lines as render
 
     iris: Context = context.obj
     if diff and (follow or iris.is_inside):
@@ -113,9 +113,9 @@ def logs(
     found = fetch(session, what, query)
     iris.output.warnings(session.messages)
     if diff:
-        log_diff.show(iris.output, compare(found, query.tail), found)
+        render.show_diff(iris.output, compare(found, query.tail), found)
     else:
-        log_lines.show(iris.output, found, folded=not no_fold)
+        render.show_logs(iris.output, found, folded=not no_fold)
     return ExitCode.UNREACHABLE if any(log.silence for log in found) else ExitCode.OK
 
 

@@ -52,7 +52,7 @@ def start(context: typer.Context) -> int:
     from iris_cli.ops.loop import start as operation
     from iris_cli.ops.loop.scope import logins_kill
     from iris_cli.ops.views.cycles import work_left
-    from iris_cli.render.loop import loop as render
+    from iris_cli.render import cycles as render
 
     iris: Context = context.obj
     if iris.config.loop is Mode.OFF:
@@ -75,7 +75,7 @@ def start(context: typer.Context) -> int:
 def stop(context: typer.Context) -> int:
     """Stop the background loop; none starts until `iris loop start`."""
     from iris_cli.ops.loop import start as operation
-    from iris_cli.render.loop import loop as render
+    from iris_cli.render import cycles as render
 
     iris: Context = context.obj
     try:
@@ -98,12 +98,12 @@ def show(context: typer.Context) -> int:
     from iris_cli.ops.loop.log_file import log_of
     from iris_cli.ops.loop.scope import logins_kill
     from iris_cli.ops.views.cycles import cycles_of, with_invalid_configuration
-    from iris_cli.render.loop import loop as render
+    from iris_cli.render import cycles as render
 
     iris: Context = context.obj
     invalid = _why_invalid(iris)
     cycles = cycles_of(iris.state, iris.clock.now(), iris.config.loop, needed=_is_needed(iris))
-    render.show(
+    render.show_loop(
         iris.output,
         with_invalid_configuration(cycles) if invalid else cycles,
         read_loop_order(iris.state.path),
@@ -138,7 +138,7 @@ def run(
     """Run the loop in this process."""
     from iris_cli import __version__
     from iris_cli.ops.loop import process
-    from iris_cli.render.loop.loop import LoopLog
+    from iris_cli.render.cycles import LoopLog
 
     iris: Context = context.obj
     iris.starts_loop = False
@@ -160,7 +160,7 @@ def _run(iris: Context, lock_fd: int | None) -> None:
     from iris_cli.ops.loop import log_file, process
     from iris_cli.ops.loop.run import Leaving
     from iris_cli.ops.loop.start import place_of
-    from iris_cli.render.loop.loop import LoopLog
+    from iris_cli.render.cycles import LoopLog
 
     process.settle()
     log_file.take_streams(iris.state_path_in_use)

@@ -50,11 +50,11 @@ def pull(
     files are replaced.
     """
     from iris_cli.ops.files import pull as operation
-    from iris_cli.render.files import pulled
+    from iris_cli.render import files as render
 
     iris: Context = context.obj
     found = operation.pull(iris.session("iris pull"), what, directory, ranks=rank or (), number=attempt)
-    pulled.show(iris.output, found)
+    render.show_pulled(iris.output, found)
     if any(row.silent for row in found.attempts):
         return ExitCode.UNREACHABLE
     return ExitCode.FAILED if any(row.problems for row in found.attempts) else ExitCode.OK

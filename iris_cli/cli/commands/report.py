@@ -54,7 +54,7 @@ def report(
     else:
         from iris_cli.ops.setup.init import write_text
         from iris_cli.render.report.page import page
-        from iris_cli.render.report.written import show_written
+        from iris_cli.render.report.summary import show_written
 
         text = page(told)
         write_text(html, text, force=True)

@@ -34,11 +34,11 @@ def retry(
     No retry is charged. The tasks are placed when every stopped attempt has ended. A gang is stopped as a whole.
     """
     from iris_cli.ops.jobs import retry as operation
-    from iris_cli.render.jobs import retried
+    from iris_cli.render import jobs as render
 
     iris: Context = context.obj
     session = iris.session("iris retry")
     result = operation.retry(session, subject)
     cycles = iris.cycles(session) if iris.output.as_json else None
-    retried.show(iris.output, session.cluster, result, no_cycles=iris.no_cycles(), cycles=cycles)
+    render.show_retried(iris.output, session.cluster, result, no_cycles=iris.no_cycles(), cycles=cycles)
     return ExitCode.OK

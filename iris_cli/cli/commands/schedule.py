@@ -61,8 +61,8 @@ def schedule(
 
 def _show_plan(iris: Context) -> int:
     from iris_cli.ops.jobs.launch import dry_run
-    from iris_cli.render import plans
+    from iris_cli.render import plans as render
 
     made, cluster, _ = dry_run(iris.session("iris schedule --dry-run"))
-    plans.show_plan(iris.output, made, cluster)
+    render.show_plan(iris.output, made, cluster)
     return ExitCode.OK

@@ -66,8 +66,9 @@ def status(
     def show() -> None:
         if job is not None:
             from iris_cli.ops.views.job_status import job_status
+            from iris_cli.render.views.job_tables import show_job
 
-            render.show_job(iris.output, job_status(session, job, at=at), everything=everything)
+            show_job(iris.output, job_status(session, job, at=at), everything=everything)
         else:
             ended = None if everything else render.ended_jobs(iris.output)
             found = cluster_status(session, at=at, labels=labels, states=states, ended=ended)

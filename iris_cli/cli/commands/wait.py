@@ -62,7 +62,7 @@ def wait_and_tell(
 ) -> int:
     """Wait for jobs and say how they ended. Ctrl-C ends the wait, not the jobs."""
     from iris_cli.ops.loop.wait import wait_for
-    from iris_cli.render.jobs import waited
+    from iris_cli.render import jobs as render
 
     try:
         result = wait_for(session, jobs, timeout=timeout)
@@ -75,5 +75,7 @@ def wait_and_tell(
         return ExitCode.INTERRUPTED
     no_cycles = iris.no_cycles() if result.open else ""
     cycles = iris.cycles(session) if iris.output.as_json else None
-    waited.show(iris.output, session.cluster, result, session.state, no_cycles=no_cycles, cycles=cycles)
+    render.show_waited(
+        iris.output, session.cluster, result, session.state, no_cycles=no_cycles, cycles=cycles
+    )
     return result.exit_code

@@ -136,7 +136,7 @@ def probe(
 ) -> int:
     """Probe workers now, ignoring back-off."""
     from iris_cli.ops.workers import workers as operation
-    from iris_cli.render.workers import probes
+    from iris_cli.render import probes as render
 
     iris: Context = context.obj
     session = iris.session("iris worker probe")
@@ -144,8 +144,8 @@ def probe(
         results = _accept_keys(iris, session, workers or [], yes=yes)
     else:
         results = operation.probe(session, workers or [])
-    probes.show(iris.output, results)
-    silent = probes.silent(results)
+    render.show_probes(iris.output, results)
+    silent = render.silent(results)
     return ExitCode.UNREACHABLE if silent else ExitCode.OK
 
 
@@ -167,12 +167,12 @@ def _take_first(iris: Context, session: "Session", new: "list[Worker]", *, yes: 
     from iris_cli.core.messages.observations import Silence
     from iris_cli.ops.workers import first_keys
     from iris_cli.ops.workers.workers import Probed
-    from iris_cli.render.workers import probes
+    from iris_cli.render import probes as render
 
     shown = first_keys.look(session, iris.transport, new)
     silent = [Probed(each.key, each.worker) for each in shown if isinstance(each.key, Silence)]
     keys = [each for each in shown if not isinstance(each.key, Silence)]
-    for line in probes.keys(keys):
+    for line in render.keys(keys):
         (iris.output.message if yes else iris.output.warning)(line)
     if not keys:
         return silent
@@ -187,7 +187,7 @@ def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "Prob
     from iris_cli.ops.workers import workers as operation
     from iris_cli.ops.workers.workers import Probed
     from iris_cli.remote.transport import NoAnswer
-    from iris_cli.render.workers import probes
+    from iris_cli.render import probes as render
 
     worker = find_worker(session.view(), name)
     target = session.target(worker)
@@ -200,7 +200,7 @@ def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "Prob
         stranger = operation.look_at(iris.session("iris worker probe", transport), name)
     tell = iris.output.message if yes else iris.output.warning
     tell(f"{name} shows {presented.type} {presented.fingerprint}; on record: {', '.join(known) or 'none'}")
-    for line in probes.who(stranger):
+    for line in render.who(stranger):
         tell(line)
     is_new = presented.fingerprint not in known or stranger.differs
     consent.require(iris, "Trust it?", yes=yes or not is_new, undone="nothing was accepted")
@@ -266,13 +266,13 @@ def unwedge(
     And what else iris doesn't own there.
     """
     from iris_cli.ops.workers import unwedge as operation
-    from iris_cli.render.workers import unwedge as render
+    from iris_cli.render import probes as render
 
     iris: Context = context.obj
     session = iris.session("iris worker unwedge")
     found, left = operation.look(session, worker), None
     if not iris.output.as_json and not (iris.output.quiet and yes):
-        render.show(iris.output, found)
+        render.show_wedge(iris.output, found)
     if found.clearable and consent.given(
         iris, f"Stop {len(found.clearable)} of these?", yes=yes, undone="nothing was stopped"
     ):
@@ -280,7 +280,7 @@ def unwedge(
         if not iris.output.as_json:
             render.show_cleared(iris.output, found, left)
     if iris.output.as_json:
-        iris.output.document(render.document(found, left))
+        iris.output.document(render.wedge_document(found, left))
     return ExitCode.FAILED if left is not None and left.obstacles else ExitCode.OK
 
 

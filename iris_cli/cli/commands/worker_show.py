@@ -23,7 +23,7 @@ def show(
 ) -> int:
     """Show a worker's hardware, condition and tasks."""
     from iris_cli.ops.views import inventory
-    from iris_cli.render.workers.workers import show_worker
+    from iris_cli.render.workers import show_worker
 
     iris: Context = context.obj
     show_worker(iris.output, inventory.show(iris.session("iris worker show"), worker))

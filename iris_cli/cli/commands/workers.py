@@ -22,7 +22,7 @@ def workers(context: typer.Context) -> int:
     Shows free resources, condition, and why a worker accepts no tasks.
     """
     from iris_cli.ops.views.inventory import inventory
-    from iris_cli.render.workers.workers import show_inventory
+    from iris_cli.render.workers import show_inventory
 
     iris: Context = context.obj
     show_inventory(iris.output, inventory(iris.session("iris workers")))

@@ -1,4 +1,4 @@
-"""Log lines of many ranks on one terminal: prefixed, coloured, and folded where ranks say the same."""
+"""Lines of many ranks on one terminal: prefixed, folded where ranks say the same, or only what differs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from iris_cli.core.ids import TaskId, WorkerId
+from iris_cli.core.units import count
+from iris_cli.ops.logs.log_diff import Deviation, StreamDiff
 from iris_cli.ops.logs.log_reading import BOTH, LogText
+from iris_cli.ops.logs.log_stream import LineCutter
 from iris_cli.ops.logs.logs import TaskLog
+from iris_cli.ops.workers.execute import Executed
 from iris_cli.render.console import Output
-from iris_cli.render.fold import fold
 from iris_cli.render.logs.log_fold import Block, LiveFold, merged
+from iris_cli.render.tables import by_words, duration, fold
 
 if TYPE_CHECKING:
     from iris_cli.ops.logs.follow import Step
+
 
 _COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 _SGR = re.compile(r"\x1b\[[0-9;:]*m")  # colours of the program: left out rather than made visible
@@ -67,7 +72,7 @@ class LineDocument(Struct, frozen=True):
     text: str
 
 
-def show(output: Output, logs: Sequence[TaskLog], *, folded: bool = True) -> None:
+def show_logs(output: Output, logs: Sequence[TaskLog], *, folded: bool = True) -> None:
     """The logs of tasks as they are now, and why some are missing."""
     if output.as_json:
         output.document(LogsDocument([_document(log) for log in logs]))
@@ -201,4 +206,121 @@ def _document(log: TaskLog) -> TaskLines:
         pulled=log.pulled,
         note=log.note,
         lines=[StreamLine(line.stream, line.text) for line in log.lines],
+    )
+
+
+class DiffDocument(Struct, frozen=True):
+    """The result of `iris logs --diff`."""
+
+    streams: Sequence[StreamDiff]
+
+
+def show_diff(output: Output, found: Sequence[StreamDiff], logs: Sequence[TaskLog]) -> None:
+    """The differences, and whose output could not be had."""
+    if output.as_json:
+        output.document(DiffDocument(found))
+    for each in () if output.as_json else found:
+        _show(output, each)
+    LogPrinter(output).notes(logs)
+
+
+def _show(output: Output, each: StreamDiff) -> None:
+    said = f"the same: {count(each.lines, 'line')} of" if each.lines else "nothing in"
+    alike = f"{rank_prefix(each.majority)} {said} {each.stream}"
+    output.line(alike + (", but for numbers" if each.coarse else "") + _last(each.idle))
+    for deviation in each.deviations:
+        if deviation.compared:
+            _show_one(output, each, deviation)
+    rest = sorted(rank for one in each.deviations if not one.compared for rank in one.ranks)
+    if rest:
+        output.line(f"{rank_prefix(rest)} other again; --rank compares some of them")
+
+
+def _show_one(output: Output, each: StreamDiff, one: Deviation) -> None:
+    who = rank_prefix(one.ranks)
+    if one.behind or one.ahead:
+        lines, where = count(one.behind or one.ahead, "line"), "behind" if one.behind else "ahead"
+        output.line(f"{who} {lines} {where} in {each.stream}{_last(one.idle)}")
+        return
+    output.line(f"{who} other in {each.stream} (+) than {rank_prefix(each.majority)} (-){_last(one.idle)}:")
+    output.lines(readable("".join(f"{line}\n" for line in one.diff)), "  ")
+    if one.more:
+        output.line(f"  and {count(one.more, 'more line')}")
+
+
+def _last(idle: float | None) -> str:
+    return "" if idle is None else f", last line {duration(idle)} ago"
+
+
+class ExecutedTask(Struct, frozen=True, kw_only=True):
+    """The output of a command in one place, stdout and stderr together.
+
+    `task` and `rank` are null on a worker, `exit_code` if there is none. `cut`: the output was longer.
+    """
+
+    task: TaskId | None
+    rank: int | None
+    worker: WorkerId | None
+    answered: bool
+    exit_code: int | None
+    timed_out: bool
+    cut: bool
+    output: str
+    note: str
+
+
+class ExecutedDocument(Struct, frozen=True):
+    """The result of `iris exec`."""
+
+    results: Sequence[ExecutedTask]
+
+
+def show_executed(output: Output, results: Sequence[Executed]) -> None:
+    """The output of each place, with the ranks in front where there are several; how it ended on stderr."""
+    if output.as_json:
+        output.document(ExecutedDocument([_executed(each) for each in results]))
+        return
+    alike: dict[bytes, list[Executed]] = {}
+    for each in results:
+        if each.end is not None:
+            alike.setdefault(each.end.output, []).append(each)
+    for said, places in alike.items():
+        ranks = [each.task.index for each in places if each.task is not None]
+        prefix = f"{rank_prefix(ranks)} " if len(results) > 1 and ranks else ""
+        cutter = LineCutter()
+        if text := cutter.feed(said) + cutter.rest():
+            output.lines(readable(text), prefix)
+    output.flush()
+    told = ((str(each.task or each.worker), _words(each)) for each in results)
+    for names, text in by_words(each for each in told if each[1]):
+        output.warning(f"{fold(names)}: {text}")
+
+
+def _words(each: Executed) -> str:
+    """What is to be said beside its output; nothing if all went well."""
+    if each.silence is not None:
+        return f"no answer: {each.silence.detail}"
+    if each.end is None:
+        return each.note
+    if each.end.gone:
+        return "its directory no longer exists"
+    cut = "; its output was longer than this" if each.end.cut else ""
+    code = "no exit code" if each.end.exit_code is None else f"exit {each.end.exit_code}"
+    if each.end.timed_out:
+        return f"ended by the time-out ({code}){cut}"
+    return cut.removeprefix("; ") if each.well else code + cut
+
+
+def _executed(each: Executed) -> ExecutedTask:
+    end = each.end
+    return ExecutedTask(
+        task=each.task,
+        rank=each.task.index if each.task else None,
+        worker=each.worker,
+        answered=each.silence is None,
+        exit_code=end.exit_code if end else None,
+        timed_out=end.timed_out if end else False,
+        cut=end.cut if end else False,
+        output=end.output.decode("utf-8", "replace") if end else "",
+        note=_words(each),
     )

@@ -1,23 +1,27 @@
-"""The whole page: tables that anybody can read, and a chart that a small script draws from the same facts."""
+"""The report as one HTML page: tables, and a chart that a small script draws from the same facts."""
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
+from html import escape
 from importlib import resources
+from typing import Any
+
+from msgspec import Struct
 
 from iris_cli import __version__
 from iris_cli.core.lifecycle.display import word_of
+from iris_cli.core.model.outcome import PROGRAM_FAILURES, EndReason
 from iris_cli.core.units import count
 from iris_cli.ops.outcomes.causes import reason_words
-from iris_cli.ops.views.report import JobLine, Report
-from iris_cli.ops.views.report_figures import Sum, Use, by_label, by_priority, ends, total, uses
-from iris_cli.render.fold import fold
-from iris_cli.render.report.chart import chart, kind_of
-from iris_cli.render.report.figures import counted, hours, of_what_was_there, share
-from iris_cli.render.report.html import Cell, embedded, safe, table
-from iris_cli.render.tables import clock_time, duration
+from iris_cli.ops.views.report import JobLine, Report, Stretch
+from iris_cli.ops.views.report_figures import LOSSES, Sum, Use, by_label, by_priority, ends, total, uses
+from iris_cli.render.clean import clean_line
+from iris_cli.render.report.summary import counted, hours, of_what_was_there, share
+from iris_cli.render.tables import clock_time, duration, fold
 
 _MOST_ROWS = 100
 """So many labels and workers have a row at most."""
@@ -244,3 +248,109 @@ attempt to the proof of its end. In vain: of attempts that ended, and not well. 
 start. Retries and preemptions: rounds of a gang, else attempts. Commands, environments and logs are not on this page.
 </p></footer>
 """
+
+
+_N = ' class="n"'
+
+
+class Cell(Struct, frozen=True):
+    """One cell of a table: its text, what it is sorted by if not by that, and a class of the style sheet."""
+
+    text: str
+    key: float | None = None
+    kind: str = ""
+
+
+def safe(text: str) -> str:
+    """Text between tags or in an attribute, with controls made visible."""
+    return escape(clean_line(text))
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, name: str = "") -> str:
+    """A table. Columns whose cells have keys are numbers; those in which no row has anything are left out."""
+    rows = list(rows)
+    shown = [place for place in range(len(headers)) if any(row[place].text for row in rows)]
+    numbers = {place for place in shown if any(row[place].key is not None for row in rows)}
+    head = "".join(
+        f'<th scope="col"{_N if place in numbers else ""}>{safe(headers[place])}</th>' for place in shown
+    )
+    body = "\n".join(f"<tr>{''.join(_cell(row[place]) for place in shown)}</tr>" for row in rows)
+    named = f' id="{name}"' if name else ""
+    return f'<div class="wide"><table{named}><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
+
+
+def embedded(content: Any) -> str:
+    """JSON for a script element: no text in it can end that, or begin a comment."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    for each in "<>&":
+        text = text.replace(each, f"\\u{ord(each):04x}")
+    return text
+
+
+def _cell(cell: Cell) -> str:
+    kind = " ".join(filter(None, (cell.kind, "n" if cell.key is not None else "")))
+    named = f' class="{kind}"' if kind else ""
+    key = f' data-key="{cell.key:.10g}"' if cell.key is not None else ""
+    return f"<td{named}{key}>{safe(cell.text)}</td>"
+
+
+_REASONS: tuple[EndReason | None, ...] = (None, *EndReason)
+_LONG = 36_000.0
+"""Seconds above which nobody sees a fraction of one."""
+
+
+def kind_of(reason: EndReason | None) -> str:
+    """The class of an end in the style sheet; the chart has a colour for each."""
+    if reason is None:
+        return "running"
+    if reason is EndReason.OK:
+        return "ok"
+    if reason in LOSSES:
+        return "lost"
+    return "failed" if reason in PROGRAM_FAILURES or reason is EndReason.TIMEOUT else "stopped"
+
+
+def chart(report: Report, uses: Iterable[Use]) -> dict[str, Any]:
+    """Times are in units of `unit` seconds. `jobs` have a name, and seven numbers for each attempt (see `_numbers`)."""
+    unit = 1.0 if report.at - report.since > _LONG else 0.01
+    return {
+        "since": report.since,
+        "unit": unit,
+        "length": _units(report.at - report.since, unit),
+        "reasons": [["" if each is None else reason_words(each), kind_of(each)] for each in _REASONS],
+        "workers": [_lane(report, use, unit) for use in uses],
+        "jobs": [
+            [clean_line(job.id), list(_numbers(job.stretches, report.since, unit))] for job in report.jobs
+        ],
+    }
+
+
+def _lane(report: Report, use: Use, unit: float) -> list[Any]:
+    """Name, slice, type, chips, seconds there and busy, and when it was there."""
+    worker = use.worker
+    there = [_units(each - report.since, unit) for span in worker.there for each in span]
+    return [
+        clean_line(worker.id),
+        clean_line(worker.slice or ""),
+        clean_line(worker.type),
+        worker.chips,
+        round(worker.seconds, 1),
+        round(use.busy_seconds, 1),
+        there,
+    ]
+
+
+def _numbers(stretches: Iterable[Stretch], since: float, unit: float) -> Iterator[int]:
+    """Task, attempt, worker, placed (after the one before), started after that (or -1), length, reason."""
+    before = 0
+    for each in stretches:
+        placed = _units(each.placed_at - since, unit)
+        started = -1 if each.started_at is None else _units(each.started_at - each.placed_at, unit)
+        length = _units(each.seconds, unit)
+        yield from (each.task, each.attempt, each.worker, placed - before, started, length)
+        yield _REASONS.index(each.reason)
+        before = placed
+
+
+def _units(seconds: float, unit: float) -> int:
+    return round(seconds / unit)

@@ -1,10 +1,15 @@
-"""A report without its page: the figures on the terminal, and all of them for programs."""
+"""The figures of a report on the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
-from iris_cli.core.units import count
+from msgspec import Struct
+
+from iris_cli.core.lifecycle.display import word_of
+from iris_cli.core.units import count, format_memory
+from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.outcomes.causes import reason_words
 from iris_cli.ops.views.report import JobLine, Report
 from iris_cli.ops.views.report_figures import Sum, Use, by_label, ends, total, uses
@@ -12,7 +17,6 @@ from iris_cli.render.console import Output
 from iris_cli.render.failures import next_line
 from iris_cli.render.layout import Group, Table, Text
 from iris_cli.render.report.as_json import report_document
-from iris_cli.render.report.figures import counted, hours, of_what_was_there, share
 from iris_cli.render.tables import NARROW, Row, clock_time, duration, facts, folded, table, text
 
 _MOST_ROWS = 10
@@ -161,3 +165,65 @@ def _costly(report: Report, narrow: bool) -> list[Text | Table]:
 def _job_cells(job: JobLine, sums: Sum) -> Row:
     tries = str(job.tries or "")
     return job.id, job.display, *_hours_of(sums), duration(job.waited), duration(job.ran), tries, job.why
+
+
+_HOUR = 3600.0
+
+
+def hours(seconds: float) -> str:
+    """`1,204`, `12.3`, `0.25`: as many digits as anybody reads."""
+    number = seconds / _HOUR
+    if number >= 100:
+        return f"{number:,.0f}"
+    return f"{number:,.1f}" if number >= 1 or not number else f"{number:.2g}"
+
+
+def share(part: float, whole: float) -> str:
+    """`42 %`; '' of nothing."""
+    return f"{100 * part / whole:.0f} %" if whole else ""
+
+
+def of_what_was_there(chip_seconds: float, used: Iterable[Use]) -> str:
+    """How much that is of the chips of these workers, for as long as they were there."""
+    there = sum(use.worker.chips * use.worker.seconds for use in used)
+    return f"{share(chip_seconds, there)} of {hours(there)} available" if there else "no chips here"
+
+
+def counted(report: Report) -> str:
+    """`1 failed, 2 running`: how its jobs read."""
+    states = [word_of(job.display).lower() for job in report.jobs]
+    return ", ".join(f"{states.count(each):,} {each}" for each in sorted(set(states)))
+
+
+class WrittenDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris report --html`. `size` in bytes; `older` counts jobs that are not listed."""
+
+    file: Path
+    size: int
+    jobs: int
+    older: int
+    workers: int
+    messages: Sequence[str]
+    log_damage: Damage | None
+
+
+def show_written(output: Output, report: Report, path: Path, size: int) -> None:
+    """Show in one line what the page has."""
+    output.warnings(report.messages)
+    if output.as_json:
+        output.document(
+            WrittenDocument(
+                file=path,
+                size=size,
+                jobs=len(report.jobs),
+                older=report.older,
+                workers=len(report.workers),
+                messages=report.messages,
+                log_damage=report.log_damage,
+            )
+        )
+    else:
+        jobs, workers = count(len(report.jobs), "job"), count(len(report.workers), "worker")
+        output.done(
+            f"wrote {path}: {jobs} on {workers} since {clock_time(report.since)} UTC, {format_memory(size)}"
+        )

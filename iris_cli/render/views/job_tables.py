@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.model.job import JobState
@@ -13,16 +12,25 @@ from iris_cli.core.units import count
 from iris_cli.ops.views.job_status import EndpointRow, JobStatus
 from iris_cli.ops.views.status import JobRow
 from iris_cli.ops.views.task_rows import AttemptRow, TaskRow
+from iris_cli.render.console import Output
 from iris_cli.render.failures import failure_card, next_line
-from iris_cli.render.files.workspaces import workspace_words
-from iris_cli.render.fold import MOST_PARTS, fold
-from iris_cli.render.layout import Group, Table, Text
-from iris_cli.render.tables import NARROW, Row, clock_time, duration, facts, state, table, text
-from iris_cli.render.views.cluster_tables import late_why, where
-from iris_cli.render.who_runs import age, banner
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from iris_cli.render.layout import Group, Renderable, Table, Text
+from iris_cli.render.plans import workspace_words
+from iris_cli.render.tables import (
+    MOST_PARTS,
+    NARROW,
+    Row,
+    age,
+    banner,
+    clock_time,
+    duration,
+    facts,
+    fold,
+    state,
+    table,
+    text,
+)
+from iris_cli.render.views.status import late_why, where
 
 FOLD_ABOVE = 16
 """Up to so many tasks have a line each."""
@@ -30,9 +38,19 @@ FOLD_ABOVE = 16
 WIDE = 120
 
 
+def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> None:
+    """One job; `everything`: a line for every task and attempt."""
+    output.view(
+        status,
+        status.messages,
+        (str(task.id) for task in status.tasks),
+        lambda: [job_tables(status, output.width, everything=everything)],
+    )
+
+
 def job_tables(status: JobStatus, width: int, *, everything: bool) -> Group:
     """The whole view, for a terminal of that width."""
-    parts: list[RenderableType] = [*banner(status.messages, status.cycles), _header(status)]
+    parts: list[Renderable] = [*banner(status.messages, status.cycles), _header(status)]
     if status.failure is not None:
         parts += [text(""), *failure_card(status.failure)]
     parts += [text(""), _facts(status), text(""), _tasks(status.tasks, width, everything)]

@@ -1,53 +1,212 @@
-"""The views of `iris status` as JSON, quietly, or as tables."""
+"""Print the cluster at a glance: jobs, slices, hosts, and what is wrong."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
-from iris_cli.ops.views.status import ClusterStatus
+from iris_cli.core.lifecycle.display import in_words, word_of
+from iris_cli.core.model.job import JobState
+from iris_cli.core.units import count
+from iris_cli.ops.views.inventory import SliceRow, WorkerRow
+from iris_cli.ops.views.scaling_rows import MadeRow, ScaleGroupRow, Scaling
+from iris_cli.ops.views.status import ClusterStatus, JobRow, in_reading_order
 from iris_cli.render.console import Output
-
-if TYPE_CHECKING:
-    from iris_cli.ops.views.job_status import JobStatus
+from iris_cli.render.layout import Group, Table, Text
+from iris_cli.render.tables import NARROW, Row, age, banner, duration, fold, folded, table, text
+from iris_cli.render.workers import cores, memory
 
 MOST_LISTED = 100
 """How many jobs that have ended a program gets to see unless it asks for all."""
+MOST_OPEN = 50
+MOST_ENDED = 10
+MOST_PROBLEMS = 5
+MOST_UNMET = 5
 
 
 def ended_jobs(output: Output) -> int:
     """How many of the jobs that have ended are shown if not all are asked for."""
-    if output.as_json or output.quiet:
-        return MOST_LISTED
-    from iris_cli.render.views.cluster_tables import MOST_ENDED
-
-    return MOST_ENDED
+    return MOST_LISTED if output.as_json or output.quiet else MOST_ENDED
 
 
 def show_cluster(
     output: Output, status: ClusterStatus, *, everything: bool = False, chosen: bool = False
 ) -> None:
     """The cluster; `everything`: also jobs that ended long ago; `chosen`: not all jobs were asked for."""
-    if output.as_json:
-        output.document(status)
-    elif output.quiet:
-        output.warnings(status.messages)
-        for job in status.jobs:
-            output.line(job.id)
-    else:
-        from iris_cli.render.views.cluster_tables import cluster_tables
-
-        output.show(cluster_tables(status, output.width, everything=everything, chosen=chosen))
+    output.view(
+        status,
+        status.messages,
+        (job.id for job in status.jobs),
+        lambda: [cluster_tables(status, output.width, everything=everything, chosen=chosen)],
+    )
 
 
-def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> None:
-    """One job; `everything`: a line for every task and attempt."""
-    if output.as_json:
-        output.document(status)
-    elif output.quiet:
-        output.warnings(status.messages)
-        for task in status.tasks:
-            output.line(str(task.id))
-    else:
-        from iris_cli.render.views.job_tables import job_tables
+def cluster_tables(status: ClusterStatus, width: int, *, everything: bool, chosen: bool = False) -> Group:
+    """The whole view, for a terminal of that width. `chosen`: not all jobs were asked for."""
+    parts: list[Text | Table] = [*banner(status.messages, status.cycles), header(status)]
+    scaling = _groups(status, width)
+    for part in (
+        _jobs(status, width, everything, chosen),
+        _slices(status, width),
+        scaling,
+        _hosts(status, width),
+    ):
+        parts += [text(""), *part] if part else []
+    problems = list(_problems(status.workers))
+    parts += [text(""), *problems] if problems else []
+    return Group(parts)
 
-        output.show(job_tables(status, output.width, everything=everything))
+
+def header(status: ClusterStatus) -> Text:
+    """The cluster in one line, and who runs its cycles."""
+    healthy = sum(not worker.refuses for worker in status.workers)
+    workers = count(len(status.workers), "worker")
+    if healthy != len(status.workers):
+        workers += f", {healthy} taking work"
+    return Text.assemble(text(status.name, "bold"), "  ", workers, *age(status.cycles, status.at))
+
+
+def _jobs(status: ClusterStatus, width: int, everything: bool, chosen: bool) -> list[Text | Table]:
+    if not status.jobs:
+        if chosen:
+            return [] if status.messages else [text("no such job", "dim")]
+        is_new = not (status.past or status.messages)
+        return [text("no jobs: iris launch -- COMMAND" if is_new else "no jobs", "dim")]
+    in_order = in_reading_order(status.jobs)
+    still_open = [job for job in in_order if not job.state.terminal]
+    ended = [job for job in in_order if job.state.terminal]
+    shown = [*still_open, *ended] if everything else [*still_open[:MOST_OPEN], *ended[:MOST_ENDED]]
+    headers = ("JOB", "STATE", "TASKS", "AGE", "RAN", "WHERE / WHY")
+    only = ("JOB", "STATE", "AGE", "WHERE / WHY") if width < NARROW else ()
+    cells = _short_job_cells if width < NARROW else _job_cells
+    parts: list[Text | Table] = [table(headers, map(cells, shown), only=only)]
+    hidden = [
+        (len(still_open) - MOST_OPEN, "more open job"),
+        (max(0, len(ended) - MOST_ENDED) + status.older, "older job"),
+    ]
+    words = [count(number, noun) for number, noun in hidden if number > 0]
+    if words and not everything:
+        parts.append(text(f"{' and '.join(words)} not shown: iris status --all", "dim"))
+    return parts
+
+
+def _job_cells(job: JobRow) -> Row:
+    return (
+        job.id,
+        job.display,
+        tasks(job),
+        duration(job.age),
+        duration(job.duration),
+        _where_and_why(job),
+    )
+
+
+def _short_job_cells(job: JobRow) -> Row:
+    """The same with the note of its display where the line may break. The number of a retry stands there already."""
+    name, display, *cells, why = _job_cells(job)
+    word, _, note = display.partition(" ")
+    done = note.strip("()") if word == JobState.PENDING else ""
+    return name, word, *cells, "; ".join(filter(None, (done, why)))
+
+
+def tasks(job: JobRow) -> str:
+    """How many tasks it has if all read as the job does, otherwise how many read how."""
+    uniform = list(job.task_displays) == [word_of(job.display)]
+    return str(job.replicas) if uniform else in_words(job.task_displays)
+
+
+def where(job: JobRow) -> str:
+    """The workers of its live attempts."""
+    return f"{'stopping on ' if job.stopping else ''}{fold(job.workers)}" if job.workers else ""
+
+
+def late_why(job: JobRow) -> str:
+    """Why it waits, with how long if that is long; or why it ended."""
+    return ": ".join(filter(None, (job.overdue, job.why)))
+
+
+def _where_and_why(job: JobRow) -> str:
+    """Where it runs, what the rest of it waits for, why it ended, what it goes again after."""
+    why = f"waiting: {job.why}" if job.workers and job.why and not job.state.terminal else late_why(job)
+    return "; ".join(part for part in (where(job), why, job.quiet, job.retry) if part)
+
+
+def _slices(status: ClusterStatus, width: int) -> list[Text | Table]:
+    cells = _short_slice_cells if width < NARROW else _slice_cells
+    rows = folded(status.slices, lambda each: each.name, cells)
+    return [table(("SLICE", "TYPE", "FREE", "STATUS", "JOBS"), rows)] if rows else []
+
+
+def _groups(status: ClusterStatus, width: int) -> list[Text | Table]:
+    if not status.scaling.groups:
+        return []
+
+    return group_tables(status.scaling, width)
+
+
+def _slice_cells(row: SliceRow) -> Row:
+    return row.type, f"{row.free}/{len(row.workers)}", row.status, fold(row.jobs)
+
+
+def _short_slice_cells(row: SliceRow) -> Row:
+    """The same without what a type has of chips and VMs: its tenants matter more."""
+    return row.type.partition(" (")[0], *_slice_cells(row)[1:]
+
+
+def _hosts(status: ClusterStatus, width: int) -> list[Text | Table]:
+    if not status.workers:
+        if status.past or status.scaling.groups:
+            return []
+        return [text("no workers yet: iris schedule --once takes in the hosts of cluster.yaml", "dim")]
+    rows = folded(
+        [worker for worker in status.workers if worker.slice is None], lambda each: each.id, _host_cells
+    )
+    only = ("HOST", "CORES FREE", "STATUS", "JOBS") if width < NARROW else ()
+    headers = ("HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS")
+    return [table(headers, rows, only=only)] if rows else []
+
+
+def _host_cells(row: WorkerRow) -> Row:
+    return row.device, cores(row), memory(row), row.status, fold(row.jobs)
+
+
+def _problems(workers: Iterable[WorkerRow]) -> Iterator[Text]:
+    """Each obstacle with the workers it keeps out of use, and each warning; stops under way are none."""
+    alike: dict[str, list[str]] = {}
+    for worker in workers:
+        obstacles = worker.refuses[:1] if worker.status != "stopping" else ()
+        for words in dict.fromkeys((*obstacles, *worker.warnings)):
+            alike.setdefault(words, []).append(worker.id)
+    for words, names in list(alike.items())[:MOST_PROBLEMS]:
+        yield text(f"{fold(names)}: {words}", "yellow")
+    if len(alike) > MOST_PROBLEMS:
+        yield text(f"{len(alike) - MOST_PROBLEMS} more: iris workers", "dim")
+
+
+def group_tables(scaling: Scaling, width: int) -> list[Text | Table]:
+    """The groups, what each has under way, and what is unmet."""
+    if not scaling.groups:
+        return []
+    headers = ("GROUP", "TYPE", "WHERE", "SLICES", "WANTED", "NOW")
+    only = ("GROUP", "SLICES", "WANTED", "NOW") if width < NARROW else ()
+    parts: list[Text | Table] = [table(headers, [_group_cells(each) for each in scaling.groups], only=only)]
+    parts += [
+        text(f"{each.name} backs off: {each.backing_off}", "yellow")
+        for each in scaling.groups
+        if each.backing_off
+    ]
+    parts += [text(line, "yellow") for each in scaling.groups for line in each.by_hand]
+    parts += [text(f"unmet {each.id}: {each.text}", "yellow") for each in scaling.unmet[:MOST_UNMET]]
+    if len(scaling.unmet) > MOST_UNMET:
+        parts.append(text(f"{len(scaling.unmet) - MOST_UNMET} more unmet: iris autoscale --dry-run", "dim"))
+    return parts
+
+
+def _group_cells(row: ScaleGroupRow) -> Row:
+    where = f"{row.region}{', preemptible' if row.preemptible else ''}"
+    slices = f"{len(row.slices)} of {row.min_slices}-{row.max_slices}"
+    return row.name, row.type, where, slices, str(row.wanted or ""), "; ".join(map(_now, row.slices))
+
+
+def _now(row: MadeRow) -> str:
+    reason = f" ({row.reason})" if row.reason else ""
+    return f"{row.name} {row.state} for {duration(row.age)}{reason}"

@@ -5,15 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from iris_cli.core.constraints.syntax import format_constraint
 from iris_cli.core.ids import JobId
 from iris_cli.core.units import count
 from iris_cli.ops.views.why import LiveAttempt, Wait, Why
 from iris_cli.render.console import Output
-from iris_cli.render.layout import Text
+from iris_cli.render.failures import failure_card, next_line
+from iris_cli.render.layout import Renderable, Text
+from iris_cli.render.tables import (
+    NARROW,
+    banner,
+    clock_time,
+    cycle_words,
+    duration,
+    facts,
+    fold,
+    state,
+    table,
+    text,
+)
+from iris_cli.render.workers import worker_tables
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from iris_cli.core.scheduling import Explanation
 
 
@@ -23,18 +36,7 @@ FOLD_ABOVE = 16
 
 def show_why(output: Output, why: Why) -> None:
     """The answer; quietly, only its first words."""
-    if output.as_json:
-        output.document(why)
-    elif output.quiet:
-        output.warnings(why.messages)
-        output.line(_in_short(why))
-    else:
-        from iris_cli.render.who_runs import banner
-
-        for line in banner(why.messages, why.cycles):
-            output.show(line)
-        for part in _parts(why, output.width):
-            output.show(part)
+    output.view(why, why.messages, [_in_short(why)], lambda: _parts(why, output.width))
 
 
 def _in_short(why: Why) -> str:
@@ -44,11 +46,8 @@ def _in_short(why: Why) -> str:
     return next(filter(None, said), why.display)
 
 
-def _parts(why: Why, width: int) -> Iterator[RenderableType]:
-    from iris_cli.render.failures import failure_card, next_line
-    from iris_cli.render.tables import NARROW, state, table, text
-    from iris_cli.render.who_runs import cycle_words
-    from iris_cli.render.workers.workers import worker_tables
+def _parts(why: Why, width: int) -> Iterator[Renderable]:
+    yield from banner(why.messages, why.cycles)
 
     if why.worker is not None:
         yield from worker_tables(why.worker, cycle_words(why.cycles, why.at), width, why.occupied)
@@ -74,9 +73,7 @@ def _parts(why: Why, width: int) -> Iterator[RenderableType]:
         yield next_line(why.next)
 
 
-def _wait(why: Why, wait: Wait) -> Iterator[RenderableType]:
-    from iris_cli.render.fold import fold
-    from iris_cli.render.tables import facts, text
+def _wait(why: Why, wait: Wait) -> Iterator[Renderable]:
 
     who = "" if len(why.waits) == 1 else f"{fold(f'task-{task.index}' for task in wait.tasks)}: "
     if wait.explanation is None:
@@ -91,9 +88,7 @@ def _wait(why: Why, wait: Wait) -> Iterator[RenderableType]:
 
 def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tuple[str, str]]:
     """What lies behind the reasons, in numbers and names."""
-    from iris_cli.core.constraint_syntax import format_constraint
     from iris_cli.core.scheduling.explain.wording import amount
-    from iris_cli.render.fold import fold
 
     if found.workers:
         yield "right device", f"{found.equipped} of {count(found.workers, 'worker')}"
@@ -124,8 +119,6 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
 
 def _place_rows(places: tuple[LiveAttempt, ...]) -> Iterator[tuple[str, ...]]:
     """A line for each; where there are many, one for all that are alike."""
-    from iris_cli.render.fold import fold
-    from iris_cli.render.tables import clock_time, duration
 
     alike: dict[object, list[LiveAttempt]] = {}
     for place in places:

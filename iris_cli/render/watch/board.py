@@ -1,9 +1,10 @@
-"""One screen of a cluster, whatever its size: what matters first at the top, what has just happened at the bottom."""
+"""One screen of a cluster or a job, whatever its size: what matters first at the top, the news at the bottom."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,16 +15,28 @@ from iris_cli.core.lifecycle.display import word_of
 from iris_cli.core.model.job import JobState
 from iris_cli.core.model.waiting import overdue_words
 from iris_cli.core.units import count
-from iris_cli.ops.views.board import Board, Bunch, Concern, JobOnBoard
+from iris_cli.ops.session import Session
+from iris_cli.ops.views.board import Board, Bunch, Concern, JobOnBoard, board
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow
+from iris_cli.ops.views.job_status import JobStatus, job_status
 from iris_cli.ops.views.status import ClusterStatus
 from iris_cli.render.clean import clean_line
-from iris_cli.render.fold import fold
-from iris_cli.render.tables import NARROW, STYLES, clock_time, duration, folded, style_of
-from iris_cli.render.views.cluster_tables import tasks, where
+from iris_cli.render.console import Output
+from iris_cli.render.tables import (
+    NARROW,
+    STYLES,
+    banner,
+    clock_time,
+    cycle_words,
+    duration,
+    fold,
+    folded,
+    style_of,
+)
+from iris_cli.render.views.job_tables import job_tables
+from iris_cli.render.views.status import tasks, where
 from iris_cli.render.watch.news import News
-from iris_cli.render.who_runs import banner, cycle_words
 
 _AIRY = 16  # lines from which on there is room for blank ones and headings
 _ROOMY = 10  # lines from which on there is room for more than jobs and what is wrong
@@ -299,3 +312,35 @@ def _cut(line: Text, width: int) -> Text:
 def beginning() -> list[Text]:
     """Before anything is known."""
     return [Text("reading the log …", style="dim")]
+
+
+def of_cluster(session: Session, *, labels: Sequence[str] = (), states: Sequence[str] = ()) -> Picture:
+    """The cluster as it is now, with some of its jobs. Raises UsageError."""
+    return partial(frame, board(session, labels=labels, states=states))
+
+
+def of_job(output: Output, session: Session, job: str, *, everything: bool = False) -> Picture:
+    """One job as it is now; `everything`: each of its tasks. Raises NotFoundError."""
+    return partial(_job_frame, output, job_status(session, job), everything)
+
+
+def _job_frame(
+    output: Output, status: JobStatus, everything: bool, moment: Moment, width: int, height: int
+) -> list[Text]:
+    """As much of what `iris status JOB` says as there is room for."""
+    console = output.console
+    options = console.options.update(width=width, height=None)
+    lines = [
+        Text.assemble(*((segment.text, segment.style or "") for segment in line))
+        for line in console.render_lines(job_tables(status, width, everything=everything), options, pad=False)
+    ]
+    if moment.trouble:
+        lines.insert(0, Text(f"no cycle: {clean_line(moment.trouble)}", style="bold yellow"))
+    if len(lines) > height:
+        lines = [
+            *lines[: height - 1],
+            Text(f"{len(lines) - height + 1} more lines: iris status {status.job.id}"),
+        ]
+    for line in lines:
+        line.truncate(max(1, width), overflow="ellipsis")
+    return lines

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from iris_cli.core.text import pattern
 from iris_cli.ops.views.history import Entry
-from iris_cli.render.fold import fold
+from iris_cli.render.tables import fold
 
 # A name that ends in a number, the one of a task for an attempt: `v5a-3`, `train/task-3`, `train/task-3/attempt-0`.
 _NAME = pattern(r"(.{0,200}?[A-Za-z_.-])([0-9]{1,6})((?:/attempt-[0-9]{1,6})?[,:;]?)")

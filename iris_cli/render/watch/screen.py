@@ -14,7 +14,7 @@ from iris_cli.core.model.cluster import Cluster
 from iris_cli.ops.loop.watch import Step
 from iris_cli.ops.session import Session
 from iris_cli.render.console import Output, is_screen
-from iris_cli.render.fold import fold
+from iris_cli.render.tables import clock_time, fold
 from iris_cli.render.watch.news import News, news
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Screen:
         self._session.progress = lambda _: nullcontext()  # what takes long is seen here
         if not (self._output.as_json or self._output.quiet) and is_screen(sys.stdout) and _in_foreground():
             # All that painting needs is loaded here: two threads must not begin that at the same time.
-            from iris_cli.render.watch import pictures  # noqa: F401 - see above
+            from iris_cli.render.watch import board  # noqa: F401 - see above
             from iris_cli.render.watch.live import LiveScreen
 
             self._live = LiveScreen(self._output.console, self._paint)
@@ -124,8 +124,6 @@ class Screen:
 
 
 def _words(each: News) -> str:
-    from iris_cli.render.tables import clock_time
-
     return f"{clock_time(each.at)}  {each.text}"
 
 

@@ -10,10 +10,8 @@ from iris_cli.journal.log.archive import Segment
 from iris_cli.journal.log.compact import Compacted
 from iris_cli.journal.log.position import Position
 from iris_cli.ops.files.pull import Pulled, PulledAttempt
-from iris_cli.render.checks import log_health
+from iris_cli.render import event_log, files, jobs
 from iris_cli.render.console import Output
-from iris_cli.render.files import pulled
-from iris_cli.render.jobs import inside
 from tests.render.pictures.picture import Picture
 from tests.render.stage import Stage
 
@@ -47,7 +45,7 @@ def _moved(output: Output) -> None:
         end=end,
         file=(1, 2),
     )
-    log_health.show_compacted(output, done)
+    event_log.show_compacted(output, done)
 
 
 def _of(rank: int) -> AttemptId:
@@ -91,7 +89,7 @@ def _pulled(output: Output) -> None:
         )
         for rank in (3, 4, 5, 7)
     ]
-    pulled.show(output, Pulled(job=JobId("train"), directory=home, attempts=tuple(rows)))
+    files.show_pulled(output, Pulled(job=JobId("train"), directory=home, attempts=tuple(rows)))
 
 
 _CHILD = JobAnswer(
@@ -132,17 +130,17 @@ PICTURES = {
     "gc-in-the-way": Picture(line="iris gc --yes"),
     "pull": Picture(line="iris pull train --dir out", show=_pulled),
     "status-inside": Picture(
-        line="iris status train/eval", show=lambda output: inside.show_status(output, _CHILD)
+        line="iris status train/eval", show=lambda output: jobs.show_status_inside(output, _CHILD)
     ),
     "wait-inside": Picture(
         line="iris wait train/eval train/other",
-        show=lambda output: inside.show_waited(
+        show=lambda output: jobs.show_waited_inside(
             output, {JobId("train/eval"): _CHILD, JobId("train/other"): None}
         ),
     ),
     "cancel-inside": Picture(
         line="iris cancel train/eval train/other",
-        show=lambda output: inside.show_cancelled(
+        show=lambda output: jobs.show_cancelled_inside(
             output,
             {
                 JobId(job): CancelAnswer(job, cancelled=state == "KILLED", state=state)

@@ -8,7 +8,7 @@ from iris_cli.journal.files.loop_order import LoopOrder
 from iris_cli.journal.files.runners import LOOP, Runner
 from iris_cli.ops.views.cycles import Cycles, with_invalid_configuration
 from iris_cli.render.console import Output
-from iris_cli.render.loop import loop
+from iris_cli.render.cycles import show_loop, show_nothing_to_do, show_started, show_stopped
 from tests.render.pictures.picture import Picture, Show
 
 _LOG = [
@@ -24,7 +24,7 @@ _STOPPED = LoopOrder(
 def _shown(cycles: Cycles, order: LoopOrder = LoopOrder(), mode: Mode = Mode.AUTO) -> Show:  # noqa: B008 - frozen
     def show(output: Output) -> None:
         log = _LOG if cycles.by == LOOP else []
-        loop.show(output, cycles, order, mode=mode, log=log, killed_at_logout=cycles.late)
+        show_loop(output, cycles, order, mode=mode, log=log, killed_at_logout=cycles.late)
 
     return show
 
@@ -55,7 +55,7 @@ _REFUSES = Cycles(
 def _shown_invalid(cycles: Cycles) -> Show:
     def show(output: Output) -> None:
         seen, log = with_invalid_configuration(cycles), _LOG if cycles.by else []
-        loop.show(output, seen, LoopOrder(), mode=None, invalid=_PROBLEM, log=log, killed_at_logout=False)
+        show_loop(output, seen, LoopOrder(), mode=None, invalid=_PROBLEM, log=log, killed_at_logout=False)
 
     return show
 
@@ -82,12 +82,12 @@ PICTURES = {
     "loop-show-invalid-alone": Picture(line="iris loop show", show=_shown_invalid(Cycles(last=720.0))),
     "loop-start": Picture(
         line="iris loop start",
-        show=lambda output: loop.show_started(output, Runner(kind=LOOP, pid=4711)),
+        show=lambda output: show_started(output, Runner(kind=LOOP, pid=4711)),
     ),
-    "loop-start-idle": Picture(line="iris loop start", show=lambda output: loop.show_nothing_to_do(output)),
+    "loop-start-idle": Picture(line="iris loop start", show=lambda output: show_nothing_to_do(output)),
     "loop-stop": Picture(
         line="iris loop stop",
-        show=lambda output: loop.show_stopped(output, Runner(kind=LOOP, pid=4711)),
+        show=lambda output: show_stopped(output, Runner(kind=LOOP, pid=4711)),
     ),
-    "loop-stop-none": Picture(line="iris loop stop", show=lambda output: loop.show_stopped(output, None)),
+    "loop-stop-none": Picture(line="iris loop stop", show=lambda output: show_stopped(output, None)),
 }

@@ -18,9 +18,8 @@ from iris_cli.ops.checks.findings import warning
 from iris_cli.ops.slices.autoscale import Autoscaled
 from iris_cli.ops.views.scaling_rows import NO_SCALING
 from iris_cli.ops.views.view import CycleAge
+from iris_cli.render import cycles, slices
 from iris_cli.render.console import Output
-from iris_cli.render.loop import crontab
-from iris_cli.render.slices import scaling
 from tests.render.pictures.picture import Picture, Show
 from tests.render.stage import Stage
 
@@ -115,7 +114,7 @@ _BOTH = Objection(elsewhere="desk:/home/me/cluster/state", unheard_of=("west-c0f
 def _an_old_copy(output: Output) -> None:
     nothing = RoutingDecision(launch={}, routed={}, unmet=())
     plan = ScalingPlan(states=(), demand=(), routing=nothing, create=(), delete=(), by_hand={}, later={})
-    scaling.show_pass(output, Autoscaled(plan=plan, objection=_UNHEARD_OF), NO_SCALING)
+    slices.show_pass(output, Autoscaled(plan=plan, objection=_UNHEARD_OF), NO_SCALING)
 
 
 def _adopts(objection: Objection) -> Show:
@@ -123,8 +122,8 @@ def _adopts(objection: Objection) -> Show:
 
     def show(output: Output) -> None:
         if not output.as_json:
-            output.message(scaling.question(objection))
-        scaling.show_adopted(output, objection, done=True)
+            output.message(slices.question(objection))
+        slices.show_adopted(output, objection, done=True)
 
     return show
 
@@ -149,13 +148,13 @@ _LINE = "* * * * * cd /home/me/my-cluster && iris --lock-timeout 0 schedule --on
 
 
 def _cron_runs(output: Output) -> None:
-    crontab.show(
+    cycles.show_cron(
         output, {"crontab": _LINE, "systemd": ""}, CycleAge(at=0.0, age=38.0, stale=False), Path("/nowhere")
     )
 
 
 def _cron_is_late(output: Output) -> None:
-    crontab.show(
+    cycles.show_cron(
         output, {"crontab": "", "systemd": ""}, CycleAge(at=0.0, age=7200.0, stale=True), Path("/nowhere")
     )
 
@@ -187,7 +186,7 @@ PICTURES = {
     "cron-is-late": Picture(line="iris cron show", show=_cron_is_late),
     "cron-install": Picture(
         line="iris cron install",
-        show=lambda output: crontab.show_installed(
+        show=lambda output: cycles.show_installed(
             output,
             _LINE,
             changed=True,
@@ -197,15 +196,15 @@ PICTURES = {
     ),
     "cron-install-timer": Picture(
         line="iris cron install --systemd --autoscale",
-        show=lambda output: crontab.show_installed(
+        show=lambda output: cycles.show_installed(
             output, "iris-lab.timer", changed=False, keys=[], lacking=[]
         ),
     ),
     "cron-remove": Picture(
-        line="iris cron remove", show=lambda output: crontab.show_removed(output, ["the line in the crontab"])
+        line="iris cron remove", show=lambda output: cycles.show_removed(output, ["the line in the crontab"])
     ),
     "cron-remove-nothing": Picture(
-        line="iris cron remove", show=lambda output: crontab.show_removed(output, [])
+        line="iris cron remove", show=lambda output: cycles.show_removed(output, [])
     ),
     "autoscale": Picture(
         line="iris autoscale --once",

@@ -1,4 +1,4 @@
-"""Print what `iris gc` found, in totals, and what it removed."""
+"""Print what `iris gc` found and removed, and what `iris pull` fetched."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.units import count, format_memory
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.files.gc import Garbage, WorkerFiles
+from iris_cli.ops.files.pull import Pulled, PulledAttempt
 from iris_cli.render.console import Output
-from iris_cli.render.fold import by_words, fold
+from iris_cli.render.tables import NARROW, by_words, fold, table
 
 
 class WorkerGarbage(Struct, frozen=True):
@@ -48,7 +49,7 @@ class GarbageDocument(Struct, frozen=True, kw_only=True):
     log_damage: Damage | None
 
 
-def show(output: Output, found: Garbage) -> None:
+def show_garbage(output: Output, found: Garbage) -> None:
     """One line for each kind of garbage with its total, and one for workers that could not be measured."""
     output.warnings(found.messages)
     for names, words in by_words((row.worker, row.problem) for row in found.workers if row.problem):
@@ -66,17 +67,17 @@ def _totals(found: Garbage) -> Iterator[str]:
     if attempts := [row for row in known if row.sizes]:
         size = format_memory(sum(row.bytes - row.caches for row in attempts))
         ended = count(sum(len(row.sizes) for row in attempts), "ended attempt")
-        yield f"{ended} on {_workers(attempts)}: {size}"
+        yield f"{ended} on {_on_workers(attempts)}: {size}"
     if caches := [row for row in known if row.caches]:
         size = format_memory(sum(row.caches for row in caches))
-        yield f"unused workspaces and set-ups on {_workers(caches)}: {size}"
+        yield f"unused workspaces and set-ups on {_on_workers(caches)}: {size}"
     for paths, what in by_words((str(file.path), file.what) for file in found.files):
         size = format_memory(sum(file.bytes for file in found.files if file.what == what))
         where = paths[0] if len(paths) == 1 else f"{len(paths)} in {Path(paths[0]).parent}"
         yield f"{what} ({where}): {size}"
 
 
-def _workers(rows: Sequence[WorkerFiles]) -> str:
+def _on_workers(rows: Sequence[WorkerFiles]) -> str:
     names = fold(row.worker for row in rows)
     return names if len(rows) == 1 else f"{count(len(rows), 'worker')} ({names})"
 
@@ -92,7 +93,7 @@ def show_removed(output: Output, found: Garbage) -> None:
     output.done(f"removed {format_memory(_removed(found))}")
 
 
-def document(found: Garbage) -> GarbageDocument:
+def garbage_document(found: Garbage) -> GarbageDocument:
     return GarbageDocument(
         workers=[
             WorkerGarbage(
@@ -118,3 +119,60 @@ def _still_there(row: WorkerFiles) -> str:
 def _removed(found: Garbage) -> int:
     files = sum(file.bytes for file in found.files if file.removed)
     return files + sum(row.bytes_removed for row in found.workers)
+
+
+def show_pulled(output: Output, found: Pulled) -> None:
+    """A line for each attempt, and below them whatever is missing, by name."""
+    output.warnings(found.messages)
+    if output.as_json:
+        output.document(found)
+        return
+    if output.quiet:
+        for row in found.attempts:
+            output.line(str(row.directory))
+        for line in _told([row for row in found.attempts if row.problems]):
+            output.warning(line)
+        return
+    if not found.attempts:
+        output.line(f"no task of {found.job} has started yet: nothing to fetch")
+        return
+
+    only = ("ATTEMPT", "FETCHED", "MISSING") if output.width < NARROW else ()
+    headers = ("ATTEMPT", "WORKER", "FETCHED", "UNCHANGED", "LOGS", "MISSING")
+    output.show(table(headers, map(_cells, found.attempts), only=only))
+    for line in _told(found.attempts):
+        output.message(line)
+    files = sum(row.files for row in found.attempts)
+    size = sum(row.bytes + row.log_bytes for row in found.attempts)
+    output.line(f"{count(files, 'file')}, {format_memory(size)} with the logs, in {found.directory}")
+
+
+def _told(rows: Sequence[PulledAttempt]) -> Iterator[str]:
+    """What is missing and what else there is to know; once, where it is the same of many."""
+    alike: dict[tuple[str, bool], list[PulledAttempt]] = {}
+    for row in rows:
+        for words in (*row.problems, *row.notes):
+            alike.setdefault((words, row.silent), []).append(row)
+    for (words, silent), those in alike.items():
+        who = f"no answer from {fold(row.worker for row in those)}: " if silent else ""
+        yield f"{_names([row.attempt for row in those])}: {who}{words}"
+
+
+def _names(attempts: Sequence[AttemptId]) -> str:
+    """`train/task-[0-3]/attempt-0`."""
+    tasks: dict[int, list[str]] = {}
+    for attempt in attempts:
+        tasks.setdefault(attempt.number, []).append(str(attempt.task))
+    return ", ".join(f"{fold(those)}/attempt-{number}" for number, those in tasks.items())
+
+
+def _cells(row: PulledAttempt) -> tuple[str, ...]:
+    missing = "no answer" if row.silent else "yes" if row.problems else ""
+    return (
+        f"task-{row.attempt.task.index}/attempt-{row.attempt.number}",
+        row.worker,
+        f"{count(row.files, 'file')}, {format_memory(row.bytes)}" if row.files else "",
+        str(row.unchanged) if row.unchanged else "",
+        format_memory(row.log_bytes) if row.log_bytes else "",
+        missing,
+    )

@@ -1,66 +1,56 @@
-"""The inventory, and everything about one worker."""
+"""Print the inventory, and everything about one worker."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from iris_cli.core.units import format_memory
 from iris_cli.ops.outcomes.causes import skew_words
 from iris_cli.ops.views.inventory import Inventory, WorkerDetails, WorkerRow, WorkerView
 from iris_cli.render.console import Output
-from iris_cli.render.layout import Text
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from iris_cli.render.layout import Renderable, Text
+from iris_cli.render.tables import (
+    NARROW,
+    Row,
+    banner,
+    clock_time,
+    cycle_words,
+    facts,
+    fold,
+    state,
+    table,
+    text,
+)
 
 
 def show_inventory(output: Output, inventory: Inventory) -> None:
     """Every worker in one line."""
-    if output.as_json:
-        output.document(inventory)
-    elif output.quiet:
-        output.warnings(inventory.messages)
-        for each in inventory.workers:
-            output.line(each.worker.id)
-    else:
-        _show_table(output, inventory)
+    names = (each.worker.id for each in inventory.workers)
+    output.view(inventory, inventory.messages, names, lambda: _inventory(inventory, output.width))
 
 
 def show_worker(output: Output, view: WorkerView) -> None:
     """One worker with all that is known of it."""
-    details = view.details
-    if output.as_json:
-        output.document(view)
-    elif output.quiet:
-        output.warnings(view.messages)
-        output.line(details.worker.id)
-    else:
-        from iris_cli.render.who_runs import banner, cycle_words
 
-        for line in banner(view.messages, view.cycles):
-            output.show(line)
-        for part in worker_tables(details, cycle_words(view.cycles, view.at), output.width):
-            output.show(part)
+    def draw() -> list[Renderable]:
+        cycles = cycle_words(view.cycles, view.at)
+        return [*banner(view.messages, view.cycles), *worker_tables(view.details, cycles, output.width)]
+
+    output.view(view, view.messages, [view.details.worker.id], draw)
 
 
-def _show_table(output: Output, inventory: Inventory) -> None:
-    from iris_cli.render.tables import NARROW, table, text
-    from iris_cli.render.who_runs import banner, cycle_words
-
-    for line in (*banner(inventory.messages, inventory.cycles), cycle_words(inventory.cycles, inventory.at)):
-        output.show(line)
+def _inventory(inventory: Inventory, width: int) -> Iterator[Renderable]:
+    yield from banner(inventory.messages, inventory.cycles)
+    yield cycle_words(inventory.cycles, inventory.at)
     if not inventory.workers:
-        output.show(text("no workers yet: iris schedule --once takes in the hosts of cluster.yaml", "dim"))
+        yield text("no workers yet: iris schedule --once takes in the hosts of cluster.yaml", "dim")
         return
     headers = ("WORKER", "HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS", "WHY")
-    only = ("WORKER", "CORES FREE", "STATUS", "WHY") if output.width < NARROW else ()
-    output.show(table(headers, map(_cells, inventory.workers), only=only))
+    only = ("WORKER", "CORES FREE", "STATUS", "WHY") if width < NARROW else ()
+    yield table(headers, map(_cells, inventory.workers), only=only)
 
 
-def _cells(details: WorkerDetails) -> tuple[str, ...]:
-    from iris_cli.render.fold import fold
-
+def _cells(details: WorkerDetails) -> Row:
     row = details.worker
     return (
         row.id,
@@ -88,16 +78,15 @@ def memory(row: WorkerRow) -> str:
 
 def worker_tables(
     details: WorkerDetails, cycles: Text, width: int, occupied: Sequence[str] = ()
-) -> list[RenderableType]:
+) -> list[Renderable]:
     """What the worker is, why it takes nothing if so, or nothing of some kind, and what it holds.
 
     `cycles` says who runs cycles.
     """
-    from iris_cli.render.tables import facts, state, text
 
     row = details.worker
     head = Text.assemble(text(row.id, "bold"), "  ", state(row.status))
-    parts: list[RenderableType] = [head, cycles]
+    parts: list[Renderable] = [head, cycles]
     parts += [text(f"takes nothing new: {why}", "yellow") for why in row.refuses]
     parts += [text(warning, "yellow") for warning in row.warnings if warning not in row.refuses]
     parts += [text(f"takes no {why}", "yellow") for why in occupied]
@@ -109,7 +98,6 @@ def worker_tables(
 
 
 def _facts(details: WorkerDetails) -> list[tuple[str, str]]:
-    from iris_cli.render.tables import clock_time
 
     row = details.worker
     return [
@@ -147,8 +135,7 @@ def _connection(details: WorkerDetails) -> str:
     return f"{user}{way.host}{port}{jump}, {way.remote_dir}, host keys {way.known_hosts}"
 
 
-def _claims(details: WorkerDetails, width: int) -> RenderableType:
-    from iris_cli.render.tables import NARROW, clock_time, table
+def _claims(details: WorkerDetails, width: int) -> Renderable:
 
     rows = (
         (

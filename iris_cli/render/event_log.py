@@ -1,8 +1,11 @@
-"""What the event log is worth, and what became of a damaged one."""
+"""The event log: its health, its entries in plain words, and its events as JSON Lines."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from msgspec import Struct
@@ -12,7 +15,11 @@ from iris_cli.journal.log.compact import Compacted
 from iris_cli.journal.log.fault import Fault
 from iris_cli.journal.log.salvage import SalvageReport
 from iris_cli.journal.log.verify import Verdict
+from iris_cli.ops.export import Row
+from iris_cli.ops.views.history import History
 from iris_cli.render.console import Output
+from iris_cli.render.layout import Table, Text
+from iris_cli.render.tables import NARROW, clock_time, table, text
 
 
 class Sound(Struct, frozen=True):
@@ -143,3 +150,38 @@ def _compacted(done: Compacted) -> CompactedDocument:
     segment = done.segment
     sizes = (done.bytes_before, done.bytes_archived, done.bytes_after)
     return CompactedDocument(True, segment.file, segment.first, segment.last, *sizes)
+
+
+def show_history(output: Output, history: History) -> None:
+    """One line for each event, the newest last."""
+    names = (entry.text for entry in history.entries)
+    output.view(history, history.messages, names, lambda: _history(history, output.width))
+
+
+def _history(history: History, width: int) -> Iterator[Text | Table]:
+    yield from (text(message, "bold red") for message in history.messages)
+    if history.archived:
+        words = f"what happened before seq {history.archived + 1} is in the archive: --all shows it"
+        yield text(words, "dim")
+    if history.earlier:
+        what = count(history.earlier, f"earlier {'event' if history.subject else 'transaction'}")
+        yield text(f"{what} not shown: --limit 0 shows all", "dim")
+    if not history.entries:
+        yield text("nothing has happened yet", "dim")
+        return
+    rows = ((clock_time(each.at), str(each.seq), each.text, each.actor) for each in history.entries)
+    only = ("TIME (UTC)", "WHAT") if width < NARROW else ()
+    yield table(("TIME (UTC)", "SEQ", "WHAT", "BY"), rows, only=only)
+
+
+def show_rows(output: Output, rows: Iterable[Row]) -> None:
+    """One object in one line for each event, as they come."""
+    names = list(Row.__struct_fields__)
+    encode = json.JSONEncoder(separators=(",", ":")).encode
+    told = 0
+    # On a terminal the lines themselves show that it goes on.
+    progress = nullcontext if sys.stdout.isatty() else output.progress
+    with progress(lambda: ("exporting", told, 0, "event")):
+        for told, row in enumerate(rows, 1):  # noqa: B007 - it is asked for above
+            # JSON leaves a DEL as it is
+            output.line(encode({name: getattr(row, name) for name in names}).replace("\x7f", "\\u007f"))

@@ -1,4 +1,4 @@
-"""What workers said of themselves."""
+"""Print what workers answered to a probe, and what holds up a worker."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
-from iris_cli.core.ids import WorkerId
-from iris_cli.core.messages.observations import Silence, SilenceKind
+from iris_cli.core.ids import AttemptId, Token, WorkerId
+from iris_cli.core.messages.observations import LockFile, RemoteState, Silence, SilenceKind
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.core.units import format_memory
 from iris_cli.ops.workers.first_keys import Shown
+from iris_cli.ops.workers.unwedge import Obstacle, Owner, Wedge
 from iris_cli.ops.workers.workers import Probed, Stranger
 from iris_cli.render.console import Output
-from iris_cli.render.fold import fold
+from iris_cli.render.tables import fold
 
 
 class ProbedWorker(Struct, frozen=True, kw_only=True):
@@ -40,16 +41,16 @@ class ProbesDocument(Struct, frozen=True):
     workers: Sequence[ProbedWorker]
 
 
-def show(output: Output, results: Sequence[Probed]) -> None:
+def show_probes(output: Output, results: Sequence[Probed]) -> None:
     """One line for all that said the same, with the hint that mends it where there was no answer."""
     if output.as_json:
-        output.document(ProbesDocument([_document(each) for each in results]))
+        output.document(ProbesDocument([_probed(each) for each in results]))
         return
     alike: dict[tuple[str, bool, str, tuple[str, ...]], list[str]] = {}
     for each in results:
         is_silent = isinstance(each.seen, Silence)
         hint, warnings = (each.seen.hint, ()) if isinstance(each.seen, Silence) else ("", each.seen.warnings)
-        alike.setdefault((_words(each), is_silent, hint, warnings), []).append(each.worker.id)
+        alike.setdefault((_probe_words(each), is_silent, hint, warnings), []).append(each.worker.id)
     for (words, is_silent, hint, warnings), workers in alike.items():
         (output.failed if is_silent else output.done)(f"{fold(workers)}: {words}")
         if hint:
@@ -89,7 +90,7 @@ def silent(results: Sequence[Probed]) -> list[Probed]:
     return [each for each in results if isinstance(each.seen, Silence)]
 
 
-def _words(probed: Probed) -> str:
+def _probe_words(probed: Probed) -> str:
     worker, seen = probed.worker, probed.seen
     if isinstance(seen, Silence):
         return f"{worker.condition.value}: {seen.step}: {seen.detail}"
@@ -100,7 +101,7 @@ def _words(probed: Probed) -> str:
     return f"{state} ({worker.cpu:g} cores, {format_memory(worker.memory)}{chips})"
 
 
-def _document(probed: Probed) -> ProbedWorker:
+def _probed(probed: Probed) -> ProbedWorker:
     worker, seen = probed.worker, probed.seen
     if isinstance(seen, Silence):
         return ProbedWorker(
@@ -123,4 +124,97 @@ def _document(probed: Probed) -> ProbedWorker:
         chips=worker.chips,
         gpus=worker.gpus,
         warnings=seen.warnings,
+    )
+
+
+_WHOSE = {
+    Owner.IRIS: "iris's own, not touched",
+    Owner.ENDED: "left of an attempt that has ended",
+    Owner.UNKNOWN: "an attempt that the log never saw",
+    Owner.OTHER: "not started by iris",
+}
+_LOCK = {
+    LockFile.STALE: "a stale lock file of the TPU library is there; the next start removes it",
+    LockFile.FOREIGN: "the lock file of the TPU library is another user's, or no plain file: remove it by hand",
+}
+
+
+class ObstacleEntry(Struct, frozen=True, kw_only=True):
+    """A process that holds chips, or the directory of an attempt, which has a `state` and no `pid`."""
+
+    owner: Owner
+    attempt: AttemptId | None
+    pid: int | UnsetType = UNSET
+    devices: Sequence[str] | UnsetType = UNSET
+    command: str | UnsetType = UNSET
+    token: Token | None
+    state: RemoteState | UnsetType | None = UNSET
+
+
+class WedgeDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris worker unwedge`. `left` is null if nothing was to be stopped.
+
+    `unseen` counts processes of other users that could not be examined.
+    """
+
+    worker: WorkerId
+    found: Sequence[ObstacleEntry]
+    lock_file: LockFile
+    unseen: int
+    left: Sequence[ObstacleEntry] | None
+
+
+def show_wedge(output: Output, wedge: Wedge) -> None:
+    """What was found, one line each."""
+    for each in wedge.obstacles:
+        output.line(_words(each))
+    if not wedge.obstacles:
+        output.message(f"{wedge.worker}: nothing is in the way")
+    if wedge.lock in _LOCK:
+        output.message(f"{wedge.worker}: {_LOCK[wedge.lock]}")
+    if wedge.unseen:
+        output.message(f"{wedge.worker}: {wedge.unseen} of other users' processes could not be looked into")
+
+
+def show_cleared(output: Output, found: Wedge, left: Wedge) -> None:
+    """What became of it."""
+    gone = len(found.clearable) - len(left.obstacles)
+    output.message(f"{found.worker}: {gone} of {len(found.clearable)} stopped")
+    for each in left.obstacles:
+        output.failed(f"still running: {_words(each)}")
+
+
+def wedge_document(found: Wedge, left: Wedge | None) -> WedgeDocument:
+    """The same as JSON; `left` is None where nothing was to be stopped."""
+    return WedgeDocument(
+        worker=found.worker,
+        found=[_obstacle(each) for each in found.obstacles],
+        lock_file=found.lock,
+        unseen=found.unseen,
+        left=None if left is None else [_obstacle(each) for each in left.obstacles],
+    )
+
+
+def _words(obstacle: Obstacle) -> str:
+    whose = _WHOSE[obstacle.owner] + (f" ({obstacle.attempt})" if obstacle.attempt else "")
+    holder = obstacle.holder
+    if holder is not None:
+        holds = (
+            f"holds {', '.join(holder.devices)}" if holder.devices else "holds nothing any more, but lives"
+        )
+        return f"process {holder.pid} {holds}: {whose}: {holder.command}"
+    return f"attempt {obstacle.token} is {obstacle.state}: {whose}"
+
+
+def _obstacle(each: Obstacle) -> ObstacleEntry:
+    holder = each.holder
+    if holder is None:
+        return ObstacleEntry(owner=each.owner, attempt=each.attempt, token=each.token, state=each.state)
+    return ObstacleEntry(
+        owner=each.owner,
+        attempt=each.attempt,
+        pid=holder.pid,
+        devices=holder.devices,
+        command=holder.command,
+        token=holder.token,
     )

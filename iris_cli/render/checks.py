@@ -1,16 +1,21 @@
-"""The findings of a check-up: each with its weight, and with what to type."""
+"""Print the findings of a check-up, each with what to type, and of `cluster.yaml` all that is wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
+from pathlib import Path
 
 from msgspec import Struct
 
+from iris_cli.config.schema import ClusterConfig
+from iris_cli.core.units import count
+from iris_cli.errors import ConfigError
 from iris_cli.ops.checks.findings import Finding, Level
 from iris_cli.ops.views.cycles import Cycles
+from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
-from iris_cli.render.fold import fold
+from iris_cli.render.tables import fold
 
 _WORKER = "worker "
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
@@ -33,7 +38,7 @@ class ChecksDocument(Struct, frozen=True):
     cycles: Cycles | None
 
 
-def show(
+def show_checks(
     output: Output, findings: Iterable[Finding], cycles: Callable[[], Cycles | None] = lambda: None
 ) -> list[Finding]:
     """Show the findings as they come, equal ones of several subjects as one; returns them all.
@@ -65,8 +70,6 @@ def _show(output: Output, finding: Finding, subject: str) -> None:
         return
     from rich.text import Text
 
-    from iris_cli.render.clean import clean_line
-
     mark = (f"{finding.level:<4}", _STYLES[finding.level])
     # Lines are not broken: what is to be typed must be copied whole.
     output.console.print(Text.assemble(mark, clean_line(f"  {subject}: {finding.text}")), soft_wrap=True)
@@ -92,3 +95,55 @@ def _summary(findings: list[Finding]) -> str:
 
 def _count(findings: list[Finding], level: Level) -> int:
     return sum(each.level is level for each in findings)
+
+
+class ValidDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris config validate` for a valid file. `problems` is empty."""
+
+    valid: bool
+    file: Path
+    cluster: str
+    slices: int
+    workers: int
+    scale_groups: int
+    problems: Sequence[str]
+    warnings: Sequence[str]
+
+
+class InvalidDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris config validate` for a file that is not valid. `valid` is false."""
+
+    valid: bool
+    problems: Sequence[str]
+    hint: str
+
+
+def show_valid(output: Output, config: ClusterConfig) -> None:
+    """How much was found; what is odd goes to stderr."""
+    slices = len({host.slice for host in config.hosts if host.slice})
+    if output.as_json:
+        output.document(
+            ValidDocument(
+                valid=True,
+                file=config.path,
+                cluster=config.name,
+                slices=slices,
+                workers=len(config.hosts),
+                scale_groups=len(config.scale_groups),
+                problems=(),
+                warnings=config.warnings,
+            )
+        )
+        return
+    for warning in config.warnings:
+        output.warning(f"warning: {warning}")
+    found = [count(slices, "slice"), count(len(config.hosts), "worker")]
+    if config.scale_groups:
+        found.append(count(len(config.scale_groups), "scale group"))
+    output.done(f"{config.path}: ok, cluster {config.name}: {', '.join(found)}")
+
+
+def show_problems(output: Output, error: ConfigError) -> None:
+    """The problems as JSON."""
+    problems = error.problems or (error.message,)
+    output.document(InvalidDocument(valid=False, problems=problems, hint=error.hint))

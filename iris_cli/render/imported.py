@@ -1,4 +1,4 @@
-"""What an import would change in `cluster.yaml`, and what it leaves out."""
+"""Print what an import would change in `cluster.yaml`, and what it leaves out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iris_cli.ops.setup.cluster_import.recreated import OldMachine, jobs_over
 from iris_cli.ops.setup.cluster_import.run import Proposal
 from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
-from iris_cli.render.fold import by_words, fold
+from iris_cli.render.tables import by_words, fold
 
 _MOST_LEFT_OUT = 30
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -58,7 +58,7 @@ class ImportDocument(Struct, frozen=True, kw_only=True):
     forgotten: Sequence[WorkerId]
 
 
-def show(output: Output, proposal: Proposal, machines: Sequence[OldMachine], *, prune: bool) -> None:
+def show_proposal(output: Output, proposal: Proposal, machines: Sequence[OldMachine], *, prune: bool) -> None:
     """The diff on stdout, everything else on stderr."""
     for line in proposal.diff:
         _show_line(output, line)
@@ -88,7 +88,7 @@ def show_next(output: Output, proposal: Proposal) -> None:
     output.done("next: iris doctor" if proposal.plan.added else "next: iris schedule --once")
 
 
-def document(
+def import_document(
     proposal: Proposal, machines: Sequence[OldMachine], *, written: bool, forgotten: Sequence[OldMachine]
 ) -> ImportDocument:
     """All of it as JSON."""

@@ -1,21 +1,75 @@
-"""What `iris` alone says: where we are, and what to type next."""
+"""Print what `iris init` created, and what `iris` alone recommends to type next."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from msgspec import UNSET, Struct, UnsetType
 
+from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.lifecycle.display import word_of
 from iris_cli.core.model.job import JobState
+from iris_cli.core.units import count
+from iris_cli.ops.setup.cluster_import.offers import Offer
 from iris_cli.ops.setup.next_steps import NextSteps, Place, Step
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.status import ClusterStatus, in_reading_order
 from iris_cli.render.console import Output
-from iris_cli.render.fold import fold
 from iris_cli.render.layout import Group, Table, Text
-from iris_cli.render.tables import text
+from iris_cli.render.tables import fold, text
+from iris_cli.render.views.status import header
+
+
+class InitDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris init`. `imports` and `next` are commands to type."""
+
+    config: Path
+    state: Path
+    cluster: str
+    workers: int
+    imports: Sequence[str]
+    next: Sequence[str]
+
+
+def show_initialized(
+    output: Output, config: ClusterConfig, state: Path, messages: Sequence[str], offers: Sequence[Offer] = ()
+) -> None:
+    """The files, what could be imported into them, and the next commands to type."""
+    named = len(config.hosts)
+    if named:
+        steps = ["iris doctor", "iris launch -- hostname"]
+    elif offers:
+        steps = [offers[0].command, "iris doctor"]
+    else:
+        steps = [f"edit {config.path}", "iris config validate", "iris doctor"]
+    for message in (*config.warnings, *messages):
+        output.message(message)
+    if output.as_json:
+        output.document(
+            InitDocument(
+                config=config.path,
+                state=state,
+                cluster=config.name,
+                workers=named,
+                imports=[each.command for each in offers],
+                next=steps,
+            )
+        )
+        return
+    output.done(f"wrote {config.path}")
+    output.done(f"made  {state}")
+    for each in offers:
+        output.done(f"there is {_what(each)}: {each.command}")
+    output.done(f"next: {', then '.join(steps)}")
+
+
+def _what(offer: Offer) -> str:
+    if offer.slices:
+        return f"a list of {count(offer.slices, 'TPU slice')}"
+    return f"an SSH configuration with {count(offer.hosts, 'host')}" if offer.hosts else "gcloud"
+
 
 _WIDEST = 44
 """In columns, a command that has its words beside it; those of a wider one, to paste, stand below."""
@@ -41,7 +95,7 @@ class NextStepsDocument(Struct, frozen=True, kw_only=True):
     cycles: Cycles | UnsetType | None = UNSET
 
 
-def show(output: Output, found: NextSteps) -> None:
+def show_next_steps(output: Output, found: NextSteps) -> None:
     """As JSON; with --quiet the commands alone; else for a person."""
     if output.as_json:
         output.document(_document(found))
@@ -81,7 +135,6 @@ def _document(found: NextSteps) -> NextStepsDocument:
 def _head(found: NextSteps) -> list[Text | Table]:
     if found.status is None:
         return [text(found.words, "bold")]
-    from iris_cli.render.views.cluster_tables import header
 
     status = found.status
     words = [word_of(job.display).lower() for job in in_reading_order(status.jobs) if not job.state.terminal]

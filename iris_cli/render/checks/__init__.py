@@ -1,1 +1,0 @@
-"""Check-ups as lines."""

@@ -1,0 +1,322 @@
+"""Print what a cycle did, and who runs cycles: the background loop, cron or a timer."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Struct, UnsetType
+
+from iris_cli.config.schema import Mode
+from iris_cli.core.ids import TaskId, WorkerId
+from iris_cli.core.messages.observations import SilenceKind
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.units import format_duration
+from iris_cli.journal.files.runners import LOOP
+from iris_cli.ops.checks.findings import Finding
+from iris_cli.ops.cycle.cycle import CycleResult
+from iris_cli.ops.loop import log_file
+from iris_cli.ops.loop.cron.entry import last_lines
+from iris_cli.ops.views.cycles import VALIDATE, Cycles
+from iris_cli.ops.views.view import CycleAge
+from iris_cli.ops.views.who_runs import cycles_words, fix_of
+from iris_cli.render.clean import clean_line
+from iris_cli.render.console import Output
+from iris_cli.render.tables import fold
+
+if TYPE_CHECKING:
+    from iris_cli.core.scheduling import Assignment, Plan, ReasonKind
+    from iris_cli.journal.files.loop_order import LoopOrder
+    from iris_cli.journal.files.runners import Runner
+    from iris_cli.ops.loop.run import Turn
+    from iris_cli.render.slices import PassDocument
+
+
+class Assigned(Struct, frozen=True):
+    """A task that was assigned in a cycle, and its worker."""
+
+    task: TaskId
+    worker: WorkerId
+
+
+class Waiting(Struct, frozen=True):
+    """A task, or a gang by its job, that is still pending, and its first reason. `reason` is the kind of `text`."""
+
+    id: str
+    reason: ReasonKind
+    text: str
+
+
+class SilentWorker(Struct, frozen=True):
+    """A worker that did not answer in a cycle, and why."""
+
+    worker: WorkerId
+    kind: SilenceKind
+    detail: str
+
+
+class CycleDocument(Struct, frozen=True):
+    """The result of one cycle of `iris schedule`. `asked` counts the workers that were polled.
+
+    `scaling` is the pass of the autoscaler before the cycle, absent without one.
+    """
+
+    assigned: Sequence[Assigned]
+    waiting: Sequence[Waiting]
+    silent: Sequence[SilentWorker]
+    asked: int
+    scaling: PassDocument | UnsetType = UNSET
+
+
+def show_cycle(
+    output: Output, cluster: Cluster, result: CycleResult, scaling: PassDocument | None = None
+) -> None:
+    """Placements, what still waits and why, and who did not answer. `scaling`: a pass of the autoscaler, for JSON."""
+    plan = result.plan
+    if output.as_json:
+        output.document(
+            CycleDocument(
+                [Assigned(each.task, each.worker) for each in result.assigned],
+                [
+                    Waiting(str(key), reasons[0].kind, reasons[0].text)
+                    for key, reasons in (plan.waiting.items() if plan else ())
+                    if reasons
+                ],
+                [SilentWorker(each.worker, each.kind, each.detail) for each in result.silent],
+                result.asked,
+                UNSET if scaling is None else scaling,
+            )
+        )
+        return
+    for line in placement_lines(result):
+        output.done(line)
+    for line in silence_lines(cluster, result):
+        output.message(line)
+
+
+def silence_lines(cluster: Cluster, result: CycleResult) -> Iterator[str]:
+    """The workers that did not answer, each with what to do about it."""
+    for silence in result.silent:
+        yield f"no answer from {silence.worker}: {silence.step}: {silence.detail}"
+        if silence.hint and silence.worker in cluster.workers:
+            yield f"hint: {silence.hint}"
+
+
+def placement_lines(result: CycleResult) -> Iterator[str]:
+    """What was placed and what waits: a line for each job, and for each reason."""
+    if not result.assigned and not (result.plan and result.plan.waiting):
+        return
+
+    for some in _by_job(result.assigned):
+        where = fold(each.worker for each in some)
+        yield f"assigned {fold(str(each.task) for each in some)} to {where}"
+    for why, keys in _by_reason(result.plan).items():
+        yield f"waiting {fold(keys)}: {why}"
+
+
+def _by_job(assigned: Iterable[Assignment]) -> Iterator[list[Assignment]]:
+    for _, some in groupby(assigned, key=lambda each: each.task.job):
+        yield list(some)
+
+
+def _by_reason(plan: Plan | None) -> dict[str, list[str]]:
+    """What waits, by the first reason of each."""
+    alike: dict[str, list[str]] = {}
+    for key, reasons in plan.waiting.items() if plan else ():
+        alike.setdefault(reasons[0].text if reasons else "no reason known", []).append(str(key))
+    return alike
+
+
+class StartedDocument(Struct, frozen=True):
+    """The result of `iris loop start`. `running` is false if no job is open."""
+
+    pid: int | None
+    running: bool
+
+
+class StoppedDocument(Struct, frozen=True):
+    """The result of `iris loop stop`. `pid` is null if no loop was running."""
+
+    stopped: bool
+    pid: int | None
+
+
+class LoopDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris loop show`. `loop` is the setting in cluster.yaml, `output` the end of the loop's log.
+
+    While cluster.yaml is invalid, `loop` is null and `invalid` is its first problem; else `invalid` is empty.
+    """
+
+    cycles: Cycles
+    loop: Mode | None
+    invalid: str
+    stopped: bool
+    stopped_by: str
+    killed_at_logout: bool
+    output: Sequence[str]
+
+
+class LoopLog:
+    """Standard output of a loop. What the turn before said as well is not repeated. Text from workers is cleaned."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._before: frozenset[str] = frozenset()
+
+    def say(self, *lines: str) -> None:
+        log_file.write(map(clean_line, lines), self._now())
+
+    def turn(self, cluster: Cluster, turn: Turn) -> None:
+        """What a turn did."""
+        lines = [f"no cycle: {turn.trouble}"] if turn.trouble else []
+        if turn.result is not None:
+            lines += [*placement_lines(turn.result), *silence_lines(cluster, turn.result)]
+        if new := [line for line in lines if line not in self._before]:
+            self.say(*new)
+            if turn.fault is not None:
+                self.say(*"".join(traceback.format_exception(turn.fault)).splitlines())
+        self._before = frozenset(lines)
+
+
+def show_started(output: Output, loop: Runner) -> None:
+    if output.as_json:
+        output.document(StartedDocument(loop.pid or None, running=True))
+    else:
+        output.done(f"the background loop runs (pid {loop.pid}); it ends with the last job")
+
+
+def show_nothing_to_do(output: Output) -> None:
+    if output.as_json:
+        output.document(StartedDocument(None, running=False))
+    else:
+        output.done("nothing to do: no job is open")
+
+
+def show_stopped(output: Output, loop: Runner | None) -> None:
+    if output.as_json:
+        output.document(StoppedDocument(stopped=True, pid=loop.pid or None if loop is not None else None))
+        return
+    was = f"stopped the background loop (pid {loop.pid})" if loop is not None else "no loop was running"
+    output.done(f"{was}; none starts until: iris loop start")
+
+
+def show_loop(
+    output: Output,
+    cycles: Cycles,
+    order: LoopOrder,
+    *,
+    mode: Mode | None,
+    log: Sequence[str],
+    killed_at_logout: bool,
+    invalid: str = "",
+) -> None:
+    """Show who runs cycles, whether a loop may start, and the end of its log.
+
+    `invalid` is the first problem of an invalid cluster.yaml; `mode` is None then.
+    """
+    if output.as_json:
+        output.document(
+            LoopDocument(
+                cycles=cycles,
+                loop=mode,
+                invalid=invalid,
+                stopped=order.stopped,
+                stopped_by=order.by if order.stopped else "",
+                killed_at_logout=killed_at_logout,
+                output=log,
+            )
+        )
+        return
+    output.line(cycles_words(cycles))
+    if output.quiet:
+        return
+    if invalid:
+        output.line(f"cluster.yaml is invalid{_what_follows(cycles)}: {clean_line(invalid)}")
+    if mode is Mode.OFF:
+        output.line("cluster.yaml says loop: off")
+    elif order.stopped:
+        output.line(f"stopped at {order.since} by {order.by}: iris loop start")
+    if killed_at_logout:
+        output.line("a loop ends when you log out: loginctl enable-linger keeps it running")
+    for trouble in cycles.troubles:
+        if not (invalid and fix_of(trouble) == VALIDATE):  # printed above, with the problem
+            output.line(trouble)
+    for line in log:
+        output.line(f"  {line}")
+
+
+def _what_follows(cycles: Cycles) -> str:
+    """Return what an invalid cluster.yaml means for cycles. What runs already goes on by the last valid one."""
+    if not cycles.by:
+        return f", so no cycle runs ({VALIDATE})"
+    return f", so the loop places nothing ({VALIDATE})" if cycles.by == LOOP else f" ({VALIDATE})"
+
+
+class InstalledDocument(Struct, frozen=True):
+    """The result of `iris cron install`. `changed` is false if it was installed before."""
+
+    installed: str
+    changed: bool
+    warnings: Sequence[str]
+
+
+class RemovedDocument(Struct, frozen=True):
+    """The result of `iris cron remove`: what was removed."""
+
+    removed: Sequence[str]
+
+
+class CronDocument(Struct, frozen=True):
+    """The result of `iris cron show`. `crontab` and `systemd` are empty if not installed there.
+
+    `last_cycle_age` is in seconds; `output` is the end of cron's log.
+    """
+
+    crontab: str
+    systemd: str
+    last_cycle_age: float | None
+    stale: bool
+    output: Sequence[str]
+
+
+def show_installed(
+    output: Output, where: str, *, changed: bool, keys: Sequence[Finding], lacking: Sequence[Finding]
+) -> None:
+    """`keys`: what is wrong with them without an agent; `lacking`: variables that are set here only."""
+    for finding in keys:
+        output.message(f"cron has no SSH agent: {finding.text}; {finding.fix}".rstrip("; "))
+    for finding in lacking:
+        output.message(f"{finding.text}; if it is needed: {finding.fix}")
+    if output.as_json:
+        warnings = [each.text for each in (*keys, *lacking)]
+        output.document(InstalledDocument(where, changed, warnings))
+        return
+    output.done(f"{'installed' if changed else 'there already'}: {where}")
+    output.done("next: iris cron show, a minute from now")
+
+
+def show_removed(output: Output, removed: Sequence[str]) -> None:
+    if output.as_json:
+        output.document(RemovedDocument(removed))
+        return
+    output.done(f"removed: {', '.join(removed)}" if removed else "there was nothing to remove")
+
+
+def show_cron(output: Output, found: dict[str, str], cycle: CycleAge, log: Path) -> None:
+    """What is installed, the last cycle, and the end of its output."""
+    said = last_lines(log)
+    if output.as_json:
+        output.document(CronDocument(found["crontab"], found["systemd"], cycle.age, cycle.stale, said))
+        return
+    for where, what in found.items():
+        if what:
+            output.line(f"{where}: {what}")
+    if not any(found.values()):
+        output.line("not installed: iris cron install --every 1m")
+    ago = f"{format_duration(cycle.age)} ago" if cycle.age is not None else "never"
+    output.line(f"last cycle: {ago}" + (" (late)" if cycle.stale else ""))
+    for each in said:
+        output.line(f"  {each}")

@@ -1,1 +1,0 @@
-"""Pulled files and removed ones."""

@@ -1,0 +1,332 @@
+"""Print what commands did to jobs: launched, waited, cancelled, retried, on this machine or inside a task."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Struct, UnsetType
+
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
+from iris_cli.core.lifecycle.display import job_display
+from iris_cli.core.messages.requests import CancelAnswer, JobAnswer, JobPart, TaskPart
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import JobState
+from iris_cli.core.model.task import Task, TaskState
+from iris_cli.core.units import count
+from iris_cli.ops.jobs.cancel import Cancelled
+from iris_cli.ops.jobs.launch import being_set_up
+from iris_cli.ops.jobs.retry import Retried
+from iris_cli.ops.loop.wait import Waited
+from iris_cli.ops.views.cycles import Cycles
+from iris_cli.ops.views.failure import cause_words
+from iris_cli.render.console import Output
+from iris_cli.render.tables import fold
+
+if TYPE_CHECKING:
+    from iris_cli.core.scheduling import ReasonKind
+    from iris_cli.journal.state_dir import StateDir
+    from iris_cli.ops.cycle.cycle import CycleResult
+
+
+class WaitReason(Struct, frozen=True):
+    """Why a job is pending."""
+
+    kind: ReasonKind
+    text: str
+
+
+class UnansweredWorker(Struct, frozen=True):
+    """A worker that did not answer when a task was to be started there."""
+
+    worker: WorkerId
+    detail: str
+
+
+class LaunchedDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris launch`: the job after its first cycle. `placed` has the worker of each task."""
+
+    job: JobId
+    state: JobState
+    display: str
+    placed: Mapping[TaskId, WorkerId]
+    waiting: Sequence[WaitReason]
+    silent: Sequence[UnansweredWorker]
+    cycles: Cycles | None
+
+
+def show_launched(
+    output: Output,
+    cluster: Cluster,
+    job_id: JobId,
+    result: CycleResult | None,
+    unanswered: Mapping[WorkerId, str],
+    no_cycles: str = "",
+    cycles: Cycles | None = None,
+) -> None:
+    """The job's state after its first cycle: on stdout as JSON, else as a message beside the id.
+
+    `unanswered` are the workers that should have started it and did not answer, each with the reason; `no_cycles`
+    says what to type if there will be no cycle after this one; `cycles` says who runs them, for the document.
+    """
+    tasks = cluster.tasks_of(job_id)
+    waiting = result.plan.reasons(job_id) if result is not None and result.plan is not None else ()
+    if output.as_json:
+        output.document(
+            LaunchedDocument(
+                job=job_id,
+                state=cluster.job_state(job_id),
+                display=job_display(cluster, job_id),
+                placed={task.id: task.attempts[-1].worker for task in tasks if task.attempts},
+                waiting=[WaitReason(reason.kind, reason.text) for reason in waiting],
+                silent=[UnansweredWorker(worker, detail) for worker, detail in unanswered.items()],
+                cycles=cycles,
+            )
+        )
+        return
+    preparing = being_set_up(cluster, job_id)
+    if result is None:
+        output.message(f"{job_id}: submitted; {no_cycles or 'starts in the next cycle'}")
+    elif unanswered and not any(map(_is_placed, tasks)):
+        first = next(iter(unanswered.values()))
+        output.message(f"{job_id}: no answer from {fold(unanswered)}: {first}; iris why {job_id}")
+    elif waiting:
+        so_far = f"{_where(tasks)}; " if any(map(_is_placed, tasks)) else ""
+        output.message(f"{job_id}: {so_far}waiting: {waiting[0].text}; iris why {job_id}")
+    elif unanswered:
+        first = next(iter(unanswered.values()))
+        output.message(f"{job_id}: no answer from {fold(unanswered)}: {first}; iris why {job_id}")
+    elif preparing:
+        where = fold(dict.fromkeys(preparing))
+        then = "starts in a later cycle" if not no_cycles else f"nobody runs cycles: iris wait {job_id}"
+        output.message(f"{job_id}: being set up on {where}; {then}")
+    else:
+        output.message(f"{job_id}: {_where(tasks)}")
+    says_it = result is None or (preparing and not waiting and not unanswered)
+    if no_cycles and not says_it and not cluster.job_state(job_id).terminal:
+        output.message(no_cycles)
+
+
+def _where(tasks: Sequence[Task]) -> str:
+    """`RUNNING on v5a-[0-3]`; how many of the tasks where some don't run yet, or not any more."""
+    running = [task for task in tasks if task.state is TaskState.RUNNING]
+    hosts = fold(task.attempts[-1].worker for task in running or filter(_is_placed, tasks))
+    if len(running) == len(tasks):
+        return f"RUNNING on {hosts}"
+    if not running:
+        return f"placed on {hosts}" if hosts else "nothing runs yet"
+    return f"{len(running)} of {count(len(tasks), 'task')} run on {hosts}"
+
+
+def _is_placed(task: Task) -> bool:
+    """Whether it runs, or will, where it was placed last: not if it could not be started there."""
+    return bool(task.attempts) and task.state is not TaskState.PENDING
+
+
+class WaitedJob(Struct, frozen=True, kw_only=True):
+    """One job. `reason` is the cause of its end. Inside a task `display` may be absent."""
+
+    job: JobId
+    state: JobState
+    display: str | UnsetType = UNSET
+    reason: str
+
+
+class WaitedDocument(Struct, frozen=True):
+    """The result of `iris wait` and of `--wait`. `timed_out`: some jobs have not ended. No `cycles` in a task."""
+
+    jobs: Sequence[WaitedJob]
+    timed_out: bool
+    cycles: Cycles | UnsetType | None = UNSET
+
+
+def show_waited(
+    output: Output,
+    cluster: Cluster,
+    waited: Waited,
+    files: StateDir | None = None,
+    *,
+    no_cycles: str = "",
+    cycles: Cycles | None = None,
+) -> None:
+    """One line for each job, with the cause as `files` may tell it; what is open goes to stderr, with what to type.
+
+    `no_cycles` says what to type if no cycle follows; `cycles` says who runs them, for the document.
+    """
+    causes = {job: cause_words(cluster, cluster.jobs[job], files) for job in waited.states}
+    displays = {job: job_display(cluster, job) for job in waited.states}
+    if output.as_json:
+        output.document(
+            WaitedDocument(
+                [
+                    WaitedJob(job=job, state=state, display=displays[job], reason=causes[job])
+                    for job, state in waited.states.items()
+                ],
+                timed_out=bool(waited.open),
+                cycles=cycles,
+            )
+        )
+    else:
+        for job, state in waited.states.items():
+            tell = output.done if state is JobState.SUCCEEDED else output.failed
+            tell(f"{job}: {displays[job]}" + (f": {causes[job]}" if causes[job] else ""))
+    if waited.open:
+        names = " ".join(waited.open)
+        goes = f"{names} {'continues' if len(waited.open) == 1 else 'continue'}"
+        output.warning(f"timed out: {no_cycles or goes}")
+        output.message(f"hint: iris wait {names}, iris why {waited.open[0]}, or iris cancel {names}")
+        if waited.trouble is not None and not no_cycles:
+            output.warning(f"no cycle could be run: {waited.trouble.message}")
+
+
+class CancelledDocument(Struct, frozen=True):
+    """The result of `iris cancel`. `over`: jobs that had ended before, and how.
+
+    `stopping`: attempts that are not proven gone, and their workers.
+    """
+
+    cancelled: Sequence[JobId]
+    over: Mapping[JobId, JobState]
+    stopping: Mapping[AttemptId, WorkerId]
+    cycles: Cycles | None
+
+
+def show_cancelled(
+    output: Output,
+    cluster: Cluster,
+    result: Cancelled,
+    *,
+    waited: bool = False,
+    no_cycles: str = "",
+    cycles: Cycles | None = None,
+) -> None:
+    """The cancelled jobs; beside them those that were over before, and what is still being stopped.
+
+    `waited`: what is still being stopped is so in spite of a wait. `no_cycles` says what to type if no cycle follows;
+    `cycles` says who runs them, for the document.
+    """
+    stopping = {attempt: cluster.attempt(attempt).worker for attempt in result.stopping}
+    if output.as_json:
+        over = {job: cluster.job_state(job) for job in result.over}
+        output.document(CancelledDocument(result.cancelled, over, stopping, cycles))
+        return
+    for job in result.cancelled:
+        output.done(f"cancelled {job}")
+    for job in result.over:
+        output.message(f"{job} was over already: {cluster.job_state(job).value}")
+    if stopping:
+        tell = output.warning if waited else output.message
+        tell(_still(stopping.values(), waited=waited, no_cycles=no_cycles))
+
+
+def _still(hosts: Collection[WorkerId], *, waited: bool, no_cycles: str) -> str:
+    are = f"{count(len(hosts), 'attempt')} {'is' if len(hosts) == 1 else 'are'}"
+    on = fold(dict.fromkeys(hosts))
+    if waited:
+        then = no_cycles or "every cycle tries again: iris workers"
+        return f"{are} not proven gone on {on}, silent or unable to end it; {then}"
+    return f"{are} being stopped on {on}; iris cancel --wait JOB waits for that"
+
+
+class RetriedDocument(Struct, frozen=True):
+    """The result of `iris retry`. `retried`: attempts that this call ordered to stop.
+
+    `stopping`: attempts that are not proven gone, and their workers.
+    """
+
+    job: JobId
+    retried: Sequence[AttemptId]
+    stopping: Mapping[AttemptId, WorkerId]
+    cycles: Cycles | None
+
+
+def show_retried(
+    output: Output, cluster: Cluster, result: Retried, *, no_cycles: str = "", cycles: Cycles | None = None
+) -> None:
+    """The attempts that are being stopped. `no_cycles` says what to type if no cycle follows."""
+    stopping = {attempt: cluster.attempt(attempt).worker for attempt in result.stopping}
+    if output.as_json:
+        output.document(RetriedDocument(result.job, result.retried, stopping, cycles))
+        return
+    hosts = [cluster.attempt(attempt).worker for attempt in result.retried]
+    if result.retried:
+        output.done(f"retrying {result.job}: stopping {_attempts(hosts)}")
+    elif stopping:
+        output.message(f"{result.job}: already stopping {_attempts(stopping.values())}")
+    else:
+        output.message(f"{result.job}: nothing to stop: no attempt is live; iris why {result.job}")
+    if no_cycles:
+        output.message(no_cycles)
+
+
+def _attempts(hosts: Iterable[WorkerId]) -> str:
+    each = list(hosts)
+    return f"{count(len(each), 'attempt')} on {fold(dict.fromkeys(each))}"
+
+
+class CancelledInside(Struct, frozen=True):
+    """The result of `iris cancel` inside a task.
+
+    `over`: jobs that had ended before, and how; null if an older iris answered.
+    """
+
+    cancelled: Sequence[JobId]
+    over: Mapping[JobId, JobState | None]
+
+
+def show_status_inside(output: Output, said: JobAnswer) -> None:
+    """One job, its tasks and where they listen: a line each."""
+    if output.as_json:
+        output.document(said)
+        return
+    job = said.job
+    output.line(_joined(job.id, _display(job), job.why))
+    for task in said.tasks:
+        output.line(_joined(task.id, _display(task), task.worker, task.why))
+    for endpoint in () if said.endpoints is UNSET else said.endpoints:
+        output.line(_joined(endpoint.task, endpoint.name, f"{endpoint.address}:{endpoint.port}"))
+
+
+def _display(said: JobPart | TaskPart) -> str:
+    """How the state reads; the state itself where an older iris answered."""
+    return said.state if said.display is UNSET else said.display
+
+
+def show_waited_inside(output: Output, found: Mapping[JobId, JobAnswer | None]) -> None:
+    """How each job ended; None is one that goes on though the time is over."""
+    ended = [
+        WaitedJob(job=job, state=JobState(said.job.state), display=said.job.display, reason=said.job.why)
+        for job, said in found.items()
+        if said is not None
+    ]
+    if output.as_json:
+        output.document(WaitedDocument(ended, timed_out=len(ended) < len(found)))
+    else:
+        for each in ended:
+            reason = f": {each.reason}" if each.reason else ""
+            tell = output.done if each.state is JobState.SUCCEEDED else output.failed
+            tell(f"{each.job}: {each.state}{reason}")
+    left = [job for job, said in found.items() if said is None]
+    if left:
+        output.warning(f"timed out: {' '.join(left)} {'continues' if len(left) == 1 else 'continue'}")
+
+
+def show_cancelled_inside(output: Output, said: Mapping[JobId, CancelAnswer]) -> None:
+    """The jobs that were cancelled, and those that had ended before."""
+    cancelled = [job for job, answer in said.items() if answer.cancelled]
+    over = {
+        job: JobState(answer.state) if answer.state else None
+        for job, answer in said.items()
+        if not answer.cancelled
+    }
+    if output.as_json:
+        output.document(CancelledInside(cancelled, over))
+        return
+    for job in cancelled:
+        output.done(f"cancelled {job}")
+    for job, state in over.items():
+        output.message(f"{job} was over already" + (f": {state.value}" if state else ""))
+
+
+def _joined(*words: str | None) -> str:
+    return "  ".join(word for word in words if word)

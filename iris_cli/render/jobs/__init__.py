@@ -1,1 +1,0 @@
-"""What submit, cancel and wait print."""

@@ -1,1 +1,0 @@
-"""Cycles, the background loop and cron as lines."""

@@ -1,1 +1,0 @@
-"""First steps as lines."""

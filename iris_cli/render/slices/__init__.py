@@ -1,1 +1,0 @@
-"""Slices and scale groups as tables."""

@@ -1,1 +1,0 @@
-"""Workers, probes and commands run on them."""
