@@ -32,13 +32,7 @@ if TYPE_CHECKING:
 
 
 def launch(
-    iris: Context,
-    wanted: JobRequest,
-    *,
-    request_id: str | None,
-    inherit: bool,
-    wait: bool,
-    follow: bool,
+    iris: Context, wanted: JobRequest, *, request_id: str | None, inherit: bool, wait: bool, follow: bool
 ) -> int:
     """Submit a child job of this task."""
     if not inherit:

@@ -84,11 +84,7 @@ def no_such_command(path: str, name: str, commands: dict[str, Any]) -> UsageErro
     return UsageError(f"there is no command `{path} {clip(name)}`", hint=hint or f"{path} --help")
 
 
-_WORDS = {
-    "a valid float": "a number",
-    "a valid int": "a whole number",
-    "number range": "number",
-}
+_WORDS = {"a valid float": "a number", "a valid int": "a whole number", "number range": "number"}
 _TOO_MANY = "Got unexpected extra argument"
 
 

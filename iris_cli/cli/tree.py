@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 
 from iris_cli import __version__
 from iris_cli.cli import failures
+from iris_cli.cli.arguments import flag, option
 from iris_cli.cli.command_types import Commands, Group, seconds
 from iris_cli.cli.context import Context
 from iris_cli.clock import SYSTEM_CLOCK, Clock
@@ -91,39 +92,22 @@ def _version(wanted: bool) -> None:
 def _global_options(
     context: typer.Context,
     config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="cluster.yaml to use (default: IRIS_CONFIG, or ./cluster.yaml).",
-            show_default=False,
-        ),
+        Path | None, option("FILE", "cluster.yaml to use (default: IRIS_CONFIG, or ./cluster.yaml).")
     ] = None,
     state_dir: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="State directory (default: IRIS_STATE_DIR, or state/ next to cluster.yaml).",
-            show_default=False,
-        ),
+        option("DIR", "State directory (default: IRIS_STATE_DIR, or state/ next to cluster.yaml)."),
     ] = None,
     lock_timeout: Annotated[
         float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Longest wait for another iris command's lock.",
-            show_default=False,
-            min=0,
-            callback=seconds,
-        ),
+        option("SECONDS", "Longest wait for another iris command's lock.", min=0, callback=seconds),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only results, warnings and errors.")
-    ] = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show tracebacks.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
+    quiet: Annotated[bool, flag("--quiet -q", "Print only results, warnings and errors.")] = False,
+    no_color: Annotated[bool, flag("--no-color", "No colours.")] = False,
+    verbose: Annotated[bool, flag("--verbose -v", "Show tracebacks.")] = False,
     _show_version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+        bool, flag("--version", "Show the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> int:
     iris = context.obj = Context(

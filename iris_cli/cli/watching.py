@@ -34,10 +34,7 @@ def follow(
     from iris_cli.render.watch.screen import Screen, still_there
 
     try:
-        with (
-            closing(steps),
-            Screen(iris.output, session, look or (lambda: _cluster(session))) as screen,
-        ):
+        with closing(steps), Screen(iris.output, session, look or (lambda: _cluster(session))) as screen:
             listen(session)
             screen.look()
             for step in steps:

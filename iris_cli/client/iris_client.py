@@ -136,12 +136,7 @@ class IrisClient:
         raise NotFoundError(f"no task {str(wanted)!r}", hint=f"list_tasks({wanted.job!r}) has them all")
 
     def task_logs(
-        self,
-        task: str,
-        *,
-        tail: int | None = None,
-        attempt: int | None = None,
-        streams: Sequence[str] = BOTH,
+        self, task: str, *, tail: int | None = None, attempt: int | None = None, streams: Sequence[str] = BOTH
     ) -> list[LogLine]:
         """What a task has written so far, one stream after the other.
 

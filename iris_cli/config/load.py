@@ -232,10 +232,7 @@ def _defaults(place: Place) -> Defaults:
 
 def _notify(place: Place) -> Notify:
     with section(place) as entry:
-        return Notify(
-            command=entry.get("command", argv, ()),
-            webhook=entry.get("webhook", _webhook, ""),
-        )
+        return Notify(command=entry.get("command", argv, ()), webhook=entry.get("webhook", _webhook, ""))
 
 
 def _webhook(place: Place) -> str:

@@ -58,12 +58,7 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
 
 
 def show_plan(
-    output: Output,
-    plan: Plan,
-    cluster: Cluster,
-    job: JobId | None = None,
-    *,
-    shipped: Listing | None = None,
+    output: Output, plan: Plan, cluster: Cluster, job: JobId | None = None, *, shipped: Listing | None = None
 ) -> None:
     """The plan, or what it holds for one job; of that also the single change that would place what waits.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -12,7 +13,6 @@ from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.lifecycle.display import word_of
 from iris_cli.core.model.job import JobState
 from iris_cli.core.units import count
-from iris_cli.ops.setup.cluster_import.offers import Offer
 from iris_cli.ops.setup.next_steps import NextSteps, Place, Step
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.status import ClusterStatus, in_reading_order
@@ -20,6 +20,9 @@ from iris_cli.render.console import Output
 from iris_cli.render.layout import Group, Table, Text
 from iris_cli.render.tables import fold, text
 from iris_cli.render.views.status import header
+
+if TYPE_CHECKING:
+    from iris_cli.ops.setup.cluster_import.offers import Offer
 
 
 class InitDocument(Struct, frozen=True, kw_only=True):

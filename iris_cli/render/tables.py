@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 from iris_cli.core.model.array import format_indexes
-from iris_cli.core.patterns import pattern
+from iris_cli.core.text import pattern
 from iris_cli.core.units import format_duration
 from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.ops.views.cycles import Cycles

@@ -25,9 +25,9 @@ LAZY: Mapping[str, str] = {
     # Only an attempt with an error text is explained, and only a refused job.
     "core.known_causes": (
         "core.known_causes.access core.known_causes.exits core.known_causes.host "
-        "core.known_causes.jax core.known_causes.torch core.known_causes.tpu"
+        "core.known_causes.jax core.known_causes.multi_host core.known_causes.torch core.known_causes.tpu"
     ),
-    "core.lifecycle.never": "core.scheduling.capacity core.scheduling.explain.wording",
+    "core.lifecycle.never": "core.scheduling.sets core.scheduling.explain.wording",
     # A look needs neither the writer, nor the archive, nor the files of logs and workspaces.
     "journal.log.file_store": (
         "journal.log.archive journal.log.compact journal.log.record journal.log.scan journal.log.store"
@@ -83,7 +83,7 @@ LAZY: Mapping[str, str] = {
     "remote.cache_calls": "remote.output_calls",
     "remote.ssh": "remote.ssh.config remote.ssh.dialer remote.ssh.script_run",
     # rich is slow to import: a command that prints plain lines or JSON does without it.
-    "render.as_json": "core.constraints.syntax",
+    "render.as_json": "core.constraint_syntax",
     "render.console": "render.as_json render.progress",
     "render.views.why": "core.scheduling.explain.wording",
     "render.watch.screen": "render.watch.board render.watch.live",

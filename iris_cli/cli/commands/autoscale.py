@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import consent, cycles
+from iris_cli.cli.arguments import flag, option
 from iris_cli.cli.command_types import Commands, seconds
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
@@ -22,28 +23,18 @@ def register(app: Commands) -> None:
 
 def autoscale(
     context: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="Run one pass (the default).")] = False,
+    once: Annotated[bool, flag("--once", "Run one pass (the default).")] = False,
     interval: Annotated[
         float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Repeat, with this many seconds between passes.",
-            min=0.1,
-            callback=seconds,
-            show_default=False,
-        ),
+        option("SECONDS", "Repeat, with this many seconds between passes.", min=0.1, callback=seconds),
     ] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Show demand, routing, reasons and actions; change nothing."),
+        bool, flag("--dry-run", "Show demand, routing, reasons and actions; change nothing.")
     ] = False,
     adopt: Annotated[
-        bool,
-        typer.Option(
-            "--adopt", help="Manage the slices from this state directory: it was moved or restored."
-        ),
+        bool, flag("--adopt", "Manage the slices from this state directory: it was moved or restored.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --adopt: do not ask.")] = False,
+    yes: Annotated[bool, flag("--yes", "With --adopt: do not ask.")] = False,
 ) -> int:
     """Create slices for pending jobs; delete idle slices.
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.arguments import Labels, States
+from iris_cli.cli.arguments import Labels, States, argument, flag, option
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
@@ -24,24 +24,12 @@ def register(app: Commands) -> None:
 
 def cancel(
     context: typer.Context,
-    jobs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[JOB]...",
-            autocompletion=complete.OPEN_JOB,
-            help="Exact job ids.",
-            show_default=False,
-        ),
-    ] = None,
-    prefix: Annotated[
-        bool, typer.Option("--prefix", help="Cancel all jobs whose ids begin with these words.")
-    ] = False,
+    jobs: Annotated[list[str] | None, argument("[JOB]...", "Exact job ids.", complete.OPEN_JOB)] = None,
+    prefix: Annotated[bool, flag("--prefix", "Cancel all jobs whose ids begin with these words.")] = False,
     label: Labels = None,
     state: States = None,
-    reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="Reason, shown in the history.", show_default=False)
-    ] = "",
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until every process is proven gone.")] = False,
+    reason: Annotated[str, option("TEXT", "Reason, shown in the history.")] = "",
+    wait: Annotated[bool, flag("--wait", "Wait until every process is proven gone.")] = False,
 ) -> int:
     """Cancel jobs and their children.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iris_cli.cli import consent
+from iris_cli.cli.arguments import argument, flag, option
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ConfigError, ExitCode, NotFoundError, UsageError
@@ -26,28 +27,21 @@ iris cluster import 'cpu-[0-3]' me@gpu0.example.org v4a=v4-32:10.0.0.[1-4]
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[HOST|NAME=TYPE:HOST,...]...",
-        help="Hosts, with ranges like v4a-w-[0-3]; with --from: names or patterns to import.",
-        show_default=False,
+    argument(
+        "[HOST|NAME=TYPE:HOST,...]...",
+        "Hosts, with ranges like v4a-w-[0-3]; with --from: names or patterns to import.",
     ),
 ]
 Source = Annotated[
     str,
-    typer.Option(
+    option(
+        "gcp|ssh-config|FILE|-",
+        "gcp: Google's API; FILE: gcloud's JSON, an SSH configuration or a list of hosts; -: standard input.",
         "--from",
-        metavar="gcp|ssh-config|FILE|-",
-        help="gcp: Google's API; FILE: gcloud's JSON, an SSH configuration or a list of hosts; -: standard input.",
-        show_default=False,
     ),
 ]
 Address = Annotated[
-    str,
-    typer.Option(
-        metavar="internal|external",
-        help="Addresses of VMs to write (default: as in the file, else internal).",
-        show_default=False,
-    ),
+    str, option("internal|external", "Addresses of VMs to write (default: as in the file, else internal).")
 ]
 
 
@@ -67,15 +61,13 @@ def import_(
     names: Names = None,
     source: Source = "",
     address: Address = "",
-    project: Annotated[
-        str, typer.Option(metavar="NAME", help="Google Cloud project.", show_default=False)
-    ] = "",
-    zone: Annotated[str, typer.Option(metavar="NAME", help="Its zone.", show_default=False)] = "",
+    project: Annotated[str, option("NAME", "Google Cloud project.")] = "",
+    zone: Annotated[str, option("NAME", "Its zone.")] = "",
     prune: Annotated[
-        bool, typer.Option("--prune", help="Remove slices that were imported and are no longer listed.")
+        bool, flag("--prune", "Remove slices that were imported and are no longer listed.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Write it and forget old VMs without asking.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes; write nothing.")] = False,
+    yes: Annotated[bool, flag("--yes", "Write it and forget old VMs without asking.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Show the changes; write nothing.")] = False,
 ) -> int:
     """Import slices and hosts into cluster.yaml.
 

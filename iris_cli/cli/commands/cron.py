@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iris_cli.cli.arguments import flag, option
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, IrisError
@@ -44,14 +45,12 @@ def register(app: Commands) -> None:
 def install(
     context: typer.Context,
     every: Annotated[
-        str, typer.Option(metavar="TIME", help="Interval: 1m, 5m, 1h; with --systemd also 30s.")
+        str, option("TIME", "Interval: 1m, 5m, 1h; with --systemd also 30s.", show_default=True)
     ] = "1m",
     systemd: Annotated[
-        bool, typer.Option("--systemd", help="Install a systemd user timer instead of a crontab line.")
+        bool, flag("--systemd", "Install a systemd user timer instead of a crontab line.")
     ] = False,
-    autoscale: Annotated[
-        bool, typer.Option("--autoscale", help="Let each cycle create and delete slices.")
-    ] = False,
+    autoscale: Annotated[bool, flag("--autoscale", "Let each cycle create and delete slices.")] = False,
 ) -> int:
     """Install a crontab line for `iris schedule --once`. Installing it again changes it."""
     from iris_cli.core.units import parse_duration

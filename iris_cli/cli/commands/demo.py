@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.arguments import flag, option
 from iris_cli.cli.command_types import Commands
 from iris_cli.demo import run
 from iris_cli.demo.tour import EndedDocument
@@ -23,12 +24,9 @@ def register(app: Commands) -> None:
 
 def demo(
     context: typer.Context,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running.")] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="Stop a cluster that was kept.")] = False,
-    directory: Annotated[
-        Path | None,
-        typer.Option("--dir", metavar="DIR", help="Directory of the cluster.", show_default=False),
-    ] = None,
+    keep: Annotated[bool, flag("--keep", "Leave the cluster running.")] = False,
+    stop: Annotated[bool, flag("--stop", "Stop a cluster that was kept.")] = False,
+    directory: Annotated[Path | None, option("DIR", "Directory of the cluster.", "--dir")] = None,
 ) -> int:
     """Show a tour on a cluster of local SSH hosts.
 

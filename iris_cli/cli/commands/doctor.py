@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iris_cli.cli.arguments import flag
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import IrisError
@@ -25,8 +26,7 @@ def register(app: Commands) -> None:
 
 
 def doctor(
-    context: typer.Context,
-    offline: Annotated[bool, typer.Option("--offline", help="Do not contact the hosts.")] = False,
+    context: typer.Context, offline: Annotated[bool, flag("--offline", "Do not contact the hosts.")] = False
 ) -> int:
     """Check the whole set-up; print a fix for each problem.
 

@@ -6,7 +6,7 @@ import typer
 
 from iris_cli.cli import complete
 from iris_cli.cli.after_dashes import CommandAfterDashes, command_of
-from iris_cli.cli.arguments import Ranks
+from iris_cli.cli.arguments import Ranks, argument, option
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
@@ -24,17 +24,9 @@ def register(app: Commands) -> None:
 
 def execute(
     context: typer.Context,
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="JOB|TASK|WORKER",
-            autocompletion=complete.LIVE_OR_WORKER,
-            help="Job, task or worker.",
-            show_default=False,
-        ),
-    ],
+    what: Annotated[str, argument("JOB|TASK|WORKER", "Job, task or worker.", complete.LIVE_OR_WORKER)],
     rank: Ranks = None,
-    timeout: Annotated[str, typer.Option(metavar="TIME", help="Kill it after this long: 30s, 10m.")] = "60s",
+    timeout: Annotated[str, option("TIME", "Kill it after this long: 30s, 10m.", show_default=True)] = "60s",
 ) -> int:
     """Run a command next to each running task, or on a worker.
 

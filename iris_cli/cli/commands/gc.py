@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import consent
+from iris_cli.cli.arguments import flag, option
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -24,15 +25,14 @@ def gc(
     context: typer.Context,
     older_than: Annotated[
         str,
-        typer.Option(
-            metavar="TIME",
-            help="Keep files of attempts that ended, or were written, more recently than this.",
+        option(
+            "TIME",
+            "Keep files of attempts that ended, or were written, more recently than this.",
+            show_default=True,
         ),
     ] = "0s",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be removed; remove nothing.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Show what would be removed; remove nothing.")] = False,
+    yes: Annotated[bool, flag("--yes", "Remove without asking.")] = False,
 ) -> int:
     """Remove files of ended work from workers and this machine.
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
+from iris_cli.cli.arguments import argument, flag, option
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -23,18 +24,12 @@ def register(app: Commands) -> None:
 def history(
     context: typer.Context,
     subject: Annotated[
-        str,
-        typer.Argument(
-            metavar="[JOB|TASK|WORKER]",
-            autocompletion=complete.ANYTHING,
-            show_default=False,
-            help="Only events of this job, task or worker.",
-        ),
+        str, argument("[JOB|TASK|WORKER]", "Only events of this job, task or worker.", complete.ANYTHING)
     ] = "",
     limit: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Show the newest N events; 0 shows all.")
+        int, option("N", "Show the newest N events; 0 shows all.", min=0, show_default=True)
     ] = 100,
-    everything: Annotated[bool, typer.Option("--all", help="Include the archive.")] = False,
+    everything: Annotated[bool, flag("--all", "Include the archive.")] = False,
 ) -> int:
     """Show the events of the log, one per line."""
     from iris_cli.ops.views import history as ops

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.arguments import flag, option
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -24,25 +25,13 @@ def register(app: Commands) -> None:
 def init(
     context: typer.Context,
     name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Name of the cluster (default: the directory's name).", show_default=False
-        ),
+        str | None, option("NAME", "Name of the cluster (default: the directory's name).")
     ] = None,
-    host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[USER@]HOST[:PORT]", help="A single host.", show_default=False),
-    ] = None,
+    host: Annotated[list[str] | None, option("[USER@]HOST[:PORT]", "A single host.")] = None,
     slices: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--slice",
-            metavar="NAME=TYPE:HOST,...",
-            help="A TPU slice with all its hosts in order.",
-            show_default=False,
-        ),
+        list[str] | None, option("NAME=TYPE:HOST,...", "A TPU slice with all its hosts in order.", "--slice")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: Annotated[bool, flag("--force", "Overwrite an existing file.")] = False,
 ) -> int:
     """Create cluster.yaml and the state directory.
 

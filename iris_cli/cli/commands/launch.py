@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from iris_cli.cli.after_dashes import CommandMayFollow, command_of
+from iris_cli.cli.arguments import argument
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.commands import launching
 from iris_cli.cli.job_options import option, with_job_fields
@@ -26,8 +27,7 @@ def register(app: Commands) -> None:
 def launch(
     context: typer.Context,
     jobfile: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[JOBFILE]", show_default=False, help="Job file (YAML); options override it."),
+        list[str] | None, argument("[JOBFILE]", "Job file (YAML); options override it.")
     ] = None,
     wait: Annotated[
         bool, option("--wait", group=OUTPUT, text="Wait until the job ends; the exit code tells how.")

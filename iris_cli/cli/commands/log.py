@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iris_cli.cli.arguments import flag, option
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, LogDamagedError
@@ -62,10 +63,8 @@ def verify(context: typer.Context) -> int:
 
 def salvage(
     context: typer.Context,
-    yes: Annotated[bool, typer.Option("--yes", help="Truncate the log before the damage.")] = False,
-    accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Accept a log that lost its last lines.")
-    ] = False,
+    yes: Annotated[bool, flag("--yes", "Truncate the log before the damage.")] = False,
+    accept_loss: Annotated[bool, flag("--accept-loss", "Accept a log that lost its last lines.")] = False,
 ) -> int:
     """Truncate a damaged log before the damage. The old log is kept; without --yes only prints what would be lost."""
     from iris_cli.journal.log.fault import FaultKind
@@ -122,7 +121,7 @@ def compact(context: typer.Context) -> int:
 def export(
     context: typer.Context,
     after: Annotated[
-        int, typer.Option(metavar="SEQ", min=0, help="Only events after this sequence number.")
+        int, option("SEQ", "Only events after this sequence number.", min=0, show_default=True)
     ] = 0,
 ) -> int:
     """Print every event of archive and log as JSON Lines.

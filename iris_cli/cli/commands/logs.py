@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.arguments import Ranks
+from iris_cli.cli.arguments import Ranks, argument, flag, option
 from iris_cli.cli.command_types import Commands, index
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
@@ -25,37 +25,16 @@ iris logs train --diff  # the odd rank out
 
 Tail = Annotated[
     str | None,
-    typer.Option(
-        "--tail",
-        "-n",
-        metavar="N|all",
-        help="Lines of each task and stream (default: 20; with --diff 500).",
-        show_default=False,
-    ),
+    option("N|all", "Lines of each task and stream (default: 20; with --diff 500).", "--tail", "-n"),
 ]
 Stream = Annotated[
     str,
-    typer.Option(
-        metavar="out|err|both",
-        autocompletion=complete.stream,
-        help="Standard output, standard error, or both.",
+    option(
+        "out|err|both", "Standard output, standard error, or both.", offer=complete.stream, show_default=True
     ),
 ]
-What = Annotated[
-    str,
-    typer.Argument(
-        metavar="JOB|TASK",
-        autocompletion=complete.JOB_OR_TASK,
-        help="Job or task.",
-        show_default=False,
-    ),
-]
-AttemptNumber = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", help="Attempt number (default: the last one).", parser=index, show_default=False
-    ),
-]
+What = Annotated[str, argument("JOB|TASK", "Job or task.", complete.JOB_OR_TASK)]
+AttemptNumber = Annotated[int | None, option("N", "Attempt number (default: the last one).", parser=index)]
 
 
 def register(app: Commands) -> None:
@@ -65,17 +44,13 @@ def register(app: Commands) -> None:
 def logs(
     context: typer.Context,
     what: What,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")
-    ] = False,
+    follow: Annotated[bool, flag("--follow -f", "Follow the output until the job ends.")] = False,
     tail: Tail = None,
     rank: Ranks = None,
     attempt: AttemptNumber = None,
-    no_fold: Annotated[bool, typer.Option("--no-fold", help="Do not fold identical lines of ranks.")] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Show only what differs between ranks.")] = False,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Show paths below the work directory as written.")
-    ] = False,
+    no_fold: Annotated[bool, flag("--no-fold", "Do not fold identical lines of ranks.")] = False,
+    diff: Annotated[bool, flag("--diff", "Show only what differs between ranks.")] = False,
+    raw: Annotated[bool, flag("--raw", "Show paths below the work directory as written.")] = False,
     stream: Stream = "both",
 ) -> int:
     """Show the output of tasks, all ranks at once.

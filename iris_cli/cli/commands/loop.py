@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iris_cli.cli.arguments import flag, option
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ConfigError, ExitCode, UsageError
@@ -132,8 +133,8 @@ def _why_invalid(iris: Context) -> str:
 
 def run(
     context: typer.Context,
-    lock_fd: Annotated[int | None, typer.Option(hidden=True, help="The lock, held already.")] = None,
-    check: Annotated[bool, typer.Option("--check", hidden=True, help="Import everything, then end.")] = False,
+    lock_fd: Annotated[int | None, option("FD", "The lock, held already.", hidden=True)] = None,
+    check: Annotated[bool, flag("--check", "Import everything, then end.", hidden=True)] = False,
 ) -> int:
     """Run the loop in this process."""
     from iris_cli import __version__

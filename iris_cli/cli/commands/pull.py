@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.arguments import Ranks
+from iris_cli.cli.arguments import Ranks, argument, option
 from iris_cli.cli.command_types import Commands, index
 from iris_cli.cli.context import Context
 from iris_cli.core.work_paths import PULLED
@@ -25,24 +25,12 @@ def register(app: Commands) -> None:
 
 def pull(
     context: typer.Context,
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="JOB|TASK",
-            autocompletion=complete.JOB_OR_TASK,
-            help="Job or task.",
-            show_default=False,
-        ),
-    ],
+    what: Annotated[str, argument("JOB|TASK", "Job or task.", complete.JOB_OR_TASK)],
     directory: Annotated[
-        Path,
-        typer.Option("--dir", metavar="DIR", help="Copy to DIR/JOB/task-N/attempt-M."),
+        Path, option("DIR", "Copy to DIR/JOB/task-N/attempt-M.", "--dir", show_default=True)
     ] = Path(PULLED),
     rank: Ranks = None,
-    attempt: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Only this attempt of each task.", parser=index, show_default=False),
-    ] = None,
+    attempt: Annotated[int | None, option("N", "Only this attempt of each task.", parser=index)] = None,
 ) -> int:
     """Copy the files in IRIS_OUTPUT_DIR from the workers.
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.arguments import argument, flag, option
 from iris_cli.cli.command_types import Commands, whole
 from iris_cli.cli.context import Context
 from iris_cli.cli.job_request import pairs
@@ -22,16 +23,12 @@ def register(app: Commands) -> None:
 
 def register_endpoint(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)],
-    port: Annotated[
-        int | None,
-        typer.Argument(metavar="[PORT]", help="The port on this host.", parser=whole, show_default=False),
-    ] = None,
+    name: Annotated[str, argument("NAME", "Its name.")],
+    port: Annotated[int | None, argument("[PORT]", "The port on this host.", parser=whole)] = None,
     metadata: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Metadata for clients of the endpoint.", show_default=False),
+        list[str] | None, option("NAME=VALUE", "Metadata for clients of the endpoint.")
     ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the endpoint.")] = False,
+    remove: Annotated[bool, flag("--remove", "Remove the endpoint.")] = False,
 ) -> int:
     """Register a port of this task under a name.
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.arguments import option
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -23,20 +24,10 @@ def register(app: Commands) -> None:
 def report(
     context: typer.Context,
     html: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write an HTML page with a chart to this file, overwriting it.",
-            show_default=False,
-        ),
+        Path | None, option("FILE", "Write an HTML page with a chart to this file, overwriting it.")
     ] = None,
     since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Start of the report: an ISO time (UTC), or an age such as 7d.",
-            show_default=False,
-        ),
+        str | None, option("TIME", "Start of the report: an ISO time (UTC), or an age such as 7d.")
     ] = None,
 ) -> int:
     """Summarize all jobs.

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
+from iris_cli.cli.arguments import argument
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -22,12 +23,7 @@ def register(app: Commands) -> None:
 
 def retry(
     context: typer.Context,
-    subject: Annotated[
-        str,
-        typer.Argument(
-            metavar="JOB|TASK", autocompletion=complete.OPEN_JOB_OR_TASK, help="Open job, or task of one."
-        ),
-    ],
+    subject: Annotated[str, argument("JOB|TASK", "Open job, or task of one.", complete.OPEN_JOB_OR_TASK)],
 ) -> int:
     """Stop running attempts and place their tasks again.
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import cycles
+from iris_cli.cli.arguments import flag, option
 from iris_cli.cli.command_types import Commands, seconds
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -22,32 +23,21 @@ def register(app: Commands) -> None:
 
 def schedule(
     context: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="Run one cycle (the default).")] = False,
+    once: Annotated[bool, flag("--once", "Run one cycle (the default).")] = False,
     interval: Annotated[
         float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Repeat, with this many seconds between cycles.",
-            min=0.1,
-            callback=seconds,
-            show_default=False,
-        ),
+        option("SECONDS", "Repeat, with this many seconds between cycles.", min=0.1, callback=seconds),
     ] = None,
     autoscale: Annotated[
-        bool,
-        typer.Option(
-            "--autoscale", help="Before each cycle create slices for pending jobs and delete idle ones."
-        ),
+        bool, flag("--autoscale", "Before each cycle create slices for pending jobs and delete idle ones.")
     ] = False,
     cron: Annotated[
         float | None,
-        typer.Option(
-            metavar="SECONDS", help="Run by cron, this often.", min=1, callback=seconds, hidden=True
+        option(
+            "SECONDS", "Run by cron, this often.", min=1, callback=seconds, hidden=True, show_default=True
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be placed; change nothing.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Show what would be placed; change nothing.")] = False,
 ) -> int:
     """Run one scheduling cycle: poll, place, dispatch.
 

@@ -9,6 +9,7 @@ import typer
 from msgspec import Struct
 
 from iris_cli.cli import complete
+from iris_cli.cli.arguments import argument, flag
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, IrisError
@@ -32,16 +33,8 @@ def register(app: Commands) -> None:
 
 def ssh(
     context: typer.Context,
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="TASK|WORKER",
-            autocompletion=complete.LIVE_OR_WORKER,
-            help="Task or worker.",
-            show_default=False,
-        ),
-    ],
-    show: Annotated[bool, typer.Option("--print", help="Print the command instead of running it.")] = False,
+    what: Annotated[str, argument("TASK|WORKER", "Task or worker.", complete.LIVE_OR_WORKER)],
+    show: Annotated[bool, flag("--print", "Print the command instead of running it.")] = False,
 ) -> int:
     """Open a shell in a task's work directory, or on a worker.
 

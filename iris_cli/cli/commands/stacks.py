@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.arguments import Ranks
+from iris_cli.cli.arguments import Ranks, argument, option
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -23,22 +23,13 @@ def register(app: Commands) -> None:
 
 def stacks(
     context: typer.Context,
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="JOB|TASK",
-            autocompletion=complete.LIVE,
-            help="Job or task.",
-            show_default=False,
-        ),
-    ],
+    what: Annotated[str, argument("JOB|TASK", "Job or task.", complete.LIVE)],
     rank: Ranks = None,
     signal: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="USR1 or USR2: also signal programs with a handler of their own. Only if that is faulthandler's.",
-            show_default=False,
+        option(
+            "NAME",
+            "USR1 or USR2: also signal programs with a handler of their own. Only if that is faulthandler's.",
         ),
     ] = "",
 ) -> int:

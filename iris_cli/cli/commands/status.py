@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.arguments import Labels, States
+from iris_cli.cli.arguments import Labels, States, argument, flag, option
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
@@ -24,27 +24,14 @@ def register(app: Commands) -> None:
 
 def status(
     context: typer.Context,
-    job: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[JOB]",
-            autocompletion=complete.JOB,
-            show_default=False,
-            help="Show only this job.",
-        ),
-    ] = None,
+    job: Annotated[str | None, argument("[JOB]", "Show only this job.", complete.JOB)] = None,
     at: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Show an earlier state: an ISO time (UTC), or an age such as 2h.",
-            show_default=False,
-        ),
+        str | None, option("TIME", "Show an earlier state: an ISO time (UTC), or an age such as 2h.")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep watching, on a live screen.")] = False,
+    watch: Annotated[bool, flag("--watch -w", "Keep watching, on a live screen.")] = False,
     label: Labels = None,
     state: States = None,
-    everything: Annotated[bool, typer.Option("--all", help="Show all jobs, and one line per task.")] = False,
+    everything: Annotated[bool, flag("--all", "Show all jobs, and one line per task.")] = False,
 ) -> int:
     """Show the cluster and its jobs, or one job. Instant: no network, no lock."""
     iris: Context = context.obj

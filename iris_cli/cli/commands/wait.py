@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iris_cli.cli import complete
+from iris_cli.cli.arguments import argument, option
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -26,18 +27,8 @@ def register(app: Commands) -> None:
 
 def wait(
     context: typer.Context,
-    jobs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="JOB...",
-            autocompletion=complete.OPEN_JOB,
-            help="Job ids.",
-            show_default=False,
-        ),
-    ],
-    timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Give up after 90s, 10m, 2h.", show_default=False)
-    ] = None,
+    jobs: Annotated[list[str], argument("JOB...", "Job ids.", complete.OPEN_JOB)],
+    timeout: Annotated[str | None, option("TIME", "Give up after 90s, 10m, 2h.")] = None,
 ) -> int:
     """Wait until jobs end; the exit code tells how they ended.
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.arguments import flag, option
 from iris_cli.cli.command_types import Commands, seconds
 from iris_cli.cli.context import Context
 
@@ -19,11 +20,11 @@ def register(app: Commands) -> None:
 
 def watch(
     context: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="Run one cycle.")] = False,
-    schedule: Annotated[bool, typer.Option("--schedule", help="Also place pending jobs.")] = False,
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when every job has ended.")] = False,
+    once: Annotated[bool, flag("--once", "Run one cycle.")] = False,
+    schedule: Annotated[bool, flag("--schedule", "Also place pending jobs.")] = False,
+    until_idle: Annotated[bool, flag("--until-idle", "End when every job has ended.")] = False,
     interval: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Seconds between cycles.", min=0.1, callback=seconds)
+        float, option("SECONDS", "Seconds between cycles.", min=0.1, callback=seconds, show_default=True)
     ] = 2.0,
 ) -> int:
     """Follow the cluster live.

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
+from iris_cli.cli.arguments import argument
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -22,14 +23,7 @@ def register(app: Commands) -> None:
 
 def why(
     context: typer.Context,
-    subject: Annotated[
-        str,
-        typer.Argument(
-            metavar="JOB|TASK|WORKER",
-            autocompletion=complete.ANYTHING,
-            help="Job, task or worker.",
-        ),
-    ],
+    subject: Annotated[str, argument("JOB|TASK|WORKER", "Job, task or worker.", complete.ANYTHING)],
 ) -> int:
     """Explain a pending or failed job, or a worker's state."""
     from iris_cli.ops.views import why as ops

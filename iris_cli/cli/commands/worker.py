@@ -7,7 +7,7 @@ import typer
 from msgspec import Struct
 
 from iris_cli.cli import complete, consent
-from iris_cli.cli.arguments import WorkerName
+from iris_cli.cli.arguments import WorkerName, argument, flag, option
 from iris_cli.cli.command_types import Commands
 from iris_cli.cli.commands import worker_show
 from iris_cli.cli.context import Context
@@ -51,18 +51,8 @@ iris worker unwedge v5a-0 --yes
 """,
 }
 
-Workers = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="WORKER...",
-        autocompletion=complete.WORKER,
-        help="Worker ids.",
-        show_default=False,
-    ),
-]
-Reason = Annotated[
-    str, typer.Option(metavar="WORDS", help="Reason, shown in the history.", show_default=False)
-]
+Workers = Annotated[list[str], argument("WORKER...", "Worker ids.", complete.WORKER)]
+Reason = Annotated[str, option("WORDS", "Reason, shown in the history.")]
 
 
 class Drained(Struct, frozen=True):
@@ -116,23 +106,17 @@ def register(app: Commands) -> None:
 def probe(
     context: typer.Context,
     workers: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[WORKER]...",
-            autocompletion=complete.WORKER,
-            help="Worker ids (default: all).",
-            show_default=False,
-        ),
+        list[str] | None, argument("[WORKER]...", "Worker ids (default: all).", complete.WORKER)
     ] = None,
     accept_key: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--accept-key",
-            help="Trust the host keys shown now, of all new workers if none is named; after a host was re-created "
+            "Trust the host keys shown now, of all new workers if none is named; after a host was re-created "
             "also its boot and incarnation.",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    yes: Annotated[bool, flag("--yes", "Don't ask.")] = False,
 ) -> int:
     """Probe workers now, ignoring back-off."""
     from iris_cli.ops.workers import workers as operation
@@ -231,8 +215,8 @@ def uncordon(context: typer.Context, workers: Workers) -> int:
 def taint(
     context: typer.Context,
     worker: WorkerName,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the taint.", show_default=False)],
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the taint.")] = False,
+    name: Annotated[str, argument("NAME", "Name of the taint.")],
+    remove: Annotated[bool, flag("--remove", "Remove the taint.")] = False,
 ) -> int:
     """Reserve a worker for jobs that tolerate the taint."""
     from iris_cli.ops.workers import workers as operation
@@ -245,7 +229,7 @@ def taint(
 def forget(
     context: typer.Context,
     worker: WorkerName,
-    dead: Annotated[bool, typer.Option("--dead", help="Declare that nothing runs there any more.")] = False,
+    dead: Annotated[bool, flag("--dead", "Declare that nothing runs there any more.")] = False,
     reason: Reason = "",
 ) -> int:
     """Remove a worker from the log. With --dead its attempts end, and their tasks are placed on other workers."""
@@ -259,7 +243,7 @@ def forget(
 def unwedge(
     context: typer.Context,
     worker: WorkerName,
-    yes: Annotated[bool, typer.Option("--yes", help="Stop the processes without asking.")] = False,
+    yes: Annotated[bool, flag("--yes", "Stop the processes without asking.")] = False,
 ) -> int:
     """Show what holds a worker's chips; stop it on request.
 

@@ -17,10 +17,7 @@ def register(app: Commands) -> None:
     app.command(epilog=_EXAMPLES)(show)
 
 
-def show(
-    context: typer.Context,
-    worker: WorkerName,
-) -> int:
+def show(context: typer.Context, worker: WorkerName) -> int:
     """Show a worker's hardware, condition and tasks."""
     from iris_cli.ops.views import inventory
     from iris_cli.render.workers import show_worker

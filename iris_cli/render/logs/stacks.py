@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from iris_cli.core.ids import TaskId, WorkerId
-from iris_cli.core.messages.kernel_threads import KernelThread
-from iris_cli.core.messages.stacks import Frame
+from iris_cli.core.messages.stacks import Frame, KernelThread
 from iris_cli.core.model.array import format_indexes
 from iris_cli.ops.logs.stacks import CHILD, MAIN, RankStacks, SharedStack, places
 from iris_cli.remote.stack_calls import Program

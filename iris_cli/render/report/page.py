@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from iris_cli import __version__
 from iris_cli.core.lifecycle.display import word_of
-from iris_cli.core.model.outcome import PROGRAM_FAILURES, EndReason
+from iris_cli.core.model.task import PROGRAM_FAILURES, EndReason
 from iris_cli.core.units import count
 from iris_cli.ops.outcomes.causes import reason_words
 from iris_cli.ops.views.report import JobLine, Report, Stretch

@@ -90,14 +90,7 @@ def _jobs(status: ClusterStatus, width: int, everything: bool, chosen: bool) -> 
 
 
 def _job_cells(job: JobRow) -> Row:
-    return (
-        job.id,
-        job.display,
-        tasks(job),
-        duration(job.age),
-        duration(job.duration),
-        _where_and_why(job),
-    )
+    return (job.id, job.display, tasks(job), duration(job.age), duration(job.duration), _where_and_why(job))
 
 
 def _short_job_cells(job: JobRow) -> Row:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from iris_cli.core.constraints.syntax import format_constraint
+from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.ids import JobId
 from iris_cli.core.units import count
 from iris_cli.ops.views.why import LiveAttempt, Wait, Why
