@@ -50,7 +50,7 @@ _URL = pattern(r"https?://[^\s/?#@]+([/?#]\S*)?")
 _MAY_BE_ZERO = frozenset(  # zero: don't wait; off
     {"device_wait", "settle_seconds", "gang_reserve_after", "reap_after"}
 )
-_SIZES = frozenset({"workspace_size"})
+_SIZES = frozenset({"workspace_size", "keep_logs"})
 
 
 class _Entry(Struct, frozen=True):

@@ -21,6 +21,7 @@ NOTICES: Final = "notices.json"  # what was told to whom
 NOTICES_LOCK: Final = "notices.lock"
 KNOWN_HOSTS: Final = "known_hosts"
 TASK_LOGS: Final = "logs"
+LOGS_DUE: Final = "logs-due"  # a directory: a file for each attempt whose output is to be copied
 WORKSPACES: Final = "workspaces"
 LINES: Final = "lines"
 PACKED_SUFFIX: Final = ".tar.gz"  # behind a hash, in `workspaces` and `lines`

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from iris_cli.core.events.events import Transaction
     from iris_cli.core.model.slice import Keeper
     from iris_cli.journal.files.notices import NoticeFile
-    from iris_cli.journal.files.pulled_logs import PulledLogs
+    from iris_cli.journal.files.pulled_logs import LogsDue, PulledLogs
     from iris_cli.journal.files.runners import Runners
     from iris_cli.journal.files.workspaces import Workspaces
     from iris_cli.journal.lock import StateLock
@@ -102,6 +102,13 @@ class StateDir:
         from iris_cli.journal.files.pulled_logs import PulledLogs
 
         return PulledLogs(self.path / layout.TASK_LOGS, self._disk)
+
+    @cached_property
+    def logs_due(self) -> LogsDue:
+        """The ended attempts whose output is still to be copied."""
+        from iris_cli.journal.files.pulled_logs import LogsDue
+
+        return LogsDue(self.path / layout.LOGS_DUE, self._disk)
 
     @cached_property
     def notices(self) -> NoticeFile:

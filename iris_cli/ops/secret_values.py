@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import stat
+from collections.abc import Iterable
+from contextlib import suppress
 
 from iris_cli.core.model.job import Job
 from iris_cli.core.model.variables import MAX_STRING
+
+_RECOGNIZED = 4  # bytes: a shorter value would hide ordinary text
 
 NOT_SET = "not set in this shell"
 
@@ -50,6 +54,27 @@ def _value(job: Job, name: str) -> str:
     if len(name) + 1 + len(value.encode()) > MAX_STRING:
         raise MissingSecretError(name, f"longer than {MAX_STRING} bytes")
     return value
+
+
+def known_values(job: Job) -> tuple[bytes, ...]:
+    """Return the values of a job's secrets that can be read now and are long enough to be recognized in output."""
+    values = []
+    for name in job.secrets:
+        with suppress(MissingSecretError):
+            values.append(_value(job, name).encode())
+    return tuple(sorted((each for each in values if len(each) >= _RECOGNIZED), key=len, reverse=True))
+
+
+def masked(data: bytes, values: Iterable[bytes]) -> bytes:
+    """Return `data` with every secret value replaced by as many asterisks.
+
+    A value whose beginning was cut off where `data` begins is replaced as well.
+    """
+    for value in values:
+        data = data.replace(value, b"*" * len(value))
+        rest = next((value[at:] for at in range(1, len(value) - 3) if data.startswith(value[at:])), b"")
+        data = b"*" * len(rest) + data[len(rest) :]
+    return data
 
 
 class _UnreadableError(Exception):

@@ -45,7 +45,7 @@ LAZY: Mapping[str, str] = {
     "ops.cycle.caches": "remote.launch_request",
     "ops.cycle.cycle": (
         "core.lifecycle.placement core.lifecycle.slices core.scheduling core.scheduling.independent "
-        "core.scheduling.plan ops.cycle.telling ops.notify.after_cycle"
+        "core.scheduling.plan ops.cycle.kept_logs ops.notify.after_cycle"
     ),
     "ops.cycle.launch_request": "remote.launch_request",
     "ops.cycle.mail": "config.request_text ops.cycle.replies",
@@ -54,7 +54,7 @@ LAZY: Mapping[str, str] = {
         "ops.views.offered"
     ),
     "ops.cycle.shipping": "remote.task_runner",
-    "ops.cycle.telling": "remote.log_pieces",
+    "ops.cycle.kept_logs": "remote.log_pieces",
     "ops.doctor": "ops.views.channels ops.views.scale_status",
     "ops.files.pull": "remote.output_calls",
     "ops.files.pull_attempt": "remote.output_calls",

@@ -190,16 +190,20 @@ def test_a_silent_worker_is_not_asked_at_every_look(world: World) -> None:
     assert world.hosts.calls.count("a-1") < 10
 
 
-def test_an_end_on_a_silent_worker_is_told_from_the_log(world: World) -> None:
+def test_a_failure_on_a_silent_worker_is_told_from_the_log(tmp_path: Path) -> None:
+    lab = Lab().slice("a", "v4-16").job("train", tpu="v4-16").schedule().reports("train/* running")
+    world = World(lab, tmp_path / "silent")
+
     def end() -> None:
         world.hosts.silent.add("a-1")
-        said = replace(exited(world, 1), log_tail="kept 1\nkept 2\n")
+        said = replace(exited(world, 1), exit_code=1, log_tail="kept 1\nkept 2\n")
         world.lab.answers(world.lab.answer_of("a-1", said)).reports("train/task-0 exited 0")
         world.write()
 
-    follower = Follower(world.session(), "train", Query())
     world.clock.then = end
-    steps = list(follower.steps())
+    with world.scheduler():
+        follower = Follower(world.session(), "train", Query())
+        steps = list(follower.steps())
     assert lines(steps) == ["1.0 kept 1", "1.0 kept 2"]
     assert notes(steps)[-1].endswith("these last lines are from the log")
     assert follower.cut_short

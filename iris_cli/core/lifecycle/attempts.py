@@ -258,7 +258,7 @@ def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
         at=at,
         exit_code=report.exit_code,
         error=limit,
-        log_tail=report.log_tail,
+        log_tail="" if reason is EndReason.OK else report.log_tail,
         ran=report.ran,
     )
     return ended(draft, attempt_id, end)

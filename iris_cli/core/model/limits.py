@@ -33,6 +33,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_job_depth: int = 8  # parts of the id of a child job: `a/b/c` has three
     max_endpoints: int = 32  # of one attempt
     reap_after: float = 14 * 86400.0  # how long a worker keeps the output of an ended attempt; 0: for ever
+    keep_logs: int = 1 << 20  # bytes of a stream of an ended attempt that are copied whole; 0: none is copied
     workspace_size: int = 1 << 30  # bytes of a packed directory, not compressed
     slice_request_timeout: float = 300.0  # as long as no provider has taken on the request for a slice
     slice_create_timeout: float = 1800.0  # from the request for a slice until its provider has it

@@ -1,18 +1,21 @@
 """Task output that was fetched from workers, for when these are gone: `logs/<job>/<task>/<attempt>/{out,err}`.
 
-Each file is the beginning of the one on the worker, byte for byte. Beside them, `telling` has the few lines that gave a
-known cause away, where they stood further up than what the event log keeps.
+Each file is the beginning of the one on the worker, byte for byte. Of long output that ended before anybody pulled it,
+`out@OFFSET` and `err@OFFSET` are its last part, from that byte on. `telling` has the few lines that show a known cause,
+where they stood further up than the lines in the event log.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from iris_cli.core.ids import AttemptId
+from iris_cli.core.ids import AttemptId, Token, parse_attempt_id, parse_token
+from iris_cli.errors import UsageError
 from iris_cli.journal.durable import (
     DISK,
     PRIVATE_DIRECTORY,
@@ -21,6 +24,7 @@ from iris_cli.journal.durable import (
     open_safely,
     opened,
     refusing,
+    replace_file,
     write_all,
 )
 
@@ -29,7 +33,9 @@ MOST_TELLING = 4096
 
 _STREAMS = frozenset({"out", "err"})
 _TELLING = "telling"
+_END = re.compile("(out|err)@(0|[1-9][0-9]{0,14})")
 _PARTIAL = "partial"  # lies beside them as long as they are being fetched
+_LONGEST_ID = 4096
 _NO_PIPE = os.O_NONBLOCK  # in the place of a file would hold us up
 
 
@@ -79,10 +85,35 @@ class PulledLogs:
                 write_all(self._disk, fd, data)
         return True
 
+    def put_end(self, attempt: AttemptId, stream: str, offset: int, data: bytes) -> None:
+        """Keep `data` as the last part of output that is too long to keep. Raises NotWritableError."""
+        path = self.path(attempt, stream)
+        with refusing(path):
+            path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+            replace_file(self._disk, path.with_name(f"{stream}@{offset}"), data, alone=False)
+
+    def end(self, attempt: AttemptId, stream: str) -> tuple[int, bytes] | None:
+        """The last part of long output: the offset where it begins, and its bytes. Raises NotWritableError."""
+        for name in self._ends(attempt):
+            if name.startswith(f"{stream}@"):
+                with self._opened(self.directory / str(attempt) / name) as fd:
+                    if fd is not None:
+                        return int(name.partition("@")[2]), os.pread(fd, os.fstat(fd).st_size, 0)
+        return None
+
+    def _ends(self, attempt: AttemptId) -> list[str]:
+        try:
+            names = os.listdir(self.directory / str(attempt))
+        except OSError:
+            return []
+        return sorted(filter(_END.fullmatch, names))
+
     def finish(self, attempt: AttemptId, at: float) -> None:
         """All is here that there was at that time, in seconds since the epoch. Raises NotWritableError."""
         directory = self.directory / str(attempt)
         with refusing(directory):
+            for name in self._ends(attempt):
+                (directory / name).unlink(missing_ok=True)
             for stream in sorted(_STREAMS):
                 with suppress(FileNotFoundError, NotADirectoryError):
                     os.utime(directory / stream, (at, at), follow_symlinks=False)
@@ -130,3 +161,37 @@ class PulledLogs:
             raise not_readable(path, error) from error
         finally:
             os.close(fd)
+
+
+class LogsDue:
+    """The ended attempts whose output is still to be copied: one small file each, named by the token."""
+
+    def __init__(self, directory: Path, disk: Disk = DISK) -> None:
+        self._directory, self._disk = directory, disk
+
+    def add(self, attempts: Mapping[Token, AttemptId]) -> None:
+        """Record that the output of these attempts is to be copied. Raises NotWritableError."""
+        with refusing(self._directory):
+            self._directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+            for token, attempt in attempts.items():
+                replace_file(self._disk, self._directory / token, str(attempt).encode(), alone=False)
+
+    def all(self) -> dict[Token, AttemptId]:
+        """Every attempt whose output is still to be copied. What is not a file of ours is skipped."""
+        due = {}
+        try:
+            names = sorted(os.listdir(self._directory))
+        except OSError:
+            return {}
+        for name in names:
+            with (
+                suppress(OSError, UsageError, ValueError),
+                opened(self._directory / name, os.O_RDONLY | _NO_PIPE) as fd,
+            ):
+                due[parse_token(name)] = parse_attempt_id(os.read(fd, _LONGEST_ID).decode())
+        return due
+
+    def remove(self, token: Token) -> None:
+        """Record that nothing more of it is to be copied. Raises NotWritableError."""
+        with refusing(self._directory):
+            (self._directory / token).unlink(missing_ok=True)

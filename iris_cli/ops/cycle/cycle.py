@@ -20,7 +20,7 @@ from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
 from iris_cli.core.messages.observations import Silence
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.task import EndReason, TaskState
+from iris_cli.core.model.task import TaskState
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.calls import Enough, never
@@ -84,7 +84,7 @@ def run(
             linger(session, own, result, schedule=schedule, enough=enough)
             if job is not None:
                 _part(session, own, result, schedule=schedule)
-    look_closer(session, dispatcher or own)
+    keep_logs(session, dispatcher or own)
     tell_news(session, result.plan)
     # AFTER the last call: where this can't be written, nothing else is lost.
     now = session.clock.now()
@@ -96,17 +96,17 @@ def run(
     return result
 
 
-def look_closer(session: Session, dispatcher: Dispatcher) -> None:
-    """Read more of what the attempts said that were seen to fail, where the end of it may not tell why."""
-    ended, dispatcher.ended = dispatcher.ended, []
-    if all(event.end.reason is EndReason.OK for event in ended):
-        return
-    from iris_cli.ops.cycle.telling import keep_telling
+def keep_logs(session: Session, dispatcher: Dispatcher) -> None:
+    """Copy the output of the attempts that have ended. What fails here fails alone."""
+    from iris_cli.ops.cycle.kept_logs import copy_logs
 
+    ended = {token: each for token, each in dispatcher.ended.items() if token in dispatcher.wrote}
+    dispatcher.wrote.difference_update(dispatcher.ended)
+    dispatcher.ended.clear()
     try:
-        keep_telling(session, ended)
+        copy_logs(session, ended)
     except Exception as error:
-        session.fault("looking for the cause of a failure", error)
+        session.fault("copying the output of attempts that have ended", error)
 
 
 def tell_news(session: Session, plan: Plan | None = None) -> None:

@@ -14,7 +14,7 @@ from itertools import chain
 from types import TracebackType
 from typing import TypeVar
 
-from iris_cli.core.events.events import AttemptEnded, AttemptStopRequested
+from iris_cli.core.events.events import AttemptEnded, AttemptStopped, AttemptStopRequested
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
@@ -42,15 +42,14 @@ V = TypeVar("V")
 Item = tuple[AttemptId, Attempt]
 
 _LACKING = frozenset({RemoteState.ABSENT, RemoteState.PREPARING})
-"""Nothing is there yet, or the call that prepared it may have been cut off; one that is under way minds no other."""
+"""Nothing is there yet, or the call that prepared it may have been cut off; a running call minds no other."""
 
 
 class Dispatcher:
     """The one loop of an invocation: what arrives is weighed in one transaction, and what follows is sent at once.
 
     A worker that hangs keeps its call and delays nobody: the others are asked, stopped and started meanwhile.
-    Whoever runs cycle after cycle keeps one dispatcher, so that such a call lasts into the next ones. Each thing
-    is sent once in a cycle; what is sent is decided when its turn comes, on what was last seen to be committed.
+    A loop keeps one dispatcher, so a slow call can finish in a later cycle. Each thing is sent once in a cycle.
     """
 
     def __init__(self, session: Session) -> None:
@@ -58,7 +57,8 @@ class Dispatcher:
         self.cluster = session.cluster  # as of the last decision
         self._read_at = session.read_at
         self.seen: list[Seen] = []  # what was answered to the questions of this cycle
-        self.ended: list[AttemptEnded] = []  # what this invocation has seen to end, for whoever empties it
+        self.ended: dict[Token, AttemptId] = {}  # what this invocation has seen to end; emptied by the caller
+        self.wrote: set[Token] = set()  # the attempts that have output
         self.requests = 0  # of tasks, that were heard so far
         self._old = 0  # how much of that is of no use to the next one
         self.calls = Calls(session)
@@ -118,8 +118,8 @@ class Dispatcher:
         for event in events:
             if isinstance(event, AttemptStopRequested):
                 self._to_stop[self.cluster.attempt(event.attempt_id).worker] = None
-            elif isinstance(event, AttemptEnded):
-                self.ended.append(event)
+            elif isinstance(event, AttemptEnded | AttemptStopped):
+                self.ended[self.cluster.attempt(event.attempt_id).token] = event.attempt_id
         return decided
 
     def _take_cluster(self) -> None:
@@ -322,6 +322,8 @@ class Dispatcher:
             self._shipped(call, seen)
         if call.aside and isinstance(seen, Silence) and seen.kind is SilenceKind.LOCAL:
             return  # nothing of that is the worker's
+        if isinstance(seen, WorkerReport):
+            self.wrote.update(report.token for report in seen.attempts if report.output_bytes)
         self.requests += len(answer.asked)
         self._answers.append(self._mail.taken(answer))
         self._to_stop[worker] = self._to_start[worker] = None

@@ -36,6 +36,7 @@ from iris_cli.ops.cycle import requests
 from iris_cli.ops.cycle.facts import facts_of
 from iris_cli.ops.cycle.plausible import MOST_UPTIME, Fetched, LogPieces, Seen, believed
 from iris_cli.ops.cycle.requests import Asked, Key, Outcomes
+from iris_cli.ops.secret_values import known_values, masked
 from iris_cli.ops.session import ReadAt, Session
 
 _ON_ITS_WAY = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
@@ -339,7 +340,8 @@ def _weigh_report(
             if over and report.token in deferred and attempt.stop is None:
                 continue  # what it still asks for comes first
             lived = max(0.0, draft.at - attempt.assigned_at)
-            attempts.reported(draft, attempt_id, _aged(report, waited, lived), session.limits)
+            report = _masked(draft, attempt_id, _aged(report, waited, lived))
+            attempts.reported(draft, attempt_id, report, session.limits)
 
     weigh_attempts(over=False)
     asked = (each for each in answer.asked if by_token.get(each.token) == each.attempt)
@@ -363,6 +365,15 @@ def _aged(report: AttemptReport, waited: float, lived: float) -> AttemptReport:
         for ago in (report.started_ago, report.ended_ago)
     )
     return replace(report, started_ago=started, ended_ago=ended, ran=ran)
+
+
+def _masked(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> AttemptReport:
+    """The report without values of the job's secrets, as far as they are known here."""
+    values = known_values(draft.cluster.jobs[attempt_id.task.job]) if report.log_tail else ()
+    if not values:
+        return report
+    tail = masked(report.log_tail.encode("utf-8", "replace"), values).decode("utf-8", "replace")
+    return replace(report, log_tail=tail)
 
 
 def _ran(report: AttemptReport) -> float | None:

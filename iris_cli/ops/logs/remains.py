@@ -46,6 +46,10 @@ def remains(session: Session, reading: Reading, attempt: Attempt, why: str, *, b
     whole = whole and not logs.cut_off(reading.id)
     whole = whole or (end is not None and _reaches(logs, reading, end.log_tail))
     kept = end.log_tail if end is not None and not begun else ""
+    if not whole and any(logs.end(reading.id, name) is not None for name in reading.streams):
+        texts = (text for name in reading.streams for text in _pulled(logs, reading, name))
+        note = f"{why}; this is the last part of its output, copied at its end"
+        return Remains(texts=texts, anything=True, note=note, pulled=True, whole=True)
     if pulled_at is not None and (whole or not kept):
         anything = any(
             logs.size(reading.id, name) > stream.offset for name, stream in reading.streams.items()
@@ -79,13 +83,15 @@ def _pulled(logs: PulledLogs, reading: Reading, name: str) -> Iterator[LogText]:
     """The lines of one stream beyond those that were read, a piece at a time. Raises NotWritableError."""
     from iris_cli.remote.task_runner import LogChunk
 
-    stream, size = reading.streams[name], logs.size(reading.id, name)
+    stream, end = reading.streams[name], logs.end(reading.id, name)
+    first, last = end or (0, b"")
+    size = first + len(last) if end else logs.size(reading.id, name)
     if not stream.offset:  # the worker may have said that there is nothing: here its last lines are wanted
         stream = reading.streams[name] = LogStream(reading.tail)
     while size > stream.offset:
         offset, limit = stream.wanted
-        start = offset if offset >= 0 else max(0, size + offset)
-        data = logs.read(reading.id, name, start, limit)
+        start = max(first, offset if offset >= 0 else size + offset)
+        data = last[start - first :][:limit] if end else logs.read(reading.id, name, start, limit)
         if not data:
             break  # somebody has just removed it
         text = stream.take(LogChunk(data=data, offset=start, size=size, inode=stream.inode or 1))

@@ -12,7 +12,7 @@ from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import JobState
 from iris_cli.errors import ExitCode, IrisError
-from iris_cli.ops.cycle.cycle import PATIENCE, CycleResult, linger, look_closer, run, tell_news
+from iris_cli.ops.cycle.cycle import PATIENCE, CycleResult, keep_logs, linger, run, tell_news
 from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.loop.running import running
 from iris_cli.ops.loop.watch import PASSING
@@ -68,7 +68,7 @@ class Caretaker:
             ):  # a start or a stop: a healthy host answers soon
                 self._do(lambda: self._dispatcher.attend(patience=PATIENCE))
         if kind is None:
-            look_closer(self.session, self._dispatcher)
+            keep_logs(self.session, self._dispatcher)
             tell_news(self.session)
 
     def look(self) -> Cluster:

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from iris_cli.config.schema import Mode
-from iris_cli.core.ids import JobId
+from iris_cli.core.ids import AttemptId, JobId, Token
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.slice import SliceState
 from iris_cli.core.model.worker import WorkerCondition
@@ -166,6 +166,28 @@ def _parts(cluster: Cluster, config: ClusterConfig, state: StateDir) -> Iterator
         waiting = sum(len(each.waiting) for each in books.channels.values()) if books is not None else 0
         if waiting:
             yield f"{count(waiting, 'notice')} to send"
+    if config.limits.keep_logs and (due := len(logs_to_copy(cluster, state.logs_due.all()))):
+        yield f"logs of {count(due, 'attempt')} to copy"
+
+
+def logs_to_copy(cluster: Cluster, due: Mapping[Token, AttemptId]) -> list[tuple[AttemptId, Attempt]]:
+    """The ended attempts whose output is due and can be copied: their workers have it, and are healthy."""
+    found = []
+    for token, attempt_id in due.items():
+        attempt = attempt_of(cluster, attempt_id, token)
+        worker = cluster.workers.get(attempt.worker) if attempt is not None else None
+        if attempt is not None and worker is not None and worker.condition is WorkerCondition.HEALTHY:
+            found.append((attempt_id, attempt))
+    return found
+
+
+def attempt_of(cluster: Cluster, attempt_id: AttemptId, token: Token) -> Attempt | None:
+    """The attempt, if it is the one with that token and its worker still keeps its output; else None."""
+    try:
+        attempt = cluster.attempt(attempt_id)
+    except KeyError:
+        return None
+    return attempt if attempt.token == token and attempt.reaped_at is None else None
 
 
 def jobs_need_cycles(cluster: Cluster) -> str:

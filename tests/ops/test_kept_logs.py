@@ -1,4 +1,4 @@
-"""Why something failed may stand further up than what the event log keeps of its output: a cycle looks there."""
+"""A cycle copies the output of attempts that have ended, and looks there for the cause of a failure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from msgspec.structs import replace
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
+from iris_cli.core.model.task import EndReason
 from iris_cli.journal.files.pulled_logs import MOST_TELLING
-from iris_cli.ops.cycle import cycle, telling
+from iris_cli.ops.cycle import cycle, kept_logs
+from iris_cli.ops.logs.logs import Query, fetch
 from iris_cli.ops.loop.wait import wait_for
+from iris_cli.ops.views.cycles import logs_to_copy
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.ops.views.status import cluster_status
 from iris_cli.ops.views.why import why
@@ -31,7 +34,7 @@ def world(tmp_path: Path) -> World:
     return World(lab, tmp_path / "state")
 
 
-def fails(world: World, *tasks: str, saying: str) -> None:
+def fails(world: World, *tasks: str, saying: str, exit_code: int = 1) -> None:
     """With the next poll these tasks turn out to have written that, and failed."""
     for task in tasks:
         world.says(task, saying, "err")
@@ -41,8 +44,9 @@ def fails(world: World, *tasks: str, saying: str) -> None:
         report = AttemptReport(
             token=attempt.token,
             state=RemoteState.EXITED,
-            exit_code=1,
+            exit_code=exit_code,
             ended_ago=5.0 - int(index) / 10,
+            output_bytes=len(saying.encode()),
             log_tail=tail,
         )
         world.answers(attempt.worker)
@@ -104,18 +108,18 @@ def test_nothing_is_kept_where_there_is_nothing_more_to_tell(world: World, said:
     fails(world, "train/task-0", saying=said)
     cycle.run(world.session(), schedule=False)
     assert kept(world) == b""
-    assert bool(world.hosts.asked) is (said == NOISE)
 
 
-def test_a_worker_that_is_silent_by_then_costs_only_the_cause(world: World) -> None:
+def test_what_a_silent_worker_owes_is_copied_by_the_next_cycle(world: World) -> None:
     fails(world, "train/task-0", saying=CAUSE + NOISE)
     world.hosts.silent.add("w")
     session = world.session()
     cycle.run(session, schedule=False)
     assert job_status(session, "train").tasks[0].attempts[0].why == "exit 1"
     assert session.faults == []
+    world.hosts.silent.clear()
     cycle.run(session, schedule=False)
-    assert len(world.hosts.calls) == 1, "it is not tried again"
+    assert job_status(session, "train").tasks[0].attempts[0].why == KNOWN, "the next cycle copies it"
 
 
 def test_a_fault_of_ours_there_does_not_end_the_cycle(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +141,7 @@ def test_a_worker_that_hangs_by_then_holds_up_the_cycle_no_longer_than_others_wa
         over.wait(60)
 
     world.hosts.afterwards = hang
-    monkeypatch.setattr(telling, "_PATIENCE", 0.01)
+    monkeypatch.setattr(kept_logs, "_PATIENCE", 0.01)
     session = world.session()
     cycle.run(session, schedule=False)
     given_up = kept(world) == b"" and session.state.read_heartbeat() is not None
@@ -155,7 +159,7 @@ def test_of_a_job_that_fails_everywhere_a_few_are_read(tmp_path: Path, failing: 
     fails(world, *(f"sweep/task-{index}" for index in range(failing)), saying=CAUSE + NOISE)
     cycle.run(world.session(), schedule=False)
     assert sum(bool(kept(world, f"sweep/task-{index}")) for index in range(failing)) == 4
-    assert world.hosts.calls == ["w"]
+    assert len(world.hosts.calls) == -(-failing // 8), "eight attempts in a call"
 
 
 def test_a_job_that_has_failed_again_and_again_is_read_no_more(tmp_path: Path) -> None:
@@ -164,7 +168,7 @@ def test_a_job_that_has_failed_again_and_again_is_read_no_more(tmp_path: Path) -
     world = World(lab, tmp_path / "state")
     fails(world, "sweep/task-8", saying=CAUSE + NOISE)
     cycle.run(world.session(), schedule=False)
-    assert world.hosts.calls == []
+    assert kept(world, "sweep/task-8") == b""
 
 
 def test_a_rank_that_told_the_cause_spares_the_others(tmp_path: Path) -> None:
@@ -173,4 +177,93 @@ def test_a_rank_that_told_the_cause_spares_the_others(tmp_path: Path) -> None:
     fails(world, "train/task-0", saying=NOISE)
     fails(world, "train/task-1", saying=NOISE + CAUSE)
     cycle.run(world.session(), schedule=False)
-    assert world.hosts.asked == []
+    assert kept(world, "train/task-0") == kept(world, "train/task-1") == b""
+
+
+def output(world: World, stream: str, task: str = "train/task-0") -> bytes:
+    job, _, index = task.rpartition("/task-")
+    attempt = AttemptId(TaskId(JobId(job), int(index)), 0)
+    return world.session().state.task_logs.read(attempt, stream, 0, 1 << 30)
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_the_output_of_an_attempt_outlives_its_worker(world: World, exit_code: int) -> None:
+    world.says("train/task-0", "hello\n", "out")
+    fails(world, "train/task-0", saying="a warning\n", exit_code=exit_code)
+    session = world.session()
+    cycle.run(session, schedule=False)
+    assert (output(world, "out"), output(world, "err")) == (b"hello\n", b"a warning\n")
+    assert session.state.logs_due.all() == {}
+    world.hosts.silent.add("w")
+    (log,) = fetch(world.session(), "train", Query(attempt=0))
+    assert ([line.text for line in log.lines], log.pulled) == (["hello", "a warning"], True)
+
+
+def test_the_event_log_keeps_the_last_lines_only_of_what_did_not_succeed(world: World) -> None:
+    fails(world, "train/task-0", saying="a warning\n", exit_code=0)
+    cycle.run(world.session(), schedule=False)
+    end = world.session().view().attempt(AttemptId(TaskId(JobId("train"), 0), 0)).end
+    assert end is not None
+    assert (end.reason, end.log_tail) == (EndReason.OK, "")
+
+
+def test_of_long_output_the_last_part_is_kept(world: World) -> None:
+    saying = "".join(f"step {number}\n" for number in range(200_000))
+    fails(world, "train/task-0", saying=saying)
+    cycle.run(world.session(), schedule=False)
+    attempt = AttemptId(TaskId(JobId("train"), 0), 0)
+    found = world.session().state.task_logs.end(attempt, "err")
+    assert found is not None
+    offset, data = found
+    assert (offset + len(data), len(data)) == (len(saying), 512 << 10)
+    assert saying.encode().endswith(data)
+    world.hosts.silent.add("w")
+    (log,) = fetch(world.session(), "train", Query(attempt=0))
+    assert [line.text for line in log.lines][-2:] == ["step 199998", "step 199999"]
+    assert "the last part of its output" in log.note
+
+
+def test_output_below_the_limit_is_copied_whole_in_several_calls(world: World) -> None:
+    saying = "x" * 699_999 + "\n"
+    fails(world, "train/task-0", saying=saying)
+    cycle.run(world.session(), schedule=False)
+    assert output(world, "err") == saying.encode()
+
+
+def test_nothing_is_copied_if_the_limit_is_zero(world: World) -> None:
+    fails(world, "train/task-0", saying="a warning\n")
+    session = world.session()
+    limits = replace(session.config.limits, keep_logs=0)
+    session.config = replace(session.config, limits=limits)
+    cycle.run(session, schedule=False)
+    assert (world.hosts.asked, output(world, "err")) == ([], b"")
+
+
+def test_values_of_secrets_are_masked_in_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "s3cr3t-value")
+    lab = Lab().worker("w").job("train", secrets=("TOKEN",)).schedule().reports("train/* running")
+    world = World(lab, tmp_path / "state")
+    fails(world, "train/task-0", saying="cr3t-value, then s3cr3t-value\n")
+    session = world.session()
+    cycle.run(session, schedule=False)
+    end = session.cluster.attempt(AttemptId(TaskId(JobId("train"), 0), 0)).end
+    assert end is not None
+    hidden = f"{'*' * 10}, then {'*' * 12}\n"
+    assert (end.log_tail, output(world, "err")) == (hidden, hidden.encode())
+    for path in (tmp_path / "state").rglob("*"):
+        assert path.is_dir() or b"s3cr3t-value" not in path.read_bytes(), path
+
+
+def test_output_due_keeps_the_loop_and_damaged_entries_do_not(world: World) -> None:
+    fails(world, "train/task-0", saying="a warning\n")
+    world.hosts.silent.add("w")
+    session = world.session()
+    cycle.run(session, schedule=False)
+    (token,) = session.state.logs_due.all()
+    directory = session.state.path / "logs-due"
+    (directory / "no token").write_text("x")
+    (directory / ("0" * 32)).write_bytes(b"\xff/task-0/attempt-0")
+    assert list(session.state.logs_due.all()) == [token]
+    assert logs_to_copy(session.view(), session.state.logs_due.all())

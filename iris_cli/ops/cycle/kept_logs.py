@@ -1,0 +1,182 @@
+"""Copy the output of ended attempts, so that it outlives their workers, and look for known causes in it.
+
+An attempt that wrote something is due when a cycle has seen its end. A stream of up to `limits.keep_logs` bytes is
+copied whole, of a longer one the last 512 KiB. What could not be copied yet is left to the next cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
+from iris_cli.core.messages.observations import Silence
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.task import PROGRAM_FAILURES, Attempt, End, EndReason, TaskState
+from iris_cli.errors import NotWritableError
+from iris_cli.journal.files.pulled_logs import MOST_TELLING
+from iris_cli.ops.outcomes.causes import KEPT, cause_in
+from iris_cli.ops.secret_values import known_values, masked
+from iris_cli.ops.session import Session
+from iris_cli.ops.views.cycles import attempt_of, logs_to_copy
+
+if TYPE_CHECKING:
+    from iris_cli.remote.log_pieces import LogChunk
+
+MOST_OF_A_JOB = 4
+"""How many failed attempts of a job are searched for a cause in a cycle; and after how many rounds, or tasks, none."""
+
+_OF_A_WORKER = 64  # attempts whose output is copied in a cycle
+_IN_A_CALL = 8  # attempts: 8 MiB at most
+_STREAMS = ("out", "err")
+_SEARCHED = {"out": 16 << 10, "err": 48 << 10}  # bytes from the end
+_BEFORE, _BEHIND = 2000, 1000  # bytes around the line that shows the cause
+_PATIENCE = (
+    3.0  # seconds without an answer, after which the rest is left to the next cycle: starts wait for us
+)
+_DAY = 86_400.0
+
+Due = tuple[AttemptId, Attempt]
+
+
+def copy_logs(session: Session, ended: Mapping[Token, AttemptId]) -> None:
+    """Copy the output of the attempts that have just ended, and of those that an earlier cycle left."""
+    if not session.limits.keep_logs:
+        return
+    if ended:
+        session.state.logs_due.add(ended)
+    by_worker: dict[WorkerId, list[Due]] = {}
+    for attempt_id, attempt in _due(session):
+        of_worker = by_worker.setdefault(attempt.worker, [])
+        if len(of_worker) < _OF_A_WORKER:
+            of_worker.append((attempt_id, attempt))
+    if not by_worker:
+        return
+    _ = session.runner  # created once, before any thread asks for it
+    chosen = _chosen(session.cluster, [due for of_worker in by_worker.values() for due in of_worker])
+    act = partial(_copy_from, session, by_worker, chosen)
+    for _batch in session.fan_out(list(by_worker), act, what="copying logs", patience=_PATIENCE):
+        pass
+
+
+def _due(session: Session) -> list[Due]:
+    """The attempts whose output can be copied now, the earliest end first. What is due for a day is given up."""
+    cluster, files = session.cluster, session.state.logs_due
+    due = files.all()
+    found = logs_to_copy(cluster, due)
+    for token, attempt_id in due.items():
+        attempt = attempt_of(cluster, attempt_id, token)
+        if attempt is None or not 0 <= session.clock.now() - (attempt.ended_at or 0.0) <= _DAY:
+            files.remove(token)
+    return sorted(found, key=lambda each: (each[1].ended_at or 0.0, each[0]))
+
+
+def _copy_from(
+    session: Session,
+    by_worker: Mapping[WorkerId, Sequence[Due]],
+    chosen: Container[AttemptId],
+    worker_id: WorkerId,
+) -> None:
+    """Copy what one worker has, a few attempts at a time. Runs in a thread of its own."""
+    for batch in _batches(by_worker[worker_id]):
+        listed_at = session.clock.now()
+        found = _read(session, worker_id, [attempt.token for _, attempt in batch])
+        if found is None:
+            return
+        for (attempt_id, attempt), streams in zip(batch, found, strict=True):
+            values = known_values(session.cluster.jobs[attempt_id.task.job])
+            kept = {name: (offset, masked(data, values)) for name, (offset, data) in streams.items()}
+            try:
+                _write(session, attempt_id, kept, listed_at)
+                if attempt_id in chosen and attempt.end is not None:
+                    searched = b"".join(kept[name][1][-most:] for name, most in _SEARCHED.items())
+                    _keep_cause(session, attempt_id, attempt.end, searched)
+                session.state.logs_due.remove(attempt.token)
+            except NotWritableError:
+                return  # a full disk is reported where it stops a cycle
+
+
+def _batches(due: Sequence[Due]) -> Iterator[Sequence[Due]]:
+    for first in range(0, len(due), _IN_A_CALL):
+        yield due[first : first + _IN_A_CALL]
+
+
+def _read(
+    session: Session, worker_id: WorkerId, tokens: Sequence[Token]
+) -> list[dict[str, tuple[int, bytes]]] | None:
+    """Of each attempt both streams: where the part that is kept begins, and its bytes. None without an answer."""
+    from iris_cli.remote.log_pieces import LONGEST_PIECE, LogPiece
+
+    target = session.target(session.cluster.workers[worker_id])
+
+    def pieces(places: Sequence[tuple[Token, str, int]]) -> tuple[LogChunk, ...] | None:
+        wanted = [
+            LogPiece(token=token, stream=name, offset=offset, limit=LONGEST_PIECE)
+            for token, name, offset in places
+        ]
+        answer = session.runner.pieces(target, wanted)
+        return None if isinstance(answer, Silence) else answer
+
+    ends = pieces([(token, name, -LONGEST_PIECE) for token in tokens for name in _STREAMS])
+    if ends is None:
+        return None
+    found: list[dict[str, tuple[int, bytes]]] = [{} for _ in tokens]
+    for number, end in enumerate(ends):
+        name, token = _STREAMS[number % len(_STREAMS)], tokens[number // len(_STREAMS)]
+        start, read = 0 if end.size <= session.limits.keep_logs else end.offset, b""
+        while (place := start + len(read)) < end.offset:
+            more = pieces([(token, name, place)])
+            if more is None or not more[0].data:
+                return None
+            read += more[0].data[: end.offset - place]
+        found[number // len(_STREAMS)][name] = (start, read + end.data)
+    return found
+
+
+def _write(
+    session: Session, attempt_id: AttemptId, streams: Mapping[str, tuple[int, bytes]], listed_at: float
+) -> None:
+    logs = session.state.task_logs
+    for name, (offset, data) in streams.items():
+        if offset:
+            logs.put_end(attempt_id, name, offset, data)
+        elif data:
+            logs.put(attempt_id, name, 0, data)
+    if not any(offset for offset, _ in streams.values()):
+        logs.finish(attempt_id, listed_at)
+
+
+def _chosen(cluster: Cluster, ended: Sequence[Due]) -> frozenset[AttemptId]:
+    """The attempts to search: of each job the first that failed, unless the last lines of one show the cause."""
+    of_job: dict[JobId, list[tuple[AttemptId, End]]] = {}
+    for attempt_id, attempt in ended:
+        end = attempt.end
+        if end is not None and (end.reason in PROGRAM_FAILURES or end.reason is EndReason.TIMEOUT):
+            of_job.setdefault(attempt_id.task.job, []).append((attempt_id, end))
+    chosen: list[AttemptId] = []
+    for job, failed in of_job.items():
+        shown = any(cause_in(end.log_tail.encode("utf-8", "replace"), end) for _, end in failed)
+        if not shown and _failed_before(cluster, job, len(failed)) < 2 * MOST_OF_A_JOB:
+            long = [each for each, end in failed if len(end.log_tail.encode("utf-8", "replace")) >= KEPT]
+            chosen += long[:MOST_OF_A_JOB]
+    return frozenset(chosen)
+
+
+def _failed_before(cluster: Cluster, job_id: JobId, now: int) -> int:
+    """The failures of a job before these `now`: what fails again and again does so for the same cause."""
+    job = cluster.jobs[job_id]
+    if job.is_gang:
+        return job.failed_rounds
+    return sum(task.failures + (task.state is TaskState.FAILED) for task in cluster.tasks_of(job_id)) - now
+
+
+def _keep_cause(session: Session, attempt: AttemptId, end: End, output: bytes) -> None:
+    found = cause_in(output, end)
+    if found is None:
+        return
+    line = found.line.strip("…").encode("utf-8", "replace")
+    at = max(0, output.find(line))
+    lines = output[max(0, at - _BEFORE) : at + len(line) + _BEHIND][:MOST_TELLING]
+    if cause_in(lines, end) is not None:
+        session.state.task_logs.keep_telling(attempt, lines)
