@@ -112,3 +112,12 @@ def test_ctrl_c_leaves_nothing_half_done(site: Site) -> None:
     whole = tree(outputs(site)[0])
     assert all(whole[name] == data for name, data in tree(here(site, 0)).items() if ".iris" not in name)
     assert os.listdir(site.directory / "iris-out/train") == ["task-0"]
+
+
+def test_the_output_of_a_gang_outlives_its_hosts(site: Site) -> None:
+    assert os.listdir(site.state / "logs-due") == []
+    for host in site.hosts:
+        host.stop()
+    shown = site.iris("logs", "train", "--json", code=None).json()
+    for log in shown["tasks"]:
+        assert ([line["text"] for line in log["lines"]], log["pulled"]) == (["done"], True), log

@@ -1,7 +1,6 @@
 """Carry out what the log says: ask, stop, start. No lock is held while a call is under way.
 
-Launching is idempotent per token, so everything here may be done again by anybody: an attempt whose
-dispatcher died is simply dispatched once more, and so is a gang that waited for one slow set-up.
+Launching is idempotent per token: an attempt whose dispatcher died is dispatched once more, by any invocation.
 """
 
 from __future__ import annotations
