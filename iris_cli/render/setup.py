@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
 
-from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.lifecycle.display import word_of
 from iris_cli.core.model.job import JobState
 from iris_cli.core.units import count
@@ -22,6 +21,7 @@ from iris_cli.render.tables import fold, text
 from iris_cli.render.views.status import header
 
 if TYPE_CHECKING:
+    from iris_cli.config.schema import ClusterConfig
     from iris_cli.ops.setup.cluster_import.offers import Offer
 
 
