@@ -151,3 +151,34 @@ def _write_examples(epilog: str | None, formatter: Any) -> None:
         with formatter.section("Examples"):
             for line in lines:  # as they are: a line that is broken can't be pasted
                 formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
+_COMMAND = "iris.command"
+
+
+class CommandAfterDashes(Command):
+    """What follows `--` is a command, whatever it looks like."""
+
+    command_metavar = "-- COMMAND..."
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), self.command_metavar]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--" in args:
+            cut = args.index("--")
+            ctx.meta[_COMMAND] = tuple(args[cut + 1 :])
+            args = args[:cut]
+        return super().parse_args(ctx, args)
+
+
+class CommandMayFollow(CommandAfterDashes):
+    """The same where it may be left out."""
+
+    command_metavar = "[-- COMMAND...]"
+
+
+def command_of(context: typer.Context) -> tuple[str, ...]:
+    """What followed `--`, if anything did."""
+    command: tuple[str, ...] = context.meta.get(_COMMAND, ())
+    return command

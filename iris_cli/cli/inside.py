@@ -26,7 +26,7 @@ from iris_cli.render import jobs as render
 
 if TYPE_CHECKING:
     from iris_cli.cli.context import Context
-    from iris_cli.client.records import LogLine, TaskStatus
+    from iris_cli.client.port import LogLine, TaskStatus
     from iris_cli.ops.logs.log_reading import LogLine as Line
     from iris_cli.ops.logs.logs import Query, TaskLog
 

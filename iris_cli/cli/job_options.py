@@ -9,7 +9,8 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from iris_cli.cli import command_types, complete
+from iris_cli.cli import command_types as render
+from iris_cli.cli import complete
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind
 
 _TYPES: Mapping[Kind, Any] = {
@@ -23,9 +24,9 @@ _TYPES: Mapping[Kind, Any] = {
 }
 """Types of the values; those of the other kinds are text."""
 _NUMBERS: Mapping[Kind, Callable[[str], float]] = {
-    Kind.CORES: command_types.number,
-    Kind.POSITIVE: command_types.whole,
-    Kind.COUNT: command_types.whole,
+    Kind.CORES: render.number,
+    Kind.POSITIVE: render.whole,
+    Kind.COUNT: render.whole,
 }
 _OFFERS: Mapping[Kind, complete.Callback] = {
     Kind.TPU: complete.TPU,

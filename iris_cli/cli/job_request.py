@@ -78,7 +78,7 @@ def _ports(texts: Texts) -> tuple[str, ...]:
 
 
 def _lines(file: str) -> tuple[str, ...]:
-    from iris_cli.config.lines_file import read_lines
+    from iris_cli.config.variable_files import read_lines
 
     return read_lines(Path(file))
 
@@ -96,7 +96,7 @@ def _variables(texts: Texts) -> dict[str, str]:
 
 
 def _variables_of(file: str) -> dict[str, str]:
-    from iris_cli.config.env_file import read_env_file  # which loads the library of YAML
+    from iris_cli.config.variable_files import read_env_file  # which loads the library of YAML
 
     return read_env_file(Path(file))
 

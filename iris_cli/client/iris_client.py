@@ -12,8 +12,18 @@ from typing import Unpack
 from msgspec.structs import replace
 
 from iris_cli.client.fields import Constraints, JobFields, job_request
-from iris_cli.client.port import ANSWER_TIMEOUT, BOTH, Backend, HasId, LogQuery, Sink
-from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
+from iris_cli.client.port import (
+    ANSWER_TIMEOUT,
+    BOTH,
+    Backend,
+    Endpoint,
+    HasId,
+    JobStatus,
+    LogLine,
+    LogQuery,
+    Sink,
+    TaskStatus,
+)
 from iris_cli.core.ids import JobId, TaskId, parse_job_id, parse_task_id
 from iris_cli.core.model.job import JobState
 from iris_cli.core.work_paths import PULLED

@@ -13,8 +13,7 @@ from msgspec import convert
 
 from iris_cli.client.mailbox import Mailbox, result_of, unanswered
 from iris_cli.client.pieces import Cursor, Followed
-from iris_cli.client.port import BOTH, LogQuery, Sink
-from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
+from iris_cli.client.port import BOTH, Endpoint, JobStatus, LogLine, LogQuery, Sink, TaskStatus
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.ids import JobId, parse_task_id
 from iris_cli.core.messages.requests import (

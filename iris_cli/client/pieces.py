@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct, field
 
 from iris_cli.client.mailbox import Mailbox
-from iris_cli.client.port import Sink
-from iris_cli.client.records import LogLine, TaskStatus
+from iris_cli.client.port import LogLine, Sink, TaskStatus
 from iris_cli.core.ids import RequestId, parse_task_id
 from iris_cli.core.messages.requests import LONGEST_LOG_PIECE, Logs, Refusal
 from iris_cli.errors import IrisError, NotFoundError

@@ -9,8 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from iris_cli.client.port import LogQuery, Sink
-from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
+from iris_cli.client.port import Endpoint, JobStatus, LogLine, LogQuery, Sink, TaskStatus
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.errors import IrisError, UnreachableError, UsageError

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from iris_cli.config.env_file import env
 from iris_cli.config.locate import at_home
 from iris_cli.config.reading import Place, Section, integer, matching, one_of, section, text, word_of, written
+from iris_cli.config.variable_files import env
 from iris_cli.core.ids import clip
 from iris_cli.core.model.job import ReplaceLost
 from iris_cli.core.model.worker import NOWHERE, Connection

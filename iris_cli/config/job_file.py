@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from iris_cli.config.env_file import env, read_env_file
-from iris_cli.config.lines_file import read_lines
 from iris_cli.config.locate import at_home
 from iris_cli.config.problems import Report
 from iris_cli.config.reading import (
@@ -25,6 +23,7 @@ from iris_cli.config.reading import (
     text,
     written,
 )
+from iris_cli.config.variable_files import env, read_env_file, read_lines
 from iris_cli.config.yaml_source import read_yaml
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.constraints import Constraint

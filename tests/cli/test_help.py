@@ -10,8 +10,7 @@ import pytest
 import typer
 
 from iris_cli.cli import tree
-from iris_cli.cli.after_dashes import command_of
-from iris_cli.cli.command_types import Group, example_lines, panel_of
+from iris_cli.cli.command_types import Group, command_of, example_lines, panel_of
 from iris_cli.cli.job_request import request
 from iris_cli.errors import UsageError
 from tests.support.command_lines import parsed, root

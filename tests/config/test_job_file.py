@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
-from iris_cli.config.env_file import read_env_file
 from iris_cli.config.job_file import load_job_file
+from iris_cli.config.variable_files import read_env_file
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.model.job import EnvPreset, JobRequest, Priority, ReplaceLost
 from iris_cli.errors import ConfigError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.config.lines_file import read_lines
+from iris_cli.config.variable_files import read_lines
 from iris_cli.errors import UsageError
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.config.lines_file import read_lines
+from iris_cli.config.variable_files import read_lines
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.messages.requests import (
     Cancel,

@@ -4,9 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from iris_cli.cli.after_dashes import CommandMayFollow, command_of
 from iris_cli.cli.arguments import argument
-from iris_cli.cli.command_types import Commands
+from iris_cli.cli.command_types import CommandMayFollow, Commands, command_of
 from iris_cli.cli.commands import launching
 from iris_cli.cli.job_options import option, with_job_fields
 from iris_cli.core.model.job_fields import INSIDE, OUTPUT

@@ -9,7 +9,6 @@ from msgspec import Struct
 from iris_cli.cli import complete, consent
 from iris_cli.cli.arguments import WorkerName, argument, flag, option
 from iris_cli.cli.command_types import Commands
-from iris_cli.cli.commands import worker_show
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
@@ -18,12 +17,17 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import Session
     from iris_cli.ops.workers.workers import Probed
 
+
 _EXAMPLES = """
 iris worker show v5a-0
 iris worker drain v5a-0 --reason "disk replaced on Monday"
 iris worker uncordon v5a-0
 """
 _EXAMPLES_OF = {
+    "show": """
+iris worker show v5a-0
+iris worker show v5a-0 --json
+""",
     "probe": """
 iris worker probe  # all of them
 iris worker probe v5a-0 v5a-1
@@ -97,8 +101,7 @@ def register(app: Commands) -> None:
     group = Commands(
         name="worker", help="Probe, drain, taint, uncordon or forget a worker.", epilog=_EXAMPLES
     )
-    worker_show.register(group)
-    for command in (probe, drain, uncordon, taint, forget, unwedge):
+    for command in (show, probe, drain, uncordon, taint, forget, unwedge):
         group.command(epilog=_EXAMPLES_OF[command.__name__])(command)
     app.add_typer(group)
 
@@ -277,4 +280,14 @@ def _tell(iris: Context, done: str, changed: Sequence[str], asked: Sequence[str]
     for each in asked:
         if each not in changed:
             iris.output.message(f"{each}: nothing to change")
+    return ExitCode.OK
+
+
+def show(context: typer.Context, worker: WorkerName) -> int:
+    """Show a worker's hardware, condition and tasks."""
+    from iris_cli.ops.views import inventory
+    from iris_cli.render.workers import show_worker
+
+    iris: Context = context.obj
+    show_worker(iris.output, inventory.show(iris.session("iris worker show"), worker))
     return ExitCode.OK

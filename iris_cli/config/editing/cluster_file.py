@@ -11,8 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from iris_cli.config.editing.edits import Edit, apply, overlapping, unified_diff
-from iris_cli.config.editing.marked import Marked, marked
+from iris_cli.config.editing.marked import Edit, Marked, apply, marked, overlapping, unified_diff
 from iris_cli.config.entry_text import label_value, labelled, listed, quoted
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig, HostConfig

@@ -1,8 +1,11 @@
-"""A YAML file as values that know where their text stands."""
+"""A YAML file as values that know where their text stands, and changes of that text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from itertools import pairwise
 
 import yaml
 from msgspec import Struct
@@ -90,3 +93,40 @@ def _span(event: yaml.Event) -> tuple[int, int, int]:
     assert event.start_mark is not None
     assert event.end_mark is not None
     return event.start_mark.index, event.start_mark.column, event.end_mark.index
+
+
+class Edit(Struct, frozen=True):
+    """What stands from `start` up to `end` gives way to `text`."""
+
+    start: int
+    end: int
+    text: str
+
+
+def apply(text: str, edits: Sequence[Edit]) -> str:
+    """The text with all edits made; those at one place in the order they are given."""
+    pieces, at = [], 0
+    for edit in _ordered(edits):
+        pieces += [text[at : edit.start], edit.text]
+        at = edit.end
+    return "".join([*pieces, text[at:]])
+
+
+def overlapping(edits: Sequence[Edit]) -> bool:
+    """Whether two of them would change the same text."""
+    return any(before.end > after.start for before, after in pairwise(_ordered(edits)))
+
+
+def _ordered(edits: Sequence[Edit]) -> list[Edit]:
+    return sorted(edits, key=lambda edit: (edit.start, edit.end))
+
+
+def unified_diff(text: str, edits: Sequence[Edit], name: str) -> list[str]:
+    """The edits as `diff -u` shows them, line by line; empty if they change nothing."""
+    old, new = StringIO(text), StringIO(apply(text, edits))  # files: only a line feed ends a line
+    shown: list[str] = []
+    for line in difflib.unified_diff([*old], [*new], name if text else "/dev/null", name):
+        shown.append(line.removesuffix("\n").removesuffix("\r"))
+        if not line.endswith("\n"):
+            shown.append("\\ No newline at end of file")
+    return shown

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from iris_cli.config.editing.cluster_file import ClusterFile
-from iris_cli.config.editing.edits import Edit, unified_diff
+from iris_cli.config.editing.marked import Edit, unified_diff
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.errors import ConfigError, IrisError, NotWritableError
 from iris_cli.ops.setup import init

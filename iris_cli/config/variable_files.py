@@ -1,4 +1,4 @@
-"""Environment variables: their names, and files with a `NAME=value` on each line."""
+"""Environment variables: their names, and files of them; files of which each line is the work of one task."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 
 from iris_cli.config.problems import Report
 from iris_cli.config.reading import Place, mapping_of, written
+from iris_cli.core.each_line import split_lines
+from iris_cli.core.ids import clip
 from iris_cli.core.model.variables import check_variable
 from iris_cli.core.text import pattern
 from iris_cli.errors import UsageError
@@ -71,3 +73,21 @@ def _unquoted(value: str) -> str:
     if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
         return value[1:-1]
     return value
+
+
+MOST_BYTES_OF_LINES = 64 << 20
+
+
+def read_lines(path: Path) -> tuple[str, ...]:
+    """The lines of a file, as `split_lines` has them. Raises UsageError."""
+    name = clip(str(path))
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES_OF_LINES + 1)
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror or error}") from error
+    if len(data) > MOST_BYTES_OF_LINES:
+        raise UsageError(
+            f"{name} takes more than {MOST_BYTES_OF_LINES >> 20} MiB", hint="split it into several jobs"
+        )
+    return split_lines(str(path), data)
