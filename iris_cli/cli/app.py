@@ -18,7 +18,7 @@ FLAGS = frozenset({"--json", "--quiet", "-q", "--no-color", "--verbose", "-v"})
 VALUED = frozenset({"--config", "--state-dir", "--lock-timeout"})
 _HELP = frozenset({"--help", "-h"})
 
-# In the order of --help: each module `cli/NAME.py` has `register(app)`.
+# In the order of --help: each module `cli/commands/NAME.py` has a function NAME and EXAMPLES, or `register(app)`.
 COMMANDS = (
     *("launch", "status", "schedule", "autoscale", "watch", "cancel", "retry", "logs", "pull", "wait", "why"),
     *("history", "report", "workers", "exec", "stacks", "ssh", "register-endpoint"),

@@ -79,7 +79,11 @@ def build(commands: Sequence[str]) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(_global_options)
     for name in commands:
-        import_module(f"iris_cli.cli.commands.{name.replace('-', '_')}").register(app)
+        module = import_module(f"iris_cli.cli.commands.{name.replace('-', '_')}")
+        if hasattr(module, "register"):  # a group of commands, or one that is read in its own way
+            module.register(app)
+        else:
+            app.command(name, epilog=module.EXAMPLES)(getattr(module, name.replace("-", "_")))
     return app
 
 

@@ -6,19 +6,15 @@ import typer
 
 from iris_cli.cli import consent, cycles
 from iris_cli.cli.arguments import flag, option
-from iris_cli.cli.command_types import Commands, seconds
+from iris_cli.cli.command_types import seconds
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
-_EXAMPLES = """
+EXAMPLES = """
 iris autoscale --dry-run  # what it would make and delete, and why
 iris autoscale --interval 60  # a pass a minute
 iris autoscale --adopt  # the state directory was moved, or restored
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(autoscale)
 
 
 def autoscale(

@@ -6,20 +6,15 @@ import typer
 
 from iris_cli.cli import complete
 from iris_cli.cli.arguments import Labels, States, argument, flag, option
-from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
-_EXAMPLES = """
+EXAMPLES = """
 iris cancel train-3  # stops it everywhere
 iris cancel train-3 --wait --reason "wrong data"  # until all of it is gone
 iris cancel sweep- --prefix  # all whose ids begin so
 iris cancel --label sweep=lr --state pending  # those that don't run
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(cancel)
 
 
 def cancel(

@@ -6,20 +6,15 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli.arguments import flag, option
-from iris_cli.cli.command_types import Commands
 from iris_cli.demo import run
 from iris_cli.demo.tour import EndedDocument
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """
+EXAMPLES = """
 iris demo  # a minute, and nothing is left
 iris demo --keep  # leaves the cluster running
 iris demo --stop
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(demo)
 
 
 def demo(

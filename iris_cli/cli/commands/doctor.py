@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iris_cli.cli.arguments import flag
-from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import IrisError
 
@@ -15,14 +14,10 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import Session
     from iris_cli.ops.views.cycles import Cycles
 
-_EXAMPLES = """
+EXAMPLES = """
 iris doctor
 iris doctor --offline  # without the hosts
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(doctor)
 
 
 def doctor(

@@ -6,19 +6,14 @@ import typer
 
 from iris_cli.cli import consent
 from iris_cli.cli.arguments import flag, option
-from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """
+EXAMPLES = """
 iris gc --dry-run  # how much there is, and where
 iris gc  # shows it, and asks
 iris gc --older-than 7d --yes
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(gc)
 
 
 def gc(

@@ -6,19 +6,14 @@ import typer
 
 from iris_cli.cli import complete
 from iris_cli.cli.arguments import argument, flag, option
-from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """
+EXAMPLES = """
 iris history  # the last hundred events
 iris history train/task-0 --limit 20
 iris history v5a-0 --all  # the archive, too
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(history)
 
 
 def history(

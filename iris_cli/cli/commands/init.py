@@ -7,19 +7,14 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli.arguments import flag, option
-from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """
+EXAMPLES = """
 iris init  # asks nothing, says what could be imported
 iris init --name lab --host cpu0.example.org --host me@cpu1.example.org
 iris init --slice v5a=v5litepod-8:10.0.0.1,10.0.0.2
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(init)
 
 
 def init(

@@ -7,7 +7,7 @@ import typer
 
 from iris_cli.cli import complete
 from iris_cli.cli.arguments import Ranks, argument, flag, option
-from iris_cli.cli.command_types import Commands, index
+from iris_cli.cli.command_types import index
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from iris_cli.ops.logs.logs import Query
     from iris_cli.ops.session import Session
 
-_EXAMPLES = """
+EXAMPLES = """
 iris logs train  # last lines, equal ones once
 iris logs train --follow  # and what comes, to its end
 iris logs train/task-3 --attempt 0 --tail all  # all of an earlier try
@@ -35,10 +35,6 @@ Stream = Annotated[
 ]
 What = Annotated[str, argument("JOB|TASK", "Job or task.", complete.JOB_OR_TASK)]
 AttemptNumber = Annotated[int | None, option("N", "Attempt number (default: the last one).", parser=index)]
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(logs)
 
 
 def logs(

@@ -7,20 +7,16 @@ import typer
 
 from iris_cli.cli import complete
 from iris_cli.cli.arguments import Ranks, argument, option
-from iris_cli.cli.command_types import Commands, index
+from iris_cli.cli.command_types import index
 from iris_cli.cli.context import Context
 from iris_cli.core.work_paths import PULLED
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """
+EXAMPLES = """
 iris pull train  # into iris-out/train/task-N/attempt-M
 iris pull train --rank 0 --dir /data/runs
 iris pull train/task-3 --attempt 0
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(pull)
 
 
 def pull(

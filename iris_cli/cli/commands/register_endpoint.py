@@ -5,20 +5,16 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli.arguments import argument, flag, option
-from iris_cli.cli.command_types import Commands, whole
+from iris_cli.cli.command_types import whole
 from iris_cli.cli.context import Context
 from iris_cli.cli.job_request import pairs
 from iris_cli.errors import UsageError
 
-_EXAMPLES = """
+EXAMPLES = """
 iris register-endpoint tensorboard 6006
 iris register-endpoint api 8080 --metadata version=2
 iris register-endpoint tensorboard --remove
 """
-
-
-def register(app: Commands) -> None:
-    app.command("register-endpoint", epilog=_EXAMPLES)(register_endpoint)
 
 
 def register_endpoint(

@@ -6,19 +6,14 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli.arguments import option
-from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """
+EXAMPLES = """
 iris report --since 7d
 iris report --html report.html  # a page with a chart
 iris report --json | jq '.total.chip_seconds / 3600'
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(report)
 
 
 def report(

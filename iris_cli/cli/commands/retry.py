@@ -6,19 +6,14 @@ import typer
 
 from iris_cli.cli import complete
 from iris_cli.cli.arguments import argument
-from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """
+EXAMPLES = """
 iris retry train  # all tasks that run
 iris retry sweep/task-3  # one task of an array
 iris retry train/task-0  # any rank of a gang: the whole gang
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(retry)
 
 
 def retry(

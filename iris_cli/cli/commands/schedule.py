@@ -6,19 +6,15 @@ import typer
 
 from iris_cli.cli import cycles
 from iris_cli.cli.arguments import flag, option
-from iris_cli.cli.command_types import Commands, seconds
+from iris_cli.cli.command_types import seconds
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """
+EXAMPLES = """
 iris schedule  # one cycle, now
 iris schedule --once --lock-timeout 0  # for cron: it waits for nobody
 iris schedule --dry-run  # what it would place
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(schedule)
 
 
 def schedule(

@@ -10,11 +10,10 @@ from msgspec import Struct
 
 from iris_cli.cli import complete
 from iris_cli.cli.arguments import argument, flag
-from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, IrisError
 
-_EXAMPLES = """
+EXAMPLES = """
 iris ssh train/task-3  # in its work directory
 iris ssh v5a-0
 iris ssh v5a-0 --print  # the command, for scripts
@@ -25,10 +24,6 @@ class SshDocument(Struct, frozen=True):
     """The result of `iris ssh`: the command, which is not run."""
 
     argv: Sequence[str]
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(ssh)
 
 
 def ssh(

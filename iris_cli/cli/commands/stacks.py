@@ -6,19 +6,14 @@ import typer
 
 from iris_cli.cli import complete
 from iris_cli.cli.arguments import Ranks, argument, option
-from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """
+EXAMPLES = """
 iris stacks train  # where each rank is, equal stacks once
 iris stacks train --rank 7 --json
 iris stacks train/task-0 --signal USR1
 """
-
-
-def register(app: Commands) -> None:
-    app.command("stacks", epilog=_EXAMPLES)(stacks)
 
 
 def stacks(

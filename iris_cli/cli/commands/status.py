@@ -6,20 +6,15 @@ import typer
 
 from iris_cli.cli import complete
 from iris_cli.cli.arguments import Labels, States, argument, flag, option
-from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
-_EXAMPLES = """
+EXAMPLES = """
 iris status  # the cluster and its jobs
 iris status train  # one job: where it runs, or why it doesn't
 iris status train --at 2h  # as it was two hours ago
 iris status --state running --label team=vision
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(status)
 
 
 def status(

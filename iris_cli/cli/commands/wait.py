@@ -7,7 +7,6 @@ import typer
 
 from iris_cli.cli import complete
 from iris_cli.cli.arguments import argument, option
-from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
@@ -15,14 +14,10 @@ if TYPE_CHECKING:
     from iris_cli.core.ids import JobId
     from iris_cli.ops.session import Session
 
-_EXAMPLES = """
+EXAMPLES = """
 iris wait train
 iris wait train eval --timeout 2h && echo both well
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(wait)
 
 
 def wait(

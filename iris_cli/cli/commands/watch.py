@@ -5,17 +5,13 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli.arguments import flag, option
-from iris_cli.cli.command_types import Commands, seconds
+from iris_cli.cli.command_types import seconds
 from iris_cli.cli.context import Context
 
-_EXAMPLES = """
+EXAMPLES = """
 iris watch --schedule  # a scheduler for as long as it is open
 iris watch --schedule --until-idle  # until every job is over
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(watch)
 
 
 def watch(

@@ -6,19 +6,14 @@ import typer
 
 from iris_cli.cli import complete
 from iris_cli.cli.arguments import argument
-from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """
+EXAMPLES = """
 iris why train  # what a job waits for, or why it failed
 iris why train/task-3
 iris why v5a-0  # what a worker takes, and what it doesn't
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(why)
 
 
 def why(

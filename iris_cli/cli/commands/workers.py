@@ -2,18 +2,13 @@
 
 import typer
 
-from iris_cli.cli.command_types import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """
+EXAMPLES = """
 iris workers
 iris workers --json | jq -r '.workers[].id'
 """
-
-
-def register(app: Commands) -> None:
-    app.command(epilog=_EXAMPLES)(workers)
 
 
 def workers(context: typer.Context) -> int:
