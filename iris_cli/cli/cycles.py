@@ -30,7 +30,7 @@ def schedule(
     nobody, and has no terminal.
     """
     from iris_cli.ops.cycle import compaction, cycle
-    from iris_cli.ops.loop.running import running
+    from iris_cli.ops.loop.watch import running
     from iris_cli.render import cycles as render
 
     every = _only_one(once=once, interval=interval)
@@ -75,7 +75,7 @@ def _again_and_again(
     goes on and on then tries again later, as `iris watch` does: a disk that is full for a while ends no schedule. Only
     what keeps it from its very beginning does.
     """
-    from iris_cli.ops.loop.configuration import change_warning
+    from iris_cli.ops.loop.changes import change_warning
 
     tell_of_change = change_warning(session.config.path, session.tell)
     has_worked, told = False, ""
@@ -101,7 +101,7 @@ def _again_and_again(
 
 def _pass(iris: Context, session: Session, *, in_cycle: bool = False) -> PassDocument | None:
     """One pass of the autoscaler. `in_cycle`: before a cycle, which probes new slices, and shows this in its JSON."""
-    from iris_cli.ops.slices import autoscale as operation
+    from iris_cli.ops import autoscale as operation
     from iris_cli.ops.views.scale_status import scaling_rows
     from iris_cli.render import slices as render
 

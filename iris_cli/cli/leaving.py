@@ -24,7 +24,7 @@ def see_to_cycles(
     A failure is one warning, never an error of the command.
     """
     from iris_cli.ops.loop.automatic import start_if_needed
-    from iris_cli.ops.loop.scope import logins_kill
+    from iris_cli.ops.loop.start import logins_kill
     from iris_cli.ops.views.cycles import work_left
 
     try:

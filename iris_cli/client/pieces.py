@@ -15,7 +15,7 @@ from iris_cli.client.port import LogLine, Sink, TaskStatus
 from iris_cli.core.ids import RequestId, parse_task_id
 from iris_cli.core.messages.requests import LONGEST_LOG_PIECE, Logs, Refusal
 from iris_cli.errors import IrisError, NotFoundError
-from iris_cli.ops.logs.log_stream import LineCutter
+from iris_cli.ops.logs.log_reading import LineCutter
 
 _PATIENCE = 10
 """Turns in which a worker that doesn't answer is asked again for the rest of what has ended."""

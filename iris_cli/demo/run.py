@@ -13,8 +13,8 @@ from iris_cli.demo.cluster import SLICES, TPU, LocalCluster
 from iris_cli.demo.home import demo_home
 from iris_cli.demo.tour import Tour, TourDocument
 from iris_cli.ops.loop.automatic import SWITCH
-from iris_cli.ops.loop.owner import owned
-from iris_cli.ops.program import this_program
+from iris_cli.ops.loop.start import owned
+from iris_cli.ops.workplace import this_program
 from iris_cli.render.console import Output
 
 KEPT = Path(".iris-demo")

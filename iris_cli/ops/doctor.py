@@ -6,20 +6,20 @@ import shlex
 from collections.abc import Callable, Iterator
 
 from iris_cli.config.schema import ClusterConfig
+from iris_cli.core import Cluster, count
 from iris_cli.core.invariants import breaches
-from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.text import pattern
-from iris_cli.core.units import count
 from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError
 from iris_cli.journal.access import check_writable, network_file_system
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.checks.findings import Finding, failed_by, failure, fine, warning
-from iris_cli.ops.checks.host_checks import all_workers, check_hosts
-from iris_cli.ops.checks.key_checks import check_keys
+from iris_cli.ops.checks.host_checks import all_workers, check_hosts, check_keys
 from iris_cli.ops.checks.log_checks import check_log
 from iris_cli.ops.loop.cron.checks import Installed, check_cycles
 from iris_cli.ops.session import Session
+from iris_cli.ops.views.channels import FIX, told, troubles
 from iris_cli.ops.views.cycles import cycles_of, work_left
+from iris_cli.ops.views.scale_status import objection
 
 _PLACE = pattern(r"([^\n]+?):([0-9]+): ")
 _MOST_BREACHES = 20  # shown: one mistake has many consequences
@@ -152,7 +152,6 @@ def check_keeper(session: Session, cluster: Cluster) -> Iterator[Finding]:
     """Whether slices are managed from this state directory; nobody is asked which there are."""
     if cluster.keeper is None or not (session.config.scale_groups or cluster.slices):
         return
-    from iris_cli.ops.views.scale_status import objection
 
     if (found := objection(session)) is not None:
         yield warning(
@@ -177,7 +176,6 @@ def check_notify(session: Session, *, coming: bool) -> Iterator[Finding]:
     """Whether those who are to be told are told. `coming`: there will be a next cycle."""
     if not session.config.notify.channels:
         return
-    from iris_cli.ops.views.channels import FIX, told, troubles
 
     said = troubles(session, coming=coming)
     found = [warning("notify", text.removeprefix("notify: "), FIX) for text in said]

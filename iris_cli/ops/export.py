@@ -7,18 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from iris_cli.core.events.events import (
-    AttemptEnded,
-    AttemptEvent,
-    AttemptPresumedGone,
-    AttemptProvenGone,
-    AttemptStopped,
-    Event,
-    JobSubmitted,
-    TaskAssigned,
-    TaskDispatchFailed,
-    Transaction,
-)
+from iris_cli.core.events import events as ev
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId
 from iris_cli.errors import NotFoundError
 from iris_cli.journal.log.event_codec import encode_event
@@ -45,10 +34,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 def rows(state: StateDir, after_seq: int = 0) -> Iterator[Row]:
-    """Every event of archive and log behind `after_seq`, in order. Keeps in mind only what lives at that time.
-
-    Raises NotFoundError, and LogDamagedError behind what could be read.
-    """
+    """Every event after `after_seq`, in order. Raises NotFoundError, and LogDamagedError behind what could be read."""
     reading = state.past(archive=True)
     places = _Places()
     for transaction in reading:
@@ -69,18 +55,18 @@ class _Places:
         self._workers: dict[AttemptId, WorkerId] = {}
         self._ghosts: set[AttemptId] = set()
 
-    def of(self, event: Event) -> WorkerId | None:
+    def of(self, event: ev.Event) -> WorkerId | None:
         """The worker that the next event is about."""
-        if isinstance(event, TaskAssigned):
+        if isinstance(event, ev.TaskAssigned):
             self._workers[event.attempt_id] = event.worker
-        if not isinstance(event, AttemptEvent):
+        if not isinstance(event, ev.AttemptEvent):
             named: WorkerId | None = getattr(event, "worker", None)
             return named
         attempt = event.attempt_id
         worker = self._workers.get(attempt)
-        if isinstance(event, AttemptPresumedGone):
+        if isinstance(event, ev.AttemptPresumedGone):
             self._ghosts.add(attempt)
-        elif isinstance(event, AttemptProvenGone):
+        elif isinstance(event, ev.AttemptProvenGone):
             self._ghosts.discard(attempt)
             self._workers.pop(attempt, None)
         elif isinstance(event, _ENDS) and attempt not in self._ghosts:
@@ -88,12 +74,12 @@ class _Places:
         return worker
 
 
-_ENDS = (AttemptEnded, AttemptStopped, TaskDispatchFailed)
+_ENDS = (ev.AttemptEnded, ev.AttemptStopped, ev.TaskDispatchFailed)
 
 
-def _row(transaction: Transaction, index: int, event: Event, worker: WorkerId | None) -> Row:
+def _row(transaction: ev.Transaction, index: int, event: ev.Event, worker: WorkerId | None) -> Row:
     task = getattr(event, "task", None)
-    job = event.job.id if isinstance(event, JobSubmitted) else getattr(event, "job", None)
+    job = event.job.id if isinstance(event, ev.JobSubmitted) else getattr(event, "job", None)
     if isinstance(task, TaskId):
         job = task.job
     fields = encode_event(event)
@@ -105,7 +91,7 @@ def _row(transaction: Transaction, index: int, event: Event, worker: WorkerId | 
         type=fields.pop("type"),
         job=str(job) if job is not None else None,
         task=str(task) if task is not None else None,
-        attempt=event.attempt if isinstance(event, AttemptEvent) else None,
+        attempt=event.attempt if isinstance(event, ev.AttemptEvent) else None,
         worker=str(worker) if worker is not None else None,
         event=fields,
     )

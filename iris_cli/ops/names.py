@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from iris_cli.core.attributes import TPU_NAME_ATTRIBUTE_KEY, AttributeValue
-from iris_cli.core.ids import JobId, TaskId, WorkerId, clip, parse_attempt_id, parse_task_id
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.task import Attempt, Task
-from iris_cli.core.model.worker import Worker
+from iris_cli.core import Attempt, AttributeValue, Cluster, JobId, Task, TaskId, Worker, WorkerId, clip
+from iris_cli.core.attributes import TPU_NAME_ATTRIBUTE_KEY
+from iris_cli.core.ids import parse_attempt_id, parse_task_id
 from iris_cli.core.text import did_you_mean, nearest
 from iris_cli.errors import NotFoundError, UsageError
 
@@ -56,18 +54,15 @@ def no_task(cluster: Cluster, task: TaskId) -> NotFoundError:
 
 def _hint(cluster: Cluster, text: str, kinds: str) -> str:
     """What was probably meant, else where to look."""
+    jobs = cluster.jobs if "job" in kinds else ()
+    workers = cluster.workers if "worker" in kinds else ()
     hints = (
         *([_task_meant(cluster, text)] if "task" in kinds else []),
         *([_workers_of(cluster, text)] if "worker" in kinds else []),
-        did_you_mean(clip(text.partition("/task-")[0]), _names(cluster, kinds)),
+        did_you_mean(clip(text.partition("/task-")[0]), [*jobs, *workers]),
     )
     where = {"job": "`iris status` lists the jobs", "worker": "`iris workers` lists the workers"}
     return next(filter(None, hints), "; ".join(there for kind, there in where.items() if kind in kinds))
-
-
-def _names(cluster: Cluster, kinds: str) -> list[str]:
-    jobs = cluster.jobs if "job" in kinds else ()
-    return [*jobs, *(cluster.workers if "worker" in kinds else ())]
 
 
 def _task_meant(cluster: Cluster, text: str) -> str:

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from iris_cli.config.schema import ClusterConfig, HostConfig
-from iris_cli.core.attributes import (
-    TPU_NAME_ATTRIBUTE_KEY,
-    TPU_VM_COUNT_ATTRIBUTE_KEY,
-    TPU_WORKER_ID_ATTRIBUTE_KEY,
-    AttributeValue,
-)
-from iris_cli.core.ids import WorkerId
+from iris_cli.core import AttributeValue, Device, WorkerId, attributes
 from iris_cli.core.model.slice import ScaleGroup, Slice, SliceState, as_made, slice_attributes
-from iris_cli.core.resources import Device
 
 _HERE = (SliceState.BOOTING, SliceState.READY)
 
@@ -40,9 +33,9 @@ def _hosts(each: Slice, group: ScaleGroup, config: ClusterConfig) -> list[HostCo
             connection=connection,
             attributes={
                 **shared,
-                TPU_NAME_ATTRIBUTE_KEY: AttributeValue(each.name),
-                TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index),
-                TPU_VM_COUNT_ATTRIBUTE_KEY: AttributeValue(len(each.hosts)),
+                attributes.TPU_NAME_ATTRIBUTE_KEY: AttributeValue(each.name),
+                attributes.TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index),
+                attributes.TPU_VM_COUNT_ATTRIBUTE_KEY: AttributeValue(len(each.hosts)),
             },
             device=Device("tpu", group.template.type),
             env=group.env,

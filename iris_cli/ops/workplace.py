@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import Session
     from iris_cli.remote.ssh import SshTransport
     from iris_cli.remote.task_runner import TaskRunner
+
+
+def this_program() -> tuple[str, ...]:
+    """The words that call this very iris, by the name it was called by: an upgrade keeps that."""
+    called = Path(sys.argv[0])
+    for path in (called, Path(sys.executable).with_name("iris")):
+        if path.name == "iris" and path.is_file() and os.access(path, os.X_OK):
+            return (str(path.absolute()),)
+    return (sys.executable, "-m", "iris_cli")
 
 
 def is_task(environ: Mapping[str, str]) -> bool:
@@ -116,10 +126,7 @@ class Workplace(Struct, dict=True):
         return nullcontext()
 
     def session(self, command: str, transport: SshTransport | None = None) -> Session:
-        """A session for one command. Writes nothing and asks nobody yet.
-
-        `transport` is another one than that with the host keys of the state directory.
-        """
+        """A session for one command, which writes and connects to nothing yet; `transport` overrides the usual one."""
         from iris_cli.journal.state_dir import LOCK_TIMEOUT
         from iris_cli.ops.session import Session
 

@@ -18,7 +18,6 @@ from iris_cli.core.units import format_duration
 from iris_cli.journal.files.runners import LOOP
 from iris_cli.ops.checks.findings import Finding
 from iris_cli.ops.cycle.cycle import CycleResult
-from iris_cli.ops.loop import log_file
 from iris_cli.ops.loop.cron.entry import last_lines
 from iris_cli.ops.views.cycles import VALIDATE, Cycles
 from iris_cli.ops.views.view import CycleAge
@@ -167,7 +166,9 @@ class LoopLog:
         self._before: frozenset[str] = frozenset()
 
     def say(self, *lines: str) -> None:
-        log_file.write(map(clean_line, lines), self._now())
+        from iris_cli.ops.loop.start import write_log
+
+        write_log(map(clean_line, lines), self._now())
 
     def turn(self, cluster: Cluster, turn: Turn) -> None:
         """What a turn did."""

@@ -12,8 +12,7 @@ from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.units import count
 from iris_cli.ops.setup.cluster_import.found import LeftOut
 from iris_cli.ops.setup.cluster_import.plan import Plan
-from iris_cli.ops.setup.cluster_import.recreated import OldMachine, jobs_over
-from iris_cli.ops.setup.cluster_import.run import Proposal
+from iris_cli.ops.setup.cluster_import.run import OldMachine, Proposal, jobs_over
 from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
 from iris_cli.render.tables import by_words, fold

@@ -10,9 +10,8 @@ from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.messages.observations import LockFile, RemoteState, Silence, SilenceKind
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.core.units import format_memory
-from iris_cli.ops.workers.first_keys import Shown
 from iris_cli.ops.workers.unwedge import Obstacle, Owner, Wedge
-from iris_cli.ops.workers.workers import Probed, Stranger
+from iris_cli.ops.workers.workers import Probed, Shown, Stranger
 from iris_cli.render.console import Output
 from iris_cli.render.tables import fold
 

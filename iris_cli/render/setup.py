@@ -22,7 +22,7 @@ from iris_cli.render.views.status import header
 
 if TYPE_CHECKING:
     from iris_cli.config.schema import ClusterConfig
-    from iris_cli.ops.setup.cluster_import.offers import Offer
+    from iris_cli.ops.setup.cluster_import.source import Offer
 
 
 class InitDocument(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from iris_cli.core.autoscaling.scaling import ScalingPlan
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.lifecycle.keeping import Objection
 from iris_cli.core.units import count, format_memory
-from iris_cli.ops.slices.autoscale import Autoscaled
+from iris_cli.ops.autoscale import Autoscaled
 from iris_cli.ops.views.scale_status import fates
 from iris_cli.ops.views.scaling_rows import ScaleGroupRow, Scaling, UnmetRow
 from iris_cli.render.console import Output

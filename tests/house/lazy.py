@@ -41,49 +41,40 @@ LAZY: Mapping[str, str] = {
         "journal.spans"
     ),
     # A look connects to nobody, places nothing and notifies nobody. Most cycles ship, post and take over nothing.
-    "ops.checks.key_checks": "remote.ssh.config remote.ssh.keys remote.transport",
-    "ops.cycle.caches": "remote.launch_request",
+    "ops.cycle.calls": "remote.launch_request",
     "ops.cycle.cycle": (
         "core.lifecycle.placement core.lifecycle.slices core.scheduling core.scheduling.independent "
         "core.scheduling.plan ops.cycle.kept_logs ops.notify.after_cycle"
     ),
-    "ops.cycle.launch_request": "remote.launch_request",
     "ops.cycle.mail": "config.request_text ops.cycle.replies",
     "ops.cycle.requests": (
-        "config.request_reading config.request_text core.lifecycle.children ops.cycle.each_line "
-        "ops.views.offered"
+        "config.request_reading config.request_text core.lifecycle.children ops.views.offered"
     ),
-    "ops.cycle.shipping": "remote.task_runner",
+    "ops.cycle.reap": "remote.launch_request",
     "ops.cycle.kept_logs": "remote.log_pieces",
-    "ops.doctor": "ops.views.channels ops.views.scale_status",
-    "ops.files.pull": "remote.output_calls",
-    "ops.files.pull_attempt": "remote.output_calls",
+    "ops.cycle.transfers": "remote.task_runner",
     "ops.jobs.launch": "ops.cycle.cycle ops.secret_values ops.views.inventory ops.workspace.pack",
-    "ops.logs.log_reading": "remote.task_runner",
-    "ops.logs.remains": "remote.task_runner",
     "ops.loop.automatic": "ops.loop.start",
+    "ops.loop.cron.entry": "ops.checks.host_checks",
     "ops.notify.after_cycle": (
-        "ops.notify.command ops.notify.teller ops.notify.webhook ops.notify.wording ops.views.failure"
+        "ops.notify.channels ops.notify.teller ops.notify.channels ops.notify.channels ops.views.failure"
     ),
     "ops.outcomes.causes": "core.known_causes",
     "ops.session": "core.evolve journal.log.story ops.slice_hosts remote.fan_out remote.transport",
-    "ops.setup.init": "remote.ssh.config remote.transport",
-    "ops.setup.next_steps": "ops.setup.cluster_import.offers ops.views.status ops.views.who_runs",
+    "ops.setup.next_steps": "ops.setup.cluster_import.source ops.views.status ops.views.who_runs",
     "ops.slice_hosts": "core.lifecycle.slices",
-    "ops.slices.host_keys": "remote.host_keys",
-    "ops.slices.set_up": "remote.launch_request",
     "ops.views.inventory": "core.lifecycle.ghosts",
     "ops.views.job_status": "ops.views.failure",
     "ops.views.status": "ops.outcomes.retries ops.views.failure ops.views.scale_status",
     "ops.views.view": "core.evolve core.scheduling.plan ops.views.channels ops.views.missing",
     "ops.views.why": "core.scheduling ops.views.scale_status",
-    "ops.workers.ssh_command": "remote.worker_script",
     "ops.workplace": "config.load config.locate journal.state_dir ops.session remote.ssh remote.task_runner",
     # `iris schedule` with nothing to do opens no connection, so paramiko is not imported.
     "remote.cache_calls": "remote.output_calls",
     "remote.ssh": "remote.ssh.config remote.ssh.dialer remote.ssh.script_run",
     # rich is slow to import: a command that prints plain lines or JSON does without it.
     "render.as_json": "core.constraint_syntax",
+    "render.cycles": "ops.loop.start",
     "render.console": "render.as_json render.progress",
     "render.views.why": "core.scheduling.explain.wording",
     "render.watch.screen": "render.watch.board render.watch.live",

@@ -50,7 +50,7 @@ RULES: list[tuple[Rule, str, str]] = [
     (rules.strayed_dependencies, "iris_cli.ops.cycle.cycle", "import yaml"),
     (rules.strayed_dependencies, "iris_cli.ops.cycle.cycle", "from rich.table import Table"),
     (rules.strayed_dependencies, "iris_cli.render.tables", "import typer"),
-    (rules.strayed_dependencies, "iris_cli.ops.slices.autoscale", "from google.cloud import tpu_v2"),
+    (rules.strayed_dependencies, "iris_cli.ops.autoscale", "from google.cloud import tpu_v2"),
     (struct_rules.home_made_classes, "iris_cli.core.model.task", "from dataclasses import dataclass"),
     (struct_rules.home_made_classes, "iris_cli.ops.cycle.cycle", "def f():\n    exec(text)"),
     (struct_rules.home_made_classes, "iris_cli.journal.codec", "kind = eval(annotation)"),

@@ -22,10 +22,10 @@ from iris_cli.core.model.task import TaskState
 from iris_cli.core.model.worker import Connection
 from iris_cli.errors import LockedError
 from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops import autoscale
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.jobs import launch
 from iris_cli.ops.session import Session
-from iris_cli.ops.slices import autoscale
 from iris_cli.remote.task_runner import TaskRunner
 from tests.ops.world import Clock, Hosts
 from tests.support.memory_provider import Books, MemoryProvider

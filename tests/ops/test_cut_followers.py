@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.ops.logs import follow, log_stream
+from iris_cli.ops.logs import follow, log_reading
 from iris_cli.ops.logs.follow import Follower, Step
 from iris_cli.ops.logs.logs import Query
 from iris_cli.remote.task_runner import TaskRunner
@@ -84,8 +84,8 @@ class CutTransport:
 def small_numbers() -> Iterator[None]:
     """The same rules with small numbers, and answers that are waited for however slow this machine is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_stream, "FIRST", 16)
-        patch.setattr(log_stream, "PIECE", 32)
+        patch.setattr(log_reading, "FIRST", 16)
+        patch.setattr(log_reading, "PIECE", 32)
         patch.setattr("iris_cli.ops.logs.log_reading.FIRST", 16)
         patch.setattr(follow, "TOGETHER", 60.0)
         patch.setattr(follow, "_A_MOMENT", 60.0)

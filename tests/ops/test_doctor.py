@@ -17,10 +17,9 @@ from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKin
 from iris_cli.core.model.slice import Provider, ScaleGroup, SliceTemplate
 from iris_cli.core.model.worker import Connection, Worker
 from iris_cli.errors import ConfigError, ExitCode, IrisError
-from iris_cli.ops.checks import key_checks
+from iris_cli.ops.checks import host_checks
 from iris_cli.ops.checks.findings import Finding, Level, exit_code, failure, fine, warning
-from iris_cli.ops.checks.host_checks import answered, differences, shared_directories, unanswered
-from iris_cli.ops.checks.key_checks import check_keys
+from iris_cli.ops.checks.host_checks import answered, check_keys, differences, shared_directories, unanswered
 from iris_cli.ops.doctor import examine
 from iris_cli.ops.session import Session
 from tests.ops.world import World
@@ -41,7 +40,7 @@ REPORT = ProbeReport(
 @pytest.fixture(autouse=True)
 def no_ssh_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The operator's own SSH files are none of the tests' business."""
-    monkeypatch.setattr(key_checks, "SSH_CONFIG", tmp_path / "no-such-config")
+    monkeypatch.setattr(host_checks, "SSH_CONFIG", tmp_path / "no-such-config")
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
 
 

@@ -14,7 +14,7 @@ from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.model.job import JobState
 from iris_cli.core.model.task import Attempt
 from iris_cli.ops.cycle import observe
-from iris_cli.ops.cycle.plausible import MOST_UPTIME
+from iris_cli.ops.cycle.answers import MOST_UPTIME
 from iris_cli.ops.cycle.replies import job_answer
 from iris_cli.ops.outcomes.durations import job_ran
 from iris_cli.ops.views.job_status import JobStatus, job_status

@@ -7,8 +7,7 @@ from pathlib import Path
 from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.model.job import JobState
 from iris_cli.core.model.task import TaskState
-from iris_cli.ops.cycle.each_line import line_of
-from iris_cli.ops.cycle.environment import array_variables, place_of
+from iris_cli.ops.cycle.environment import array_variables, line_of, place_of
 from tests.support.fake_runner import Site
 
 

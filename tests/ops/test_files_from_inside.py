@@ -19,9 +19,9 @@ from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import TaskState
 from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.ops.cycle import mail
-from iris_cli.ops.cycle.each_line import line_of
-from iris_cli.ops.cycle.fetching import AT_ONCE, fetch
-from iris_cli.ops.cycle.plausible import Fetched
+from iris_cli.ops.cycle.answers import Fetched
+from iris_cli.ops.cycle.environment import line_of
+from iris_cli.ops.cycle.transfers import FETCHED_AT_ONCE, fetch
 from iris_cli.ops.session import Session
 from iris_cli.ops.workspace.archive import END, padding, tar_header
 from tests.ops.asking import EVAL, running
@@ -97,7 +97,7 @@ def test_a_slow_worker_holds_up_no_other_however_much_was_packed_there(
     site.cycle()
     site.cycle()
     quick = next(each for each in site.hosts.values() if each is not host).of("side")
-    for number in range(AT_ONCE + 1):
+    for number in range(FETCHED_AT_ONCE + 1):
         workspace = pack(slow, tar(bytes([number])))
         slow.ask(str(number), "submit", job={**EVAL, "name": f"eval-{number}", "workspace": workspace})
     quick.ask("1", "submit", job={**EVAL, "workspace": pack(quick)})
@@ -115,9 +115,11 @@ def test_a_slow_worker_holds_up_no_other_however_much_was_packed_there(
     site.cycle()
     assert all(waited)
     assert quick.told("1") == {"job": "side/eval", "created": True}
-    for _ in range(AT_ONCE):
+    for _ in range(FETCHED_AT_ONCE):
         site.cycle()
-    assert [slow.told(str(number))["created"] for number in range(AT_ONCE + 1)] == [True] * (AT_ONCE + 1)
+    assert [slow.told(str(number))["created"] for number in range(FETCHED_AT_ONCE + 1)] == [True] * (
+        FETCHED_AT_ONCE + 1
+    )
 
 
 def test_the_end_of_who_asks_waits_for_it(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.ops.cycle.cycle import CycleResult, run
 from iris_cli.ops.logs import follow as follow_module
-from iris_cli.ops.logs import log_stream
+from iris_cli.ops.logs import log_reading
 from iris_cli.ops.logs.follow import Follower, Step
 from iris_cli.ops.logs.logs import Query
 from iris_cli.ops.loop import wait
@@ -252,7 +252,7 @@ def test_a_flood_gives_way_to_others(world: World) -> None:
     world.write()
     steps = [step for step in follow(world, [], tail=None) if step.texts]
     assert [line.text for line in steps[0].lines if line.rank == 1] == ["hello"]
-    assert all(len(text.text) <= log_stream.PIECE + 100 for step in steps for text in step.texts)
+    assert all(len(text.text) <= log_reading.PIECE + 100 for step in steps for text in step.texts)
     assert len(lines(steps)) == 40_002
     assert world.clock.time == START  # who is behind is asked again at once
     assert world.hosts.calls.count("a-1") == 1
@@ -328,7 +328,7 @@ def test_what_was_pulled_goes_on_where_the_worker_fell_silent(world: World) -> N
 
 def test_what_was_pulled_comes_a_piece_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be more than fits into memory."""
-    monkeypatch.setattr(log_stream, "PIECE", 1000)
+    monkeypatch.setattr(log_reading, "PIECE", 1000)
     said = [f"line {number}" for number in range(1000)]
 
     def end() -> None:

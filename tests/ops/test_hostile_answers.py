@@ -21,7 +21,7 @@ from iris_cli.core.model.job import JobState
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.journal.log.event_codec import decode_event, encode_event
 from iris_cli.ops.cycle import cycle, observe
-from iris_cli.ops.cycle.plausible import MOST_TEXT, MOST_UPTIME, Seen, believed
+from iris_cli.ops.cycle.answers import MOST_TEXT, MOST_UPTIME, Seen, believed
 from iris_cli.ops.session import Session
 from tests.support.fake_runner import Site
 

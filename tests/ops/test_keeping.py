@@ -11,7 +11,7 @@ import pytest
 from iris_cli.core.events.events import SliceRequested
 from iris_cli.core.model.slice import slice_name
 from iris_cli.journal import place
-from iris_cli.ops.slices import autoscale
+from iris_cli.ops import autoscale
 from tests.ops.test_autoscale import LOCAL, Site
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from iris_cli.ops.logs import log_stream
-from iris_cli.ops.logs.log_stream import LineCutter, LogStream
+from iris_cli.ops.logs import log_reading
+from iris_cli.ops.logs.log_reading import LineCutter, LogStream
 from iris_cli.remote.task_runner import LogChunk
 
 TEXTS = st.text(alphabet=st.sampled_from("ab é€𝄞\n\r\t"), max_size=60)
@@ -50,20 +50,20 @@ def rest(stream: LogStream) -> list[str]:
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same rules with small numbers: every branch is met with short texts."""
-    monkeypatch.setattr(log_stream, "FIRST", 8)
-    monkeypatch.setattr(log_stream, "PIECE", 16)
-    monkeypatch.setattr(log_stream, "FARTHEST", 256)
-    monkeypatch.setattr(log_stream, "LONGEST", 40)
+    monkeypatch.setattr(log_reading, "FIRST", 8)
+    monkeypatch.setattr(log_reading, "PIECE", 16)
+    monkeypatch.setattr(log_reading, "FARTHEST", 256)
+    monkeypatch.setattr(log_reading, "LONGEST", 40)
 
 
 def literally(data: bytes) -> str:
     """The same rules, line by line."""
     lines = []
     for line in data.split(b"\n")[:-1]:
-        while len(line) > log_stream.LONGEST:
+        while len(line) > log_reading.LONGEST:
             cut = next(
                 (each for each in range(40, 36, -1) if line[each] & 0xC0 != 0x80),
-                log_stream.LONGEST - 4,
+                log_reading.LONGEST - 4,
             )
             lines.append(line[:cut])
             line = line[cut:]

@@ -13,10 +13,10 @@ from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import AttemptReport, RemoteState, Silence, WorkerReport
 from iris_cli.core.model.job import JobRequest
 from iris_cli.core.model.worker import WorkerCondition
+from iris_cli.ops import autoscale
 from iris_cli.ops.cycle import cycle
+from iris_cli.ops.cycle.answers import token_of
 from iris_cli.ops.jobs import launch
-from iris_cli.ops.set_up_token import token_of
-from iris_cli.ops.slices import autoscale
 from iris_cli.ops.views.scale_status import scaling_rows
 from iris_cli.ops.views.why import why
 from iris_cli.ops.workers import workers

@@ -223,7 +223,7 @@ def test_it_says_how_far_it_is(tmp_path: Path) -> None:
     session = site.session()
     onlooker = Onlooker()
     session.progress = onlooker
-    from iris_cli.ops.cycle.shipping import Progress
+    from iris_cli.ops.cycle.transfers import Progress
 
     sending = Progress(session)
     with session.state.workspaces.open(packed(site).hash) as file:

@@ -19,7 +19,7 @@ from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import Attempt, AttemptState, EndReason, TaskState
 from iris_cli.core.model.worker import Worker
 from iris_cli.journal.snapshot import writing
-from iris_cli.ops.cycle import dispatch, observe, readiness
+from iris_cli.ops.cycle import dispatch, observe, orders
 from tests.simulation import machines, wires
 from tests.simulation.planting import (
     Mutation,
@@ -195,7 +195,7 @@ def _expired_too(prepare: Any, has_expired: Any) -> Any:
 
 
 def _ready_at_once() -> AbstractContextManager[Any]:
-    return patch.object(readiness, "is_ready", lambda cluster, job, known: True)
+    return patch.object(orders, "is_ready", lambda cluster, job, known: True)
 
 
 @contextmanager

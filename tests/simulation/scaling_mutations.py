@@ -19,7 +19,7 @@ from iris_cli.core.lifecycle import slices
 from iris_cli.core.messages.cloud import CloudState, Scope
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.slice import Slice, SliceState
-from iris_cli.ops.slices import autoscale, set_up
+from iris_cli.ops import autoscale
 from tests.simulation import scaling as worlds
 from tests.simulation.cloud import SimProvider
 from tests.simulation.planting import Mutation
@@ -197,7 +197,7 @@ def _no_clock_is_ever_wrong() -> AbstractContextManager[Any]:
 def _set_up_anew() -> Iterator[None]:
     """By another token each time that somebody asks how it goes."""
     numbers = count()
-    with patch.object(set_up, "token_of", lambda *_: Token(f"{next(numbers):032x}")):
+    with patch.object(autoscale, "token_of", lambda *_: Token(f"{next(numbers):032x}")):
         yield
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from iris_cli.core.ids import JobId
 from iris_cli.demo.keys import make_key
-from iris_cli.ops.slices import autoscale
+from iris_cli.ops import autoscale
 from tests.support.desk import Desk
 from tests.support.site import Site
 from tests.support.tpu_emulator.cloud import Cloud

@@ -37,7 +37,7 @@ def autoscale(
     Creates slices of `scale_groups` for jobs that no worker has room for, and deletes idle, failed and preempted
     slices. Places no tasks: `iris schedule --autoscale` does both.
     """
-    from iris_cli.ops.slices import autoscale as operation
+    from iris_cli.ops import autoscale as operation
     from iris_cli.ops.views.scale_status import objection, scaling_rows
     from iris_cli.render import slices as render
 
@@ -59,7 +59,7 @@ def autoscale(
 
 
 def _adopt(iris: Context, *, yes: bool) -> int:
-    from iris_cli.ops.slices import autoscale as operation
+    from iris_cli.ops import autoscale as operation
     from iris_cli.render import slices as render
 
     session = iris.session("iris autoscale --adopt")

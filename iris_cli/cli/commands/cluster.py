@@ -14,8 +14,7 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ConfigError, ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from iris_cli.ops.setup.cluster_import.recreated import OldMachine
-    from iris_cli.ops.setup.cluster_import.run import Proposal
+    from iris_cli.ops.setup.cluster_import.run import OldMachine, Proposal
 
 _EXAMPLES = """
 gcloud compute tpus tpu-vm list --zone us-central2-b --format json | iris cluster import --from -
@@ -139,7 +138,7 @@ def _target(iris: Context) -> Path:
 
 def _old_machines(iris: Context, proposal: "Proposal") -> "list[OldMachine]":
     """The workers of slices that were re-created, as the log knows them."""
-    from iris_cli.ops.setup.cluster_import.recreated import old_machines
+    from iris_cli.ops.setup.cluster_import.run import old_machines
 
     if not proposal.plan.recreated:
         return []
@@ -158,7 +157,7 @@ def _and_forget(machines: "list[OldMachine]") -> str:
 
 def _forget(iris: Context, proposal: "Proposal", machines: "list[OldMachine]") -> "list[OldMachine]":
     """Forget the old machines, as the operator agreed when the file was written."""
-    from iris_cli.ops.setup.cluster_import.recreated import forget
+    from iris_cli.ops.setup.cluster_import.run import forget
     from iris_cli.render.imported import show_forgotten
 
     if all(each.kept is not None for each in machines):

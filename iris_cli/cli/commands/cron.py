@@ -121,7 +121,7 @@ def remove(context: typer.Context) -> int:
 
 def cron_entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -> "CronEntry":
     from iris_cli.ops.loop.cron.entry import CronEntry, absolute
-    from iris_cli.ops.program import this_program
+    from iris_cli.ops.workplace import this_program
 
     return CronEntry(
         cluster=iris.config.name,

@@ -34,7 +34,7 @@ def init(
     """
     from iris_cli.config.locate import FILE_NAME
     from iris_cli.ops.setup import init as operation
-    from iris_cli.ops.setup.cluster_import.offers import offers
+    from iris_cli.ops.setup.cluster_import.source import offers
     from iris_cli.render.setup import show_initialized
 
     iris: Context = context.obj

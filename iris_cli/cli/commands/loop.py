@@ -51,7 +51,7 @@ def start(context: typer.Context) -> int:
     """
     from iris_cli.config.schema import Mode
     from iris_cli.ops.loop import start as operation
-    from iris_cli.ops.loop.scope import logins_kill
+    from iris_cli.ops.loop.start import logins_kill
     from iris_cli.ops.views.cycles import work_left
     from iris_cli.render import cycles as render
 
@@ -96,8 +96,7 @@ def show(context: typer.Context) -> int:
     """Show who runs cycles, and the end of the loop's log."""
     from iris_cli.journal.files.loop_order import read_loop_order
     from iris_cli.ops.loop.cron.entry import last_lines
-    from iris_cli.ops.loop.log_file import log_of
-    from iris_cli.ops.loop.scope import logins_kill
+    from iris_cli.ops.loop.start import log_of, logins_kill
     from iris_cli.ops.views.cycles import cycles_of, with_invalid_configuration
     from iris_cli.render import cycles as render
 
@@ -158,13 +157,13 @@ def run(
 def _run(iris: Context, lock_fd: int | None) -> None:
     """Run the loop to its end, or as its next version."""
     from iris_cli import __version__
-    from iris_cli.ops.loop import log_file, process
+    from iris_cli.ops.loop import process, start
     from iris_cli.ops.loop.run import Leaving
     from iris_cli.ops.loop.start import place_of
     from iris_cli.render.cycles import LoopLog
 
     process.settle()
-    log_file.take_streams(iris.state_path_in_use)
+    start.take_streams(iris.state_path_in_use)
     log = LoopLog(iris.clock.now)
     if not process.await_configuration(iris, log.say):
         log.say("ended: it was stopped")
@@ -177,7 +176,7 @@ def _run(iris: Context, lock_fd: int | None) -> None:
 
     def report(session: "Session", turn: "Turn") -> None:
         log.turn(session.cluster, turn)
-        log_file.rotate(session.state.path)
+        start.rotate_log(session.state.path)
 
     ended = process.serve(iris, program, lock_fd, begin=begin, report=report)
     log.say("another loop runs already" if ended is None else f"ended: {ended.leaving}")

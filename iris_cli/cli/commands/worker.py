@@ -138,9 +138,9 @@ def probe(
 
 def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bool) -> "list[Probed]":
     """Of workers that nobody has met show all keys and ask once; of others look at each more closely."""
-    from iris_cli.ops.workers import first_keys
+    from iris_cli.ops.workers import workers
 
-    new, known = first_keys.to_accept(session, iris.transport, names)
+    new, known = workers.to_accept_keys(session, iris.transport, names)
     if not new and not known:
         raise UsageError(
             "every worker has a host key on record",
@@ -152,11 +152,11 @@ def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bo
 
 def _take_first(iris: Context, session: "Session", new: "list[Worker]", *, yes: bool) -> "list[Probed]":
     from iris_cli.core.messages.observations import Silence
-    from iris_cli.ops.workers import first_keys
+    from iris_cli.ops.workers import workers
     from iris_cli.ops.workers.workers import Probed
     from iris_cli.render import probes as render
 
-    shown = first_keys.look(session, iris.transport, new)
+    shown = workers.look_at_keys(session, iris.transport, new)
     silent = [Probed(each.key, each.worker) for each in shown if isinstance(each.key, Silence)]
     keys = [each for each in shown if not isinstance(each.key, Silence)]
     for line in render.keys(keys):
@@ -165,7 +165,7 @@ def _take_first(iris: Context, session: "Session", new: "list[Worker]", *, yes: 
         return silent
     which = "this key" if len(keys) == 1 else f"these {len(keys)} keys"
     consent.require(iris, f"Trust {which}?", yes=yes, undone="nothing was accepted")
-    return [*first_keys.take(session, iris.transport, keys), *silent]
+    return [*workers.accept_keys(session, iris.transport, keys), *silent]
 
 
 def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "Probed":

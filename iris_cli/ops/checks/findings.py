@@ -17,10 +17,7 @@ class Level(StrEnum):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One finding. `subject` is what was looked at, `code` the exit code that a failure deserves.
-
-    What is said `aside` is for programs: nobody needs to read it where it is fine.
-    """
+    """One finding about `subject`; `code` is the exit code of a failure. `aside`: not shown to people if it is fine."""
 
     level: Level
     subject: str

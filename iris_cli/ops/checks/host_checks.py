@@ -1,25 +1,77 @@
-"""The part of a check-up that asks the hosts."""
+"""The part of a check-up that looks at SSH keys and asks the hosts."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from iris_cli.config.schema import HostConfig
-from iris_cli.core.constraints import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, build_worker_attributes
+from iris_cli.core import Cluster, Connection, Worker, WorkerCondition, build_worker_attributes
+from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKind
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.worker import MOST_SKEW, Connection, Worker, WorkerCondition
+from iris_cli.core.model.worker import MOST_SKEW
 from iris_cli.core.units import format_duration, format_memory
 from iris_cli.errors import ExitCode
 from iris_cli.ops.checks.findings import Finding, Level, failure, fine, warning
-from iris_cli.ops.cycle.facts import facts_of
+from iris_cli.ops.cycle.answers import facts_of
 from iris_cli.ops.session import Session
+from iris_cli.remote.ssh.config import Hop, Routes
+from iris_cli.remote.ssh.keys import KeyRing
+from iris_cli.remote.transport import NoAnswer
+
+SSH_CONFIG = Path("~/.ssh/config")
+
+
+def check_keys(connections: Iterable[Connection]) -> list[Finding]:
+    """What is wrong with the keys, each fault once, however many hosts there are."""
+    try:
+        routes = Routes(SSH_CONFIG.expanduser())
+    except NoAnswer as error:
+        return [failure("keys", error.detail, error.hint)]
+    faults: dict[tuple[str, str], list[str]] = {}
+    ways = list(dict.fromkeys(connections))
+    for connection, fault in _tried(routes, ways):
+        if fault is not None:
+            faults.setdefault((fault.detail, fault.hint), []).append(connection.host)
+    if not faults:
+        return [fine("keys", "there is a key to offer to every host")] if ways else []
+    findings = []
+    for (detail, hint), hosts in faults.items():
+        more = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
+        who = "" if len(hosts) == len(ways) else f"for {hosts[0]}{more}: "
+        findings.append(failure("keys", who + detail, hint))
+    return findings
+
+
+def _tried(routes: Routes, connections: Iterable[Connection]) -> Iterator[tuple[Connection, NoAnswer | None]]:
+    """What keeps us from having a key for each hop to a host; each offer is looked at once."""
+    ring = KeyRing()
+    known: dict[object, NoAnswer | None] = {}
+    for connection in connections:
+        found: NoAnswer | None = None
+        try:
+            for hop in routes.to(connection):
+                offer = (hop.identities, hop.explicit, hop.identities_only)
+                if offer not in known:
+                    known[offer] = _fault(ring, hop)
+                found = found or known[offer]
+        except NoAnswer as error:
+            found = error
+        yield connection, found
+
+
+def _fault(ring: KeyRing, hop: Hop) -> NoAnswer | None:
+    try:
+        with ring.for_hop(hop):
+            return None
+    except NoAnswer as error:
+        return error
+
 
 _NOBODY = "none"
 LEAST_DISK = 1 << 30  # bytes; a launch needs little, but whoever is below this is about to have none
@@ -72,7 +124,8 @@ def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
         Worker(id=host.worker, connection=host.connection, condition=WorkerCondition.UNPROBED) for host in new
     )
     known = (
-        replace(worker, connection=session.target(worker).connection) for worker in cluster.workers.values()
+        structs.replace(worker, connection=session.target(worker).connection)
+        for worker in cluster.workers.values()
     )
     return [*known, *unprobed]
 

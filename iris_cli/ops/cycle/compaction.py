@@ -5,26 +5,20 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from iris_cli.core.units import format_memory
 from iris_cli.errors import IrisError, LockedError
 from iris_cli.journal.layout import LOG
+from iris_cli.journal.log.compact import Compacted
 from iris_cli.journal.state_dir import StateDir
-
-if TYPE_CHECKING:
-    from iris_cli.journal.log.compact import Compacted
-    from iris_cli.ops.session import Session
+from iris_cli.ops.session import Session
 
 LARGE = 64 << 20
 """Bytes of a log that a cycle compacts when it has done its work."""
 
 
 def compact(state: StateDir, command: str, timeout: float) -> tuple[Compacted | None, tuple[str, ...]]:
-    """Move the log to the archive. What came of it, or None if there was nothing to move; and messages.
-
-    Raises LockedError, LogDamagedError, NotWritableError and NotFoundError.
-    """
+    """Move the log to the archive. Returns None if there was nothing to move, and messages. Raises IrisError."""
     seen = state.load()  # most of it is read before anybody has to wait for us
     if seen.committed and seen.cluster is not None:
         state.keep(seen.cluster, always=True)  # so that nobody needs to read the archive for it

@@ -12,16 +12,13 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
+from iris_cli.core import Cluster, TaskState, WorkerCondition
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
 from iris_cli.core.messages.observations import Silence
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.task import TaskState
-from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.calls import Enough, never
 from iris_cli.ops.cycle.dispatch import Dispatcher
@@ -41,12 +38,7 @@ get them twice."""
 
 
 class CycleResult(Struct):
-    """What a cycle did: the last plan it made, what it placed, whom it asked and who did not answer.
-
-    Where nothing waits there is no plan.
-
-    `late`: when that plan was made a call was under way; or the cycle ended before it made one.
-    """
+    """What a cycle did. No plan: nothing waits. `late`: the plan was made with a call under way, or none was made."""
 
     plan: Plan | None = None
     assigned: list[Assignment] = field(default_factory=list)
@@ -131,10 +123,7 @@ def linger(
     until: float = math.inf,
     enough: Enough = never,
 ) -> None:
-    """Attend to what a cycle left under way, until it is `enough` and at most until that monotonic time.
-
-    When those that were late have answered, it places once more: they may have room, or have made some.
-    """
+    """Attend to what a cycle left under way, until `enough` or a monotonic time; place once more for late answers."""
     if dispatcher.attend(until=until, enough=enough) and result.late:
         _conclude(session, dispatcher, result, schedule=schedule)
         dispatcher.attend(until=until, enough=enough)
@@ -249,10 +238,7 @@ def _place_independent(
 
 
 def _begin(session: Session, dispatcher: Dispatcher) -> None:
-    """What time and the configuration have changed.
-
-    An invocation that has not written yet takes the lock before it asks anybody.
-    """
+    """Record what time and the configuration have changed. The first write takes the lock before anybody is asked."""
 
     def rule(draft: Draft) -> None:
         workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
@@ -271,7 +257,9 @@ def _conclude(session: Session, dispatcher: Dispatcher, result: CycleResult, *, 
     def rule(draft: Draft) -> tuple[Plan | None, list[AttemptId]]:
         observe.weigh_silence(session, draft, dispatcher.seen)
         if draft.cluster.slices:
-            _let_join(draft)
+            from iris_cli.core.lifecycle.slices import joined  # only for clusters that have some
+
+            joined(draft)
         observe.settle_waiting(session, draft, dispatcher.unheard)
         if not schedule or not _anything_waits(draft.cluster):
             return None, []
@@ -283,13 +271,6 @@ def _conclude(session: Session, dispatcher: Dispatcher, result: CycleResult, *, 
     result.assigned += made.assignments if made is not None else ()
     result.silent = [each for each in dispatcher.seen if isinstance(each, Silence)]
     dispatcher.concluded()
-
-
-def _let_join(draft: Draft) -> None:
-    """Slices of scale groups whose VMs have all passed their probes."""
-    from iris_cli.core.lifecycle.slices import joined  # only for clusters that have some
-
-    joined(draft)
 
 
 def _anything_waits(cluster: Cluster) -> bool:
@@ -331,11 +312,13 @@ def _without(cluster: Cluster, unheard: Collection[WorkerId]) -> Cluster:
     if not unheard:
         return cluster
     doubtful = {
-        worker.id: replace(worker, condition=WorkerCondition.SUSPECT, reason="it has not answered yet")
+        worker.id: structs.replace(
+            worker, condition=WorkerCondition.SUSPECT, reason="it has not answered yet"
+        )
         for worker in cluster.workers.values()
         if worker.id in unheard and worker.condition is WorkerCondition.HEALTHY
     }
-    return replace(cluster, workers={**cluster.workers, **doubtful})
+    return structs.replace(cluster, workers={**cluster.workers, **doubtful})
 
 
 def send_stops(session: Session) -> None:

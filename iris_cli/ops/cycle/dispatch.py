@@ -13,25 +13,21 @@ from itertools import chain
 from types import TracebackType
 from typing import TypeVar
 
+from iris_cli.core import Attempt, AttemptId, AttemptState, JobId, Token, Worker, WorkerCondition, WorkerId
 from iris_cli.core.events.events import AttemptEnded, AttemptStopped, AttemptStopRequested
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
 from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind, WorkerReport
-from iris_cli.core.model.task import Attempt, AttemptState
-from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.errors import IrisError
 from iris_cli.ops.cycle import observe
-from iris_cli.ops.cycle.calls import Call, Calls, Enough, never
-from iris_cli.ops.cycle.launch_request import go_call, launch_request, prepare_call
+from iris_cli.ops.cycle.answers import Seen
+from iris_cli.ops.cycle.calls import Call, Calls, Enough, go_call, launch_request, never, prepare_call
 from iris_cli.ops.cycle.mail import Mail
 from iris_cli.ops.cycle.observe import Answer, Question
-from iris_cli.ops.cycle.plausible import Seen
-from iris_cli.ops.cycle.readiness import Readiness
+from iris_cli.ops.cycle.orders import Readiness, Strays, attempt_of, stop_order
 from iris_cli.ops.cycle.reap import reap_call
 from iris_cli.ops.cycle.requests import Outcomes
-from iris_cli.ops.cycle.shipping import Shipping
-from iris_cli.ops.cycle.strays import Strays, attempt_of, stop_order
+from iris_cli.ops.cycle.transfers import Shipping
 from iris_cli.ops.secret_values import MissingSecretError
 from iris_cli.ops.session import Session
 
@@ -146,10 +142,7 @@ class Dispatcher:
         return len(self._to_ask)
 
     def concluded(self) -> None:
-        """What this cycle's answers mean was decided; those that come later belong to the next one.
-
-        Whoever has answered may be asked to remove files now: that delays nothing that matters.
-        """
+        """End the cycle: later answers belong to the next one. Workers that answered may remove files now."""
         self._old = len(self.seen)
         self._to_reap = {seen.worker: None for seen in self.seen if not isinstance(seen, Silence)}
 
@@ -256,7 +249,8 @@ class Dispatcher:
             call = self._prepare(worker, items, go=go)
             if call is not None:
                 return call
-        return self._go(worker, ready) if ready else None
+        self._readiness.told_to_start(ready)
+        return go_call(self.session, self.cluster, worker, ready) if ready else None
 
     def _is_to_prepare(self, attempt: Attempt) -> bool:
         """Whether we assigned it and have sent nothing, or nobody else is about to and it isn't there yet."""
@@ -283,10 +277,6 @@ class Dispatcher:
         if not requests:
             return None
         return prepare_call(self.session, self.cluster, worker, requests, go=go)
-
-    def _go(self, worker: Worker, tokens: list[Token]) -> Call:
-        self._readiness.told_to_start(tokens)
-        return go_call(self.session, self.cluster, worker, tokens)
 
     def _first_time(self, attempt: Attempt) -> bool:
         """Whether this has not been sent in this cycle; from now on it has."""

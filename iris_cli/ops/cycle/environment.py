@@ -7,21 +7,15 @@ A task that is no rank of a gang is a group of one: it finds its own host where 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from iris_cli.core.constraints import (
-    DEVICE_TYPE_ATTRIBUTE_KEY,
-    SCALE_GROUP_ATTRIBUTE_KEY,
-    TPU_NAME_ATTRIBUTE_KEY,
-    constraints_to_json,
-)
-from iris_cli.core.ids import AttemptId
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import EnvPreset, Job
-from iris_cli.core.model.task import Attempt
-from iris_cli.core.model.worker import Worker
+from iris_cli.core import Attempt, AttemptId, Cluster, Job, JobRequest, Worker, constraints
+from iris_cli.core.model.job import EnvPreset, Lines
+from iris_cli.errors import IrisError
+from iris_cli.journal.state_dir import StateDir
 
 JAX_PORT = 8476  # open in the default TPU firewall; JAX's own default moved to a port that isn't
 MEGASCALE_PORT = 8081  # that of Ray and of those who start several slices by hand
@@ -68,10 +62,7 @@ def place_of(cluster: Cluster, attempt_id: AttemptId) -> Place:
 
 
 def environment(place: Place, default_env: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
-    """All variables of a task, lowest precedence first: defaults, a preset, the job's own, then what iris says.
-
-    Nobody overwrites the last part: neither where the task stands nor which devices are its own.
-    """
+    """All variables of a task, lowest precedence first: defaults, a preset, the job's own, then those of iris."""
     job, env = place.job, dict(default_env)
     if job.env_preset is not None:
         env |= _PRESETS[job.env_preset](place, [_in_url(worker) for worker in place.ranks])
@@ -100,9 +91,9 @@ def _identity(place: Place) -> dict[str, str]:
         "IRIS_ATTEMPT": str(place.attempt_id.number),
         "IRIS_WORKER_ID": worker.id,
         "IRIS_WORKER_ATTRIBUTES": json.dumps({key: each.value for key, each in worker.attributes.items()}),
-        "IRIS_JOB_CONSTRAINTS": constraints_to_json(place.job.constraints),
-        "IRIS_SCALE_GROUP": _attribute(worker, SCALE_GROUP_ATTRIBUTE_KEY),
-        "IRIS_SLICE": _attribute(worker, TPU_NAME_ATTRIBUTE_KEY),
+        "IRIS_JOB_CONSTRAINTS": constraints.constraints_to_json(place.job.constraints),
+        "IRIS_SCALE_GROUP": _attribute(worker, constraints.SCALE_GROUP_ATTRIBUTE_KEY),
+        "IRIS_SLICE": _attribute(worker, constraints.TPU_NAME_ATTRIBUTE_KEY),
     }
 
 
@@ -215,7 +206,7 @@ def _device(place: Place) -> dict[str, str]:
 
 def device_guards(worker: Worker) -> dict[str, str]:
     """What keeps a program away from the accelerators of a host, if it has any."""
-    host = worker.attributes.get(DEVICE_TYPE_ATTRIBUTE_KEY)
+    host = worker.attributes.get(constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
     if host is None or host.value == "cpu":
         return {}
     return {
@@ -225,3 +216,39 @@ def device_guards(worker: Worker) -> dict[str, str]:
         "TPU_VISIBLE_CHIPS": "",
         "CUDA_VISIBLE_DEVICES": "",
     }
+
+
+def text_of(lines: Sequence[str]) -> bytes:
+    """The lines as they are kept."""
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def with_lines(request: JobRequest) -> JobRequest:
+    """The request, with what the log will say of its lines."""
+    if request.each_line is None:
+        return request
+    from hashlib import sha256
+
+    text = text_of(request.each_line)
+    return structs.replace(
+        request, lines=Lines(hash=sha256(text).hexdigest(), count=len(request.each_line), size=len(text))
+    )
+
+
+def line_of(state: StateDir, job: Job, index: int) -> str | None:
+    """The line of the task with that index; None if the job has none. Raises ValueError if the file is gone."""
+    if job.each_line is None:
+        return None
+    try:
+        return _lines(state, job.each_line.hash)[job.indexes[index]]
+    except IrisError as error:
+        raise ValueError(f"its lines are gone: {error.message}") from error
+
+
+@lru_cache(maxsize=4)
+def _lines(state: StateDir, digest: str) -> tuple[str, ...]:
+    """Read once for all tasks; no content but this can have that hash."""
+    import gzip  # slow to load, and for few jobs
+
+    with state.lines.open(digest) as file:
+        return tuple(gzip.decompress(file.read()).decode().split("\n"))

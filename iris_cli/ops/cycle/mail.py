@@ -7,31 +7,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
+from msgspec import structs
 
-from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core import Cluster, Token, Worker, WorkerId
+from iris_cli.core.messages import requests as messages
 from iris_cli.core.messages.observations import Silence, WorkerReport
-from iris_cli.core.messages.requests import (
-    Answer,
-    Logs,
-    Refusal,
-    Submit,
-    Wait,
-    check_end_can_come,
-    refusal_of,
-)
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.worker import Worker
 from iris_cli.errors import IrisError, UnreachableError
+from iris_cli.ops.cycle.answers import Fetched, LogPieces
 from iris_cli.ops.cycle.calls import Call
-from iris_cli.ops.cycle.fetching import AT_ONCE, fetch
+from iris_cli.ops.cycle.observe import Answer as Heard
 from iris_cli.ops.cycle.observe import Question, known_of
-from iris_cli.ops.cycle.plausible import Fetched, LogPieces
 from iris_cli.ops.cycle.requests import Asked, Key, LogReading, Outcome
+from iris_cli.ops.cycle.transfers import FETCHED_AT_ONCE, fetch
+from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
-    from iris_cli.ops.cycle.observe import Answer as Heard
-    from iris_cli.ops.session import Session
     from iris_cli.remote.task_runner import LogChunk
 
 MOST_ROUNDS = 64
@@ -69,7 +59,7 @@ class Mail:
         if seen.requests or seen.asking:
             self._rounds[seen.worker] += 1
             deferred.update(seen.asking if self.has_time(seen.worker) else ())
-        return replace(answer, deferred=frozenset(deferred)) if deferred else answer
+        return structs.replace(answer, deferred=frozenset(deferred)) if deferred else answer
 
     def has_time(self, worker: WorkerId) -> bool:
         """Whether that worker may be asked for more in this cycle."""
@@ -91,17 +81,17 @@ class Mail:
     def look(self, cluster: Cluster) -> None:
         """See whose wait is over, as the state is now."""
         for key, asked in list(self._waits.items()):
-            assert isinstance(asked.request, Wait)
+            assert isinstance(asked.request, messages.Wait)
             job = cluster.jobs.get(asked.request.job)
             if job is None or job.end is not None or _worker_of(cluster, asked) is None:
                 del self._waits[key]
                 self._tell(cluster, asked, partial(_read_only, cluster, asked))
 
-    def _answer_of(self, cluster: Cluster, outcome: Outcome) -> Answer | None:
+    def _answer_of(self, cluster: Cluster, outcome: Outcome) -> messages.Answer | None:
         """The answer, or None for one that has to wait."""
         asked, said = outcome.asked, outcome.said
-        if isinstance(said, Wait):
-            check_end_can_come(asked.attempt.task.job, said.job)
+        if isinstance(said, messages.Wait):
+            messages.check_end_can_come(asked.attempt.task.job, said.job)
             answer = _read_only(cluster, asked)
             if cluster.jobs[said.job].end is not None:
                 return answer
@@ -109,19 +99,19 @@ class Mail:
                 raise IrisError(f"{asked.attempt} waits for {MOST_WAITS} jobs already")
             self._waits[asked.key] = asked
             return None
-        if isinstance(said, Submit):
+        if isinstance(said, messages.Submit):
             self._to_fetch[asked.key] = asked
             return None
-        if isinstance(said, Logs):
+        if isinstance(said, messages.Logs):
             from iris_cli.ops.cycle.replies import place_of_log
 
             place = place_of_log(cluster, asked.attempt, said)
             readings = self.to_read.setdefault(place.worker, {})
             readings[asked.key] = LogReading(asked, place.token, said)
             return None
-        return said if isinstance(said, Refusal | dict) else _read_only(cluster, asked)
+        return said if isinstance(said, messages.Refusal | dict) else _read_only(cluster, asked)
 
-    def _tell(self, cluster: Cluster, asked: Asked, answer_of: Callable[[], Answer | None]) -> None:
+    def _tell(self, cluster: Cluster, asked: Asked, answer_of: Callable[[], messages.Answer | None]) -> None:
         """Put an answer into the mail. Nobody hears those to an attempt that is over."""
         worker = _worker_of(cluster, asked)
         if worker is None:
@@ -129,9 +119,11 @@ class Mail:
         try:
             answer = answer_of()
         except IrisError as error:
-            answer = refusal_of(error)
+            answer = messages.refusal_of(error)
         except Exception as error:  # a fault of ours costs this answer, and never the cycle
-            answer = refusal_of(IrisError(f"internal error: {type(error).__name__}", hint="please report it"))
+            answer = messages.refusal_of(
+                IrisError(f"internal error: {type(error).__name__}", hint="please report it")
+            )
         if answer is not None:
             from iris_cli.config.request_text import write_answer
 
@@ -162,10 +154,7 @@ class Mail:
         return Call(known=known, act=act)
 
     def questions(self, answers: Iterable[Heard]) -> dict[WorkerId, Question]:
-        """Whom to ask because attempts there have ended and left requests, where no answer is under way to them.
-
-        Also where what a request waited for has come: it is told once more, and decided.
-        """
+        """Whom to poll again: attempts there ended and left requests, or what a request waited for has come."""
         return {
             each.known.worker: Question(each.known.worker, probe=False)
             for each in answers
@@ -181,13 +170,10 @@ class Mail:
     # Directories
 
     def fetch_calls(self, session: Session, cluster: Cluster) -> Iterator[Call]:
-        """Calls for what tasks have packed for child jobs, as far as there is room for more.
-
-        One of each worker at a time: a slow one must not hold up the others.
-        """
+        """Calls that fetch directories for child jobs, while there is room; one of each worker at a time."""
         busy = {_worker_of(cluster, asked) for asked in self._being_fetched.values()}
         for key, asked in list(self._to_fetch.items()):
-            if len(self._being_fetched) >= AT_ONCE:
+            if len(self._being_fetched) >= FETCHED_AT_ONCE:
                 return
             name = _worker_of(cluster, asked)
             if name in busy and name is not None:
@@ -195,7 +181,7 @@ class Mail:
             busy.add(name)
             del self._to_fetch[key]
             worker = cluster.workers.get(name or WorkerId(""))
-            wanted = asked.request.job.workspace if isinstance(asked.request, Submit) else None
+            wanted = asked.request.job.workspace if isinstance(asked.request, messages.Submit) else None
             if worker is None or wanted is None:
                 continue  # nobody waits for it any more
             self._being_fetched[key] = asked
@@ -205,7 +191,7 @@ class Mail:
     def _was_fetched(self, cluster: Cluster, asked: Asked, seen: object) -> None:
         """Without an answer, the next cycle finds the request again. So it does where the directory has come."""
         if isinstance(seen, Fetched) and seen.problem:
-            self._tell(cluster, asked, lambda: refusal_of(IrisError(seen.problem)))
+            self._tell(cluster, asked, lambda: messages.refusal_of(IrisError(seen.problem)))
 
     # Logs
 
@@ -255,15 +241,17 @@ def _read_logs(session: Session, worker: Worker, readings: Sequence[LogReading])
     )
 
 
-def _piece(reading: LogReading, chunk: LogChunk | None, why: str) -> Answer:
+def _piece(reading: LogReading, chunk: LogChunk | None, why: str) -> messages.Answer:
     if chunk is None:
-        return refusal_of(UnreachableError(f"the worker of {reading.piece.task} can't be asked: {why}"))
+        return messages.refusal_of(
+            UnreachableError(f"the worker of {reading.piece.task} can't be asked: {why}")
+        )
     from base64 import b64encode
 
     return {"offset": chunk.offset, "size": chunk.size, "data": b64encode(chunk.data).decode("ascii")}
 
 
-def _read_only(cluster: Cluster, asked: Asked) -> Answer:
+def _read_only(cluster: Cluster, asked: Asked) -> messages.Answer:
     from iris_cli.ops.cycle.replies import reply
 
     return reply(cluster, asked.attempt, asked.request)  # type: ignore[arg-type]  # all the others were decided

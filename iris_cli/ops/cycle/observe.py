@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
+from iris_cli.core import AttemptId, Cluster, JobId, Token, Worker, WorkerCondition, WorkerId
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
 from iris_cli.core.lifecycle import (
     attempts,
     gangs,
@@ -30,11 +29,8 @@ from iris_cli.core.messages.observations import (
     SilenceKind,
     WorkerReport,
 )
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.ops.cycle import requests
-from iris_cli.ops.cycle.facts import facts_of
-from iris_cli.ops.cycle.plausible import MOST_UPTIME, Fetched, LogPieces, Seen, believed
+from iris_cli.ops.cycle.answers import MOST_UPTIME, Fetched, LogPieces, Seen, believed, facts_of
 from iris_cli.ops.cycle.requests import Asked, Key, Outcomes
 from iris_cli.ops.secret_values import known_values, masked
 from iris_cli.ops.session import ReadAt, Session
@@ -160,14 +156,11 @@ def asking(
     known: Known,
     held: Sequence[Key] = (),
 ) -> Callable[[], Seen]:
-    """The call that puts a question, or its first part, to a worker. The cluster was read at `read_at`.
-
-    The requests of tasks there that are `held` need not be told again.
-    """
+    """The call that puts a question, or its first part, to a worker; requests that are `held` are not told again."""
     worker = cluster.workers[question.worker]
     target = session.target(worker)
     if question.probe:
-        return partial(probe, session, worker)
+        return partial(session.runner.probe, target, first_contact=True)
     if question.stops:
         return partial(session.runner.stop, target, question.stops)
 
@@ -186,7 +179,7 @@ def rest_of(question: Question | None, answer: Answer) -> Question | None:
         return Question(answer.known.worker, probe=False) if rebooted(answer) else None
     if not (question.probe or question.stops):
         return None
-    rest = replace(question, probe=False, stops=question.stops if question.probe else ())
+    rest = structs.replace(question, probe=False, stops=question.stops if question.probe else ())
     return rest if rest.stops or answer.known.attempts else None
 
 
@@ -197,11 +190,6 @@ def rebooted(answer: Answer) -> bool:
         return False
     told = {report.token for report in seen.attempts} if isinstance(seen, WorkerReport) else set()
     return known.identity[0] != seen.boot_id and not told.issuperset(known.attempts)
-
-
-def probe(session: Session, worker: Worker, *, first_contact: bool = True) -> ProbeReport | Silence:
-    """Ask a worker what it is."""
-    return session.runner.probe(session.target(worker), first_contact=first_contact)
 
 
 def weigh(
@@ -364,7 +352,7 @@ def _aged(report: AttemptReport, waited: float, lived: float) -> AttemptReport:
         None if ago is None else min(round(ago + waited, 3), lived)
         for ago in (report.started_ago, report.ended_ago)
     )
-    return replace(report, started_ago=started, ended_ago=ended, ran=ran)
+    return structs.replace(report, started_ago=started, ended_ago=ended, ran=ran)
 
 
 def _masked(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> AttemptReport:
@@ -373,7 +361,7 @@ def _masked(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> Attem
     if not values:
         return report
     tail = masked(report.log_tail.encode("utf-8", "replace"), values).decode("utf-8", "replace")
-    return replace(report, log_tail=tail)
+    return structs.replace(report, log_tail=tail)
 
 
 def _ran(report: AttemptReport) -> float | None:

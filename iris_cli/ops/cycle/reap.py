@@ -1,20 +1,54 @@
-"""Remove from workers what attempts left there that ended long ago. How they ended stays, there and in the log."""
+"""Remove from workers the files of attempts that ended long ago, and the caches that nobody uses. Results stay."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
-from msgspec.structs import replace
+from msgspec import structs
 
+from iris_cli.core import AttemptId, AttemptState, Cluster, Worker, WorkerId
 from iris_cli.core.lifecycle import reaping
 from iris_cli.core.messages.observations import ReapReport, Silence
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.task import AttemptState
-from iris_cli.core.model.worker import Worker
-from iris_cli.ops.cycle import caches, observe
+from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.calls import Call
 from iris_cli.ops.session import Session
+
+
+def in_use(cluster: Cluster, worker: WorkerId) -> list[str]:
+    """The hashes and keys of what attempts use there that live, or may."""
+    from iris_cli.remote.launch_request import set_up_key
+
+    attempts = [attempt_id for attempt_id, _ in cluster.live_on(worker)]
+    attempts += [ghost.attempt for ghost in cluster.ghosts.get(worker, ())]
+    used: dict[str, None] = {}
+    for attempt_id in attempts:
+        job = cluster.jobs[attempt_id.task.job]
+        workspace = job.workspace.hash if job.workspace is not None else ""
+        used |= {workspace: None} if workspace else {}
+        used |= {set_up_key(workspace, job.setup): None} if job.setup else {}
+    return list(used)
+
+
+def any_kept(cluster: Cluster, attempts: Iterable[AttemptId]) -> bool:
+    """Whether one of these attempts had a workspace or a set-up."""
+    jobs = (cluster.jobs[each.task.job] for each in attempts)
+    return any(job.workspace is not None or job.setup for job in jobs)
+
+
+def unused(
+    session: Session, cluster: Cluster, worker: Worker, unused_for: float, *, remove: bool
+) -> int | Silence:
+    """How many bytes nobody has used there for so many seconds; with `remove`, how many are left of that."""
+    seen = session.runner.caches(
+        session.target(worker),
+        boot_id=worker.boot_id,
+        incarnation=worker.incarnation,
+        keep=in_use(cluster, worker.id),
+        unused_for=unused_for,
+        remove=remove,
+    )
+    return seen if isinstance(seen, Silence) else seen.bytes
 
 
 def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None:
@@ -23,9 +57,9 @@ def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None
     if not due or any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(worker.id)):
         return None
     reaped = {cluster.attempt(attempt_id).token: attempt_id for attempt_id in due}
-    known = replace(observe.known_of(cluster, worker.id), reaped=reaped)
+    known = structs.replace(observe.known_of(cluster, worker.id), reaped=reaped)
     act = partial(session.runner.reap, session.target(worker), list(reaped))
-    if caches.any_kept(cluster, due):
+    if any_kept(cluster, due):
         act = partial(_with_caches, session, cluster, worker, act)
     return Call(known=known, act=act)
 
@@ -36,5 +70,5 @@ def _with_caches(
     """What used a workspace last is reaped no sooner than that may go: so there is no other time to look."""
     seen = act()
     if not isinstance(seen, Silence):
-        caches.unused(session, cluster, worker, session.limits.reap_after, remove=True)
+        unused(session, cluster, worker, session.limits.reap_after, remove=True)
     return seen

@@ -7,31 +7,17 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
+from iris_cli.core import AttemptId, Cluster, Job, JobId, Task, Token, WorkerId
 from iris_cli.core.lifecycle.children import visible
 from iris_cli.core.lifecycle.display import job_display, task_displays
-from iris_cli.core.messages.requests import (
-    Answer,
-    EndpointPart,
-    Endpoints,
-    JobAnswer,
-    JobPart,
-    Logs,
-    Status,
-    TaskPart,
-    Tasks,
-    Wait,
-)
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job
-from iris_cli.core.model.task import Task
+from iris_cli.core.messages import requests as messages
 from iris_cli.errors import NotFoundError
 from iris_cli.ops.outcomes.causes import end_words
 from iris_cli.ops.outcomes.durations import attempt_ran
 from iris_cli.ops.views.failure import cause_words
 from iris_cli.ops.views.job_status import endpoint_rows
 
-Reading = Status | Tasks | Endpoints
+Reading = messages.Status | messages.Tasks | messages.Endpoints
 
 
 class Place(Struct, frozen=True):
@@ -41,25 +27,25 @@ class Place(Struct, frozen=True):
     token: Token
 
 
-def reply(cluster: Cluster, asker: AttemptId, request: Reading | Wait) -> Answer:
+def reply(cluster: Cluster, asker: AttemptId, request: Reading | messages.Wait) -> messages.Answer:
     """What the state says. Raises NotFoundError for a job that the task may not see."""
     job = visible(cluster, asker, request.job)
     answer = job_answer(cluster, job)
-    if isinstance(request, Tasks):
+    if isinstance(request, messages.Tasks):
         return {"tasks": to_builtins(answer.tasks)}
-    if isinstance(request, Endpoints):
+    if isinstance(request, messages.Endpoints):
         return {"endpoints": to_builtins(answer.endpoints)}
     said: Mapping[str, Any] = to_builtins(answer)
     return said
 
 
-def job_answer(cluster: Cluster, job_id: JobId) -> JobAnswer:
+def job_answer(cluster: Cluster, job_id: JobId) -> messages.JobAnswer:
     """A job with its tasks and their endpoints."""
-    return JobAnswer(
+    return messages.JobAnswer(
         job=_job(cluster, cluster.jobs[job_id]),
         tasks=list(map(_task, cluster.tasks_of(job_id), task_displays(cluster, job_id))),
         endpoints=[
-            EndpointPart(
+            messages.EndpointPart(
                 task=str(row.task),
                 name=row.name,
                 address=row.address,
@@ -71,8 +57,8 @@ def job_answer(cluster: Cluster, job_id: JobId) -> JobAnswer:
     )
 
 
-def _job(cluster: Cluster, job: Job) -> JobPart:
-    return JobPart(
+def _job(cluster: Cluster, job: Job) -> messages.JobPart:
+    return messages.JobPart(
         id=str(job.id),
         state=cluster.job_state(job.id).value,
         display=job_display(cluster, job.id),
@@ -85,10 +71,10 @@ def _job(cluster: Cluster, job: Job) -> JobPart:
     )
 
 
-def _task(task: Task, display: str) -> TaskPart:
+def _task(task: Task, display: str) -> messages.TaskPart:
     attempt = task.current
     end = attempt.end if attempt is not None else None
-    return TaskPart(
+    return messages.TaskPart(
         id=str(task.id),
         state=task.state.value,
         display=display,
@@ -103,7 +89,7 @@ def _task(task: Task, display: str) -> TaskPart:
     )
 
 
-def place_of_log(cluster: Cluster, asker: AttemptId, request: Logs) -> Place:
+def place_of_log(cluster: Cluster, asker: AttemptId, request: messages.Logs) -> Place:
     """Where to read what a task wrote. Raises NotFoundError where there is nothing to be had."""
     job = visible(cluster, asker, request.task.job)
     if request.task not in cluster.tasks:

@@ -11,24 +11,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from iris_cli.core import AttemptId, JobRequest, Token
 from iris_cli.core.events.events import JobSubmitted
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import AttemptId, RequestId, Token
+from iris_cli.core.ids import RequestId
+from iris_cli.core.messages import requests as messages
 from iris_cli.core.messages.observations import OutboxFile, WorkerReport
-from iris_cli.core.messages.requests import (
-    MOST_BYTES,
-    Answer,
-    Cancel,
-    Logs,
-    Refusal,
-    RegisterEndpoint,
-    RemoveEndpoint,
-    Request,
-    Submit,
-    refusal_of,
-)
-from iris_cli.core.model.job import JobRequest, Origin
+from iris_cli.core.model.job import Origin
 from iris_cli.errors import IrisError, UsageError
+from iris_cli.ops.cycle.environment import text_of, with_lines
 from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
@@ -38,15 +29,12 @@ Key = tuple[Token, RequestId]
 
 
 class Asked(Struct, frozen=True):
-    """One request of an attempt; an exception says why it couldn't be read, an IrisError if that is its own fault.
-
-    `digest` tells apart what is to be submitted.
-    """
+    """One request of an attempt, or why it couldn't be read. `digest` identifies what is to be submitted."""
 
     attempt: AttemptId
     token: Token
     id: RequestId
-    request: Request | Exception
+    request: messages.Request | Exception
     digest: str = ""
 
     @property
@@ -59,19 +47,19 @@ class LogReading(Struct, frozen=True):
 
     asked: Asked
     token: Token
-    piece: Logs
+    piece: messages.Logs
 
 
 class Outcome(Struct, frozen=True):
     """What became of a request: its answer, or the request itself, which changes nothing and is answered later."""
 
     asked: Asked
-    said: Answer | Request
+    said: messages.Answer | messages.Request
 
     @property
     def waits_for_files(self) -> bool:
         """Whether nothing was decided yet, for want of the directory that is to go with a job."""
-        return isinstance(self.said, Submit)
+        return isinstance(self.said, messages.Submit)
 
 
 Outcomes = dict[Key, Outcome]
@@ -87,13 +75,13 @@ def _asked(attempt: AttemptId, file: OutboxFile) -> Asked:
     from iris_cli.config.request_reading import read_request  # it loads much, and most tasks ask for nothing
     from iris_cli.config.request_text import digest_of
 
-    request: Request | Exception
+    request: messages.Request | Exception
     digest = ""
     try:
         if file.data is None:
-            raise UsageError(f"a request takes at most {MOST_BYTES} bytes, not {file.size}")
+            raise UsageError(f"a request takes at most {messages.MOST_BYTES} bytes, not {file.size}")
         request = read_request(file.data)
-        digest = digest_of(request.job) if isinstance(request, Submit) else ""
+        digest = digest_of(request.job) if isinstance(request, messages.Submit) else ""
     except Exception as error:  # also a fault of ours: it must not cost all else that the worker says
         request = error
     return Asked(attempt, file.token, file.id, request, digest)
@@ -104,34 +92,34 @@ def carry_out(session: Session, draft: Draft, asked: Iterable[Asked]) -> Outcome
     outcomes: Outcomes = {}
     for each in asked:
         kept = len(draft.events)
-        said: Answer | Request
+        said: messages.Answer | messages.Request
         try:
             said = _decide(session, draft, each)
         except IrisError as error:
             if draft.events[kept:]:
                 draft.take_back(kept)
-            said = refusal_of(error)
+            said = messages.refusal_of(error)
         except Exception as error:
             draft.take_back(kept)
             session.fault(f"carrying out a request of {each.attempt}", error)
-            said = Refusal(kind="refused", message="iris itself failed at this request")
+            said = messages.Refusal(kind="refused", message="iris itself failed at this request")
         outcomes[each.key] = Outcome(each, said)
     return outcomes
 
 
-def _decide(session: Session, draft: Draft, asked: Asked) -> Answer | Request:
+def _decide(session: Session, draft: Draft, asked: Asked) -> messages.Answer | messages.Request:
     from iris_cli.core.lifecycle import children
 
     match asked.request:
-        case Submit(job=job):
+        case messages.Submit(job=job):
             return _submit(session, draft, asked, job)
-        case Cancel(job=job_id, reason=reason):
+        case messages.Cancel(job=job_id, reason=reason):
             cancelled = children.cancel_visible(draft, asked.attempt, job_id, reason)
             return {"job": job_id, "cancelled": cancelled, "state": draft.cluster.job_state(job_id).value}
-        case RegisterEndpoint() as wanted:
+        case messages.RegisterEndpoint() as wanted:
             children.register_endpoint(draft, asked.attempt, asked.id, wanted, session.limits)
             return {"name": wanted.name, "port": wanted.port}
-        case RemoveEndpoint(name=name):
+        case messages.RemoveEndpoint(name=name):
             return {"removed": children.remove_endpoint(draft, asked.attempt, asked.id, name)}
         case Exception() as unread:
             raise unread
@@ -139,10 +127,11 @@ def _decide(session: Session, draft: Draft, asked: Asked) -> Answer | Request:
             return other
 
 
-def _submit(session: Session, draft: Draft, asked: Asked, wanted: JobRequest) -> Answer | Request:
+def _submit(
+    session: Session, draft: Draft, asked: Asked, wanted: JobRequest
+) -> messages.Answer | messages.Request:
     """The child; or the request as it is where its directory has not arrived here, and all else is well."""
     from iris_cli.core.lifecycle.children import submit_child
-    from iris_cli.ops.cycle.each_line import text_of, with_lines
 
     kept = len(draft.events)
     origin = Origin(asked.attempt, asked.id, asked.digest)

@@ -10,18 +10,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from iris_cli.core.ids import AttemptId, WorkerId
+from iris_cli.core import AttemptId, AttemptState, Cluster, Worker, WorkerCondition, WorkerId
 from iris_cli.core.lifecycle import reaping
-from iris_cli.core.messages.observations import Silence, UsageReport
-from iris_cli.core.model.cluster import BATCH, Cluster
-from iris_cli.core.model.task import AttemptState
-from iris_cli.core.model.worker import Worker, WorkerCondition
+from iris_cli.core.messages.observations import Silence
+from iris_cli.core.model.cluster import BATCH
 from iris_cli.journal.files.leftovers import Leftover, leftovers, remove_leftover
 from iris_cli.journal.log.recovery import Damage
-from iris_cli.ops.cycle import caches, observe
+from iris_cli.ops.cycle import observe, reap
 from iris_cli.ops.cycle.calls import Call
 from iris_cli.ops.cycle.observe import Answer
 from iris_cli.ops.session import Session
@@ -76,10 +73,7 @@ class Garbage(Struct, frozen=True, kw_only=True):
 
 
 def find(session: Session, older_than: float = 0.0) -> Garbage:
-    """Ask every worker how much room its ended attempts take, and look through the state directory.
-
-    Only what ended, or was written, more than `older_than` seconds ago.
-    """
+    """Measure files of attempts, and in the state directory, that are more than `older_than` seconds old."""
     cluster = session.view()
     now = session.clock.now()
     shipped = any(job.workspace is not None for job in cluster.jobs.values())
@@ -118,27 +112,23 @@ def _measure(
     """In a thread of its own. Into the caches it looks only if told for how long what counts wasn't used."""
     nothing = WorkerFiles(worker=worker.id, sizes=dict.fromkeys(ended, 0))
     if worker.condition in _UNSURE:
-        return replace(nothing, problem=f"it is {worker.condition}: iris worker probe {worker.id}")
+        return structs.replace(nothing, problem=f"it is {worker.condition}: iris worker probe {worker.id}")
     sizes: dict[AttemptId, int] = {}
     for start in range(0, len(ended), BATCH):
         tokens = {cluster.attempt(each).token: each for each in ended[start : start + BATCH]}
         said = session.runner.usage(session.target(worker), list(tokens))
         if isinstance(said, Silence):
-            return replace(nothing, problem=f"no answer: {said.detail}", silent=True)
-        if not _same(worker, said):
-            return replace(nothing, problem=_ANOTHER)
+            return structs.replace(nothing, problem=f"no answer: {said.detail}", silent=True)
+        if (said.boot_id, said.incarnation) != (worker.boot_id, worker.incarnation):
+            return structs.replace(nothing, problem=_ANOTHER)
         sizes |= {attempt: dict(said.sizes).get(token, 0) for token, attempt in tokens.items()}
-    unused = 0 if unused_for is None else caches.unused(session, cluster, worker, unused_for, remove=False)
+    unused = 0 if unused_for is None else reap.unused(session, cluster, worker, unused_for, remove=False)
     if isinstance(unused, Silence):
-        return replace(nothing, problem=f"no answer: {unused.detail}", silent=True)
-    return replace(nothing, sizes=sizes, caches=unused)
+        return structs.replace(nothing, problem=f"no answer: {unused.detail}", silent=True)
+    return structs.replace(nothing, sizes=sizes, caches=unused)
 
 
 _ANOTHER = "another boot or machine answers than the one in the log: iris schedule --once"
-
-
-def _same(worker: Worker, said: UsageReport) -> bool:
-    return (said.boot_id, said.incarnation) == (worker.boot_id, worker.incarnation)
 
 
 def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage:
@@ -159,7 +149,7 @@ def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage
                 asked[worker].update(attempts)
                 rows[worker] = _told(session.cluster, rows[worker], answer, attempts)
     _remove_caches(session, rows, older_than)
-    return replace(found, workers=tuple(rows.values()), files=_remove_files(session, found.files))
+    return structs.replace(found, workers=tuple(rows.values()), files=_remove_files(session, found.files))
 
 
 def _needed(cluster: Cluster) -> frozenset[str]:
@@ -175,7 +165,9 @@ def _remove_files(session: Session, files: Sequence[Leftover]) -> tuple[Leftover
     with session.transaction() as draft:
         needed = _needed(draft.cluster)
         return tuple(
-            replace(each, problem="a job needs it now") if each.packed in needed else remove_leftover(each)
+            structs.replace(each, problem="a job needs it now")
+            if each.packed in needed
+            else remove_leftover(each)
             for each in files
         )
 
@@ -186,10 +178,10 @@ def _remove_caches(session: Session, rows: dict[WorkerId, WorkerFiles], older_th
 
     def act(row: WorkerFiles) -> WorkerFiles:
         worker = cluster.workers[row.worker]
-        left = caches.unused(session, cluster, worker, older_than, remove=True)
+        left = reap.unused(session, cluster, worker, older_than, remove=True)
         if isinstance(left, Silence):
-            return replace(row, problem=f"no answer: {left.detail}", silent=True)
-        return replace(row, caches_removed=max(0, row.caches - left))
+            return structs.replace(row, problem=f"no answer: {left.detail}", silent=True)
+        return structs.replace(row, caches_removed=max(0, row.caches - left))
 
     for batch in session.fan_out(full, act, what="removing"):
         rows.update({row.worker: row for row in batch})
@@ -208,10 +200,12 @@ def _next_calls(
         outputs = cluster.outputs.get(row.worker)
         batch = tuple(takewhile(wanted.__contains__, outputs.first)) if outputs is not None else ()
         if any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(row.worker)):
-            rows[row.worker] = replace(row, problem="something is being started or stopped there: try again")
+            rows[row.worker] = structs.replace(
+                row, problem="something is being started or stopped there: try again"
+            )
         elif batch:
             reaped = {cluster.attempt(attempt).token: attempt for attempt in batch}
-            known = replace(observe.known_of(cluster, row.worker), reaped=reaped)
+            known = structs.replace(observe.known_of(cluster, row.worker), reaped=reaped)
             target = session.target(cluster.workers[row.worker])
             calls.append(Call(known=known, act=partial(session.runner.reap, target, list(reaped))))
     return calls
@@ -225,7 +219,7 @@ def _reap(session: Session, call: Call) -> Answer:
 
 def _told(cluster: Cluster, row: WorkerFiles, answer: Answer, attempts: tuple[AttemptId, ...]) -> WorkerFiles:
     if isinstance(answer.seen, Silence):
-        return replace(row, problem=f"no answer: {answer.seen.detail}", silent=True)
+        return structs.replace(row, problem=f"no answer: {answer.seen.detail}", silent=True)
     gone = tuple(each for each in attempts if cluster.attempt(each).reaped_at is not None)
     left = tuple(each for each in attempts if each not in gone)
-    return replace(row, removed=(*row.removed, *gone), left=(*row.left, *left))
+    return structs.replace(row, removed=(*row.removed, *gone), left=(*row.left, *left))

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core.ids import AttemptId, JobId, WorkerId, parse_attempt_id
+from iris_cli.core import Attempt, AttemptId, Cluster, JobId, WorkerId
+from iris_cli.core.ids import parse_attempt_id
 from iris_cli.core.messages.observations import Silence
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.task import Attempt
 from iris_cli.errors import NotWritableError, UsageError
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.files.local_tree import opened_tree
@@ -20,9 +18,7 @@ from iris_cli.ops.files.pull_attempt import Puller, SilentError, Tally, in_few_w
 from iris_cli.ops.logs.logs import is_there, without_worker
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
-
-if TYPE_CHECKING:
-    from iris_cli.remote.output_calls import FileList, OutputCalls
+from iris_cli.remote.output_calls import FileList, OutputCalls
 
 _TOGETHER = 16  # attempts in one list; more would leave little room for each
 
@@ -69,8 +65,6 @@ def pull(
     Those of an attempt go to `<directory>/<job>/task-<index>/attempt-<number>`. What is there already isn't fetched
     again, what differs is replaced. Raises NotFoundError, UsageError, NotWritableError.
     """
-    from iris_cli.remote.output_calls import OutputCalls
-
     cluster = session.view()
     chosen = _chosen(cluster, what, ranks, number)
     by_worker: dict[WorkerId, list[tuple[AttemptId, Attempt]]] = {}

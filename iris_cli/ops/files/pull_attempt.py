@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
 
 from msgspec import Struct, field
 
-from iris_cli.core.ids import AttemptId, Token, clip
+from iris_cli.core import AttemptId, Token, clip, count, format_memory
 from iris_cli.core.messages.observations import Silence
-from iris_cli.core.units import count, format_memory
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.files.pulled_logs import PulledLogs
 from iris_cli.ops.files.local_tree import BadNameError, LocalTree, Part, parts_of
-
-if TYPE_CHECKING:
-    from iris_cli.remote.output_calls import FileList, FilePiece, OutputCalls, Version
-    from iris_cli.remote.transport import Target
+from iris_cli.remote import output_calls
+from iris_cli.remote.transport import Target
 
 SMALL = 64 << 10  # bytes of a file that is fetched together with others
 
@@ -38,10 +35,7 @@ class SilentError(Exception):
 
 
 class Tally(Struct, kw_only=True):
-    """What became of the files of one attempt; `moved` is told of each file or piece, with its bytes.
-
-    `problems` name what is missing here, `notes` what else there is to know.
-    """
+    """What became of the files of one attempt; `moved` gets the bytes of each piece. `problems`: what is missing."""
 
     moved: Callable[[int], None] = lambda _: None
     files: int = 0
@@ -55,19 +49,19 @@ class Tally(Struct, kw_only=True):
 class _Wanted(Struct, frozen=True):
     name: bytes
     parts: tuple[bytes, ...]
-    version: Version | None
+    version: output_calls.Version | None
 
 
 class Puller(Struct, kw_only=True):
     """One attempt on one worker. `clock` is the worker's time when its files were listed."""
 
-    calls: OutputCalls
+    calls: output_calls.OutputCalls
     target: Target
     token: Token
     clock: float
     tally: Tally
 
-    def pull(self, found: FileList, tree: LocalTree) -> None:
+    def pull(self, found: output_calls.FileList, tree: LocalTree) -> None:
         """Fetch what isn't there yet. Raises SilentError, and NotWritableError where nothing more fits."""
         wanted = list(self._wanted(found, tree))
         needed = sum(each.version.size for each in wanted if each.version is not None)
@@ -80,7 +74,7 @@ class Puller(Struct, kw_only=True):
             self._fetch_group(tree, group)
         tree.clean()
 
-    def _wanted(self, found: FileList, tree: LocalTree) -> Iterator[_Wanted]:
+    def _wanted(self, found: output_calls.FileList, tree: LocalTree) -> Iterator[_Wanted]:
         seen: set[tuple[bytes, ...]] = set()
         for name, version in found.files:
             if name in _STREAMS:
@@ -116,8 +110,18 @@ class Puller(Struct, kw_only=True):
             with self._writing(each):
                 self._fetch(tree, each)
 
-    def _writing(self, wanted: _Wanted) -> _Writing:
-        return _Writing(self, wanted.name)
+    @contextmanager
+    def _writing(self, wanted: _Wanted) -> Iterator[None]:
+        """Around what writes one file: an OSError is a problem of that file, unless the disk is full."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _FULL:
+                raise NotWritableError(
+                    f"the files of {self.target.worker} can't be written here: {error.strerror}",
+                    hint="make room, then pull again: it goes on where it was",
+                ) from error
+            self._problem(wanted.name, f"it can't be written here ({error.strerror or error})")
 
     def _fetch(self, tree: LocalTree, wanted: _Wanted) -> None:
         """One file, going on where an earlier call was cut off. Raises OSError."""
@@ -133,11 +137,10 @@ class Puller(Struct, kw_only=True):
                 return
         self._problem(wanted.name, "it changes all the time")
 
-    def _fetch_version(self, part: Part, name: bytes, version: Version) -> Version | None:
-        """Fetch the file as it was listed: as many bytes, though it may have grown since.
-
-        None when that is done, else what it has become meanwhile.
-        """
+    def _fetch_version(
+        self, part: Part, name: bytes, version: output_calls.Version
+    ) -> output_calls.Version | None:
+        """Fetch as many bytes as were listed. None when that is done, else what the file has become meanwhile."""
         offset, changed = min(part.size, version.size), False
         while True:
             piece = self._piece(name, offset)
@@ -158,17 +161,13 @@ class Puller(Struct, kw_only=True):
                 part.begin_anew()
                 return now
 
-    def _piece(self, name: bytes, offset: int, limit: int | None = None) -> FilePiece:
-        answer = (
-            self.calls.piece(self.target, self.token, name, offset)
-            if limit is None
-            else self.calls.piece(self.target, self.token, name, offset, limit)
-        )
+    def _piece(self, name: bytes, offset: int, limit: int = output_calls.PIECE) -> output_calls.FilePiece:
+        answer = self.calls.piece(self.target, self.token, name, offset, limit)
         if isinstance(answer, Silence):
             raise SilentError(answer)
         return answer
 
-    def _finish(self, part: Part, version: Version, size: int, *, changed: bool) -> None:
+    def _finish(self, part: Part, version: output_calls.Version, size: int, *, changed: bool) -> None:
         """What may change again in the same second is dated a second early, so that it is fetched once more."""
         early = changed or version.mtime > self.clock - _FRESH
         part.finish(size, version.mtime - early)
@@ -177,7 +176,9 @@ class Puller(Struct, kw_only=True):
         if changed:
             self.tally.notes.append("files were still being written: pull again when it has ended")
 
-    def pull_logs(self, found: FileList, attempt: AttemptId, logs: PulledLogs, listed_at: float) -> None:
+    def pull_logs(
+        self, found: output_calls.FileList, attempt: AttemptId, logs: PulledLogs, listed_at: float
+    ) -> None:
         """Fetch the output that isn't kept yet. Raises SilentError, NotWritableError.
 
         Cut off anywhere, it counts as the beginning; whole, it is what there was at the time `listed_at` of our clock.
@@ -209,31 +210,8 @@ class Puller(Struct, kw_only=True):
         self.tally.problems.append(f"{_shown(name)}: {why}")
 
 
-class _Writing:
-    """Around what writes one file: what goes wrong here is a problem of that file, unless the disk is full."""
-
-    def __init__(self, puller: Puller, name: bytes) -> None:
-        self._puller, self._name = puller, name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, OSError):
-            return False
-        if error.errno in _FULL:
-            raise NotWritableError(
-                f"the files of {self._puller.target.worker} can't be written here: {error.strerror}",
-                hint="make room, then pull again: it goes on where it was",
-            ) from error
-        self._puller._problem(self._name, f"it can't be written here ({error.strerror or error})")
-        return True
-
-
 def _groups(wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
     """Small files together, as many as one call takes; others alone."""
-    from iris_cli.remote.output_calls import LONGEST_NAMES, MOST_NAMES, PIECE
-
     group: list[_Wanted] = []
     size = names = 0
     for each in wanted:
@@ -243,7 +221,11 @@ def _groups(wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
         # What isn't known to be small is taken for that: a group that turns out too large is fetched one by one.
         own = SMALL if each.version is None else each.version.size
         own_name = 4 * len(each.name)
-        if group and (size + own > PIECE or names + own_name > LONGEST_NAMES or len(group) == MOST_NAMES):
+        if group and (
+            size + own > output_calls.PIECE
+            or names + own_name > output_calls.LONGEST_NAMES
+            or len(group) == output_calls.MOST_NAMES
+        ):
             yield group
             group, size, names = [], 0, 0
         group.append(each)

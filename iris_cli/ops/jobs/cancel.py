@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from iris_cli.core.ids import AttemptId, JobId
+from iris_cli.core import AttemptId, Cluster, JobId
 from iris_cli.core.lifecycle import jobs, workers
-from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import NotFoundError
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.cycle.cycle import send_stops

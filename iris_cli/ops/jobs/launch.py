@@ -28,13 +28,13 @@ from iris_cli.core.model.task import AttemptState, TaskState
 from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.core.resources import AUTO
 from iris_cli.errors import LockedError, UsageError, WorkspaceGoneError
-from iris_cli.ops.cycle.each_line import text_of, with_lines
+from iris_cli.ops.cycle.environment import text_of, with_lines
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.offered import offers
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Plan
-    from iris_cli.ops.workspace.entries import Listing
+    from iris_cli.ops.workspace.pack import Listing
 
 
 _SETTING_UP = 10.0  # seconds: to unpack a directory takes less, to install a framework more

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from iris_cli.core.ids import AttemptId, JobId, clip
+from iris_cli.core import AttemptId, AttemptState, Cluster, JobId, Task, clip
 from iris_cli.core.lifecycle import jobs
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.task import AttemptState, Task
 from iris_cli.errors import UsageError
 from iris_cli.ops.cycle.cycle import send_stops
 from iris_cli.ops.names import select_tasks, unknown

@@ -6,23 +6,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from iris_cli.core.ids import AttemptId, TaskId, WorkerId
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.task import Attempt, Task, TaskState
+from iris_cli.core import Attempt, AttemptId, Cluster, Task, TaskId, TaskState, WorkerId
 from iris_cli.ops.logs.log_reading import LogLine, LogText, Reading, ask, by_worker
-from iris_cli.ops.logs.logs import Query, is_there, not_started, nothing_left, without_worker
-from iris_cli.ops.logs.remains import remains
+from iris_cli.ops.logs.logs import Query, is_there, not_started, nothing_left, remains, without_worker
 from iris_cli.ops.loop.wait import Caretaker
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.view import look
-
-if TYPE_CHECKING:
-    from iris_cli.remote.fan_out import FanOut
+from iris_cli.remote.fan_out import FanOut
 
 POLL_EVERY = 1.0  # seconds
 CALLS_A_SECOND = 32  # a call costs this machine a millisecond: many workers are asked less often

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from iris_cli.ops.logs.log_reading import BOTH
 from iris_cli.ops.logs.logs import TaskLog
@@ -90,10 +89,10 @@ def _dated(found: StreamDiff, idle: Mapping[int, float]) -> StreamDiff:
     def last(ranks: Sequence[int]) -> float | None:
         return min((idle[rank] for rank in ranks if rank in idle), default=None)
 
-    return replace(
+    return structs.replace(
         found,
         idle=last(found.majority),
-        deviations=tuple(replace(one, idle=last(one.ranks)) for one in found.deviations),
+        deviations=tuple(structs.replace(one, idle=last(one.ranks)) for one in found.deviations),
     )
 
 

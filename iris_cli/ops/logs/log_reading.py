@@ -1,22 +1,158 @@
-"""Read the output of attempts from their workers: one call for all that is wanted of one of them."""
+"""One output file of one attempt, read over the network piece by piece, handed on in whole lines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 
-from iris_cli.core.ids import AttemptId, WorkerId
+from iris_cli.core import Attempt, AttemptId, Cluster, WorkerId
 from iris_cli.core.messages.observations import Silence
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.task import Attempt
 from iris_cli.core.work_paths import relative_paths
-from iris_cli.ops.logs.log_stream import FIRST, LogStream
 from iris_cli.ops.session import Session
+from iris_cli.remote.task_runner import LogChunk, LogPiece
 
-if TYPE_CHECKING:
-    from iris_cli.remote.task_runner import LogChunk, LogPiece
+R = TypeVar("R")
+
+FIRST = 32 << 10  # bytes from the end that hold the last lines of most programs
+PIECE = 512 << 10  # bytes per call
+LONGEST = 64 << 10  # bytes of a line: a program that never ends its line must not fill our memory
+FARTHEST = 16 << 20  # bytes to go back for the last lines
+
+
+Asking = Generator[tuple[int, int], "LogChunk", R]
+
+
+class LineCutter(Struct):
+    """Cuts a stream of bytes into whole lines of text, the same ones however the bytes are divided.
+
+    What isn't a whole line yet is held back. A line beyond LONGEST is cut, between characters. Of a line that
+    a progress bar wrote over again and again only the last state is left, as on a terminal. Nothing is done
+    line by line that can be done with many at once: there may be tens of thousands of them in a second.
+    """
+
+    held: bytes = b""
+
+    def feed(self, data: bytes) -> str:
+        """The lines that these bytes complete, each with its line feed."""
+        data = self.held + data
+        end = data.rfind(b"\n") + 1
+        *pieces, self.held = _pieces(data[end:])
+        return _text(_short_lines(data[:end]) + b"".join(piece + b"\n" for piece in pieces))
+
+    def rest(self) -> str:
+        """What was held back, as a line: no more will come."""
+        held, self.held = self.held, b""
+        return _text(held + b"\n") if held else ""
+
+
+def _short_lines(lines: bytes) -> bytes:
+    """The same with the long ones cut. There is hardly ever one: that is found out in leaps of its length."""
+    place = 0
+    while len(lines) - place > LONGEST:
+        end = lines.rfind(b"\n", place, place + LONGEST + 1)
+        if end < 0:
+            cut = (b"\n".join(_pieces(line)) + b"\n" for line in lines[place:-1].split(b"\n"))
+            return lines[:place] + b"".join(cut)
+        place = end + 1
+    return lines
+
+
+def _pieces(line: bytes) -> list[bytes]:
+    pieces = []
+    while len(line) > LONGEST:
+        cut = LONGEST
+        while cut > LONGEST - 4 and line[cut] & 0xC0 == 0x80:  # inside a character of UTF-8
+            cut -= 1
+        pieces.append(line[:cut])
+        line = line[cut:]
+    return [*pieces, line]
+
+
+def _text(lines: bytes) -> str:
+    text = lines.decode("utf-8", "replace")
+    if "\r" not in text:
+        return text
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+
+
+class LogStream:
+    """How far one file has been read; `tail`: begin with its last so many whole lines, None for all of it.
+
+    Ask for `wanted`, give the answer to `take`. What is asked for does not change before it is answered: so
+    nothing is lost or comes twice, however often an answer is missing.
+    """
+
+    def __init__(self, tail: int | None = None) -> None:
+        self.offset = 0  # bytes seen, those that are held back too
+        self.inode = 0
+        self.at_end = False  # whether the last answer brought all that was there
+        self.replaced = False  # whether another file was found in its place, or a shorter one: it begins anew
+        self.cutter = LineCutter()
+        self._text = ""
+        self._was_replaced = False
+        self._asking = self._ask(tail)
+        self.wanted = next(self._asking)
+        """An offset (a negative one counts from the end), and at most how many bytes."""
+
+    def take(self, chunk: LogChunk) -> str:
+        """The lines that are completed by this answer, which may have fewer bytes than were wanted."""
+        self._text = ""
+        self._was_replaced, self.replaced = self.replaced, False
+        self.wanted = self._asking.send(chunk)
+        return self._text
+
+    def _ask(self, tail: int | None) -> Asking[None]:
+        if tail is not None:
+            yield from self._ask_for_last(tail)
+        while True:
+            self._go_on((yield self.offset, PIECE))
+
+    def _go_on(self, chunk: LogChunk) -> None:
+        if not chunk.inode:
+            self.at_end = True  # it isn't there: what comes back may be the same
+        elif chunk.size < self.offset or (self.inode and chunk.inode != self.inode):
+            self._text = self.cutter.rest()
+            self.offset, self.inode, self.replaced = 0, chunk.inode, True
+            self.at_end = self._was_replaced  # a worker that says so for ever must not hold us
+        else:
+            self._text = self.cutter.feed(chunk.data)
+            self.offset, self.inode = self.offset + len(chunk.data), chunk.inode
+            self.at_end = not chunk.data or self.offset >= chunk.size
+
+    def _ask_for_last(self, count: int) -> Asking[None]:
+        """So much of the end that these lines are in it, within reason. What comes then follows on that."""
+        found = yield -FIRST, FIRST
+        start, data, window = found.offset, found.data, FIRST
+        while start + len(data) < found.size or (start and data.count(b"\n") <= count):
+            window *= 4
+            start = max(0, found.size - window)
+            data = yield from self._ask_for(start, found.size)
+            if window >= FARTHEST:
+                break
+        self.inode, self.offset, self.at_end = found.inode, start + len(data), True
+        if start and b"\n" in data:
+            data = data.partition(b"\n")[2]  # it begins anywhere: what is left of a line there is none
+        self._text = last_lines(self.cutter.feed(data), count)
+
+    def _ask_for(self, start: int, end: int) -> Asking[bytes]:
+        data = b""
+        while start + len(data) < end:
+            chunk = yield start + len(data), min(PIECE, end - start - len(data))
+            if not chunk.data:
+                break  # it became shorter under our hands
+            data += chunk.data
+        return data
+
+
+def last_lines(text: str, count: int | None) -> str:
+    """The last so many of whole lines, None for all."""
+    if count is None:
+        return text
+    lines = text.split("\n")[:-1]
+    return "".join(f"{line}\n" for line in lines[max(0, len(lines) - count) :])
+
 
 BOTH = ("out", "err")
 MOST_PIECES = 128  # of one call
@@ -103,8 +239,6 @@ class Reading:
 
     def wanted(self, most: int) -> list[LogPiece]:
         """The next piece of each stream, of at most so many bytes."""
-        from iris_cli.remote.task_runner import LogPiece
-
         return [
             LogPiece(
                 token=self.attempt.token, stream=name, offset=offset, limit=min(limit, most), dated=self.dated

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from iris_cli.core.ids import TaskId, WorkerId
+from iris_cli.core import Attempt, AttemptState, Task, TaskId, WorkerId
 from iris_cli.core.lifecycle.display import task_displays
 from iris_cli.core.messages.observations import Silence
 from iris_cli.core.messages.stacks import Frame, Thread, threads_of
-from iris_cli.core.model.task import Attempt, AttemptState, Task
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.remote.stack_calls import Program, Programs
@@ -20,10 +19,7 @@ MAIN, CHILD, OTHER = "main", "child", "thread"
 
 
 class RankStacks(Struct, frozen=True, kw_only=True):
-    """What was learnt of one task: the `answer` of its worker, or its silence; or `note` says why nobody asked.
-
-    `threads` are those of each program of the answer, in its order.
-    """
+    """The answer or the silence of one task's worker, or why nobody asked; `threads` by program of the answer."""
 
     task: TaskId
     worker: WorkerId | None = None

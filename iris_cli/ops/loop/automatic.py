@@ -29,14 +29,9 @@ def starts_by_itself(where: Workplace, environ: Mapping[str, str] = os.environ) 
     return where.config.loop is not Mode.OFF and not read_loop_order(where.state.path).stopped
 
 
-def start_if_needed(
-    where: Workplace, session: Session, environ: Mapping[str, str] = os.environ
-) -> int | None:
-    """Start the loop if work is left and nobody runs cycles. Returns its pid, None if no loop was started.
-
-    Raises OSError if the loop can't be started, IrisError if the log can't be read.
-    """
-    if not starts_by_itself(where, environ):
+def start_if_needed(where: Workplace, session: Session) -> int | None:
+    """Start the loop if work is left and nobody runs cycles. Returns its pid or None. Raises OSError, IrisError."""
+    if not starts_by_itself(where):
         return None
     if not work_left(session.view(), session.config, session.state):
         return None
@@ -46,4 +41,4 @@ def start_if_needed(
         return None
     from iris_cli.ops.loop.start import place_of, spawn
 
-    return spawn(place_of(where), environ)
+    return spawn(place_of(where))

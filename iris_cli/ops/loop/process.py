@@ -12,15 +12,14 @@ from importlib import import_module
 from msgspec import Struct
 
 import iris_cli
+from iris_cli.config.load import load_cluster_config
 from iris_cli.core.model.slice import Provider
 from iris_cli.errors import ConfigError
 from iris_cli.journal.files.loop_order import read_loop_order
 from iris_cli.journal.files.runners import LOOP, HeldRunner
-from iris_cli.ops.loop.configuration import Configuration
-from iris_cli.ops.loop.installed import Installed
-from iris_cli.ops.loop.owner import owner_is_gone
+from iris_cli.ops.loop.changes import Configuration, Installed
 from iris_cli.ops.loop.run import LOOK, Leaving, Loop, Turn
-from iris_cli.ops.loop.start import COMMAND
+from iris_cli.ops.loop.start import COMMAND, owner_is_gone
 from iris_cli.ops.session import Session
 from iris_cli.ops.workplace import Workplace
 
@@ -85,15 +84,13 @@ def serve(
     begin: Callable[[Session], None],
     report: Callable[[Session, Turn], None],
 ) -> Ended | None:
-    """Run the loop of this place to its end; None if there is another one. Raises IrisError, OSError.
-
-    `begin` and `report` hear of its session and of each turn.
-    """
+    """Run the loop to its end; None if there is another one. `report` hears of each turn. Raises IrisError, OSError."""
     held = _lock(place, lock_fd)
     if held is None:
         return None
     load_everything()
-    configuration = Configuration(place.config_file, lambda: _again(place).config, place.config)
+    path = place.config_file
+    configuration = Configuration(path, lambda: load_cluster_config(path), place.config)
     if any(each.template.provider is Provider.GCP for each in configuration.first.scale_groups):
         import_module("iris_cli.capacity.gcp.provider")
     session = place.session(COMMAND)
@@ -125,8 +122,3 @@ def _lock(place: Workplace, lock_fd: int | None) -> HeldRunner | None:
         if held is not None:
             return held
     return runners.hold(LOOP, COMMAND, interval=interval, since=now)
-
-
-def _again(place: Workplace) -> Workplace:
-    """The same place, of which nothing was read yet."""
-    return Workplace(place.config_file, place.state_path_in_use, place.lock_timeout)

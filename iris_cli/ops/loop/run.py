@@ -6,24 +6,104 @@ It is one more ordinary invocation: it may be killed at any moment, and whoever 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 
 from msgspec import Struct, field
 
 from iris_cli.config.schema import Mode
-from iris_cli.errors import ConfigError, IrisError, LogDamagedError, NotFoundError
+from iris_cli.core import Cluster, JobId, WorkerCondition, WorkerId, count
+from iris_cli.errors import ConfigError, LogDamagedError, NotFoundError
 from iris_cli.journal.files.loop_order import LoopOrder, read_loop_order
 from iris_cli.journal.files.runners import LOOP, HeldRunner
+from iris_cli.ops import autoscale
 from iris_cli.ops.cycle import compaction, cycle
 from iris_cli.ops.cycle.dispatch import Dispatcher
-from iris_cli.ops.loop.configuration import Configuration
-from iris_cli.ops.loop.pace import SOON, Pace
-from iris_cli.ops.loop.troubles import environment_troubles, missing_here
-from iris_cli.ops.loop.watch import PASSING
+from iris_cli.ops.loop.changes import Configuration
+from iris_cli.ops.loop.watch import PASSING, words_of
+from iris_cli.ops.secret_values import NOT_SET, missing_secrets
 from iris_cli.ops.session import Session
-from iris_cli.ops.slices import autoscale
 from iris_cli.ops.views.cycles import work_left
+
+SOON = 1.0
+"""Seconds to the next cycle after one in which something started, ended or was submitted, or a task sent a request."""
+
+
+class Pace(Struct):
+    """`interval` is in seconds: the longest pause, and the usual one."""
+
+    interval: float
+    _pause: float = 0.0
+
+    def pause(self, cluster: Cluster, now: float, *, changed: bool) -> float:
+        """Seconds to the next cycle. Each pause is twice as long as the one before it, until something changes.
+
+        `changed`: the log has grown, or a task sent a request: its next request may come soon. What is known to
+        end at a certain time is looked at right then.
+        """
+        self._pause = min(SOON if changed else max(SOON, 2 * self._pause), self.interval)
+        left = [at + SOON - now for at in _ends(cluster)]
+        return min([self._pause, *(each for each in left if each > 0)])
+
+
+def _ends(cluster: Cluster) -> Iterator[float]:
+    """When time limits and graces of live attempts end."""
+    for attempt_id, attempt in cluster.live_attempts():
+        job = cluster.jobs[attempt_id.task.job]
+        if attempt.stop is not None:
+            yield attempt.stop.at + job.grace
+        elif attempt.started_at is not None and job.timeout:
+            yield attempt.started_at + job.timeout
+
+
+_RESTART = "iris loop start from a shell that has"
+_NAMED = 3
+
+
+def missing_here(cluster: Cluster) -> dict[JobId, dict[str, str]]:
+    """The secrets of open jobs that this process can't read, by job and name, each with why."""
+    waiting = [job for job in cluster.open_jobs() if job.end is None and job.secrets]
+    return {job.id: missing for job in waiting if (missing := missing_secrets(job))}
+
+
+def environment_troubles(
+    cluster: Cluster, missing: Mapping[JobId, Mapping[str, str]], environ: Mapping[str, str] = os.environ
+) -> Iterator[str]:
+    """What this process lacks: an agent, a key that is accepted, secrets."""
+    refused = [each.id for each in cluster.workers.values() if each.condition is WorkerCondition.AUTH_FAILED]
+    if refused:
+        who = _who(refused)
+        agent = environ.get("SSH_AUTH_SOCK", "")
+        if agent and not Path(agent).is_socket():
+            yield f"its SSH agent is gone, {who} refused its key: {_RESTART} an agent"
+        else:
+            yield f"{who} refused its key: iris doctor; then {_RESTART} the right one"
+    for reason, workers in _without_key(cluster).items():
+        yield f"{_who(workers)} can't be reached: {reason}: iris doctor"
+    by_secret: dict[tuple[str, str], list[JobId]] = {}
+    for job, problems in missing.items():
+        for name, problem in problems.items():
+            by_secret.setdefault((name, problem), []).append(job)
+    for (name, problem), jobs in by_secret.items():
+        more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
+        of = f"secret {name} of {', '.join(jobs[:_NAMED])}{more}"
+        yield f"{of} is not in its environment: {_RESTART} it" if problem == NOT_SET else f"{of}: {problem}"
+
+
+def _who(workers: Sequence[WorkerId]) -> str:
+    return workers[0] if len(workers) == 1 else count(len(workers), "worker")
+
+
+def _without_key(cluster: Cluster) -> dict[str, list[WorkerId]]:
+    """The workers that are not even asked, because this machine can't use a key for them, by what is wrong with it."""
+    found: dict[str, list[WorkerId]] = {}
+    for each in cluster.workers.values():
+        step, _, detail = each.reason.partition(": ")
+        if each.condition is WorkerCondition.SUSPECT and step == "key":
+            found.setdefault(detail, []).append(each.id)
+    return found
+
 
 LOOK = 1.0
 """Seconds between two looks at whether the loop is to end, and at what others wrote."""
@@ -117,7 +197,7 @@ class Loop(Struct):
             if (done := compaction.when_large(self.session)) is not None:
                 self.session.tell(compaction.words(done))
         except PASSING as error:
-            self._trouble = _words(error)
+            self._trouble = words_of(error)
         except (LogDamagedError, NotFoundError, ConfigError):
             raise
         except Exception as error:  # of ours: the next cycle may do better, and the operator hears of it
@@ -159,7 +239,7 @@ class Loop(Struct):
                     until=until,
                 )
             except PASSING as error:
-                self._trouble = _words(error)
+                self._trouble = words_of(error)
             clock.sleep(max(0.0, until - clock.monotonic()))
             if (leaving := self._leaving()) is not None:
                 return leaving
@@ -173,10 +253,7 @@ class Loop(Struct):
         return work_left(self.session.cluster, self.session.config, self.session.state)
 
     def _let_go(self) -> bool:
-        """Whether it may end. AFTER the lock is let go the log is read once more.
-
-        Who committed a job before saw the lock held, and started no loop.
-        """
+        """Whether it may end. AFTER the release the log is read again: who committed before started no loop."""
         session = self.session
         self.held.release()
         session.view()
@@ -204,7 +281,3 @@ class Loop(Struct):
             **({"troubles": troubles} if troubles else {}),
             **({"missing": {job: list(names) for job, names in missing.items()}} if missing else {}),
         }
-
-
-def _words(error: IrisError) -> str:
-    return f"{error.message}; {error.hint}" if error.hint else error.message

@@ -1,32 +1,160 @@
-"""Start the background loop, stop it, and put one in the place of another."""
+"""Start the background loop, stop it, and put one in the place of another; its log, its owner, its logins."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
-from contextlib import suppress
+import sys
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from iris_cli.clock import Clock
 from iris_cli.errors import IrisError, NotWritableError
-from iris_cli.journal.durable import DISK, refusing
-from iris_cli.journal.files.loop_order import LoopOrder, read_loop_order, write_loop_order
+from iris_cli.journal.durable import DISK, open_safely, refusing
+from iris_cli.journal.files.loop_order import LoopOrder, write_loop_order
 from iris_cli.journal.files.runners import LOOP, HeldRunner, Runner
-from iris_cli.journal.layout import LOOP_ORDER
+from iris_cli.journal.layout import LOOP_LOG, LOOP_ORDER
 from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops.loop.log_file import open_log
-from iris_cli.ops.loop.scope import scope_of
-from iris_cli.ops.program import this_program
+from iris_cli.ops.workplace import Workplace, this_program
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
-if TYPE_CHECKING:
-    from iris_cli.ops.workplace import Workplace
+_TOOL_PATIENCE = 5.0  # seconds
+_LINGERING = Path("/var/lib/systemd/linger")  # a file for each user who lingers
+_SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "--")
+
+
+def scope_of(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The words before a command that keep it out of the login session, where there is a way; else none.
+
+    With lingering the user's own service manager outlives each login, and so does what runs in a scope of it.
+    """
+    manager = Path(environ.get("XDG_RUNTIME_DIR", ""), "systemd", "private")
+    if not (manager.is_socket() and _lingers(environ) and shutil.which(_SCOPE[0])):
+        return ()
+    return _SCOPE if _works((*_SCOPE, "true"), environ) else ()
+
+
+def logins_kill(environ: Mapping[str, str]) -> bool:
+    """Whether the login manager ends what a session leaves behind, as far as it says so."""
+    if scope_of(environ) or not shutil.which("loginctl"):
+        return False
+    with suppress(OSError, subprocess.SubprocessError):
+        said = subprocess.run(
+            ["loginctl", "show-user", "--property=KillUserProcesses"],  # noqa: S607 - as cron finds its tools
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TOOL_PATIENCE,
+            check=False,
+        ).stdout
+        return said.strip() == "KillUserProcesses=yes"
+    return False
+
+
+def _lingers(environ: Mapping[str, str]) -> bool:
+    name = environ.get("LOGNAME") or environ.get("USER") or ""
+    return bool(name) and "/" not in name and (_LINGERING / name).exists()
+
+
+def _works(words: tuple[str, ...], environ: Mapping[str, str]) -> bool:
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(  # noqa: S603 - a tool's own name, with words of ours
+            words,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TOOL_PATIENCE,
+            check=False,
+        )
+        return done.returncode == 0
+    return False
+
+
+LARGEST = 256 << 10
+"""Bytes of a log; a larger one becomes the old one, and the one before that is gone."""
+
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
+
+
+def log_of(directory: Path) -> Path:
+    """The log of a state directory."""
+    return directory / LOOP_LOG
+
+
+def open_log(directory: Path) -> int:
+    """A descriptor that appends to the log; to nowhere, if the log can't be opened (a full disk, a link there)."""
+    with suppress(OSError):
+        return open_safely(directory / LOOP_LOG, _APPEND)
+    return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+
+
+def rotate_log(directory: Path) -> None:
+    """Begin a new log if standard output is one that is too large. Never raises OSError."""
+    path = directory / LOOP_LOG
+    with suppress(OSError):
+        ours, named = os.fstat(1), os.lstat(path)
+        if (ours.st_dev, ours.st_ino) != (named.st_dev, named.st_ino) or ours.st_size <= LARGEST:
+            return
+        sys.stdout.flush()
+        os.replace(path, path.with_name(f"{LOOP_LOG}.1"))
+        fd = open_log(directory)
+        for stream in (1, 2):
+            os.dup2(fd, stream)
+        os.close(fd)
+
+
+def take_streams(directory: Path) -> None:
+    """Have nothing but the log for output, and no input: whoever runs a loop by hand has a terminal."""
+    sys.stdout.flush()
+    for fd, streams in ((os.open(os.devnull, os.O_RDONLY), (0,)), (open_log(directory), (1, 2))):
+        for stream in streams:
+            os.dup2(fd, stream)
+        os.close(fd)
+
+
+def write_log(lines: Iterable[str], now: float) -> None:
+    """Append lines, each with its time. They must be clean. A disk that is full loses them, and nothing else."""
+    text = "".join(f"{iso_time(now)} {line}\n" for line in lines)
+    with suppress(OSError):
+        os.write(1, text.encode("utf-8", "backslashreplace"))
+
+
+OWNER = "IRIS_LOOP_OWNER"
+"""The variable with the path of a file. A loop that has it ends as soon as no process holds the lock of that file."""
+
+
+@contextmanager
+def owned(file: Path, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+    """Let each loop that is started inside the block end with this process, also if it is killed. Raises OSError."""
+    with file.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        environ[OWNER] = str(file)
+        try:
+            yield
+        finally:
+            del environ[OWNER]
+
+
+def owner_is_gone(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this process belongs to one that has ended; a file that is missing has no owner."""
+    if not (file := environ.get(OWNER, "")):
+        return False
+    try:
+        with open(file, encoding="utf-8") as looked_at:
+            fcntl.flock(looked_at, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
 
 COMMAND = "iris loop"
 
@@ -134,11 +262,6 @@ def start(place: Place, environ: Mapping[str, str] = os.environ) -> Runner:
     except OSError as error:
         raise NotWritableError(f"the loop could not be started: {error.strerror or error}") from error
     return _signed(place)
-
-
-def may_start(state: StateDir) -> bool:
-    """Whether the operator has not stopped the loop for good."""
-    return not read_loop_order(state.path).stopped
 
 
 def running_loop(state: StateDir) -> Runner | None:

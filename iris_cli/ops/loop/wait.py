@@ -8,14 +8,11 @@ from types import TracebackType
 
 from msgspec import Struct
 
-from iris_cli.core.ids import JobId, TaskId
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import JobState
+from iris_cli.core import Cluster, JobId, JobState, TaskId
 from iris_cli.errors import ExitCode, IrisError
 from iris_cli.ops.cycle.cycle import PATIENCE, CycleResult, keep_logs, linger, run, tell_news
 from iris_cli.ops.cycle.dispatch import Dispatcher
-from iris_cli.ops.loop.running import running
-from iris_cli.ops.loop.watch import PASSING
+from iris_cli.ops.loop.watch import PASSING, running
 from iris_cli.ops.session import Session
 
 _FIRST, _SOONEST, _CYCLE_EVERY = 0.2, 0.5, 3.0  # seconds from a cycle to the next one

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
-from contextlib import nullcontext
+import os
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 
 from msgspec import Struct
 
@@ -11,10 +12,27 @@ from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import IrisError, LockedError, LogReplacedError, NotWritableError
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.cycle.dispatch import Dispatcher
-from iris_cli.ops.loop.configuration import change_warning
-from iris_cli.ops.loop.running import running
+from iris_cli.ops.loop.changes import change_warning
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.history import Entry, entries_about, entries_of
+
+
+@contextmanager
+def running(session: Session, kind: str, *, interval: float) -> Iterator[None]:
+    """Hold the lock of a runner of this kind while the block lasts; run without one if no lock can be had."""
+    held = None
+    with suppress(OSError):
+        held = session.state.runners.hold(kind, session.command, interval=interval, since=session.clock.now())
+    before = session.runs_as, session.recorded
+    said = {"pid": os.getpid(), "interval": interval}
+    session.runs_as, session.recorded = kind, lambda: said
+    try:
+        yield
+    finally:
+        session.runs_as, session.recorded = before
+        if held is not None:
+            held.release()
+
 
 PASSING = (LockedError, NotWritableError, LogReplacedError)
 """What keeps a cycle from running and may be over at the next one."""
@@ -86,10 +104,7 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
 def look_on(
     session: Session, *, every: float, about: Callable[[], Collection[str]] | None = None
 ) -> Generator[Step]:
-    """As `watch`, but only look at the log every so many seconds: others run the cycles.
-
-    `about`: names of jobs, tasks or workers; what is about none of them is left out.
-    """
+    """As `watch`, but only read the log, `every` so many seconds. `about`: keep entries about these names."""
     tell_of_change = change_warning(session.config.path, session.tell)
     listen(session)
     trouble = ""
@@ -106,11 +121,12 @@ def _trouble_of(act: Callable[[], object]) -> str:
     try:
         act()
     except PASSING as error:
-        return _words(error)
+        return words_of(error)
     return ""
 
 
-def _words(error: IrisError) -> str:
+def words_of(error: IrisError) -> str:
+    """An error in one line, with its hint."""
     return f"{error.message}; {error.hint}" if error.hint else error.message
 
 

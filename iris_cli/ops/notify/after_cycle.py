@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from iris_cli.core import Job, format_duration
 from iris_cli.core.messages.notices import Books, Look, brought_up_to_date, first_books
-from iris_cli.core.model.job import Job
-from iris_cli.core.units import format_duration
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.view import cycle_age
 
@@ -35,10 +34,7 @@ def begin(session: Session) -> None:
 
 
 def tell(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | None) -> None:
-    """After a cycle: begin to tell what is new. `heartbeat` is that of the cycle before.
-
-    Where somebody else is telling, nothing is lost: what is new now is new at the next look, too.
-    """
+    """Begin to tell what is new, unless somebody else does: what is new now is new at the next look, too."""
     file, look = session.state.notices, _look(session, plan, heartbeat)
     books = file.read()
     if books is not None and _updated(session, books, look) == books and not _is_due(books, look.now):
@@ -84,9 +80,7 @@ def _start(session: Session, books: Books, lock: int) -> None:
 
 
 def _channels(session: Session) -> dict[str, Send]:
-    from iris_cli.ops.notify.command import Command
-    from iris_cli.ops.notify.webhook import Webhook
-    from iris_cli.ops.notify.wording import body_of, environment_of
+    from iris_cli.ops.notify.channels import Command, Webhook, body_of, environment_of
 
     config, clock = session.config, session.clock
     directory = config.path.absolute().parent

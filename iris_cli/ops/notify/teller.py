@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from threading import Event
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from iris_cli.clock import Clock
 from iris_cli.core.messages.notices import Books, Notice
@@ -64,7 +63,7 @@ class Teller(Struct):
             return  # that was us
         now = self.clock.now()
         after = channel.failed(trouble, now, self.limits) if trouble else channel.told(now)
-        self.books = replace(self.books, channels={**self.books.channels, name: after})
+        self.books = structs.replace(self.books, channels={**self.books.channels, name: after})
         # AFTER it was told: a crash in between has it told again, not lost.
         if self.clock.monotonic() - self._written >= _WRITTEN_EVERY:
             self.file.write(self.books)

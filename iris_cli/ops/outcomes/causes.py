@@ -6,13 +6,11 @@ import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from iris_cli.core.model.job import Job
-from iris_cli.core.model.task import PROGRAM_FAILURES, End, EndReason, Task, signal_of
-from iris_cli.core.units import format_duration
+from iris_cli.core import AttemptId, End, EndReason, Job, Task, format_duration
+from iris_cli.core.model.task import PROGRAM_FAILURES, signal_of
 from iris_cli.errors import NotWritableError
 
 if TYPE_CHECKING:
-    from iris_cli.core.ids import AttemptId
     from iris_cli.core.known_causes import KnownCause
     from iris_cli.journal.state_dir import StateDir
 

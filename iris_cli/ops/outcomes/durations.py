@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from iris_cli.core.model.job import Job
-from iris_cli.core.model.task import Attempt, Ended, Task
+from iris_cli.core import Attempt, Job, Task
+from iris_cli.core.model.task import Ended
 
 _Span = tuple[float, float]
 

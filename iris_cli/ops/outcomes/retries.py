@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iris_cli.core.ids import AttemptId
+from iris_cli.core import AttemptId, Cluster, EndReason, Job, count
 from iris_cli.core.lifecycle.display import last_tries
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job
-from iris_cli.core.model.task import INFRASTRUCTURE, EndReason
-from iris_cli.core.units import count
+from iris_cli.core.model.task import INFRASTRUCTURE
 from iris_cli.ops.outcomes.causes import end_words, known_words
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ from msgspec import Struct
 from iris_cli.config.entry_text import NewHost, NewSlice, host_lines, quoted, slice_lines
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig
-from iris_cli.core.ids import clip, is_name
-from iris_cli.core.model.worker import Connection
+from iris_cli.core import Connection, clip, is_name
 from iris_cli.core.topology import canonical_type
 from iris_cli.errors import ConfigError, NotWritableError, UsageError
+from iris_cli.remote.ssh.config import Routes
+from iris_cli.remote.transport import NoAnswer
 
 _CLOUD_KEY = "google_compute_engine"
 _KEYS = ("id_ed25519", _CLOUD_KEY, "id_ecdsa", "id_rsa")  # in ~/.ssh, the first one there is
@@ -67,10 +68,7 @@ def default_name(directory: Path) -> str:
 
 
 def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) -> tuple[str, str]:
-    """User and key for the file, from what is on this machine; '' where ~/.ssh/config has its own answer.
-
-    `for_cloud`: the key that gcloud made for its VMs goes before others.
-    """
+    """User and key from this machine, '' if ~/.ssh/config has its own. `for_cloud`: gcloud's key comes first."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may run under a number that has no name
@@ -81,8 +79,6 @@ def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) ->
     key = next((f"~/.ssh/{name}" for name in names if (home / ".ssh" / name).is_file()), "")
     if not (home / ".ssh" / "config").is_file():
         return user, key
-    from iris_cli.remote.ssh.config import Routes
-    from iris_cli.remote.transport import NoAnswer
 
     try:
         routes = Routes(home / ".ssh" / "config")
@@ -95,11 +91,7 @@ def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) ->
 
 
 def write_config(path: Path, cluster: NewCluster, *, force: bool = False) -> ClusterConfig:
-    """Write the file, private to its owner, and return what it says.
-
-    Raises ConfigError, before anything is written, if it would not be valid; UsageError for a file that is
-    there already, unless `force`; NotWritableError.
-    """
+    """Write the file. Raises ConfigError before that, UsageError if it exists (see `force`), NotWritableError."""
     text = compose(cluster)
     check_text(path, text)
     write_text(path, text, force=force)

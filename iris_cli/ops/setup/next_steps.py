@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core.model.job import JobState
-from iris_cli.core.units import count, format_duration
+from iris_cli.core import JobState, count, format_duration
 from iris_cli.errors import ConfigError, IrisError, NotFoundError
 from iris_cli.ops.outcomes.durations import FRESH
 
 if TYPE_CHECKING:
-    from iris_cli.ops.views.status import ClusterStatus, JobRow
+    from iris_cli.ops.views.status import ClusterStatus
     from iris_cli.ops.workplace import Workplace
 
 LATELY = 86_400.0
@@ -120,7 +119,7 @@ def _nowhere(home: Path, environ: Mapping[str, str]) -> NextSteps:
 
 def _imports(home: Path, environ: Mapping[str, str]) -> Iterator[Step]:
     """What could be imported here."""
-    from iris_cli.ops.setup.cluster_import.offers import offers
+    from iris_cli.ops.setup.cluster_import.source import offers
 
     for each in offers(Path.cwd(), home, environ):
         what = (
@@ -189,16 +188,13 @@ def _failed(status: ClusterStatus) -> tuple[list[Step], list[Step]]:
     news: list[Step] = []
     older: list[Step] = []
     for age, job in lately[:MOST_OF_A_KIND]:
-        step = Step(command=f"iris status {job.id}", words=_how_it_failed(job, age), urgent=True)
+        words = f"failed {format_duration(max(0.0, age))} ago" + (f": {job.why}" if job.why else "")
+        step = Step(command=f"iris status {job.id}", words=words, urgent=True)
         (news if age < FRESH else older).append(step)
     if len(lately) > MOST_OF_A_KIND:
         words = f"{count(len(lately) - MOST_OF_A_KIND, 'more job')} failed"
         older.append(Step(command="iris status --state failed", words=words, urgent=True))
     return news, older
-
-
-def _how_it_failed(job: JobRow, age: float) -> str:
-    return f"failed {format_duration(max(0.0, age))} ago" + (f": {job.why}" if job.why else "")
 
 
 def _out_of_service(status: ClusterStatus) -> Iterator[Step]:

@@ -7,26 +7,19 @@ from contextlib import closing
 
 from msgspec import Struct
 
+from iris_cli.core import Attempt, AttemptState, Cluster, Task, Worker, count
 from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle.display import task_displays
 from iris_cli.core.messages.observations import Silence
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.task import Attempt, AttemptState, Task
-from iris_cli.core.model.worker import Worker
-from iris_cli.core.units import count
 from iris_cli.errors import NotFoundError, UsageError
-from iris_cli.ops.cycle.each_line import line_of
-from iris_cli.ops.cycle.environment import array_variables, device_guards, environment, place_of
+from iris_cli.ops.cycle.environment import array_variables, device_guards, environment, line_of, place_of
 from iris_cli.ops.names import find_worker, select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.remote.operator_calls import CommandEnd, CommandRequest
 
 
 class Executed(Struct, frozen=True, kw_only=True):
-    """What became of the command in one place: beside a task, or on a worker if there is no `task`.
-
-    Either it has an `end`, or its worker fell silent, or `note` says why nothing was sent there.
-    """
+    """The result beside a task or on a worker: its `end`, a silence, or a `note` why nothing was sent."""
 
     worker: WorkerId | None
     task: TaskId | None = None

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from iris_cli.core.ids import WorkerId, clip
-from iris_cli.core.model.task import Attempt
-from iris_cli.core.model.worker import Connection, Worker
+from iris_cli.core import Attempt, Connection, Worker, WorkerId, clip
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.cycle.environment import device_guards
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.ops.workers.execute import task_environment
+from iris_cli.remote.worker_script import directory_word
 
 
 def ssh_command(session: Session, what: str) -> list[str]:
@@ -76,8 +75,6 @@ def _config_word(path: str) -> str:
 
 def _directory(session: Session, worker: Worker, attempt: Attempt) -> str:
     """The directory of an attempt, as a shell word."""
-    from iris_cli.remote.worker_script import directory_word
-
     root = directory_word(session.target(worker).connection.remote_dir)
     return f"{root}/{session.cluster_id}/{worker.id}/a/{attempt.token}"
 

@@ -7,14 +7,13 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from iris_cli.core import AttemptId, Cluster, Token, WorkerId
 from iris_cli.core.events.events import WorkerUnwedged
-from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.messages.observations import Holder, LockFile, RemoteState, Silence, UnwedgeReport
-from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import IrisError, UnreachableError
+from iris_cli.ops.cycle.answers import token_of
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session
-from iris_cli.ops.set_up_token import token_of
 from iris_cli.ops.workers import workers
 
 GRACE = 30.0

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
-from iris_cli.core.constraints import taint_key
+from iris_cli.core import AttemptId, Cluster, Worker, WorkerId, is_name
+from iris_cli.core.attributes import taint_key
 from iris_cli.core.events.events import WorkerDrained, WorkerForgotten, WorkerTainted, WorkerUncordoned
 from iris_cli.core.evolve import Draft, replay
-from iris_cli.core.ids import AttemptId, WorkerId, is_name
 from iris_cli.core.lifecycle import ghosts, identity, workers
 from iris_cli.core.messages.observations import ProbeReport, Silence
-from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.slice import INCOMPLETE
-from iris_cli.core.model.worker import Worker
 from iris_cli.errors import IrisError, UsageError
 from iris_cli.journal.log.writer import Writer
 from iris_cli.ops.cycle import observe
+from iris_cli.ops.cycle.answers import facts_of
 from iris_cli.ops.cycle.cycle import send_stops
-from iris_cli.ops.cycle.facts import facts_of
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session
+from iris_cli.remote.host_keys import PresentedKey
+from iris_cli.remote.transport import NoAnswer
+
+if TYPE_CHECKING:
+    from iris_cli.remote.ssh import SshTransport
+
 
 _MOST_NAMED = 3
 
@@ -45,7 +51,7 @@ def probe(session: Session, names: list[str]) -> list[Probed]:
 
     def one(worker: Worker) -> tuple[ProbeReport | Silence, list[observe.Answer]]:
         known, asked_at = observe.known_of(cluster, worker.id), session.clock.now()
-        seen = observe.probe(session, worker)
+        seen = session.runner.probe(session.target(worker), first_contact=True)
         answer = observe.heard(session, known, asked_at, seen)
         return seen, [answer, *_rest_of(session, worker, answer)]
 
@@ -88,7 +94,7 @@ def look_at(session: Session, name: str) -> Stranger:
     """Probe a worker and record nothing. Of one that is another machine now, nothing old is left."""
     cluster = session.view()
     worker = find_worker(cluster, name)
-    seen = observe.probe(session, worker, first_contact=False)
+    seen = session.runner.probe(session.target(worker), first_contact=False)
     rebooted = isinstance(seen, ProbeReport) and bool(worker.boot_id) and seen.boot_id != worker.boot_id
     return Stranger(worker, seen, tuple(worker.claims) if rebooted else ())
 
@@ -193,12 +199,58 @@ def _found(draft: Draft, names: list[str]) -> list[Worker]:
 
 
 def probe_again(writer: Writer, now: float) -> int:
-    """Have every worker probed before it takes a task again; returns how many.
-
-    A probe finds attempts that the log no longer mentions.
-    """
+    """Have every worker probed before its next task: the log may have lost attempts. Returns how many."""
     draft = Draft(replay(writer.transactions), now)
     workers.lost_track(draft)
     if draft.events:
         writer.append(draft.events, at=now)
     return len(draft.events)
+
+
+class Shown(Struct, frozen=True):
+    """The host key that a worker shows now, or that it did not answer."""
+
+    worker: Worker
+    key: PresentedKey | Silence
+
+
+def to_accept_keys(
+    session: Session, transport: SshTransport, names: list[str]
+) -> tuple[list[Worker], list[Worker]]:
+    """Of these workers, else of those without a key: the new ones, and the others. Raises NotFoundError."""
+    cluster = take_in(session)
+    named = [find_worker(cluster, name) for name in dict.fromkeys(names)]
+    keyless = [
+        worker for worker in named or cluster.workers.values() if not _has_key(session, transport, worker)
+    ]
+    new = {worker.id: worker for worker in keyless if not worker.incarnation}
+    return list(new.values()), [worker for worker in named or keyless if worker.id not in new]
+
+
+def look_at_keys(session: Session, transport: SshTransport, workers: list[Worker]) -> list[Shown]:
+    """Ask each for its key, and for nothing else. Records nothing."""
+
+    def one(worker: Worker) -> Shown:
+        try:
+            return Shown(
+                worker, transport.presented_key(session.target(worker), session.limits.connect_timeout)
+            )
+        except NoAnswer as silence:
+            return Shown(worker, silence.silence(worker.id))
+
+    shown = {each.worker.id: each for batch in session.fan_out(workers, one) for each in batch}
+    return [shown[worker.id] for worker in workers]
+
+
+def accept_keys(session: Session, transport: SshTransport, shown: list[Shown]) -> list[Probed]:
+    """Have these keys on record, and probe their workers. Raises NotWritableError, and as `probe`."""
+    keys = {each.worker.id: each.key for each in shown if isinstance(each.key, PresentedKey)}
+    transport.accept_keys(keys)
+    return probe(session, list(keys))
+
+
+def _has_key(session: Session, transport: SshTransport, worker: Worker) -> bool:
+    try:
+        return bool(transport.known_keys(session.target(worker)))
+    except NoAnswer:  # what is on record can't be read: whoever looks at the worker says why
+        return False

@@ -1,4 +1,4 @@
-"""Packing a directory, and what a launch needs of that."""
+"""List what a tar file of a directory would hold (plain files and links that stay inside), and pack it for a launch."""
 
 from __future__ import annotations
 
@@ -7,16 +7,115 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from iris_cli.core.ids import clip
-from iris_cli.core.model.job import JobRequest, Workspace
+from iris_cli.core import JobRequest, Workspace, clip, count, format_memory
 from iris_cli.errors import UsageError
 from iris_cli.ops.session import Session
-from iris_cli.ops.workspace.archive import END, ChangedError, contents
-from iris_cli.ops.workspace.entries import Listing, list_entries, unreadable
+from iris_cli.ops.workspace import archive
 from iris_cli.ops.workspace.ignore import IGNORE_FILE
-from iris_cli.ops.workspace.selection import select
+from iris_cli.ops.workspace.selection import Selection, is_directory, select
+
+_MOST_SHOWN = 5
+
+
+class Listing(Struct, frozen=True, kw_only=True):
+    """What would be shipped of `directory`. `size`: bytes of the tar file; `by` and `words` as of a Selection."""
+
+    directory: Path
+    entries: tuple[archive.Entry, ...]
+    size: int
+    by: str
+    words: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return os.fsencode(self.directory.name or "root").decode("utf-8", "replace")
+
+    @property
+    def biggest(self) -> list[archive.Entry]:
+        return _biggest(self.entries)
+
+
+def list_entries(directory: Path, chosen: Selection, limit: int) -> Listing:
+    """Look at each chosen file. Raises UsageError if one can't be shipped, for none, and beyond `limit` bytes."""
+    words, entries = list(chosen.words), []
+    parents: dict[str, bool] = {"": True}
+    for name in chosen.names:
+        if _in_real_directories(directory, name, parents):
+            entry = _entry(directory, name, words)
+            entries += [] if entry is None else [entry]
+    if not entries:
+        raise UsageError(
+            f"there is nothing to ship in {directory} (chosen: {chosen.by})",
+            hint="leave out --workdir, or name another directory",
+        )
+    _refuse_odd(directory, entries)
+    size = sum(len(each.header) + archive.padded(each.size) for each in entries) + archive.END_SIZE
+    if size > limit:
+        raise _too_big(directory, entries, size, limit)
+    return Listing(directory=directory, entries=tuple(entries), size=size, by=chosen.by, words=tuple(words))
+
+
+def _in_real_directories(top: Path, name: str, known: dict[str, bool]) -> bool:
+    """Whether all that it lies in are directories: git also names files behind a link that took their place."""
+    parent = name.rpartition("/")[0]
+    if parent not in known:
+        known[parent] = _in_real_directories(top, parent, known) and is_directory(top / parent)
+    return known[parent]
+
+
+def _entry(top: Path, name: str, words: list[str]) -> archive.Entry | None:
+    """None for what isn't there (git tracks deleted files, too), or is neither file nor link."""
+    try:
+        found = archive.entry_of(os.fspath(top), name)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise unreadable(name, error) from error
+    if found is None:
+        words.append(f"{clip(name)} is not shipped: it is neither file nor link")
+    return found
+
+
+def unreadable(name: str, error: OSError) -> UsageError:
+    return UsageError(
+        f"{clip(name)} can't be read: {error.strerror or error}",
+        hint=f"mend its permissions, or name it in {IGNORE_FILE}",
+    )
+
+
+# What is refused
+
+
+def _refuse_odd(directory: Path, entries: Sequence[archive.Entry]) -> None:
+    for what, is_odd in archive.ODDITIES:
+        if odd := [each for each in entries if is_odd(each)]:
+            shown = ", ".join(_shown(each) for each in odd[:_MOST_SHOWN])
+            more = f" and {len(odd) - _MOST_SHOWN} more" if len(odd) > _MOST_SHOWN else ""
+            raise UsageError(
+                f"{directory} holds {what}: {shown}{more}",
+                hint=f"mend them, or name them in {directory / IGNORE_FILE}",
+            )
+
+
+def _shown(entry: archive.Entry) -> str:
+    return clip(entry.name if entry.target is None else f"{entry.name} -> {entry.target}")
+
+
+def _too_big(directory: Path, entries: Sequence[archive.Entry], size: int, limit: int) -> UsageError:
+    shown = ", ".join(f"{clip(each.name)} ({format_memory(each.size)})" for each in _biggest(entries))
+    return UsageError(
+        f"{directory} is {format_memory(size)} in {count(len(entries), 'file')}, more than "
+        f"{format_memory(limit)} (limits.workspace_size); the biggest: {shown}",
+        hint=f"name what is to stay here in {directory / IGNORE_FILE}",
+    )
+
+
+def _biggest(entries: Sequence[archive.Entry]) -> list[archive.Entry]:
+    return sorted(entries, key=lambda each: (-each.size, each.name))[:_MOST_SHOWN]
+
 
 _TRIES = 3
 _MOST_WORDS = 5
@@ -30,10 +129,7 @@ def listing(session: Session, request: JobRequest) -> Listing | None:
 
 
 def packed(session: Session, request: JobRequest) -> JobRequest:
-    """The request with its `workdir` packed and kept in the state directory.
-
-    Raises UsageError, NotWritableError.
-    """
+    """The request with its `workdir` packed and kept in the state directory. Raises UsageError, NotWritableError."""
     if request.workdir is None:
         return request
     session.begin()
@@ -44,7 +140,7 @@ def packed(session: Session, request: JobRequest) -> JobRequest:
         own=_own(session),
     )
     warn(session, found)
-    return replace(request, workspace=workspace)
+    return structs.replace(request, workspace=workspace)
 
 
 def _own(session: Session) -> tuple[Path, ...]:
@@ -56,15 +152,12 @@ def _own(session: Session) -> tuple[Path, ...]:
 def pack(
     directory: Path, put: Callable[[Listing], tuple[str, int]], *, limit: int, own: Sequence[Path] = ()
 ) -> tuple[Workspace, Listing]:
-    """Pack a directory, and what was found in it. `put` keeps `tar_chunks` of that, and returns hash and size.
-
-    Raises UsageError, and what `put` raises.
-    """
+    """Pack a directory and return what was found; `put` stores `tar_chunks`. Raises UsageError, and as `put`."""
     for _ in range(_TRIES):
         found = list_directory(directory, limit, own=own)
         try:
             found_hash, size = put(found)
-        except ChangedError as error:
+        except archive.ChangedError as error:
             changed = str(error)
             continue
         return Workspace(hash=found_hash, size=size, files=len(found.entries), name=found.name), found
@@ -100,10 +193,10 @@ def tar_chunks(found: Listing) -> Iterator[bytes]:
         yield entry.header
         if entry.target is None:
             try:
-                yield from contents(os.fspath(found.directory), entry)
+                yield from archive.contents(os.fspath(found.directory), entry)
             except OSError as error:
                 raise unreadable(entry.name, error) from error
-    yield END
+    yield archive.END
 
 
 def _with_progress(session: Session, found: Listing, chunks: Iterator[bytes]) -> Iterator[bytes]:

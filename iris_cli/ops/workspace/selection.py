@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -18,9 +18,6 @@ from iris_cli.core.ids import clip
 from iris_cli.core.work_paths import PULLED
 from iris_cli.errors import UsageError
 from iris_cli.ops.workspace.ignore import IGNORE_FILE, IgnoreFile, read_ignore_file
-
-if TYPE_CHECKING:
-    from subprocess import CompletedProcess
 
 MOST_FILES = 200_000
 
@@ -56,10 +53,7 @@ class Selection(Struct, frozen=True):
 
 
 def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
-    """Choose among what is in a directory, which is a real path. `own` are files and directories of iris itself.
-
-    Raises UsageError.
-    """
+    """Choose among the files of a directory, a real path, except `own` ones. Raises UsageError."""
     shipped = _not_own(directory, own)
     ignore = read_ignore_file(directory)
     _refuse_whole_homes(directory, ignore)
@@ -92,10 +86,7 @@ def _refuse_whole_homes(directory: Path, ignore: IgnoreFile | None) -> None:
 
 
 def _not_own(directory: Path, own: Sequence[Path]) -> Callable[[str], bool]:
-    """Return a test of names: false for `own`, everything below it, and pulled files anywhere.
-
-    A state directory that is shipped would grow with each copy of itself; `cluster.yaml` may hold secrets.
-    """
+    """Return a test that rejects `own` paths (they grow with each copy, or hold secrets) and pulled files."""
     below = tuple(
         "" if each == directory else f"{each.relative_to(directory)}/"
         for each in own
@@ -119,7 +110,7 @@ def _bounded(directory: Path, names: Iterator[str]) -> Iterator[str]:
 
 def _from_git(directory: Path, shipped: Callable[[str], bool], words: list[str]) -> list[str] | None:
     """What git would choose; None if it has nothing to do with the directory. Raises _GitError."""
-    if not _has_git(directory):
+    if not any(os.path.lexists(each / ".git") for each in (directory, *directory.parents)):
         return None
     try:
         if _git(directory, "check-ignore", "-q", ".", codes=(0, 1)).returncode == 0:
@@ -129,17 +120,13 @@ def _from_git(directory: Path, shipped: Callable[[str], bool], words: list[str])
         return None
 
 
-def _has_git(directory: Path) -> bool:
-    return any(os.path.lexists(each / ".git") for each in (directory, *directory.parents))
-
-
 def _listed(top: Path, below: str, words: list[str]) -> Iterator[str]:
     """The files of one repository, and of those in it: submodules and others that git only names."""
     here = top / below
     listed = _git(here, "ls-files", "-z", "--cached", "--others", "--exclude-standard").stdout
     for raw in listed.split(b"\0"):
         name = below + os.fsdecode(raw)
-        if not raw or not _is_directory(top / name):
+        if not raw or not is_directory(top / name):
             if raw:
                 yield name
         elif os.path.lexists(top / name / ".git"):
@@ -148,7 +135,8 @@ def _listed(top: Path, below: str, words: list[str]) -> Iterator[str]:
             words.append(f"nothing of {clip(name)} is shipped: that submodule is not checked out")
 
 
-def _is_directory(path: Path) -> bool:
+def is_directory(path: Path) -> bool:
+    """Whether there is a directory, and no link to one."""
     try:
         return stat.S_ISDIR(path.lstat().st_mode)
     except OSError:
@@ -159,10 +147,10 @@ class _NoWorkTreeError(Exception):
     """Git says that there is no work tree."""
 
 
-def _git(directory: Path, *arguments: str, codes: tuple[int, ...] = (0,)) -> CompletedProcess[bytes]:
+def _git(
+    directory: Path, *arguments: str, codes: tuple[int, ...] = (0,)
+) -> subprocess.CompletedProcess[bytes]:
     """Ask git. Raises _GitError and _NoWorkTreeError."""
-    import subprocess  # slow to import
-
     env = {name: value for name, value in os.environ.items() if name not in _WHICH_REPOSITORY}
     env |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:

@@ -13,8 +13,7 @@ from msgspec import Struct, field
 from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.core.units import count
 from iris_cli.ops.logs.log_diff import Deviation, StreamDiff
-from iris_cli.ops.logs.log_reading import BOTH, LogText
-from iris_cli.ops.logs.log_stream import LineCutter
+from iris_cli.ops.logs.log_reading import BOTH, LineCutter, LogText
 from iris_cli.ops.logs.logs import TaskLog
 from iris_cli.ops.workers.execute import Executed
 from iris_cli.render.console import Output

@@ -13,7 +13,7 @@ from iris_cli.config.schema import ClusterConfig, Notify
 from iris_cli.errors import ConfigError
 from iris_cli.journal.files.loop_order import read_loop_order
 from iris_cli.journal.files.runners import LOOP
-from iris_cli.ops.loop.configuration import Configuration
+from iris_cli.ops.loop.changes import Configuration
 from iris_cli.ops.loop.run import Leaving, Loop, Turn
 from iris_cli.ops.session import Session
 from tests.support.fake_runner import Clock, S, Site

@@ -6,14 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from iris_cli.ops.loop.owner import OWNER, owned, owner_is_gone
 from iris_cli.ops.loop.run import Leaving
+from iris_cli.ops.loop.start import OWNER, owned, owner_is_gone
 from tests.ops.loop.loop_lab import LoopLab
 
 HOLD = """
 import sys
 from pathlib import Path
-from iris_cli.ops.loop.owner import owned
+from iris_cli.ops.loop.start import owned
 with owned(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -15,6 +15,7 @@ import pytest
 import iris_cli
 from iris_cli.clock import SystemClock
 from iris_cli.errors import NotWritableError
+from iris_cli.journal.files.loop_order import read_loop_order
 from iris_cli.journal.files.runners import LOOP, Runner
 from iris_cli.ops.loop import start
 from tests.house.rules import ROOT
@@ -136,11 +137,11 @@ def test_a_stop_holds_until_the_next_start(operator: Operator) -> None:
     assert done.stdout == f"stopped the background loop (pid {first}); none starts until: iris loop start\n"
     assert operator.loop is None
     assert "ended: " in operator.log.splitlines()[-1]
-    assert not start.may_start(operator.state)
+    assert read_loop_order(operator.state.path).stopped
     done = operator.iris("loop", "start")
     assert done.returncode == 0, done
     assert operator.pid() != first
-    assert start.may_start(operator.state)
+    assert not read_loop_order(operator.state.path).stopped
 
 
 def test_a_start_puts_one_with_the_environment_of_its_shell_in_the_place_of_another(
@@ -259,7 +260,7 @@ def test_with_nothing_to_do_a_start_only_takes_back_a_stop(operator: Operator) -
     operator.iris("cancel", "job")
     done = operator.iris("loop", "start")
     assert done.stdout == "nothing to do: no job is open\n"
-    assert start.may_start(operator.state)
+    assert not read_loop_order(operator.state.path).stopped
     assert operator.loop is None
 
 
@@ -269,7 +270,7 @@ def test_an_order_may_be_the_first_command_of_a_cluster(
 ) -> None:
     shutil.rmtree(operator.directory / "state")
     assert operator.iris("loop", verb).returncode == 0
-    assert start.may_start(operator.state) is may_start
+    assert read_loop_order(operator.state.path).stopped is not may_start
     assert operator.iris("log", "verify").returncode == 0
 
 

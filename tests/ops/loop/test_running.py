@@ -11,9 +11,8 @@ import pytest
 from iris_cli.cli import cycles
 from iris_cli.cli.context import Context
 from iris_cli.core.ids import JobId
-from iris_cli.ops.loop.running import running
 from iris_cli.ops.loop.wait import Caretaker, wait_for
-from iris_cli.ops.loop.watch import watch
+from iris_cli.ops.loop.watch import running, watch
 from iris_cli.ops.session import Session
 from tests.support.fake_runner import Clock, Site
 

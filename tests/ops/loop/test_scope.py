@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.ops.loop import scope
-from iris_cli.ops.loop.scope import logins_kill, scope_of
+from iris_cli.ops.loop import start
+from iris_cli.ops.loop.start import logins_kill, scope_of
 
 WORDS = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "--")
 
@@ -19,7 +19,7 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[st
     """A user who lingers, with a service manager that runs scopes."""
     (tmp_path / "linger").mkdir()
     (tmp_path / "linger" / "ann").touch()
-    monkeypatch.setattr(scope, "_LINGERING", tmp_path / "linger")
+    monkeypatch.setattr(start, "_LINGERING", tmp_path / "linger")
     tool(tmp_path, "systemd-run", "exit 0")
     tool(tmp_path, "loginctl", "echo KillUserProcesses=yes")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")

@@ -15,9 +15,7 @@ import pytest
 from iris_cli.clock import Clock, SystemClock
 from iris_cli.config.schema import Notify
 from iris_cli.core.messages.notices import Notice
-from iris_cli.ops.notify.command import Command
-from iris_cli.ops.notify.webhook import Webhook
-from iris_cli.ops.notify.wording import body_of, environment_of
+from iris_cli.ops.notify.channels import Command, Webhook, body_of, environment_of
 from tests.ops.notify.processes import A_LONG_TIME, is_written, number_in, until_gone
 from tests.support.listener import SECRET, Listener
 

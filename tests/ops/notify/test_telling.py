@@ -20,7 +20,7 @@ from iris_cli.ops.cycle import cycle
 from iris_cli.ops.doctor import check_notify
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.notify import teller
-from iris_cli.ops.notify.command import Command
+from iris_cli.ops.notify.channels import Command
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.view import look
 from tests.ops.notify.processes import number_in, until_gone

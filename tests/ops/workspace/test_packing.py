@@ -20,8 +20,7 @@ from iris_cli.ops.jobs.launch import launch, shipped
 from iris_cli.ops.session import Session
 from iris_cli.ops.workspace import pack
 from iris_cli.ops.workspace.archive import Entry
-from iris_cli.ops.workspace.entries import Listing
-from iris_cli.ops.workspace.pack import list_directory, tar_chunks
+from iris_cli.ops.workspace.pack import Listing, list_directory, tar_chunks
 from tests.ops.world import World
 from tests.support.lab import Lab
 from tests.support.onlooker import Onlooker

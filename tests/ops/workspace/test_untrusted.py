@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.ops.workspace.archive import END, padding, tar_header
+from iris_cli.ops.workspace.archive import END, OddTarError, TarCheck, padding, tar_header
 from iris_cli.ops.workspace.pack import list_directory, tar_chunks
-from iris_cli.ops.workspace.untrusted import OddTarError, TarCheck
 from tests.remote.test_ship import HOSTILE
 from tests.support.archives import archive
 

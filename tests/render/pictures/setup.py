@@ -14,8 +14,8 @@ from iris_cli.core.autoscaling.scaling import ScalingPlan
 from iris_cli.core.events.events import SlicesAdopted
 from iris_cli.core.lifecycle.keeping import Objection
 from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops.autoscale import Autoscaled
 from iris_cli.ops.checks.findings import warning
-from iris_cli.ops.slices.autoscale import Autoscaled
 from iris_cli.ops.views.scaling_rows import NO_SCALING
 from iris_cli.ops.views.view import CycleAge
 from iris_cli.render import cycles, slices

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from iris_cli.core.ids import clip
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.units import format_duration
+from iris_cli.core import Cluster, clip, format_duration
 from iris_cli.errors import IrisError
 from iris_cli.ops.checks.findings import Finding, failure, fine, warning
 from iris_cli.ops.loop.cron import crontab, timer

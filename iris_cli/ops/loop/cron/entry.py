@@ -12,12 +12,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from iris_cli.core.ids import clip
+from iris_cli.core import Connection, clip
 from iris_cli.core.model.slice import Provider, ScaleGroup
-from iris_cli.core.model.worker import Connection
 from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops.checks.findings import Finding, Level, warning
-from iris_cli.ops.checks.key_checks import check_keys
 
 LOG = "cron.log"
 _LAST = 5  # lines of the output that are shown
@@ -104,6 +102,8 @@ def failed(words: Sequence[str], done: subprocess.CompletedProcess[str]) -> Iris
 
 def keys_without_agent(connections: Sequence[Connection]) -> list[Finding]:
     """What is wrong with the SSH keys where there is no agent and nobody to ask for a passphrase, as in cron."""
+    from iris_cli.ops.checks.host_checks import check_keys
+
     with _no_agent():
         return [each for each in check_keys(connections) if each.level is not Level.OK]
 

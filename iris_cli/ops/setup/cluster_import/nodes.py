@@ -1,13 +1,14 @@
 """Slices from the JSON of `gcloud compute tpus tpu-vm list --format json`, or of the API itself.
 
-Fields as in the reference of the TPU API, `projects.locations.nodes`. Nothing in it is trusted: what can't be meant is
-left out, with a word.
+Fields and states as in the reference of the TPU API, `projects.locations.nodes` and
+`projects.locations.queuedResources`. Nothing in it is trusted: what can't be meant is left out, with a word.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -19,8 +20,75 @@ from iris_cli.core.messages.cloud import LABEL_PREFIX
 from iris_cli.core.text import pattern
 from iris_cli.core.topology import arranged_type, canonical_type, describe, lookup
 from iris_cli.errors import UsageError
-from iris_cli.ops.setup.cluster_import import node_states
 from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, LeftOut
+
+READY = "READY"
+
+_AGAIN = "import again when it is READY"
+_NODES = {
+    "CREATING": ("it is being made", _AGAIN),
+    "STARTING": ("it is being started", _AGAIN),
+    "RESTARTING": ("it is being restarted", _AGAIN),
+    "REIMAGING": ("it gets a new image", _AGAIN),
+    "REPAIRING": ("it is being repaired", _AGAIN),
+    "UNHIDING": ("it is coming back", _AGAIN),
+    "STOPPED": ("it is stopped", "{start}"),
+    "STOPPING": ("it is being stopped", "when it has stopped: {start}"),
+    "PREEMPTED": (
+        "it was preempted, and does not come back by itself",
+        "{delete}, then make it again and import again",
+    ),
+    "TERMINATED": ("its time was over, and it does not come back", "{delete}"),
+    "DELETING": ("it is being deleted", ""),
+    "HIDING": ("it is being taken away", ""),
+    "HIDDEN": ("it was taken away", ""),
+}
+_QUEUED = {
+    "ACTIVE": (
+        "its VMs are not listed with the request",
+        "import from `gcloud compute tpus tpu-vm list`, too",
+    ),
+    "FAILED": ("it failed, and still takes quota", "{delete}"),
+    "SUSPENDING": ("its VMs are being taken away", "when it is SUSPENDED: {delete}"),
+    "SUSPENDED": ("its VMs were taken away, and it does not recover", "{delete}, then ask again"),
+    "DELETING": ("it is being deleted", ""),
+}
+_WAITS = ("it waits for machines", "import again when it is ACTIVE")
+_WAITING = ("CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES")
+
+
+def of_node(state: str, name: str, project: str, zone: str, request: str) -> tuple[str, str]:
+    """Why a node that isn't READY is left out, and what to do. `request` is the queued resource that it is of."""
+    why, fix = _NODES.get(state, (f"its state is {state or 'not told'}", _AGAIN))
+    start = _gcloud(f"tpu-vm start {shlex.quote(name)}", project, zone)
+    return _worded(state, why), fix.format(start=start, delete=_delete_command(name, project, zone, request))
+
+
+def of_request(state: str, name: str, project: str, zone: str) -> tuple[str, str]:
+    """The same of a queued resource."""
+    odd = (f"its state is {state or 'not told'}", "")
+    why, fix = _QUEUED.get(state, _WAITS if state in _WAITING else odd)
+    return _worded(state, f"a queued resource: {why}"), fix.format(
+        delete=_delete_command(name, project, zone, name)
+    )
+
+
+def _worded(state: str, why: str) -> str:
+    return why if not state or state in why else f"{state}: {why}"
+
+
+def _delete_command(name: str, project: str, zone: str, request: str) -> str:
+    """Who asked for it through a queue deletes the request, which would otherwise go on taking quota."""
+    if request:
+        return _gcloud(f"queued-resources delete {shlex.quote(request)} --force", project, zone)
+    return _gcloud(f"tpu-vm delete {shlex.quote(name)}", project, zone)
+
+
+def _gcloud(what: str, project: str, zone: str) -> str:
+    command = f"gcloud compute tpus {what}"
+    command += f" --zone {shlex.quote(zone)}" if zone else ""
+    return command + (f" --project {shlex.quote(project)}" if project else "")
+
 
 HOW = "gcloud compute tpus tpu-vm list --zone ZONE --format json > tpus.json"
 
@@ -57,7 +125,7 @@ def read_nodes(text: str) -> Found:
                 raise _Odd("it describes no TPU VM")
             name, project, zone, is_request = _who(item, name)
             if is_request:
-                raise _Odd(*node_states.of_request(_state(item), name, project, zone))
+                raise _Odd(*of_request(_state(item), name, project, zone))
             slices.append(_slice(item, name, project, zone))
         except _Odd as odd:
             left_out.append(LeftOut(name, odd.why, odd.fix, zone))
@@ -155,9 +223,9 @@ def _slice(item: Json, name: str, project: str, zone: str) -> FoundSlice:
     if _text(item, "apiVersion").upper() == "V1":
         raise _Odd(_LEGACY)
     state = _state(item)
-    if state != node_states.READY:
+    if state != READY:
         request = _text(item, "queuedResource").rpartition("/")[2]
-        raise _Odd(*node_states.of_node(state, name, project, zone, request))
+        raise _Odd(*of_node(state, name, project, zone, request))
     if not is_name(name) or len(name) > _LONGEST_NAME:
         raise _Odd("its name can't be that of a slice")
     kind = _type(item)

@@ -42,10 +42,7 @@ class Recreated(Struct, frozen=True):
 
 
 class Plan(Struct):
-    """The outcome of looking through what was found.
-
-    `addresses` and `labels` are those to stand in entries that are touched.
-    """
+    """What an import changes. `addresses` and `labels` are those to stand in entries that are touched."""
 
     added: list[str] = field(default_factory=list)
     updated: dict[str, list[str]] = field(default_factory=dict)  # what of each entry

@@ -1,9 +1,10 @@
-"""An import from its beginning to the moment where somebody says yes."""
+"""Machines that were replaced: what lived on the old ones has ended with them, and their host keys mean nothing."""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,10 +13,69 @@ from msgspec import Struct
 from iris_cli.config.editing.cluster_file import ClusterFile
 from iris_cli.config.editing.marked import Edit, unified_diff
 from iris_cli.config.schema import ClusterConfig
+from iris_cli.core import AttemptId, Cluster, WorkerId
+from iris_cli.core.lifecycle import ghosts
 from iris_cli.errors import ConfigError, IrisError, NotWritableError
+from iris_cli.ops.cycle import observe
+from iris_cli.ops.cycle.cycle import send_stops
+from iris_cli.ops.session import Session
 from iris_cli.ops.setup import init
 from iris_cli.ops.setup.cluster_import.found import Found
-from iris_cli.ops.setup.cluster_import.plan import Addresses, Plan, plan_changes, plan_new
+from iris_cli.ops.setup.cluster_import.plan import Addresses, Plan, Recreated, plan_changes, plan_new
+
+
+class OldMachine(Struct, frozen=True, kw_only=True):
+    """A worker as the log knows it, whose machine is another one now.
+
+    `over` are the attempts that end with it. `kept`: one that was placed there since the new machine is there, so that
+    nothing is known to be over.
+    """
+
+    worker: WorkerId
+    reason: str
+    over: tuple[AttemptId, ...] = ()
+    kept: AttemptId | None = None
+
+
+def old_machines(cluster: Cluster, recreated: Sequence[Recreated]) -> list[OldMachine]:
+    """The workers of these slices that the log knows."""
+    return [
+        _old_machine(cluster, worker, each)
+        for each in recreated
+        for worker in each.workers
+        if worker in cluster.workers or worker in cluster.ghosts
+    ]
+
+
+def _old_machine(cluster: Cluster, worker: WorkerId, slice_: Recreated) -> OldMachine:
+    known = worker in cluster.workers
+    live = [attempt_id for attempt_id, _ in cluster.live_on(worker)] if known else []
+    ghosts_there = [ghost.attempt for ghost in cluster.ghosts.get(worker, ())]
+    since = slice_.made_at
+    reason = f"slice {slice_.name} {slice_.how}"
+    for attempt_id in (*live, *ghosts_there):
+        if since is None or cluster.attempt(attempt_id).assigned_at >= since:
+            return OldMachine(worker=worker, reason=reason, kept=attempt_id)
+    return OldMachine(worker=worker, reason=reason, over=tuple(live))
+
+
+def forget(session: Session, recreated: Sequence[Recreated]) -> list[OldMachine]:
+    """The operator's consent: the old machines are off the books. Returns those that are."""
+    done: list[OldMachine] = []
+    with session.transaction() as draft:
+        for each in old_machines(draft.cluster, recreated):  # the log may know more than when it was asked
+            if each.kept is None:
+                touched = [attempt_id.task.job for attempt_id in each.over]
+                ghosts.machine_gone(draft, each.worker, each.reason)
+                observe.settle(session, draft, dict.fromkeys(touched))
+                done.append(each)
+    send_stops(session)
+    return done
+
+
+def jobs_over(machines: Sequence[OldMachine]) -> Iterator[str]:
+    """The jobs of which attempts end, each once."""
+    yield from dict.fromkeys(str(attempt.task.job) for each in machines for attempt in each.over)
 
 
 def read_file(path: Path) -> bytes:
@@ -54,10 +114,7 @@ def replace_config(path: Path, before: bytes, after: bytes) -> None:
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
-    """What is to be written, and what that would say. `before` is None where there is no file yet.
-
-    `by_hand` is what has to be written by a person instead; then nothing else is to be written either.
-    """
+    """What is to be written; `before` is None for a new file. With `by_hand` nothing is written but by a person."""
 
     path: Path
     plan: Plan

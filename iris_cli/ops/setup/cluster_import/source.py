@@ -1,28 +1,131 @@
-"""Where an import reads from."""
+"""Where an import reads from (a list of hosts or of TPU VMs, an SSH configuration), and what this machine has of it."""
 
 from __future__ import annotations
 
+import configparser
 import json
 import re
 import shlex
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from iris_cli.capacity.opening import list_nodes as ask
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import Clock
-from iris_cli.core.ids import clip
+from iris_cli.config.entry_text import NewHost
+from iris_cli.config.hosts import MOST_HOSTS, expanded
+from iris_cli.core import Connection, clip, is_name
 from iris_cli.core.messages.cloud import Refusal
 from iris_cli.core.text import did_you_mean
-from iris_cli.errors import UnreachableError, UsageError
-from iris_cli.ops.setup.cluster_import.found import Found
-from iris_cli.ops.setup.cluster_import.host_list import read_host_list, read_host_words
+from iris_cli.errors import IrisError, UnreachableError, UsageError
+from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, LeftOut
 from iris_cli.ops.setup.cluster_import.nodes import HOW, read_nodes
-from iris_cli.ops.setup.cluster_import.ssh_hosts import read_ssh_config
+from iris_cli.ops.setup.init import read_host, read_slice
+from iris_cli.remote.ssh.config import Hop, Routes, host_names
+from iris_cli.remote.transport import NoAnswer
+
+
+def read_host_list(text: str) -> Found:
+    """One or more on each line, with blanks between; `#` begins a comment. Raises UsageError with the line."""
+    words = []
+    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
+        words += [(f"line {number}: ", word) for word in line.partition("#")[0].split()]
+    if not words:
+        raise UsageError(
+            "there are no hosts in it", hint="write [USER@]HOST[:PORT] on each line, or v4a-w-[0-3]"
+        )
+    return _listed(words)
+
+
+def read_host_words(words: Iterable[str]) -> Found:
+    """The same from the command line."""
+    return _listed([("", word) for word in words])
+
+
+def _listed(words: Iterable[tuple[str, str]]) -> Found:
+    hosts: dict[NewHost, None] = {}
+    slices: dict[str, FoundSlice] = {}
+    for where, word in words:
+        try:
+            if "=" in word:
+                found = _listed_slice(word)
+                slices[found.name] = found
+            else:
+                hosts.update(dict.fromkeys(_listed_hosts(word)))
+        except UsageError as error:
+            raise UsageError(f"{where}{error.message}", hint=error.hint) from error
+        if len(hosts) > MOST_HOSTS:
+            raise UsageError(f"these are more than {MOST_HOSTS} hosts")
+    return Found(hosts=tuple(hosts), slices=tuple(slices.values()))
+
+
+def _listed_hosts(word: str) -> list[NewHost]:
+    user, at, place = word.rpartition("@")
+    if any(character in clip(place) for character in "{}\"'"):
+        raise UsageError(f"{clip(word)!r} is not a host", hint="a range is written like host-[0-3]")
+    return [read_host(f"{user}{at}{each}") for each in expanded(place)]
+
+
+def _listed_slice(word: str) -> FoundSlice:
+    said = read_slice(word)
+    hosts = [host for each in said.hosts for host in expanded(each)]
+    return FoundSlice(name=said.name, type=said.type, internal=tuple(hosts))
+
+
+_NO_SHELL = "git"  # whose servers let nobody run anything
+
+
+def read_ssh_config(path: Path) -> Found:
+    """Every host with a name of its own; patterns say how hosts are reached, and name none. Raises UsageError."""
+    if not path.is_file():
+        raise UsageError(f"there is no {path}", hint="say --from FILE, or name the hosts")
+    try:
+        names, routes = host_names(path), Routes(path)
+    except NoAnswer as error:
+        raise UsageError(error.detail, hint=error.hint) from error
+    ways: dict[str, tuple[Hop, ...]] = {}
+    left_out: list[LeftOut] = []
+    for name in names:
+        try:
+            ways[name] = routes.to(Connection(host=name))
+        except NoAnswer as error:
+            left_out.append(LeftOut(name, error.detail, error.hint))
+    found = list(_judged(ways))
+    return Found(
+        hosts=tuple(each for each in found if isinstance(each, NewHost)),
+        left_out=(*left_out, *(each for each in found if isinstance(each, LeftOut))),
+    )
+
+
+def _judged(ways: dict[str, tuple[Hop, ...]]) -> Iterator[NewHost | LeftOut]:
+    jumps: dict[str, str] = {}
+    for name, way in ways.items():
+        for hop in way[:-1]:
+            jumps.setdefault(hop.label, name)
+    ends: dict[tuple[str, ...], str] = {}
+    for name, way in ways.items():
+        end = way[-1]
+        place = (*(f"{hop.host} {hop.port}" for hop in way), end.proxy_command)
+        if name in jumps:
+            yield LeftOut(
+                name, f"it is the way to others, {jumps[name]} for one", f"iris cluster import {name}"
+            )
+        elif end.user == _NO_SHELL:
+            yield LeftOut(name, "the user git can't run commands")
+        elif not is_name(name):
+            yield LeftOut(name, "its name can't be that of a worker")
+        elif place in ends:
+            yield LeftOut(name, f"it is {ends[place]} by another name")
+        else:
+            ends[place] = name
+            yield NewHost(name, name)
+
 
 GCP = "gcp"
 SSH_CONFIG = "ssh-config"
@@ -32,7 +135,7 @@ _MESSAGE = re.compile(
     r"(ERROR|WARNING): |Listed 0 items\b|Your active configuration is: |.*\bcommand not found\b"
 )
 _TABLE = re.compile(r"NAME[ \t]+ZONE\b")  # as gcloud lists for people
-_SSH_HOST = re.compile(r"^\s*(Host|Match|Include)[ \t=]", re.IGNORECASE | re.MULTILINE)
+_SSH_LINE = re.compile(r"^\s*(Host|Match|Include)[ \t=]", re.IGNORECASE | re.MULTILINE)
 
 
 def list_nodes(project: str, zone: str, clock: Clock) -> str:
@@ -52,10 +155,7 @@ def list_nodes(project: str, zone: str, clock: Clock) -> str:
 def read_source(
     source: str, names: Sequence[str], clock: Clock, *, home: Path, project: str = "", zone: str = ""
 ) -> Found:
-    """What `--from` names, as far as the `names` (or patterns) choose it; without `--from` these are the hosts.
-
-    Raises UsageError.
-    """
+    """Read what `--from` names, filtered by `names`; without `--from` the names are hosts. Raises UsageError."""
     if not source:
         return read_host_words(names)
     if source == GCP:
@@ -65,7 +165,7 @@ def read_source(
     else:
         found = _read_text(source)
     if project and zone:
-        found = replace(found, scopes=found.scopes | {(project, zone)})
+        found = structs.replace(found, scopes=found.scopes | {(project, zone)})
     return _chosen(found, names) if names else found
 
 
@@ -75,7 +175,7 @@ def _read_text(source: str) -> Found:
     _refuse_words(source, text.lstrip().partition("\n")[0])
     if text.lstrip("\ufeff \t\r\n")[:1] in ("[", "{"):
         return read_nodes(text)
-    if not _SSH_HOST.search(text):
+    if not _SSH_LINE.search(text):
         return read_host_list(text)
     if source == STDIN:
         raise UsageError("an SSH configuration is read from a file", hint="say --from FILE")
@@ -126,7 +226,7 @@ def _chosen(found: Found, patterns: Sequence[str]) -> Found:
     others = [each for each in found.left_out if fits(each.name)]
     if not any(map(fits, (*named, *(each.name for each in others)))):
         raise UsageError(f"nothing is called {clip(' or '.join(patterns))}", hint=_some(named))
-    return replace(
+    return structs.replace(
         found,
         slices=tuple(each for each in found.slices if fits(each.name)),
         hosts=tuple(each for each in found.hosts if fits(each.worker)),
@@ -139,3 +239,62 @@ def _some(names: Sequence[str]) -> str:
     if not names:
         return ""
     return f"there are: {clip(', '.join(names[:20]))}" + (" and more" if len(names) > 20 else "")
+
+
+_MOST_FILES = 20
+_LARGEST_OFFERED = 4 << 20  # of a file that nobody asked to have read
+
+
+class Offer(Struct, frozen=True):
+    """A command, and how much of what it would bring, if that is known."""
+
+    command: str
+    slices: int = 0
+    hosts: int = 0
+
+
+def offers(directory: Path, home: Path, environ: Mapping[str, str]) -> list[Offer]:
+    """Lists of TPU VMs in a directory, Google's list where gcloud is set up, hosts of the SSH configuration."""
+    return [*_lists(directory), *_gcloud(home, environ), *_ssh_hosts(home)]
+
+
+def _lists(directory: Path) -> Iterator[Offer]:
+    for path in sorted(directory.glob("*.json"))[:_MOST_FILES]:
+        with suppress(OSError, ValueError, IrisError):
+            if path.is_file() and path.stat().st_size <= _LARGEST_OFFERED:
+                found = read_nodes(path.read_text("utf-8"))
+                if found.slices:
+                    name = shlex.quote(path.name)
+                    yield Offer(f"iris cluster import --from {name}", slices=len(found.slices))
+
+
+def _gcloud(home: Path, environ: Mapping[str, str]) -> Iterator[Offer]:
+    if shutil.which("gcloud", path=environ.get("PATH")) is None:
+        return
+    zone = shlex.quote(_zone(home, environ) or "ZONE")
+    command = f"gcloud compute tpus tpu-vm list --zone {zone} --format json"
+    yield Offer(f"{command} | iris cluster import --from -")
+
+
+def _zone(home: Path, environ: Mapping[str, str]) -> str:
+    """The zone that gcloud takes where it is told none: its variable, or that of the configuration in use."""
+    directory = Path(environ.get("CLOUDSDK_CONFIG") or home / ".config" / "gcloud")
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    with suppress(OSError, ValueError, configparser.Error):
+        active = environ.get("CLOUDSDK_ACTIVE_CONFIG_NAME") or _active(directory)
+        parser.read(directory / "configurations" / f"config_{Path(active).name}", encoding="utf-8")
+    return environ.get("CLOUDSDK_COMPUTE_ZONE") or str(parser.get("compute", "zone", fallback=""))
+
+
+def _active(directory: Path) -> str:
+    try:
+        return (directory / "active_config").read_text("utf-8").strip() or "default"
+    except OSError:
+        return "default"
+
+
+def _ssh_hosts(home: Path) -> Iterator[Offer]:
+    with suppress(IrisError):
+        found = read_ssh_config(home / ".ssh" / "config")
+        if found.hosts:
+            yield Offer("iris cluster import --from ssh-config", hosts=len(found.hosts))

@@ -1,6 +1,6 @@
-"""Whether an answer can be true. Workers are not trusted: what can't be is no answer, and the worker is suspect.
+"""Workers are not trusted: an answer that can't be true is no answer. A probe becomes what the log records of a worker.
 
-The worker protocol has checked the form of what came back; here it is the content, whoever made it.
+The worker protocol has checked the form of an answer; this module checks its content.
 """
 
 from __future__ import annotations
@@ -8,11 +8,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core.ids import Token, WorkerId, is_request_id
+from iris_cli.config.schema import HostConfig
+from iris_cli.core import Cluster, Token, Worker, WorkerId, build_worker_attributes, constraints, count
+from iris_cli.core.events.events import WorkerUpdated
+from iris_cli.core.ids import is_request_id
 from iris_cli.core.messages.observations import (
     AttemptReport,
     ProbeReport,
@@ -23,6 +27,8 @@ from iris_cli.core.messages.observations import (
     WorkerReport,
 )
 from iris_cli.core.messages.requests import MOST_BYTES
+from iris_cli.core.topology import lookup
+from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
     from iris_cli.remote.task_runner import LogChunk
@@ -62,10 +68,7 @@ Seen = WorkerReport | ProbeReport | ReapReport | LogPieces | Fetched | Silence
 
 
 def believed(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Seen:
-    """The answer itself, or if it can't be true, silence with the reason.
-
-    `worker` and the tokens in `asked` are whom and what the call was about.
-    """
+    """The answer itself, or a silence if it can't be true. `worker` and `asked` are what the call was about."""
     doubt = next(doubts(seen, worker, asked), None)
     if doubt is None:
         return seen
@@ -155,3 +158,79 @@ def _is_time(seconds: float) -> bool:
 
 def _is_text(text: str) -> bool:
     return len(text) <= MOST_TEXT and not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def token_of(worker: WorkerId, incarnation: str) -> Token:
+    """The same one whoever asks: so it runs once, whoever is killed meanwhile, and needs no place in the log."""
+    return Token(sha256(f"set-up of {worker} {incarnation}".encode()).hexdigest()[:32])
+
+
+def facts_of(session: Session, cluster: Cluster, report: ProbeReport) -> WorkerUpdated:
+    """What is to be recorded of a worker that answered a probe."""
+    worker = cluster.workers[report.worker]
+    host = session.hosts.get(worker.id)
+    declared = dict(host.attributes) if host is not None else worker.own_attributes
+    built = build_worker_attributes(_found(report), declared)
+    refusal = _refusal(cluster, worker, report, built.errors)
+    return WorkerUpdated(
+        worker=worker.id,
+        connection=host.connection if host is not None else worker.connection,
+        attributes=dict(built),
+        cpu=_first(host.cpu if host is not None else None, float(report.cpus)),
+        memory=int(_first(host.memory if host is not None else None, report.memory)),
+        chips=report.chips or _chips_by_type(built.get(constraints.TPU_TOPOLOGY_ATTRIBUTE_KEY)),
+        gpus=_gpus(host, report),
+        boot_id=report.boot_id,
+        incarnation=report.incarnation,
+        declared=host.fingerprint if host is not None else worker.declared,
+        containment=report.containment,
+        vm=dict(report.metadata).get("instance-id", ""),
+        refusal=refusal,
+    )
+
+
+def _found(report: ProbeReport) -> dict[str, object]:
+    found: dict[str, object] = dict(report.metadata)
+    if report.gpus:
+        found[constraints.DEVICE_TYPE_ATTRIBUTE_KEY] = "gpu"
+        found[constraints.DEVICE_VARIANT_ATTRIBUTE_KEY] = report.gpu_variant or "unknown"
+    found.setdefault(constraints.PREEMPTIBLE_ATTRIBUTE_KEY, "false")
+    return found
+
+
+def _refusal(cluster: Cluster, worker: Worker, report: ProbeReport, errors: tuple[str, ...]) -> str:
+    """Why the worker can't be used, or ""."""
+    refused = [text.removeprefix("refused: ") for text in report.warnings if text.startswith("refused: ")]
+    twin = next(
+        (
+            other.id
+            for other in cluster.workers.values()
+            if other.id != worker.id and other.incarnation and other.incarnation == report.incarnation
+        ),
+        None,
+    )
+    if twin is not None:
+        refused.append(f"it is the same host as {twin}: two workers share one iris directory")
+    foreign = cluster.foreign(
+        token for token in report.tokens if token != token_of(worker.id, report.incarnation)
+    )
+    if foreign:
+        refused.append(
+            f"{count(len(foreign), 'attempt')} there that the log never saw: was the state directory restored? "
+            f"iris worker unwedge {worker.id} stops them"
+        )
+    return "; ".join((*errors, *refused))
+
+
+def _chips_by_type(accelerator_type: object) -> int:
+    known = lookup(str(getattr(accelerator_type, "value", "")))
+    return known.chips_per_vm if known is not None else 0
+
+
+def _gpus(host: HostConfig | None, report: ProbeReport) -> int:
+    declared = host.device if host is not None else None
+    return declared.count if declared is not None and declared.kind == "gpu" else report.gpus
+
+
+def _first(said: float | None, found: float) -> float:
+    return found if said is None else said

@@ -1,36 +1,41 @@
-"""Make slices for what waits, and give back those that are idle: list, follow the list, decide, commit, ask, commit.
+"""Create slices for pending jobs and delete idle ones: list, follow the list, decide, commit, ask, commit.
 
-Nobody is asked for anything under the lock, nor before it is in the log.
+No provider is asked for anything under the lock, nor before it is in the log. The set-up command of a new VM is
+launched by a token that follows from the VM. So asking how it goes is launching it again, and it runs exactly once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 
 from iris_cli.capacity.opening import open_provider
 from iris_cli.capacity.provider import ProviderError, SliceProvider
+from iris_cli.core import WorkerCondition, clip
 from iris_cli.core.autoscaling.scaling import ScalingPlan, boots_too_long
+from iris_cli.core.events.events import SliceSetUp
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import keeping, slices, workers
 from iris_cli.core.lifecycle.keeping import Objection
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, Refusal, Scope
-from iris_cli.core.model.slice import Provider, Slice, SliceState, as_made
-from iris_cli.core.model.worker import WorkerCondition
+from iris_cli.core.messages.observations import OVER, AttemptReport, RemoteState, WorkerReport
+from iris_cli.core.model.slice import Provider, Slice, SliceState, as_made, slice_name, slice_of
 from iris_cli.ops.cycle import observe
+from iris_cli.ops.cycle.answers import token_of
 from iris_cli.ops.session import Session
-from iris_cli.ops.slices import host_keys, set_up
 from iris_cli.ops.views.scale_status import here, objection, plan_of
+from iris_cli.ops.workers.execute import worker_environment
 from iris_cli.ops.workers.workers import probe as probe_workers
+from iris_cli.remote.host_keys import HostKeys, parse
+from iris_cli.remote.launch_request import LaunchRequest
+
+_LAST_LINES = 3
+_LONGEST = 240
 
 
 class Autoscaled(Struct):
-    """What a pass decided and what became of it. `problems` are those of providers, in words.
-
-    With an `objection` nothing was done: the plan is what would be, elsewhere.
-    `created` and `deleted` were asked for now, for the first time or again; the latter with the reason why.
-    """
+    """What a pass decided and what became of it. With an `objection` nothing was done; `deleted` has the reasons."""
 
     plan: ScalingPlan
     objection: Objection | None = None
@@ -45,10 +50,7 @@ def dry_run(session: Session) -> ScalingPlan:
 
 
 def run(session: Session, *, probe: bool = True) -> Autoscaled:
-    """One pass. `probe`: also probe the VMs of new slices, which a cycle does as well.
-
-    Raises LockedError before anything is done, or NotWritableError.
-    """
+    """Run one pass; `probe` also probes the VMs of new slices. Raises LockedError at the start, or NotWritableError."""
     session.view()
     if not session.cluster_id:
         with session.transaction():
@@ -56,15 +58,15 @@ def run(session: Session, *, probe: bool = True) -> Autoscaled:
     listings, silent = _list_all(session)
     if (found := objection(session, listings)) is not None:
         return Autoscaled(plan=dry_run(session), objection=found)
-    host_keys.learn(session, [each for listing in listings for each in listing.slices])
+    learn_keys(session, [each for listing in listings for each in listing.slices])
     _ask_the_last_time(session)
     plan = _decide(session, listings, silent)
     result = Autoscaled(plan=plan, problems=[f"{scope}: {words}" for scope, words in silent.items()])
     _ask(session, listings, result)
-    host_keys.forget(session)
+    forget_keys(session)
     if probe:
         _probe(session)
-    set_up.carry_on(session)
+    carry_on_set_ups(session)
     return result
 
 
@@ -126,7 +128,7 @@ def _ask_the_last_time(session: Session) -> None:
     now = session.clock.now()
     last = [each.name for each in session.view().slices.values() if boots_too_long(each, now, session.limits)]
     if last:
-        set_up.carry_on(session, last)
+        carry_on_set_ups(session, last)
 
 
 def _decide(session: Session, listings: Sequence[slices.Listing], silent: Mapping[Scope, str]) -> ScalingPlan:
@@ -210,3 +212,105 @@ def _probe(session: Session) -> None:
     if names:
         probe_workers(session, list(names))
         session.decide(slices.joined)
+
+
+# Host keys of new VMs
+
+
+def learn_keys(session: Session, listed: Iterable[CloudSlice]) -> None:
+    """Record the keys that providers report for new VMs. A known key stays until the VM has another address."""
+    told = [each for each in listed if any(host.key for host in each.hosts)]
+    if not told:
+        return
+
+    own, known = HostKeys(session.state.known_hosts), session.view().slices
+    new = {
+        f"{each.name}-{index}": line.key
+        for each in told
+        if each.name in known
+        for index, host in enumerate(each.hosts)
+        if known[each.name].hosts != each.hosts or not own.has(f"{each.name}-{index}")
+        for line in parse(f"{each.name}-{index} {host.key}")
+    }
+    if new:
+        own.put_all(new)
+
+
+def forget_keys(session: Session) -> None:
+    """Drop the keys of slices that are gone, whoever saw them go: their names are never used again."""
+    if not session.cluster.scale_groups:
+        return
+
+    HostKeys(session.state.known_hosts).forget(lambda owner: _is_over(session, owner))
+
+
+def _is_over(session: Session, worker: str) -> bool:
+    """Whether this is the name of a VM of a slice that there was, and is no more."""
+    name = slice_of(worker)
+    stem, _, number = name.rpartition("-")
+    record = session.cluster.scale_groups.get(stem.rpartition("-")[0])
+    if record is None or not number.isdecimal() or int(number) > record.requested:
+        return False
+    ours = name == slice_name(record.name, session.cluster_id, int(number))
+    return ours and name not in session.cluster.slices and worker not in session.hosts
+
+
+# The set-up command of new VMs
+
+
+def carry_on_set_ups(session: Session, of: Collection[str] | None = None) -> None:
+    """Set up healthy VMs, poll running set-ups, let complete slices join. `of`: slices by name; None: all."""
+    cluster, now = session.cluster, session.clock.now()
+    due = [
+        (each, vm)
+        for each, vm in slices.set_ups_due(cluster)
+        if (of is None or each.name in of)
+        and not workers.left_alone(cluster, cluster.workers[each.workers[vm]], now, session.limits)
+    ]
+    if not due:
+        return
+    _ = session.runner  # made once, before any thread asks for it
+    for batch in session.fan_out(due, lambda one: _launched(session, *one), what="setting up", noun="VM"):
+        ended = [each for each in batch if each is not None]
+
+        def rule(draft: Draft, ended: list[SliceSetUp] = ended) -> None:
+            for each in ended:
+                slices.set_up_ended(draft, each, session.limits)
+            slices.joined(draft)
+
+        session.decide(rule)
+
+
+def _launched(session: Session, each: Slice, vm: int) -> SliceSetUp | None:
+    """How it has ended on one VM. None: it has not, or nobody answered; then it is asked again later."""
+    worker = session.cluster.workers[each.workers[vm]]
+    request = LaunchRequest(
+        token=token_of(worker.id, worker.incarnation),
+        argv=("sh", "-c", each.setup),
+        env=worker_environment(session, worker),
+        timeout=session.limits.slice_boot_timeout,
+    )
+    try:
+        seen = session.runner.prepare(
+            session.target(worker), [request], boot_id=worker.boot_id, incarnation=worker.incarnation, go=True
+        )
+    except ValueError as unfit:
+        return SliceSetUp(slice=each.name, vm=vm, error=clip(str(unfit), _LONGEST))
+    reports = seen.attempts if isinstance(seen, WorkerReport) else ()
+    over = next(
+        (report for report in reports if report.token == request.token and report.state in OVER), None
+    )
+    if over is None:
+        return None
+    error = _set_up_error(over)
+    return SliceSetUp(slice=each.name, vm=vm, error=error, log_tail=over.log_tail if error else "")
+
+
+def _set_up_error(report: AttemptReport) -> str:
+    """Why it counts for nothing, with the last lines of what it printed; "" if it succeeded."""
+    if report.state is RemoteState.EXITED and report.exit_code == 0 and not report.cause:
+        return ""
+    code = f"exit {report.exit_code}" if report.exit_code is not None else report.state.value.lower()
+    what = f"{code}, {report.cause}" if report.cause else code
+    lines = [line.strip() for line in report.log_tail.splitlines() if line.strip()]
+    return ": ".join([what, clip(" / ".join(lines[-_LAST_LINES:]), _LONGEST)] if lines else [what])
