@@ -30,6 +30,7 @@ _NUMBERS: Mapping[Kind, Callable[[str], float]] = {
 }
 _OFFERS: Mapping[Kind, complete.Callback] = {
     Kind.TPU: complete.TPU,
+    Kind.JOB: complete.JOB,
     Kind.JOBS: complete.JOB,
     Kind.GROUP: complete.ATTRIBUTE,
 }

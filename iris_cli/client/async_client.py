@@ -76,6 +76,14 @@ def _submits(method: Called[P, Job]) -> Method[P, AsyncJob]:
     return call
 
 
+def _submits_again(method: CalledOfJob[P, Job]) -> MethodOfJob[P, AsyncJob]:
+    @wraps(method)
+    async def call(self: AsyncJob, /, *args: P.args, **keywords: P.kwargs) -> AsyncJob:
+        return AsyncJob(await _in_thread(partial(method, self.job, *args, **keywords)))
+
+    return call
+
+
 class AsyncIrisClient:
     """The methods of `IrisClient` as coroutines, each in a thread. `submit` and `job` return an `AsyncJob`.
 
@@ -115,6 +123,7 @@ class AsyncIrisClient:
     pull = _of_client(IrisClient.pull)
     cancel = _of_client(IrisClient.cancel)
     retry = _of_client(IrisClient.retry)
+    again = _submits(IrisClient.again)
     endpoints = _of_client(IrisClient.endpoints)
     register_endpoint = _of_client(IrisClient.register_endpoint)
     remove_endpoint = _of_client(IrisClient.remove_endpoint)
@@ -145,6 +154,7 @@ class AsyncJob:
     pull = _of_job(Job.pull)
     cancel = _of_job(Job.cancel)
     retry = _of_job(Job.retry)
+    again = _submits_again(Job.again)
     endpoints = _of_job(Job.endpoints)
 
     def __repr__(self) -> str:

@@ -67,14 +67,17 @@ class JobFields(TypedDict, total=False):
 
 
 def job_request(
-    command: Sequence[str] | str, constraints: Constraints | None, said: Mapping[str, Any]
+    command: Sequence[str] | str,
+    constraints: Constraints | None,
+    said: Mapping[str, Any],
+    method: str = "submit",
 ) -> JobRequest:
-    """The request that is meant. Raises UsageError for what can't be."""
+    """The request that is meant. Raises UsageError for what can't be, and TypeError for what `method` doesn't take."""
     if unknown := said.keys() - _ROWS.keys():
         name = min(unknown)
         meant = did_you_mean(name, _ROWS)
         raise TypeError(
-            f"submit() got an unexpected keyword argument {name!r}" + (f": {meant}" if meant else "")
+            f"{method}() got an unexpected keyword argument {name!r}" + (f": {meant}" if meant else "")
         )
     read = {name: _read(_ROWS[name], value) for name, value in said.items() if value is not None}
     asked = None if constraints is None else _constraints(constraints)

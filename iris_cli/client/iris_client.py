@@ -195,6 +195,28 @@ class IrisClient:
         """
         return self._backend.retry(what if isinstance(what, str) else what.id)
 
+    def again(
+        self,
+        job: str | HasId,
+        command: Sequence[str] | str | None = None,
+        *,
+        failed: bool = False,
+        constraints: Constraints | None = None,
+        schedule: bool = True,
+        **fields: Unpack[JobFields],
+    ) -> Job:
+        """Submit an ended job again, as a new job: its command, workspace and fields, except for those given here.
+
+        `failed`: of an array only the tasks that did not succeed, with their indices. `after` is not taken over. Only
+        on the operator's machine. Raises NotFoundError, and UsageError for a job that has not ended, or whose workspace
+        has been removed; see also `submit`.
+        """
+        request = job_request(command or (), constraints, fields, method="again")
+        request = replace(
+            request, command=request.command or None, again=_id(job), failed=True if failed else None
+        )
+        return Job(self, self._backend.submit(request, request_id=None, schedule=schedule))
+
     def endpoints(self, job: str | HasId | None = None) -> list[Endpoint]:
         """Where the tasks of a job listen; inside a task None is its own job. Raises NotFoundError."""
         return list(self._backend.endpoints(None if job is None else _id(job)))
@@ -273,6 +295,20 @@ class Job:
     def retry(self, index: int | None = None) -> int:
         """Stop its running attempts, or that of one task, and place them again: see `IrisClient.retry`."""
         return self._client.retry(self.id if index is None else TaskId(self.id, index))
+
+    def again(
+        self,
+        command: Sequence[str] | str | None = None,
+        *,
+        failed: bool = False,
+        constraints: Constraints | None = None,
+        schedule: bool = True,
+        **fields: Unpack[JobFields],
+    ) -> Job:
+        """Submit it again when it has ended, as a new job: see `IrisClient.again`."""
+        return self._client.again(
+            self.id, command, failed=failed, constraints=constraints, schedule=schedule, **fields
+        )
 
     def endpoints(self) -> list[Endpoint]:
         """Where its tasks listen."""

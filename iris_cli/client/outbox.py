@@ -53,6 +53,8 @@ class Outbox:
 
     def submit_job(self, request: JobRequest, request_id: str | None = None) -> Mapping[str, Any]:
         """The answer to a `Submit`. A `workdir` is packed here, and waits in the outbox until it has been fetched."""
+        if request.again is not None:
+            raise UsageError("--again is not available inside a task", hint="iris launch --help")
         if request.workdir is None:
             return self.ask(Submit(job=request), request_id)
         from iris_cli.client.packing import packed_in

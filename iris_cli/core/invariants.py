@@ -28,6 +28,7 @@ def breaches(cluster: Cluster) -> list[str]:
         *_ghosts(cluster),
         *_outputs(cluster),
         *_family(cluster),
+        *_again(cluster),
         *_endpoints(cluster),
         *_slices(cluster),
         *(breach for task in cluster.tasks.values() for breach in _task(cluster, task)),
@@ -110,6 +111,19 @@ def _requests(cluster: Cluster) -> Iterator[str]:
     for (attempt, request), count in Counter((each.attempt, each.request) for each in origins).items():
         if count > 1:
             yield f"{attempt}: its request {request} submitted {count} jobs"
+
+
+def _again(cluster: Cluster) -> Iterator[str]:
+    """A job submitted again and the one before name each other, in the order in which they were submitted."""
+    pairs = [(job.again, job.id) for job in cluster.jobs.values() if job.again is not None]
+    known = [(job.id, next_job) for job in cluster.jobs.values() for next_job in job.tried_again]
+    if sorted(pairs) != sorted(known):
+        yield "the jobs that were submitted again are not those that name the one before"
+    for before, after in pairs:
+        if before not in cluster.jobs or cluster.jobs[before].end is None:
+            yield f"{after}: is {before} again, which has not ended"
+        elif cluster.jobs[before].order > cluster.jobs[after].order:
+            yield f"{after}: was there before {before}"
 
 
 def _endpoints(cluster: Cluster) -> Iterator[str]:

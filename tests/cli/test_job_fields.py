@@ -137,8 +137,11 @@ def test_every_field_is_among_them() -> None:
         "group_by"
     }
     shipped, inside_a_task = {"workdir", "workspace", "lines"}, {"inherit_constraints"}
+    of_another_job = {"again", "failed"}
     refused = {row.name for row in JOB_FIELDS if not row.supported}
-    assert {item.name for item in fields(JobRequest)} - told == shipped | inside_a_task | refused
+    assert {item.name for item in fields(JobRequest)} - told == (
+        shipped | inside_a_task | of_another_job | refused
+    )
 
 
 def test_an_image_is_refused_wherever_it_is_said_and_nothing_is_recorded(site: Site) -> None:

@@ -333,6 +333,15 @@ def test_what_is_too_large_is_not_written() -> None:
 
 
 def test_every_field_of_a_job_can_be_asked_for_or_is_named_as_one_that_can_not() -> None:
-    elsewhere = {"workdir", "workspace", "each_line", "lines", "group_by", "inherit_constraints"}
+    elsewhere = {
+        "workdir",
+        "workspace",
+        "each_line",
+        "lines",
+        "group_by",
+        "inherit_constraints",
+        "again",
+        "failed",
+    }
     unknown = {item.name for item in fields(JobRequest)} - FIELDS - elsewhere
     assert not unknown, f"decide whether a task may ask for {unknown}"

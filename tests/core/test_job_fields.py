@@ -26,8 +26,8 @@ ELSEWHERE = {
     "group_by": "coscheduling",
 }
 """Fields of a request, and the fields of a job that they become part of."""
-NOT_KEPT = frozenset({"force", "inherit_constraints"})
-"""Fields that only decide whether a job is accepted, and with which constraints."""
+NOT_KEPT = frozenset({"failed", "force", "inherit_constraints"})
+"""Fields that only decide whether a job is accepted, with which constraints and which tasks of an array."""
 IN_A_REQUEST: Mapping[Kind, str] = {
     Kind.COMMAND: "tuple[str, ...] | None",
     Kind.CORES: "float | None",

@@ -137,3 +137,15 @@ QUIET: tuple[tuple[Event, ...], ...] = (
     (TaskQuiet(task=LONE, attempt=0, since=NOON + 900.0),),
 )
 """A task that was quiet, wrote something, and is quiet again."""
+
+TRIED_AGAIN: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (JobSubmitted(job=Job(id=LONE.job, command=("python", "train.py"))), JobCancelled(job=LONE.job)),
+    (
+        TaskEnded(task=LONE, state=TaskState.KILLED, end=End(reason=EndReason.CANCELLED, at=NOON)),
+        JobEnded(job=LONE.job, end=End(reason=EndReason.CANCELLED, at=NOON)),
+    ),
+    (JobSubmitted(job=Job(id=JobId("solo-2"), command=("python", "train.py"), again=LONE.job)),),
+)
+"""A job that was cancelled, and submitted again."""

@@ -88,7 +88,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     if hint in _BY_TYPE:
         return _BY_TYPE[hint]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:
+    if origin in (types.UnionType, typing.Union):  # the second of a new type or None
         return st.one_of(*(st.none() if each is types.NoneType else values_of(each) for each in arguments))
     if origin is tuple:
         return st.lists(values_of(arguments[0]), max_size=3).map(tuple)

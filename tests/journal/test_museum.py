@@ -43,7 +43,15 @@ from tests.journal.samples import (
     STORY,
     state_in,
 )
-from tests.journal.samples_of_families import CHILDREN, DURATIONS, IN_A_CONTAINER, KEPT_GOING, QUIET, SPREAD
+from tests.journal.samples_of_families import (
+    CHILDREN,
+    DURATIONS,
+    IN_A_CONTAINER,
+    KEPT_GOING,
+    QUIET,
+    SPREAD,
+    TRIED_AGAIN,
+)
 from tests.journal.scaled import ADOPTED, ASKED_FOR, SCALED, SET_UP
 
 MUSEUM = Path(__file__).parent / "museum"
@@ -104,6 +112,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-durations.jsonl", DURATIONS),
         ("format-1-image.jsonl", IN_A_CONTAINER),
         ("format-1-quiet.jsonl", QUIET),
+        ("format-1-tried-again.jsonl", TRIED_AGAIN),
     ],
 )
 
@@ -164,7 +173,7 @@ def test_every_field_that_is_written_stands_in_the_museum() -> None:
 KEPT_BY_REPLAY = {
     f"Job.{name}"
     for name in (
-        *("submitted_at", "order", "cancelled", "rounds", "end", "origin", "adopted"),
+        *("submitted_at", "order", "cancelled", "rounds", "end", "origin", "adopted", "tried_again"),
         *("settled_rounds", "failed_rounds", "preempted_rounds", "refused_rounds", "last_task_ended_at"),
     )
 }

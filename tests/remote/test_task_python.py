@@ -148,11 +148,11 @@ def test_modules_and_variables_of_the_task_change_nothing(
     assert found == (0, "a/x: SUCCEEDED: ä SUCCEEDED\n", "")
 
 
-def test_every_option_of_a_job_is_known_but_those_of_files_that_the_operator_has() -> None:
+def test_every_option_of_a_job_is_known_but_those_of_files_and_jobs_that_the_operator_has() -> None:
     from iris_cli.remote.inside.values import OPTIONS
 
     flags = {flag for row in JOB_FIELDS for flags in row.flags for flag in flags.split("/")}
-    assert flags - set(OPTIONS) == {"--env-file", "--workdir"}
+    assert flags - set(OPTIONS) == {"--env-file", "--workdir", "--again", "--failed"}
 
 
 @pytest.mark.parametrize(

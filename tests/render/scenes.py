@@ -34,6 +34,7 @@ ValueError: loss is nan
 PEER_DIED = """step 4200 loss 2.30
 F0929 17:42:48.594200 client.h:77] Terminating process because the JAX distributed service detected fatal errors.
 """
+CHIP_FAILED = "INTERNAL: observed errors are: [Hardware]\n"
 DISK_FULL = """step 4200 loss 2.31
 saving checkpoint 4200
 OSError: [Errno 28] No space left on device
@@ -137,8 +138,8 @@ def _gang_of_two_failures(first: tuple[int, str], cause: tuple[int, str]) -> Lab
     return lab.advance("10m")
 
 
-def _exit(lab: Lab, rank: int, exit_code: int, log_tail: str) -> AttemptReport:
-    token = lab.attempt("train", rank).token
+def _exit(lab: Lab, rank: int, exit_code: int, log_tail: str, job: str = "train") -> AttemptReport:
+    token = lab.attempt(job, rank).token
     return AttemptReport(token=token, state=RemoteState.EXITED, exit_code=exit_code, log_tail=log_tail)
 
 
@@ -237,6 +238,25 @@ def displays() -> Lab:
     return lab.reports("sweep/* exited 0", "eval/task-0 stopped").advance("2m")
 
 
+def tried_again() -> Lab:
+    """A gang failed with a Python error, failed again, and runs for the third time. 3 of 20 tasks of an array failed; a
+    chip failed twice on the same host, and the job that it failed runs there.
+    """
+    lab = Lab().slice("v5a", "v5litepod-16").worker("cpu-0").worker("cpu-1")
+    lab.job("train", tpu="v5litepod-16", command=("python3", "train.py")).schedule()
+    for name in ("train", "train-2"):
+        lab.reports(f"{name}/* running").advance("20m")
+        lab.answers(lab.answer_of("v5a-2", _exit(lab, 2, 1, CRASH, name)))
+        lab.reports(*(f"{name}/task-{rank} stopped" for rank in (0, 1, 3))).advance("5m").again(
+            name
+        ).schedule()
+    lab.job("sweep", array="0-19").job("chip", max_retries_failure=1).schedule()
+    lab.reports("train-3/* running", "sweep/* running", "chip/* running").advance("1m")
+    lab.reports(*(f"sweep/task-{index} exited {int(index in (3, 4, 17))}" for index in range(20)))
+    lab.answers(lab.answer_of(lab.attempt("chip").worker, _ended(lab, "chip", 1, CHIP_FAILED)))
+    return lab.schedule().reports("chip/* running").advance("1m")
+
+
 def _ended(
     lab: Lab, job: str, code: int, said: str, state: RemoteState = RemoteState.EXITED, cause: str = ""
 ) -> AttemptReport:
@@ -290,6 +310,7 @@ SCENES: dict[str, Callable[[], Lab]] = {
     "family": family,
     "ways_to_fail": ways_to_fail,
     "displays": displays,
+    "tried_again": tried_again,
     "two_regions": two_regions,
     "hostile": hostile,
 }

@@ -41,6 +41,7 @@ from iris_cli.core.lifecycle import (
     reaping,
     workers,
 )
+from iris_cli.core.lifecycle.again import submitted_again
 from iris_cli.core.lifecycle.submit import submit
 from iris_cli.core.messages.observations import AttemptReport, RemoteState, Silence, SilenceKind, WorkerReport
 from iris_cli.core.model.cluster import Cluster
@@ -226,6 +227,14 @@ class Lab:
     def cancel(self, job: str, reason: str = "") -> Lab:
         with self.transaction() as draft:
             jobs.cancel(draft, JobId(job), reason)
+        return self
+
+    def again(self, job: str, **said: Any) -> Lab:
+        """Submit an ended job again. `said` are fields of JobRequest."""
+        with self.transaction() as draft:
+            found, said_fields = draft.cluster.jobs[JobId(job)], JobRequest(again=job, **said)
+            fleet = [worker.attributes for worker in draft.cluster.workers.values()]
+            submit(draft, submitted_again(draft.cluster, found, said_fields), fleet)
         return self
 
     def retry(self, job: str, index: int | None = None) -> Lab:

@@ -166,6 +166,9 @@ class Script(AutoscalingVerbs):
     def do_cancel(self, job: str, reason: str = "") -> None:
         self.lab.cancel(job, reason)
 
+    def do_again(self, job: str, *fields: str) -> None:
+        self.lab.again(job, **dict(field.partition("=")[::2] for field in fields))
+
     def do_retry(self, job: str, index: str = "") -> None:
         self.lab.retry(job, int(index) if index else None)
 

@@ -44,6 +44,10 @@ def _request(
     if options["request_id"] is not None and not iris.is_inside:
         raise UsageError("--request-id is for the inside of a task", hint="give the job a --name")
     said = request(options, command)
+    if said.failed and said.again is None:
+        raise UsageError("--failed goes with --again", hint="iris launch --again JOB --failed")
+    if words and said.again is not None:
+        raise UsageError(f"--again takes the place of {words[0][:80]}", hint="drop one of the two")
     if not words:
         return said
     from iris_cli.config.job_file import load_job_file

@@ -23,6 +23,11 @@ def _job_submitted(edit: Edit, event: ev.JobSubmitted, at: float) -> None:
     edit.add_job(submitted)
     for task_id in job.task_ids:
         edit.add_task(Task(id=task_id))
+    if job.again is not None:
+        tried = edit.job(job.again)
+        if tried.end is None:
+            raise IllegalTransitionError(f"{job.id} is {tried.id} again, which has not ended")
+        tried.tried_again = (*tried.tried_again, job.id)
     parent = parent_of(job.id)
     if parent is not None:
         edit.cluster.children[parent] = (*edit.cluster.children.get(parent, ()), job.id)

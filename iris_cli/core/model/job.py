@@ -206,10 +206,12 @@ class Job(Record, kw_only=True):
     max_running: int = 0  # how many of its tasks may run at a time; 0: all
     each_line: Lines | None = None
     image: str = ""  # of the container that its tasks run in
+    again: JobId | None = None  # the ended job that this one is submitted again from
     submitted_at: float = 0.0
 
     origin: Origin | None = None  # None: the operator submitted it
     adopted: Origin | None = None  # the last later attempt of its parent that submitted the same again
+    tried_again: tuple[JobId, ...] = ()  # the jobs submitted again from this one
     order: int = 0  # position in the log among all jobs: breaks ties of `submitted_at`
     cancelled: bool = False
     rounds: int = 0  # placements of the gang so far; the present round is `rounds - 1`
@@ -253,7 +255,8 @@ class JobRequest(Struct, frozen=True, kw_only=True):
     """What a job file, the command line or the Python client asks for. None means: not said.
 
     `workdir` is a directory here; `workspace` is what it was packed to, before the request is accepted. So are
-    `lines` what became of those of `each_line`.
+    `lines` what became of those of `each_line`. `again` is the ended job that lends the fields that are not said;
+    with `failed` only the tasks of an array that did not succeed.
     """
 
     name: str | None = None
@@ -295,6 +298,8 @@ class JobRequest(Struct, frozen=True, kw_only=True):
     lines: Lines | None = None
     image: str | None = None
     inherit_constraints: bool | None = None  # False: a child job takes over none, whatever it has of its own
+    again: str | None = None
+    failed: bool | None = None
     force: bool | None = None
 
 

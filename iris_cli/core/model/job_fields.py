@@ -37,6 +37,7 @@ class Kind(Enum):
     ARRAY = "indices, such as `0-9,20` or `0-99%4`"
     CONSTRAINTS = "a list of constraints"
     TAINTS = "a list of names of taints"
+    JOB = "a name of a job"
     JOBS = "a list of names of jobs"
     PORTS = "a list of names of ports"
     SECRETS = "a list of `NAME` or `NAME=@FILE`"
@@ -92,6 +93,8 @@ class JobField(NamedTuple):
         return " ".join(word for word in self.option.split() if not word.startswith("-"))
 
 
+_OPERATOR_ONLY = "submit a child job with the same command"  # it reads the fields of any job
+
 # A row takes a line or two; the formatter would take up to ten.
 # fmt: off
 _COMMAND = (
@@ -132,6 +135,10 @@ _FILES = (
 )
 
 _OUTPUT = (
+    JobField("again", Kind.JOB, "--again JOB", "Submit an ended job again; options override its fields.",
+             job_file=False, client=False, not_inside=_OPERATOR_ONLY),
+    JobField("failed", Kind.FLAG, "--failed", "With --again: only the tasks of an array that did not succeed.",
+             job_file=False, client=False, not_inside=_OPERATOR_ONLY),
     JobField("force", Kind.FLAG, "--force",
              "Submit the job even if no worker can run it, or a secret or program is missing."),
 )

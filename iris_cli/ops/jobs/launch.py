@@ -19,6 +19,7 @@ from iris_cli.core.constraint_syntax import near_misses
 from iris_cli.core.constraints import Constraint, ConstraintOp
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, WorkerId, clip
+from iris_cli.core.lifecycle.again import submitted_again
 from iris_cli.core.lifecycle.asked import over
 from iris_cli.core.lifecycle.never import check_possible
 from iris_cli.core.lifecycle.submit import submit
@@ -29,6 +30,7 @@ from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.core.resources import AUTO
 from iris_cli.errors import LockedError, UsageError, WorkspaceGoneError
 from iris_cli.ops.cycle.environment import text_of, with_lines
+from iris_cli.ops.names import find_job
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.offered import offers
 
@@ -161,6 +163,8 @@ def _submit(session: Session, draft: Draft, request: JobRequest) -> tuple[JobId,
     """The job, and what may be slips of the pen in its constraints, and in what its workers are to share."""
     offered = offers(session, draft.cluster)
     there = [each.attributes for each in offered]
+    if request.again is not None:
+        request = _again(session, draft.cluster, request)
     whole = over(request, session.config.defaults.job)
     job = draft.cluster.jobs[submit(draft, whole, there, session.limits)]
     if not whole.force:
@@ -169,6 +173,23 @@ def _submit(session: Session, draft: Draft, request: JobRequest) -> tuple[JobId,
     shared = [Constraint(job.coscheduling.group_by, ConstraintOp.EXISTS)] if job.coscheduling else []
     slips = near_misses([*job.constraints, *shared], there)
     return job.id, [*slips, *part_of_a_slice(job, there), *left_behind(whole)]
+
+
+def _again(session: Session, cluster: Cluster, request: JobRequest) -> JobRequest:
+    """The request with the fields of the ended job that it names. Raises NotFoundError, UsageError."""
+    job = cluster.jobs[find_job(cluster, request.again or "")]
+    whole, state = submitted_again(cluster, job, request), session.state
+    if whole.workdir is None and whole.workspace and not state.workspaces.has(whole.workspace.hash):
+        raise UsageError(
+            f"the workspace of {clip(job.id)} is no longer in the state directory",
+            hint="--workdir . ships this directory",
+        )
+    if whole.each_line is None and whole.lines and not state.lines.has(whole.lines.hash):
+        raise UsageError(
+            f"the lines of {clip(job.id)} are no longer in the state directory",
+            hint="--each-line FILE names a file of lines",
+        )
+    return whole
 
 
 def part_of_a_slice(job: Job, there: Sequence[Mapping[str, AttributeValue]]) -> list[str]:

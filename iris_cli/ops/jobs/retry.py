@@ -53,7 +53,7 @@ def _check(cluster: Cluster, job: JobId, task: Task | None) -> None:
     state = cluster.job_state(job)
     if state.terminal:
         raise UsageError(
-            f"{clip(job)} has ended ({state}): nothing to retry", hint=f"iris status {clip(job)}"
+            f"{clip(job)} has ended ({state}): nothing to retry", hint=f"iris launch --again {clip(job)}"
         )
     if task is not None and task.state.terminal:
         raise UsageError(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
-from iris_cli.core.lifecycle.display import counted, in_words, task_displays
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
+from iris_cli.core.lifecycle.display import counted, in_words, last_tries, task_displays
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobState
 from iris_cli.core.model.task import (
@@ -39,6 +39,8 @@ LOG_LINES = 20
 MOST_CHILDREN = 8
 """How many of the children that failed it names."""
 
+DRAIN = "iris worker drain "
+_PYTHON_ERROR = "Traceback (most recent call last):"
 _LONGEST_LINE = 600  # characters: of what is longer both ends are shown
 _FROM_EACH_STREAM = 32 << 10  # bytes of what was pulled
 _BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
@@ -181,7 +183,11 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
     known, next_command = _explained(cluster, view.state, job, culprit, said)
     failed = _failed_children(cluster, job, end)
     children = tuple(_named(cluster, view.state, child) for child in failed[:MOST_CHILDREN])
-    if not next_command and children:
+    if job.tried_again:
+        next_command = f"iris status {job.tried_again[-1]}"
+    elif next_command.startswith(DRAIN):
+        next_command += f" && iris launch --again {job.id}"
+    elif not next_command and children:
         next_command = f"iris status {children[0].job}"
     return FailureCard(
         headline=who_failed(job, culprit, _failures(cluster, job, culprit)),
@@ -202,6 +208,20 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
         children=children,
         more_children=len(failed) - len(children),
     )
+
+
+def off_bad_hosts(view: View, job: Job) -> str:
+    """The command that moves an open job off the host whose hardware failed it before; '' if there is none."""
+    cluster = view.cluster
+    for task, number, end in last_tries(job, cluster.tasks_of(job.id)):
+        worker = task.attempts[number].worker
+        known = cause_of(view.state, AttemptId(task.id, number), end, end.log_tail)
+        if known is None or not known.next.startswith(DRAIN) or worker not in cluster.workers:
+            continue
+        drain = [] if cluster.workers[worker].draining else [known.next.replace("{worker}", worker)]
+        there = any(attempt.worker == worker for _, attempt in cluster.live_of(job.id))
+        return " && ".join([*drain, *([f"iris retry {job.id}"] if there else [])])
+    return ""
 
 
 def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> str:
@@ -266,7 +286,7 @@ def _retries(job: Job, end: End) -> str:
 
 
 def _next(cluster: Cluster, task: Task, said: str) -> str:
-    """Where to look further, if nothing is known of the cause: where it ran, or at what is not shown of its log."""
+    """What to do if nothing is known of the cause: correct a Python program, or look at its worker or its whole log."""
     attempt, end = task.current, _end(task)
     if attempt is None:
         return f"iris history {task.job}"
@@ -274,6 +294,8 @@ def _next(cluster: Cluster, task: Task, said: str) -> str:
         return f"iris why {attempt.worker}"
     if end.reason in (*INFRASTRUCTURE, EndReason.DISPATCH_FAILED):
         return f"iris history {attempt.worker}"
+    if end.exit_code == 1 and _PYTHON_ERROR in said and parent_of(task.job) is None:
+        return f"iris launch --again {task.job} --workdir ."
     if len(said.encode("utf-8", "replace")) >= KEPT or said.rstrip().count("\n") >= LOG_LINES:
         return f"iris logs {task.id} --tail 200"
     if attempt.worker in cluster.workers and attempt.reaped_at is None:

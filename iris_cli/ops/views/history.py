@@ -214,7 +214,7 @@ def _submitter(origin: Origin | None) -> tuple[str, ...]:
 
 def _subjects(event: Event, places: _Places) -> set[str]:
     if isinstance(event, JobSubmitted):
-        return {event.job.id, *_submitter(event.origin)}
+        return {event.job.id, *filter(None, (event.job.again,)), *_submitter(event.origin)}
     subjects = {str(getattr(event, name)) for name in ("worker", "job", "task") if hasattr(event, name)}
     subjects.update(_submitter(getattr(event, "origin", None)))
     task = getattr(event, "task", None)

@@ -120,7 +120,8 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
             task_row(view, task, display, waiting.get(task.id, ""))
             for task, display in zip(view.cluster.tasks_of(job.id), displays, strict=True)
         ),
-        next=failure.next if failure is not None else next_command(view.cluster, job, quiet=bool(row.quiet)),
+        next=(failure.next if failure is not None else _off_bad_hosts(view, row, job))
+        or next_command(view.cluster, job, quiet=bool(row.quiet)),
     )
 
 
@@ -171,6 +172,8 @@ def needs_words(job: Job) -> str:
 def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
     """What the operator most probably types next, if nothing of the job itself failed; `quiet`: a task is quiet."""
     state = cluster.job_state(job.id)
+    if job.tried_again:
+        return f"iris status {job.tried_again[-1]}"
     if quiet:
         return f"iris stacks {job.id}"
     if state is JobState.UNSCHEDULABLE:
@@ -194,3 +197,11 @@ def _failure(view: View, job: Job) -> FailureCard | None:
     from iris_cli.ops.views.failure import failure_card  # most looks are at what goes well
 
     return failure_card(view, job)
+
+
+def _off_bad_hosts(view: View, row: JobRow, job: Job) -> str:
+    if not row.retry:
+        return ""
+    from iris_cli.ops.views.failure import off_bad_hosts
+
+    return off_bad_hosts(view, job)

@@ -62,6 +62,7 @@ class JobLine(Struct, frozen=True, kw_only=True):
 
     `retries` counts the retries that were made after a failure, `tries` those after a lost host, too; `preemptions` the
     lost hosts that were charged: rounds of a gang, otherwise attempts of tasks. `ran` is as `job_ran` has it.
+    `again` is the ended job that it was submitted again from, `tried_again` are those submitted again from it.
     """
 
     id: JobId
@@ -80,6 +81,8 @@ class JobLine(Struct, frozen=True, kw_only=True):
     tries: int
     preemptions: int
     why: str
+    again: JobId | None = None
+    tried_again: tuple[JobId, ...] = ()
     stretches: tuple[Stretch, ...]
 
 
@@ -187,6 +190,8 @@ def _line(
         tries=retries_made(job, tasks, PROGRAM_FAILURES | INFRASTRUCTURE),
         preemptions=job.preempted_rounds if job.is_gang else sum(task.preemptions for task in tasks),
         why=cause_words(cluster, job),
+        again=job.again,
+        tried_again=job.tried_again,
         stretches=stretches,
     )
 

@@ -31,7 +31,8 @@ class JobRow(Struct, frozen=True, kw_only=True):
     `display` is its state as shown on the screen, `task_displays` counts its tasks by theirs. `workers` are those
     of its live attempts, by rank. `why` is the reason it is pending, or the cause of its end; `retry` what it is
     retried after; `overdue` how long a gang has been pending, if that is long; `quiet` which running tasks have
-    written nothing for their `silent_after`, and for how long. `duration` is as `job_ran` has it.
+    written nothing for their `silent_after`, and for how long. `duration` is as `job_ran` has it. `again` is the ended
+    job that it was submitted again from, `tried_again` are those submitted again from it.
     """
 
     id: JobId
@@ -55,6 +56,8 @@ class JobRow(Struct, frozen=True, kw_only=True):
     duration: float | None = field(name="duration_seconds")
     priority: Priority
     labels: Mapping[str, str]
+    again: JobId | None
+    tried_again: tuple[JobId, ...]
 
 
 class ClusterStatus(Struct, frozen=True, kw_only=True):
@@ -198,6 +201,8 @@ def job_row(view: View, job: Job) -> JobRow:
         duration=job_ran(job, tasks, view.now),
         priority=job.priority,
         labels=dict(job.labels),
+        again=job.again,
+        tried_again=job.tried_again,
     )
 
 

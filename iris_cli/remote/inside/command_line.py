@@ -41,7 +41,7 @@ COMMANDS: dict[str, tuple[str, int, Options]] = {
 OPERATORS = (
     *("--workdir", "--env-file", "--follow", "-f", "--dry-run", "--watch", "-w", "--all", "--at", "--rank"),
     *("--diff", "--no-fold", "--raw", "--prefix", "--wait", "--label", "--state", "--config", "--state-dir"),
-    *("--lock-timeout", "--version"),
+    *("--lock-timeout", "--version", "--again", "--failed"),
 )
 HINTS = {
     "--workdir": "leave it out to use the parent's directory, or submit with the Python client to pack another one",

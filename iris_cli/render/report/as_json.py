@@ -92,6 +92,8 @@ class ReportedJob(Struct, frozen=True, kw_only=True):
     preemptions: int
     costs: Costs
     why: str
+    again: JobId | None
+    tried_again: Sequence[JobId]
 
 
 class ReportDocument(Struct, frozen=True, kw_only=True):
@@ -176,4 +178,6 @@ def _job(job: JobLine) -> ReportedJob:
         preemptions=job.preemptions,
         costs=_costs(total([job])),
         why=job.why,
+        again=job.again,
+        tried_again=job.tried_again,
     )

@@ -21,7 +21,7 @@ from iris_cli.ops.views.report import JobLine, Report, Stretch
 from iris_cli.ops.views.report_figures import LOSSES, Sum, Use, by_label, by_priority, ends, total, uses
 from iris_cli.render.clean import clean_line
 from iris_cli.render.report.summary import counted, hours, of_what_was_there, share
-from iris_cli.render.tables import clock_time, duration, fold
+from iris_cli.render.tables import chain_words, clock_time, duration, fold
 
 _MOST_ROWS = 100
 """So many labels and workers have a row at most."""
@@ -209,7 +209,7 @@ def _job(job: JobLine) -> tuple[Cell, ...]:
         _in_hours(sums.in_vain),
         _in_hours(sums.task_seconds),
         Cell(" ".join(f"{key}={value}" for key, value in job.labels.items())),
-        Cell(job.why, kind="why"),
+        Cell("; ".join(filter(None, (job.why, chain_words(job.again, job.tried_again)))), kind="why"),
     )
 
 

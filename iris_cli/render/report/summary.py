@@ -17,7 +17,7 @@ from iris_cli.render.console import Output
 from iris_cli.render.failures import next_line
 from iris_cli.render.layout import Group, Table, Text
 from iris_cli.render.report.as_json import report_document
-from iris_cli.render.tables import NARROW, Row, clock_time, duration, facts, folded, table, text
+from iris_cli.render.tables import NARROW, Row, chain_words, clock_time, duration, facts, folded, table, text
 
 _MOST_ROWS = 10
 """So many labels, ways to end, hosts and jobs have a row at most: the page has them all."""
@@ -164,7 +164,8 @@ def _costly(report: Report, narrow: bool) -> list[Text | Table]:
 
 def _job_cells(job: JobLine, sums: Sum) -> Row:
     tries = str(job.tries or "")
-    return job.id, job.display, *_hours_of(sums), duration(job.waited), duration(job.ran), tries, job.why
+    why = "; ".join(filter(None, (job.why, chain_words(job.again, job.tried_again))))
+    return job.id, job.display, *_hours_of(sums), duration(job.waited), duration(job.ran), tries, why
 
 
 _HOUR = 3600.0

@@ -99,6 +99,8 @@ def _facts(status: JobStatus) -> Table:
             ("labels", ", ".join(f"{key}={value}" for key, value in job.labels.items())),
             ("after", ", ".join(status.after)),
             ("submitted by", str(status.origin or "")),
+            ("again of", job.again or ""),
+            ("submitted again as", fold(job.tried_again)),
             ("children", "; ".join(f"{fold(jobs)} {word}" for word, jobs in status.child_displays.items())),
             *(("endpoint", _endpoint(each)) for each in status.endpoints),
         ]

@@ -12,7 +12,7 @@ from iris_cli.ops.views.scaling_rows import MadeRow, ScaleGroupRow, Scaling
 from iris_cli.ops.views.status import ClusterStatus, JobRow, in_reading_order
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Group, Table, Text
-from iris_cli.render.tables import NARROW, Row, age, banner, duration, fold, folded, table, text
+from iris_cli.render.tables import NARROW, Row, age, banner, chain_words, duration, fold, folded, table, text
 from iris_cli.render.workers import cores, memory
 
 MOST_LISTED = 100
@@ -120,7 +120,8 @@ def late_why(job: JobRow) -> str:
 def _where_and_why(job: JobRow) -> str:
     """Where it runs, what the rest of it waits for, why it ended, what it goes again after."""
     why = f"waiting: {job.why}" if job.workers and job.why and not job.state.terminal else late_why(job)
-    return "; ".join(part for part in (where(job), why, job.quiet, job.retry) if part)
+    chain = chain_words(job.again, job.tried_again)
+    return "; ".join(part for part in (where(job), why, job.quiet, job.retry, chain) if part)
 
 
 def _slices(status: ClusterStatus, width: int) -> list[Text | Table]:

@@ -27,6 +27,7 @@ from iris_cli.render.tables import (
     NARROW,
     STYLES,
     banner,
+    chain_words,
     clock_time,
     cycle_words,
     duration,
@@ -231,7 +232,8 @@ def _where_and_why(board: Board, job: JobOnBoard, now: float) -> str:
         why = f"{overdue_words(max(0.0, now - job.waits_since), board.gang_reserve_after)}: {why}"
     elif row.workers and why and not row.state.terminal:
         why = f"waiting: {why}"
-    return "; ".join(filter(None, (where(row), why, row.quiet, row.retry)))
+    chain = chain_words(row.again, row.tried_again)
+    return "; ".join(filter(None, (where(row), why, row.quiet, row.retry, chain)))
 
 
 # Below them

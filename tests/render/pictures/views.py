@@ -93,6 +93,19 @@ PICTURES = {
         ),
         scene="displays",
     ),
+    "tried-again": Picture(
+        line="iris status",
+        then=(
+            "iris status train",
+            "iris status train-2",
+            "iris status train-3",
+            "iris why train-2",
+            "iris status chip",
+            "iris history train",
+            "iris report",
+        ),
+        scene="tried_again",
+    ),
     "widths-of-displays": Picture(
         line="iris status", then=("iris status eval",), scene="displays", widths=WIDTHS, as_json=False
     ),
