@@ -61,6 +61,7 @@ LAZY: Mapping[str, str] = {
     ),
     "ops.outcomes.causes": "core.known_causes",
     "ops.session": "core.evolve journal.log.story ops.slice_hosts remote.fan_out remote.transport",
+    "ops.setup.init": "remote.ssh.config",
     "ops.setup.next_steps": "ops.setup.cluster_import.source ops.views.status ops.views.who_runs",
     "ops.slice_hosts": "core.lifecycle.slices",
     "ops.views.inventory": "core.lifecycle.ghosts",

@@ -16,7 +16,6 @@ from iris_cli.config.schema import ClusterConfig
 from iris_cli.core import Connection, clip, is_name
 from iris_cli.core.topology import canonical_type
 from iris_cli.errors import ConfigError, NotWritableError, UsageError
-from iris_cli.remote.ssh.config import Routes
 from iris_cli.remote.transport import NoAnswer
 
 _CLOUD_KEY = "google_compute_engine"
@@ -81,6 +80,8 @@ def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) ->
         return user, key
 
     try:
+        from iris_cli.remote.ssh.config import Routes  # a report that writes a file needs no SSH
+
         routes = Routes(home / ".ssh" / "config")
         ends = [routes.to(Connection(host=_RANGE.sub(r"\1", host)))[-1] for host in hosts]
     except NoAnswer:
