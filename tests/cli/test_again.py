@@ -77,7 +77,7 @@ def test_killed_at_any_step_there_is_a_whole_job_or_none(site: Site, invocations
 def test_a_job_that_has_not_ended_is_refused(site: Site, invocations: Invocations) -> None:
     said = invocations.start(*AGAIN, "late").done(ExitCode.USAGE)
     assert "late has not ended (PENDING)" in said
-    assert "iris retry late" in said
+    assert "iris why late" in said
     assert origins(site) == {}
 
 
