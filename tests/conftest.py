@@ -58,7 +58,12 @@ os.environ["no_proxy"] = ",".join(
 # Only a test about the background loop has it on, in the environment of its own commands.
 os.environ["IRIS_LOOP"] = "off"
 
-pytest_plugins = ["tests.support.operator", "tests.support.sshd", "tests.support.wheel"]
+pytest_plugins = [
+    "tests.support.metadata_server",
+    "tests.support.operator",
+    "tests.support.sshd",
+    "tests.support.wheel",
+]
 
 _LONG = frozenset({"bench", "e2e", "faults", "remote", "simulation"})
 """Directories of tests with real servers and processes, or that take seconds each."""

@@ -25,6 +25,8 @@ from iris_cli.core.messages.observations import (
     WorkerReport,
 )
 from iris_cli.core.messages.requests import MOST_BYTES
+from iris_cli.core.model.task import Fact
+from iris_cli.remote.fact_lines import add_facts
 from iris_cli.remote.frames import Frame, broken
 
 LONGEST_TAIL = 8 << 10
@@ -90,10 +92,12 @@ def worker_report(
     """
     clock, uptime, records = records_of(frame, MOST_BYTES if telling else LONGEST_TAIL)
     refused = expected is not None and (frame.boot_id, frame.incarnation) != expected
+    facts: dict[Token, tuple[Fact, ...]] = {}
+    records = [record for record in records if not add_facts(facts, record.line, record.data, tokens)]
     requests, asking, records = _asked(records, telling, tokens)
     lacking = _lacking(records, workspaces) if workspaces and not refused else []
-    attempts = tuple(_attempt(record, uptime) for record in records[: len(records) - len(lacking)])
-    if sorted(attempt.token for attempt in attempts) != ([] if refused else sorted(tokens)):
+    attempts = tuple(_attempt(record, uptime, facts) for record in records[: len(records) - len(lacking)])
+    if sorted(attempt.token for attempt in attempts) != ([] if refused else sorted(tokens)) or facts:
         raise broken("the answer is not about the attempts that were asked for")
     return WorkerReport(
         worker=worker,
@@ -327,7 +331,10 @@ def _decode(encoded: str, longest: int) -> bytes:
     return data
 
 
-def _attempt(record: Record, uptime: int) -> AttemptReport:
+def _attempt(
+    record: Record, uptime: int, facts: dict[Token, tuple[Fact, ...]] | None = None
+) -> AttemptReport:
+    """One attempt, with its share of the facts: what is left of them is about no attempt of the answer."""
     match = _ATTEMPT.fullmatch(record.line)
     if match is None or match[2] not in RemoteState.__members__:
         raise broken("the answer has a line that is about no attempt")
@@ -346,6 +353,7 @@ def _attempt(record: Record, uptime: int) -> AttemptReport:
         last_output_ago=_last_output_ago(match[8], min([*times, uptime])),
         output_bytes=int(match[7]),
         log_tail=record.data.decode("utf-8", "replace"),
+        facts=facts.pop(Token(match[1]), ()) if facts else (),
     )
     if not report.consistent or times != sorted(times, reverse=True):
         raise broken(f"the answer contradicts itself about an attempt that is {report.state}")

@@ -25,7 +25,7 @@ class HostPaths(Struct, frozen=True, kw_only=True):
 _PROCESSES = ("host", "attempt", "group", "tree")
 _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
-        "probe": ("host", "fence", "group", "report", "logind", "commands", "probe"),
+        "probe": ("host", "fence", "group", "report", "logind", "commands", "metadata", "probe"),
         "prepare": ("launch", "report", "commands"),
         "go": (*_PROCESSES, "fence", "report", "launch"),
         "prepare_with": ("launch", "report", "commands", "workspace"),
@@ -53,7 +53,10 @@ _LASTING: Mapping[str, Sequence[str]] = MappingProxyType(
 )
 
 _WRAPPER: Mapping[str, Sequence[str]] = MappingProxyType(
-    {"prepare": ("run",), "prepare_with": ("run", "copies")}
+    {
+        "prepare": ("run", "metadata", "deaths"),
+        "prepare_with": ("run", "metadata", "deaths", "copies"),
+    }
 )
 """What only the processes of an attempt run, behind that: the call itself writes it, and need not read it."""
 

@@ -26,6 +26,8 @@ def failure_card(failure: FailureCard) -> list[Renderable]:
         from rich.padding import Padding
 
         card.append(Padding(block("\n".join(failure.log_lines), "dim"), (0, 0, 0, 2), expand=False))
+    if failure.facts:
+        card.append(facts([("proven" if fact.proven else "a guess", fact.text) for fact in failure.facts]))
     card += [text(line) for line in (*_others(failure), *_children(failure))]
     if failure.known is not None:
         card += [text(""), *_known(failure.known, failure)]

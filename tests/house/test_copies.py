@@ -21,7 +21,7 @@ FEWEST = 3
 
 DROPPED = {
     "without_times": {"started_ago", "ended_ago", "last_output_ago", "ran"},
-    "of_task": {"log_tail", "ran"},
+    "of_task": {"log_tail", "ran", "facts"},
 }
 """The fields that a copy leaves at their defaults on purpose, by the name of its function."""
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import stat
 import sys
-import threading
-from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -175,29 +173,6 @@ def test_devices_handed_to_virtual_machines_are_no_chips(make_host: MakeHost, tm
     bus(tmp_path / "sys", ("0x10de", "0x2330"))
     paths = HostPaths(dev=str(tmp_path / "dev"), sys=str(tmp_path / "sys"))
     assert make_host(paths=paths).probe().chips == 0
-
-
-@pytest.fixture
-def metadata() -> Iterator[tuple[str, dict[str, str]]]:
-    """A metadata server, its address and what it says by path below `instance/`."""
-    said: dict[str, str] = {}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = said.get(self.path.removeprefix("/computeMetadata/v1/instance/"))
-            found = body is not None and self.headers["Metadata-Flavor"] == "Google"
-            self.send_response(200 if found else 404)
-            self.end_headers()
-            self.wfile.write((body if found and body is not None else "an error page").encode())
-
-        def log_message(self, *_: object) -> None:
-            """Quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"127.0.0.1:{server.server_address[1]}", said
-    server.shutdown()
-    server.server_close()
 
 
 def probed(host: WorkerHost) -> ProbeReport:

@@ -9,7 +9,6 @@ import pytest
 
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
-from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support.waiting import LIMITS, until
 from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, until_gone
@@ -178,23 +177,6 @@ def test_a_task_may_end_well_within_its_grace_and_it_is_still_a_timeout(
 def test_a_task_within_its_limit_is_no_timeout(host: WorkerHost) -> None:
     report = host.ended("sh", "-c", "exit 143", timeout=1000)
     assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 143, "")
-
-
-def test_out_of_memory_is_told_where_the_kernel_tells_it(make_host: MakeHost, tmp_path: Path) -> None:
-    group = next(
-        (line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")),
-        None,
-    )
-    if group is None:
-        pytest.skip("no cgroup v2 here")
-    events = Path(f"{tmp_path}/sys/fs/cgroup{group}/memory.events")
-    events.parent.mkdir(parents=True)
-    events.write_text("low 0\noom 4\noom_kill 4\n")
-    host = make_host(paths=HostPaths(sys=str(tmp_path / "sys")))
-    host.probe()
-    assert host.ended("sh", "-c", "kill -s KILL $$").cause == "signal"
-    report = host.ended("sh", "-c", f"echo oom_kill 5 >{events}; kill -s KILL $$")
-    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 137, "oom")
 
 
 def test_a_process_that_cannot_be_killed_makes_the_attempt_unkillable_until_it_goes(

@@ -241,7 +241,7 @@ def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
     assert report.exit_code is not None
     attempt = draft.cluster.attempt(attempt_id)
     at = round(draft.at - (report.ended_ago or 0.0), 3)
-    reason = reason_of_exit(report.exit_code, report.cause)
+    reason = reason_of_exit(report.exit_code, report.cause, report.facts)
     task = draft.cluster.tasks[attempt_id.task]
     alone = not (draft.cluster.jobs[task.job].is_gang or task.state.terminal)
     if (
@@ -260,6 +260,7 @@ def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
         error=limit,
         log_tail="" if reason is EndReason.OK else report.log_tail,
         ran=report.ran,
+        facts=report.facts,
     )
     return ended(draft, attempt_id, end)
 
@@ -277,7 +278,11 @@ def _not_started(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
         return stopped(draft, attempt_id, report)
     if report.cause == "setup":
         end = End(
-            reason=EndReason.SETUP_FAILED, at=draft.at, exit_code=report.exit_code, log_tail=report.log_tail
+            reason=EndReason.SETUP_FAILED,
+            at=draft.at,
+            exit_code=report.exit_code,
+            log_tail=report.log_tail,
+            facts=report.facts,
         )
         return ended(draft, attempt_id, end)
     error = _refusal(report)

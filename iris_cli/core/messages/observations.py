@@ -7,6 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from iris_cli.core.ids import RequestId, Token, WorkerId
+from iris_cli.core.model.task import Fact
 
 
 class RemoteState(StrEnum):
@@ -45,6 +46,7 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
     life of what starts it. `last_output_ago`: seconds since a RUNNING or ORPHANED one wrote to its output, or since
     its start if it never did; None if not measured. `ran` is the time from start to end by that clock; None if either
     is unknown or the two contradict each other. `log_tail` is the end of the task's output, decoded with replacement.
+    `facts`: why it failed, as far as the worker knows.
     """
 
     token: Token
@@ -57,6 +59,7 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
     ran: float | None = None
     output_bytes: int = 0
     log_tail: str = ""
+    facts: tuple[Fact, ...] = ()
 
     def without_times(self) -> AttemptReport:
         return AttemptReport(
@@ -66,6 +69,7 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
             cause=self.cause,
             output_bytes=self.output_bytes,
             log_tail=self.log_tail,
+            facts=self.facts,
         )
 
     @property

@@ -38,13 +38,35 @@ PROGRAM_FAILURES = frozenset({EndReason.USER_ERROR, EndReason.OOM, EndReason.SIG
 """Ends that are charged against `max_retries_failure`. A time limit is not: what ran out is never retried."""
 
 
+class FactKind(StrEnum):
+    """The subject of a fact."""
+
+    MEMORY = "memory"  # the kernel killed a process because memory ran out
+    KILLED = "killed"  # SIGKILL, and the kernel killed nothing for memory
+    CRASH = "crash"  # the kernel's line about a fault of the processor or of an address
+    DISK = "disk"  # a file system of the task had no space left
+    PREEMPTED = "preempted"  # the metadata server had announced the end of the VM
+    HARDWARE = "hardware"  # the kernel's line about a chip, a disk, or a temperature
+
+
+class Fact(Value, frozen=True, kw_only=True):
+    """A measurement of the worker after the command of an attempt had failed. Proven: it is about this very attempt.
+
+    `text` comes from the worker and its kernel: it may hold control characters.
+    """
+
+    kind: FactKind
+    proven: bool = False
+    text: str = ""
+
+
 class End(Value, frozen=True, kw_only=True):
     """The end of an attempt, a task or a job.
 
     `at` is when it happened, in seconds since the epoch by the operator's clock (a worker's time is
     corrected for skew before it gets here). `trigger` names the task to blame where that is another one. `ran` is
     for how many seconds the command of an attempt ran, by the clock of its worker; None if the worker did not
-    report it.
+    report it. `facts` are those that the worker measured, one of each kind.
     """
 
     reason: EndReason
@@ -54,6 +76,7 @@ class End(Value, frozen=True, kw_only=True):
     error: str = ""
     log_tail: str = ""
     ran: float | None = None
+    facts: tuple[Fact, ...] = ()
 
     def because(self, reason: EndReason) -> End:
         """The same end with another reason."""
@@ -72,6 +95,7 @@ class End(Value, frozen=True, kw_only=True):
             error=self.error,
             log_tail=self.log_tail,
             ran=self.ran,
+            facts=self.facts,
         )
 
     def of_task(self) -> End:
@@ -81,17 +105,29 @@ class End(Value, frozen=True, kw_only=True):
         )
 
 
+def fact_of(end: End, kind: FactKind) -> Fact | None:
+    """The fact of that kind, or None."""
+    return next((fact for fact in end.facts if fact.kind is kind), None)
+
+
 def signal_of(end: End) -> str | None:
     """The signal that ended the command (`SIGKILL`), or None. A shell may exit with 137 without one."""
     return _signal_name(end.exit_code) if end.reason is EndReason.SIGNAL else None
 
 
-def reason_of_exit(exit_code: int, cause: str) -> EndReason:
-    """The reason that a worker's exit record stands for. `cause` is empty, `timeout`, `oom`, or `signal`."""
-    if cause in (EndReason.TIMEOUT, EndReason.OOM):
-        return EndReason(cause)
+def reason_of_exit(exit_code: int, cause: str, facts: tuple[Fact, ...] = ()) -> EndReason:
+    """The reason that a worker's exit record stands for. `cause` is empty, `timeout`, `oom`, or `signal`.
+
+    A failure on a VM whose end is announced is blamed on that, as if its host had gone before.
+    """
+    if cause == EndReason.TIMEOUT:
+        return EndReason.TIMEOUT
     if exit_code == 0:
         return EndReason.OK
+    if any(fact.kind is FactKind.PREEMPTED and fact.proven for fact in facts):
+        return EndReason.PREEMPTED
+    if cause == EndReason.OOM:
+        return EndReason.OOM
     signalled = cause == EndReason.SIGNAL and _signal_name(exit_code)
     return EndReason.SIGNAL if signalled else EndReason.USER_ERROR
 

@@ -134,6 +134,10 @@ def _of_attempt(report: AttemptReport, uptime: float) -> Iterator[str]:
         yield f"it contradicts itself about an attempt that is {report.state}"
     if report.output_bytes < 0 or not _is_text(report.log_tail):
         yield "the output of an attempt is malformed"
+    if len({fact.kind for fact in report.facts}) != len(report.facts) or not all(
+        _is_text(fact.text) for fact in report.facts
+    ):
+        yield "the facts about an attempt are malformed"
 
 
 def _of_probe(seen: ProbeReport) -> Iterator[str]:

@@ -19,8 +19,11 @@ from iris_cli.core.model.task import (
     Attempt,
     End,
     EndReason,
+    Fact,
+    FactKind,
     Task,
     TaskState,
+    fact_of,
 )
 from iris_cli.core.text import pattern
 from iris_cli.core.work_paths import relative_paths
@@ -149,7 +152,8 @@ class FailureCard(Struct, frozen=True, kw_only=True):
 
     `counts` says how the tasks of a gang ended: `1 failed, 3 stopped with it`. `next` is the command to type next.
     `setup` is the set-up command if that failed; `retries` says how many retries were used. `children` are the last
-    child jobs that failed before it, `more_children` the number of others.
+    child jobs that failed before it, `more_children` the number of others. `facts` are what its worker measured: if
+    not proven, it is a guess that they have to do with the failure.
     """
 
     headline: str
@@ -169,6 +173,7 @@ class FailureCard(Struct, frozen=True, kw_only=True):
     retries: str = ""
     children: tuple[FailedChild, ...] = ()
     more_children: int = 0
+    facts: tuple[Fact, ...] = ()
 
 
 def failure_card(view: View, job: Job) -> FailureCard | None:
@@ -207,6 +212,7 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
         retries=_retries(job, end),
         children=children,
         more_children=len(failed) - len(children),
+        facts=_facts(end, known),
     )
 
 
@@ -222,6 +228,18 @@ def off_bad_hosts(view: View, job: Job) -> str:
         there = any(attempt.worker == worker for _, attempt in cluster.live_of(job.id))
         return " && ".join([*drain, *([f"iris retry {job.id}"] if there else [])])
     return ""
+
+
+def _facts(end: End, known: Explained | None) -> tuple[Fact, ...]:
+    """What its worker measured, proofs first. That a disk was full proves the cause if the program says so, too."""
+    confirmed = known is not None and known.name == "disk-full"
+    facts = (
+        Fact(kind=fact.kind, proven=True, text=fact.text)
+        if confirmed and fact.kind is FactKind.DISK
+        else fact
+        for fact in end.facts
+    )
+    return tuple(sorted(facts, key=lambda fact: not fact.proven))
 
 
 def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> str:
@@ -373,8 +391,11 @@ def _explained(
 
 
 def _known(state: StateDir | None, task: Task, said: str) -> KnownCause | None:
-    attempt = task.current_id if task.current is not None else None
-    return cause_of(state, attempt, _end(task), said)
+    attempt, end = task.current_id if task.current is not None else None, _end(task)
+    known = cause_of(state, attempt, end, said)
+    if known is not None and not known.line and fact_of(end, FactKind.KILLED):
+        return None  # a rule about SIGKILL would blame the memory
+    return known
 
 
 def _command(cluster: Cluster, known: KnownCause, task: Task) -> str:

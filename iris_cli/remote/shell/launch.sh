@@ -93,6 +93,7 @@ write_attempt() {
         make_pending "$1/$name" pending || return
     done
     make_pending "$1/stop" idle || return
+    [ -e "$1/facts.pending" ] || printf '%1024s' '' >"$1/facts.pending" || return
     for name in out err signal; do printf '' >>"$1/$name" || return; done
     case $4$exclusive$ports in
     0) printf '' >"$1/ready" || return ;;

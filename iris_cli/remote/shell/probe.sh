@@ -215,18 +215,12 @@ tpus_on_bus() {
 
 # metadata: what the metadata server of a Google VM says, if this is one. What it doesn't say is missing.
 metadata() {
-    server=${GCE_METADATA_HOST:-$GCE_METADATA_IP}
-    if [ -z "$server" ]; then
-        [ -r "$iris_sys/class/dmi/id/product_name" ] && read -r product <"$iris_sys/class/dmi/id/product_name"
-        [ "$product" = "Google Compute Engine" ] || return 0
-        server=metadata.google.internal
-    fi
-    unset http_proxy HTTP_PROXY all_proxy ALL_PROXY
+    metadata_server || return 0
     now
     patience=$((now + 500))
     for each in attributes/accelerator-type attributes/agent-worker-number attributes/instance-id \
         attributes/worker-network-endpoints attributes/tpu-env zone scheduling/preemptible; do
-        said=$(fetch "http://$server/computeMetadata/v1/instance/$each" 2>/dev/null)
+        said=$(fetch "$each" 2>/dev/null)
         [ ${#said} -gt 16384 ] || named "${each##*/}" "$said"
         now
         if [ "$now" -ge "$patience" ]; then
@@ -235,16 +229,4 @@ metadata() {
             return
         fi
     done
-}
-
-fetch() {
-    if command -v curl >/dev/null 2>&1; then
-        curl -s -f --max-time 2 -H 'Metadata-Flavor: Google' "$1"
-    elif command -v wget >/dev/null 2>&1; then
-        wget -q -T 2 -O - --header 'Metadata-Flavor: Google' "$1"
-    elif command -v python3 >/dev/null 2>&1; then
-        python3 -c 'import sys, urllib.request as u
-request = u.Request(sys.argv[1], headers={"Metadata-Flavor": "Google"})
-print(u.urlopen(request, timeout=2).read(20000).decode())' "$1"
-    fi
 }

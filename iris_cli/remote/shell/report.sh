@@ -2,6 +2,7 @@
 #   H <clock, seconds> <uptime>                                      the clock is 0 where it isn't told
 #   A <token> <STATE> <code> <cause> <began> <ended> <bytes> <quiet> `-` where there is none
 #   T <base64>                                                       belongs to the line before
+#   D <token>                                                        facts of its end (deaths.sh), as T
 #   M <token>                                                        has ended, and left requests
 # Times are in hundredths of a second, `began` and `ended` that long before the answer. Before it runs,
 # `began` is when its set-up did (PREPARING), when it was first told to start (PREPARED), or when its wrapper
@@ -86,9 +87,17 @@ report() {
         quiet_for
         line "A $token $state $x_code $x_cause $began $ago $bytes $quiet"
         [ -z "$is_over" ] || [ -n "$terse" ] || [ "$bytes" -eq 0 ] || text "$(tails "$token")"
+        case $is_over$terse$alone:$state$x_code in 1:EXITED[1-9]* | 1:NOSTART*) tell_facts "$token" ;; esac
         [ "$x_cause" != commands ] || text "$(printf 'iris: not started: missing:%s\n' "$lacks" | encode)"
         [ -z "$is_over" ] || [ -n "$asking" ] || tell_left "$token"
     done
+}
+
+# tell_facts TOKEN: D <token>, with what its wrapper found out, if anything.
+tell_facts() {
+    is_plain "$1/facts" || return 0
+    line "D $1"
+    text "$(head -c 1024 "$1/facts" 2>/dev/null | encode)"
 }
 
 # prove_claims TOKENS -> $proven: of those whose names may claim an end, all in one search.

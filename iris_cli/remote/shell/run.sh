@@ -46,22 +46,23 @@ run_start() {
     sign
     watch "$time_limit" timeout
     make_group
-    oom_kills
-    kills_before=$oom_kills
+    begin_counting
     now
+    began_at=$now
     note begin "$now"
     # Unless the setup has replaced the file.
     [ ! -f signal ] || [ -L signal ] || [ ! -w signal ] || shell_report=signal
     # Two commands: dash ignores the redirection of a group that consists of a subshell.
     {
         # shellcheck disable=SC2154 # task_env and task_cmd come from the files
-        (enter_group; umask "$mask" && cd work && task_env "$dir" && task_cmd) </dev/null >>out 2>>err
+        (enter_group; name_process; umask "$mask" && cd work && task_env "$dir" && task_cmd) </dev/null >>out 2>>err
         code=$?
     } 2>"$shell_report"
     unwatch
     end_lease || return
     ended_with "$code" timeout "$time_limit"
     sweep
+    explain "$code" "$began_at"
     record "$end"
     is_stopped && return
     drop x "x.$end"
@@ -105,6 +106,9 @@ run_setup() {
     . "./env.$nonce"
     watch "$setup_limit" setup-timeout
     make_group
+    begin_counting
+    now
+    began_at=$now
     shell=$(command -v sh) # BEFORE the task's PATH counts
     set_up
     code=$?
@@ -116,12 +120,15 @@ run_setup() {
     fi
     ended_with "$code" setup-timeout "$setup_limit"
     sweep
-    if [ -e cancel ]; then record cancelled; else record nostart.setup; fi
+    if [ -e cancel ]; then record cancelled && return; fi
+    explain "$code" "$began_at"
+    record nostart.setup
 }
 
 set_up() {
     (
         enter_group
+        name_process
         set -- "$shell" "../setup.$nonce" # BEFORE the variables of the job take these names
         umask "$mask" && cd work && task_env "$dir" && exec "$@"
     ) </dev/null >>out 2>>err
@@ -158,11 +165,17 @@ ended_with() {
         end=cancelled
     elif ! in_time "$2" "$3"; then
         end=$1.timeout
-    elif [ "$1" = 137 ]; then
-        oom_kills
-        [ "${oom_kills:-0}" -le "${kills_before:-0}" ] || end=$1.oom
+    elif is_by_signal "$1"; then
+        end=$1.signal
     fi
-    [ "$end" != "$1" ] || ! is_by_signal "$1" || end=$1.signal
+}
+
+# explain CODE UPTIME: gather facts of what failed by itself, and adjust $end where they prove an OOM kill.
+explain() {
+    case $end in "$1" | "$1.signal") ;; *) return ;; esac
+    gather "$1" "$2"
+    [ "$1" = 137 ] || return 0
+    case $facts in *"memory proven "*) end=137.oom ;; esac
 }
 
 # is_by_signal CODE: whether this shell printed that a signal ended the command ("Killed"). CODE alone can't
@@ -316,20 +329,4 @@ run_lease() {
     remove_secrets .
     note end "$now.-"
     mv x.pending x.cancelled.lease 2>/dev/null
-}
-
-# oom_kills -> $oom_kills: how often the kernel has killed for want of memory in our control group, or in the
-# one above it that counts; empty if it doesn't say.
-oom_kills() {
-    oom_kills=
-    place=$group
-    [ -n "$place" ] || { our_group && place=$our_group; }
-    while [ -n "$place" ] && [ ! -r "$place/memory.events" ]; do
-        case $place in "$iris_sys/fs/cgroup"*/*) place=${place%/*} ;; *) return 0 ;; esac
-    done
-    [ -n "$place" ] || return 0
-    while read -r word count; do
-        [ "$word" = oom_kill ] && is_number "$count" && oom_kills=$count
-    done <"$place/memory.events"
-    return 0
 }

@@ -154,7 +154,8 @@ def _task_cells(task: TaskRow) -> Row:
 def _why(task: TaskRow) -> str:
     """Why it is so, without the exit code that its display has."""
     said = task.display.partition(" ")[2]
-    return task.why.removeprefix(said).removeprefix(": ") if said else task.why
+    more = task.why.removeprefix(said) if said else task.why
+    return more[2:] if more[:2] in (": ", "; ") else more
 
 
 def _folded_tasks(tasks: Iterable[TaskRow], most: int = MOST_PARTS) -> list[Row]:

@@ -1,0 +1,134 @@
+# Facts about the end of a command that failed, for the card of the failure. Only the wrapper gathers them, when
+# nothing of the task is left, so that nobody can write them for it. In the file `facts`: lines of
+#   <kind> <proven|guess> <text>     memory: the kernel killed for want of memory. killed: it did not. crash: the
+#                                    kernel's line about a fault. disk, preempted, hardware
+# and a last line `.`. Proven: it is about a process of this task. The file is full of blanks beforehand, and is
+# written over: that needs no disk space.
+
+# name_process: of the command, whose number the kernel's log names. In its own subshell.
+name_process() {
+    [ ! -r "$iris_proc/self/stat" ] || { self_pid && printf '%s\n' "$self" 2>/dev/null >task.pid; }
+}
+
+# gather CODE UPTIME -> $facts, of what has begun then and ended with that exit code.
+gather() {
+    facts=
+    [ ! -e facts ] && [ ! -L facts ] || rm -rf ./facts
+    [ "$1" != 0 ] || return 0
+    process=
+    [ ! -f task.pid ] || read -r process 2>/dev/null <task.pid
+    is_number "$process" || process=0
+    count_kills
+    facts=$({
+        printf 'kernel\n'
+        kernel_log
+        printf '\ndisk\n'
+        limited df -Pk . /tmp /dev/shm
+        ! metadata_server || [ "$(fetch preempted)" != TRUE ] || printf '\npreempted\n'
+    } 2>/dev/null | weigh "$1" "$2")
+    [ -n "$facts" ] || return 0
+    if [ -L facts.pending ] || { [ -e facts.pending ] && [ ! -f facts.pending ]; }; then return; fi
+    printf '%s\n.\n' "$facts" 2>/dev/null 1<>facts.pending && mv facts.pending facts 2>/dev/null
+}
+
+# limited COMMAND...: what hangs must not keep the end from being recorded.
+limited() { timeout 5 "$@"; }
+
+# kernel_log: print it, as far as this user may read it.
+kernel_log() { limited dmesg || limited journalctl -k -b -n 1000 --no-pager -o short-monotonic; }
+
+# weigh CODE UPTIME: facts from what was gathered. The text of a line of the kernel may come from any process of
+# the host: its name. So a line counts by how it begins, and only with a number that is ours as a proof.
+weigh() {
+    LC_ALL=C awk -v code="$1" -v from="$2" -v process="$process" -v group="/iris-$token" \
+        -v own="$own_kills" -v shared="$shared_kills" '
+        function told(kind, proof, text) {
+            gsub(/[^ -~]/, "?", text)
+            if (!(kind in found) || (proof == "proven" && found[kind] !~ /^proven/))
+                found[kind] = proof " " substr(text, 1, 240)
+        }
+        function number(pattern) {
+            match(line, pattern)
+            part = substr(line, RSTART, RLENGTH)
+            gsub(/[^0-9]/, "", part)
+            return part
+        }
+        /^(kernel|disk|preempted)$/ { section = $0 }
+        section == "preempted" { told("preempted", "proven", "the metadata server announced that the VM is preempted") }
+        section == "disk" && $4 == "0" && $2 > 0 && NF >= 6 {
+            told("disk", "guess", $6 " has no space left (" $2 " KiB in total) as the task ended")
+        }
+        section == "kernel" && match($0, /^\[ *[0-9]+\.[0-9]+\] /) {
+            at = substr($0, 2, RLENGTH - 3) + 0
+            if (!seen++) first = at
+            if (at * 100 < from - 100) next
+            line = substr($0, RLENGTH + 1)
+            sub(/^[^ ]+ kernel: /, "", line)
+            if (line ~ /^oom-kill:/ && index(line, "task_memcg=") && index(line, group)) ours[number(",pid=[0-9]+,")] = 1
+            if (line ~ /^((Memory cgroup out|Out) of memory[^:]*: )?Killed process [0-9]+ /) {
+                kills++
+                victim = number("Killed process [0-9]+ ")
+                told("memory", victim == process || victim in ours ? "proven" : "guess", "kernel: " line)
+            } else if (line ~ /^(traps: )?.*\[[0-9]+\]:? (segfault at |general protection|trap )/) {
+                victim = number("[[][0-9]+[]]:? (segfault at |general protection|trap )")
+                if (victim == process) told("crash", "proven", "kernel: " line)
+                else if (code > 128) told("crash", "guess", "kernel: " line)
+            } else if (line ~ /Hardware Error|AER: .*Uncorrect|severity=Uncorrect|critical temperature|emperature above threshold|I\/O error, dev |EXT4-fs error|Remounting filesystem read-only/ ||
+                line ~ /^(accel|apex|gasket|google|tpu|vfio-pci)[^:]*: .*([Ee]rror|[Ff]ail|[Tt]imed out|[Tt]imeout|[Tt]hermal|[Tt]hrottl)/)
+                told("hardware", "guess", "kernel: " line)
+        }
+        END {
+            if (own > 0) told("memory", "proven", "its control group counts " own " OOM kills")
+            else if (shared > 0) told("memory", "guess", "a control group that others share counts " shared " OOM kills while it ran")
+            if (code == 137 && seen && first * 100 <= from && !kills && own + shared == 0)
+                told("killed", "proven", "not for want of memory: the kernel log has no OOM kill since the task began")
+            for (kind in found) print kind " " found[kind]
+        }'
+}
+
+# oom_kills GROUP FILE -> $oom_kills: how often the kernel has killed for want of memory there; empty if it
+# doesn't say.
+oom_kills() {
+    oom_kills=
+    [ -r "$1/$2" ] || return
+    while read -r word count; do
+        [ "$word" = oom_kill ] && is_number "$count" && oom_kills=$count
+    done <"$1/$2"
+}
+
+# memory_group -> $place $counter: where the kernel counts for the processes of this attempt, and $is_own if these
+# are the only ones there: the group of the attempt, the one that counts above it (version 2), or that of the
+# memory controller of version 1.
+memory_group() {
+    counter=memory.events is_own=
+    place=$group
+    [ -n "$place" ] || { our_group && place=$our_group; }
+    [ -z "$group" ] || [ ! -r "$group/$counter" ] || is_own=1
+    while [ -n "$place" ] && [ ! -r "$place/$counter" ]; do
+        case $place in "$iris_sys/fs/cgroup"*/*) place=${place%/*} ;; *) place= ;; esac
+    done
+    [ -z "$place" ] && [ -r "$iris_proc/self/cgroup" ] || return 0
+    counter=memory.oom_control
+    while IFS=: read -r _ controllers path; do
+        case ,$controllers, in *,memory,*) place=$iris_sys/fs/cgroup/memory${path%/} ;; esac
+    done <"$iris_proc/self/cgroup"
+}
+
+# begin_counting: BEFORE the command.
+begin_counting() {
+    memory_group
+    oom_kills "$place" "$counter"
+    kills_before=$oom_kills
+}
+
+# count_kills -> $own_kills $shared_kills: since `begin_counting`.
+count_kills() {
+    own_kills=0 shared_kills=0
+    oom_kills "$place" "$counter"
+    [ -n "$oom_kills" ] && [ "$oom_kills" -gt "${kills_before:-0}" ] || return 0
+    if [ -n "$is_own" ]; then
+        own_kills=$((oom_kills - ${kills_before:-0}))
+    else
+        shared_kills=$((oom_kills - ${kills_before:-0}))
+    fi
+}
