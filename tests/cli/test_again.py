@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,6 +103,7 @@ def test_the_workspace_is_kept_and_once_collected_refused_until_another_is_shipp
 
 
 def test_the_client_does_the_same(site: Site) -> None:
+    misspelt: Any = {"replica": 2}
     with IrisClient(config=site.directory / "cluster.yaml") as client:
         again = client.job("sweep").again(failed=True, env={"A": "1"}, schedule=False)
         named = client.again("train", ["python", "fit.py"], name="fit", schedule=False)
@@ -109,7 +111,7 @@ def test_the_client_does_the_same(site: Site) -> None:
         with pytest.raises(UsageError, match="has not ended"):
             again.again()
         with pytest.raises(TypeError, match=r"again\(\) got an unexpected keyword argument 'replica'"):
-            client.job("train").again(replica=2)  # type: ignore[call-arg]
+            client.job("train").again(**misspelt)
     jobs = {event["job"]["id"]: event["job"] for event in site.events() if event["type"] == "JobSubmitted"}
     assert (jobs["sweep-2"]["array"], jobs["sweep-2"]["env"]) == ("6,8", {"A": "1"})
     assert (jobs["fit"]["command"], jobs["fit"]["again"]) == (["python", "fit.py"], "train")

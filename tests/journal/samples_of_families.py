@@ -24,7 +24,7 @@ from iris_cli.core.events.events import (
 )
 from iris_cli.core.ids import AttemptId, JobId, RequestId, Token
 from iris_cli.core.model.job import CoschedulingConfig, Job, Origin
-from iris_cli.core.model.task import End, EndReason, TaskState
+from iris_cli.core.model.task import End, EndReason, Fact, FactKind, TaskState
 from iris_cli.core.resources import Device, Resources
 from tests.journal.samples import HOST, LONE, NOON, SPOT, TRAIN
 
@@ -123,6 +123,16 @@ IN_A_CONTAINER: tuple[tuple[Event, ...], ...] = (
 )
 """A job whose program runs in a container."""
 
+KILLED_BY_THE_KERNEL = End(
+    reason=EndReason.OOM,
+    at=NOON,
+    exit_code=137,
+    facts=(
+        Fact(kind=FactKind.MEMORY, proven=True, text="Out of memory: Killed process 4711 (python)"),
+        Fact(kind=FactKind.DISK, text="/ is full"),
+    ),
+)
+
 QUIET: tuple[tuple[Event, ...], ...] = (
     (ClusterCreated(name="museum"),),
     (WorkerRegistered(worker=SPOT, connection=HOST),),
@@ -149,3 +159,20 @@ TRIED_AGAIN: tuple[tuple[Event, ...], ...] = (
     (JobSubmitted(job=Job(id=JobId("solo-2"), command=("python", "train.py"), again=LONE.job)),),
 )
 """A job that was cancelled, and submitted again."""
+
+EXPLAINED: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (WorkerUpdated(worker=SPOT, connection=HOST, cpu=4.0, memory=1 << 33, boot_id="b0075"),),
+    (
+        JobSubmitted(job=Job(id=LONE.job, command=("python", "train.py"))),
+        TaskAssigned(task=LONE, attempt=0, worker=SPOT, token=Token("f" * 32)),
+        TaskRunning(task=LONE, attempt=0, started_at=NOON),
+    ),
+    (
+        AttemptEnded(task=LONE, attempt=0, end=KILLED_BY_THE_KERNEL),
+        TaskEnded(task=LONE, state=TaskState.FAILED, end=KILLED_BY_THE_KERNEL.of_task()),
+        JobEnded(job=LONE.job, end=KILLED_BY_THE_KERNEL.of_job(LONE, NOON)),
+    ),
+)
+"""A task whose worker measured why it ended."""

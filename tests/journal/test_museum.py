@@ -46,6 +46,7 @@ from tests.journal.samples import (
 from tests.journal.samples_of_families import (
     CHILDREN,
     DURATIONS,
+    EXPLAINED,
     IN_A_CONTAINER,
     KEPT_GOING,
     QUIET,
@@ -113,6 +114,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-image.jsonl", IN_A_CONTAINER),
         ("format-1-quiet.jsonl", QUIET),
         ("format-1-tried-again.jsonl", TRIED_AGAIN),
+        ("format-1-explained.jsonl", EXPLAINED),
     ],
 )
 

@@ -9,22 +9,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from iris_cli.core import Attempt, EndReason, Task, TaskState
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
 from iris_cli.core.lifecycle.display import counted, in_words, last_tries, task_displays
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobState
-from iris_cli.core.model.task import (
-    INFRASTRUCTURE,
-    PROGRAM_FAILURES,
-    Attempt,
-    End,
-    EndReason,
-    Fact,
-    FactKind,
-    Task,
-    TaskState,
-    fact_of,
-)
+from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, End, Fact, FactKind, fact_of
 from iris_cli.core.text import pattern
 from iris_cli.core.work_paths import relative_paths
 from iris_cli.errors import NotWritableError
@@ -231,14 +221,12 @@ def off_bad_hosts(view: View, job: Job) -> str:
 
 
 def _facts(end: End, known: Explained | None) -> tuple[Fact, ...]:
-    """What its worker measured, proofs first. That a disk was full proves the cause if the program says so, too."""
-    confirmed = known is not None and known.name == "disk-full"
-    facts = (
-        Fact(kind=fact.kind, proven=True, text=fact.text)
-        if confirmed and fact.kind is FactKind.DISK
-        else fact
+    """The facts of its worker, proofs first. A full disk is a proof if the program reports it as well."""
+    full = known is not None and known.name == "disk-full"
+    facts = [
+        Fact(kind=fact.kind, proven=fact.proven or (full and fact.kind is FactKind.DISK), text=fact.text)
         for fact in end.facts
-    )
+    ]
     return tuple(sorted(facts, key=lambda fact: not fact.proven))
 
 
