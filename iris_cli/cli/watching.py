@@ -50,8 +50,7 @@ def follow(
 
 def _who_goes_on(iris: Context, session: Session) -> str:
     """Return who runs cycles now, or that nobody does; '' if this command starts a loop, and prints its pid."""
-    from iris_cli.ops.views.cycles import cycles_of
-    from iris_cli.ops.views.who_runs import cycles_words
+    from iris_cli.ops.views.cycles import cycles_of, cycles_words
 
     if why := iris.no_cycles():
         return why

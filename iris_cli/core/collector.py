@@ -10,9 +10,14 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_SELDOM = 50_000  # objects, as in `__main__`
+
 
 def at_rest(act: Callable[P, R]) -> Callable[P, R]:
-    """Don't search while the function runs. Records form no cycles, and each search looks at all that there are."""
+    """Don't search while the function runs. Records form no cycles, and each search looks at all that there are.
+
+    The next search comes when as many objects again have been made, not at once.
+    """
 
     @wraps(act)
     def quietly(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -22,6 +27,7 @@ def at_rest(act: Callable[P, R]) -> Callable[P, R]:
             return act(*args, **kwargs)
         finally:
             if was_searching:
+                gc.set_threshold(2 * gc.get_count()[0] + _SELDOM)
                 gc.enable()
 
     return quietly

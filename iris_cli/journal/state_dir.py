@@ -22,8 +22,7 @@ from iris_cli.journal.access import check_readable, check_writable, network_file
 from iris_cli.journal.durable import DISK, PRIVATE_DIRECTORY, Disk, make_directory, not_readable, refusing
 from iris_cli.journal.files.heartbeat import forget_runner, read_heartbeat, write_heartbeat
 from iris_cli.journal.holder import Holder, read_holder
-from iris_cli.journal.log.file_store import FileStore, Keep, Loaded
-from iris_cli.journal.log.fold import Fold
+from iris_cli.journal.log.file_store import FileStore, Fold, Keep, Loaded
 from iris_cli.journal.log.position import Header, Position
 from iris_cli.journal.log.recovery import Damage, damage_of, repair
 from iris_cli.journal.log.timestamps import iso_time

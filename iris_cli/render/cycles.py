@@ -19,17 +19,15 @@ from iris_cli.journal.files.runners import LOOP
 from iris_cli.ops.checks.findings import Finding
 from iris_cli.ops.cycle.cycle import CycleResult
 from iris_cli.ops.loop.cron.entry import last_lines
-from iris_cli.ops.views.cycles import VALIDATE, Cycles
+from iris_cli.ops.views.cycles import VALIDATE, Cycles, cycles_words, fix_of
 from iris_cli.ops.views.view import CycleAge
-from iris_cli.ops.views.who_runs import cycles_words, fix_of
 from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
 from iris_cli.render.tables import fold
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Assignment, Plan, ReasonKind
-    from iris_cli.journal.files.loop_order import LoopOrder
-    from iris_cli.journal.files.runners import Runner
+    from iris_cli.journal.files.runners import LoopOrder, Runner
     from iris_cli.ops.loop.run import Turn
     from iris_cli.render.slices import PassDocument
 

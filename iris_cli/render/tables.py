@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 from iris_cli.core.model.array import format_indexes
-from iris_cli.core.text import pattern
 from iris_cli.core.units import format_duration
 from iris_cli.journal.log.timestamps import iso_time
-from iris_cli.ops.views.cycles import Cycles
-from iris_cli.ops.views.who_runs import cycles_words, trouble_lines
+from iris_cli.ops.views.cycles import Cycles, cycles_words, trouble_lines
 from iris_cli.render.clean import clean, clean_line
 from iris_cli.render.layout import Table, Text
 
@@ -134,7 +131,7 @@ def duration(seconds: float | None) -> str:
     return "" if seconds is None else format_duration(seconds)
 
 
-_NUMBERED = pattern(r"(.*?)(0|[1-9][0-9]{0,8})", re.DOTALL)
+_LONGEST = 9  # digits of a number
 MOST_PARTS = 6
 
 
@@ -146,11 +143,12 @@ def fold(names: Iterable[str], most: int = MOST_PARTS) -> str:
     """
     stems: dict[tuple[str, bool], set[int]] = {}
     for name in names:
-        match = _NUMBERED.fullmatch(name)
-        if match is None:
+        digits = name[len(name.rstrip("0123456789")) :]
+        if not digits:
             stems[name, False] = set()
-        else:
-            stems.setdefault((match[1], True), set()).add(int(match[2]))
+            continue
+        number = digits[-_LONGEST:].lstrip("0") or "0"
+        stems.setdefault((name[: -len(number)], True), set()).add(int(number))
     words = [_folded_word(stem, numbers, most) for (stem, _), numbers in stems.items()]
     return ", ".join(words[:most]) + (", …" if len(words) > most else "")
 

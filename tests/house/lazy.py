@@ -30,9 +30,9 @@ LAZY: Mapping[str, str] = {
     "core.lifecycle.never": "core.scheduling.sets core.scheduling.explain.wording",
     # A look needs neither the writer, nor the archive, nor the files of logs and workspaces.
     "journal.log.file_store": (
-        "journal.log.archive journal.log.compact journal.log.record journal.log.scan journal.log.store"
+        "core.evolve journal.log.archive journal.log.compact journal.log.record journal.log.scan "
+        "journal.log.store"
     ),
-    "journal.log.fold": "core.evolve",
     "journal.log.salvage": "journal.lock",
     "journal.snapshot.cache": "journal.snapshot.reading journal.snapshot.writing",
     "journal.state_dir": (
@@ -62,7 +62,7 @@ LAZY: Mapping[str, str] = {
     "ops.outcomes.causes": "core.known_causes",
     "ops.session": "core.evolve journal.log.story ops.slice_hosts remote.fan_out remote.transport",
     "ops.setup.init": "remote.ssh.config",
-    "ops.setup.next_steps": "ops.setup.cluster_import.source ops.views.status ops.views.who_runs",
+    "ops.setup.next_steps": "ops.setup.cluster_import.source ops.views.status ops.views.cycles",
     "ops.slice_hosts": "core.lifecycle.slices",
     "ops.views.inventory": "core.lifecycle.ghosts",
     "ops.views.job_status": "ops.views.failure",

@@ -94,7 +94,7 @@ def stop(context: typer.Context) -> int:
 
 def show(context: typer.Context) -> int:
     """Show who runs cycles, and the end of the loop's log."""
-    from iris_cli.journal.files.loop_order import read_loop_order
+    from iris_cli.journal.files.runners import read_loop_order
     from iris_cli.ops.loop.cron.entry import last_lines
     from iris_cli.ops.loop.start import log_of, logins_kill
     from iris_cli.ops.views.cycles import cycles_of, with_invalid_configuration

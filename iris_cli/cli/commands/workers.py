@@ -20,5 +20,6 @@ def workers(context: typer.Context) -> int:
     from iris_cli.render.workers import show_inventory
 
     iris: Context = context.obj
-    show_inventory(iris.output, inventory(iris.session("iris workers")))
+    session, output = iris.session("iris workers"), iris.output
+    show_inventory(output, inventory(session, briefly=not output.as_json))
     return ExitCode.OK

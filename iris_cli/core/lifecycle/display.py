@@ -154,7 +154,7 @@ def _culprit(spoiled: Sequence[Tried]) -> Tried:
 def _last_of_tasks(tasks: Sequence[Task]) -> list[Tried]:
     tried: list[Tried] = []
     for task in tasks:
-        if task.state.terminal:
+        if not task.attempts or task.state.terminal:
             continue
         for attempt in reversed(task.attempts):
             if attempt.end is not None and attempt.end.reason in _RETRIED_AFTER:

@@ -6,7 +6,9 @@ import signal
 from enum import StrEnum
 from typing import ClassVar, final
 
-from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
+from iris_cli.core.ids import AttemptId, JobId, TaskId
+from iris_cli.core.ids import StoredToken as Token
+from iris_cli.core.ids import StoredWorkerId as WorkerId
 from iris_cli.core.structs import Record, Value
 
 
@@ -158,6 +160,8 @@ class TaskState(StrEnum):
     def terminal(self) -> bool:
         return self not in _OPEN
 
+    __hash__ = str.__hash__  # that of the text it is equal to; an enum's own one is much slower
+
 
 _OPEN = frozenset({TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING})
 
@@ -280,6 +284,8 @@ class Attempt(Record, kw_only=True):
 
     @property
     def started_at(self) -> float | None:
+        if type(self.phase) is Running:  # most are
+            return self.phase.started_at
         progress = self.progress
         return progress.started_at if type(progress) is Running else None
 

@@ -39,10 +39,15 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         found = self._unmet[key]
         return (found,) if isinstance(found, Reason) else self._explainer.reasons(found, key)
 
-    def cause(self, key: WaitingKey) -> object:
-        """What `key` waits for: the same object for those that wait for the same. None if it does not wait."""
-        found = self._unmet.get(key)
-        return key if found is not None and self._explainer.keeps_for(key) else found
+    def causes(self, keys: Sequence[WaitingKey]) -> Sequence[object]:
+        """What each waits for: the same object for those that wait for the same. None if it does not wait."""
+        found = list(map(self._unmet.get, keys))
+        if kept := self._explainer.kept:
+            return [
+                key if what is not None and kept.get(key) else what
+                for key, what in zip(keys, found, strict=True)
+            ]
+        return found
 
     def __iter__(self) -> Iterator[WaitingKey]:
         return iter(self._unmet)

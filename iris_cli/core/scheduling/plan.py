@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from functools import partial
 from operator import attrgetter
@@ -51,9 +51,12 @@ class Plan(Struct, frozen=True, kw_only=True):
         """Why one task or gang is pending; nothing if it is not."""
         return self.held.get(key) or self.result.waiting.get(key, ())
 
-    def cause(self, key: WaitingKey) -> object:
-        """What `key` waits for: the same object for those that wait for the same. None if it does not wait."""
-        return self.held.get(key) or self.result.waiting.cause(key)
+    def causes(self, keys: Sequence[WaitingKey]) -> Sequence[object]:
+        """What each waits for: the same object for those that wait for the same. None if it does not wait."""
+        free = self.result.waiting.causes(keys)
+        return (
+            [self.held.get(key) or what for key, what in zip(keys, free, strict=True)] if self.held else free
+        )
 
     def only(self, assignments: tuple[Assignment, ...]) -> Plan:
         """Return the plan with these of its assignments, and without ends for tasks that it does not place."""

@@ -1,4 +1,5 @@
-"""Who runs cycles: one file with a lock for each process that does so for longer than one cycle.
+"""Who runs cycles: one file with a lock for each process that does so for longer than one cycle. And who may:
+`loop.json`, the operator's word on the background loop, which a running loop reads again and again.
 
 The kernel says who is alive: a lock is gone with its process. What stands in the file is for messages.
 """
@@ -18,9 +19,9 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from iris_cli.clock import SYSTEM_CLOCK
-from iris_cli.journal.codec import decode_record
-from iris_cli.journal.durable import PRIVATE_DIRECTORY, open_safely, opened
-from iris_cli.journal.layout import RUNNERS
+from iris_cli.journal.codec import decode, decode_record, encode
+from iris_cli.journal.durable import PRIVATE_DIRECTORY, Disk, open_safely, opened, replace_file
+from iris_cli.journal.layout import LOOP_ORDER, RUNNERS
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 LOOP = "loop"
@@ -229,3 +230,30 @@ def _started(pid: int) -> str:
         text = Path("/proc", str(pid), "stat").read_text(errors="replace")
         return text.rpartition(") ")[2].split()[19]
     return ""
+
+
+class LoopOrder(Struct, frozen=True, kw_only=True):
+    """`stopped`: no loop may run. A loop that began under another `turn` is to end.
+
+    `by` says who gave the order, with which command; `since` is a time as text.
+    """
+
+    turn: str = ""
+    stopped: bool = False
+    by: str = ""
+    since: str = ""
+
+
+def read_loop_order(directory: Path) -> LoopOrder:
+    """The order as it is now; if nobody gave one, or if it can't be read, that loops may run."""
+    try:
+        with opened(directory / LOOP_ORDER, os.O_RDONLY | os.O_NONBLOCK) as fd:
+            return decode(LoopOrder, os.read(fd, _LIMIT))
+    except (OSError, ValueError):
+        return LoopOrder()
+
+
+def write_loop_order(directory: Path, disk: Disk, order: LoopOrder) -> None:
+    """Put it in the place of the one before, durably. Raises OSError."""
+    data = encode(order) + b"\n"
+    replace_file(disk, directory / LOOP_ORDER, data, alone=False, synced=True)

@@ -216,11 +216,12 @@ def _without_claims(worker: Worker) -> Worker:
 def opened(live: Live) -> list[Whole]:
     """Return the open jobs, and give the workers of the fleet their claims. Raises ValueError, KeyError, IndexError."""
     wholes = [whole_of(entry) for entry in live.jobs]
+    without_gpus = [Claim.of(whole.job.resources) for whole in wholes]
     for worker, places in live.claims.items():
         claims = live.fleet.workers[worker].claims
         for job, index, number in places:
-            whole = wholes[job]
-            task = whole.tasks[index]
-            claim = Claim.of(whole.job.resources, task.attempts[number].gpus)
+            task = wholes[job].tasks[index]
+            gpus = task.attempts[number].gpus
+            claim = Claim.of(wholes[job].job.resources, gpus) if gpus else without_gpus[job]
             claims[AttemptId(task.id, number)] = claim
     return wholes

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from iris_cli.config.schema import Mode
-from iris_cli.journal.files.loop_order import read_loop_order
-from iris_cli.journal.files.runners import LOOP
+from iris_cli.journal.files.runners import LOOP, read_loop_order
 from iris_cli.ops.views.cycles import cycles_of, work_left
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ import iris_cli
 from iris_cli.config.load import load_cluster_config
 from iris_cli.core.model.slice import Provider
 from iris_cli.errors import ConfigError
-from iris_cli.journal.files.loop_order import read_loop_order
-from iris_cli.journal.files.runners import LOOP, HeldRunner
+from iris_cli.journal.files.runners import LOOP, HeldRunner, read_loop_order
 from iris_cli.ops.loop.changes import Configuration, Installed
 from iris_cli.ops.loop.run import LOOK, Leaving, Loop, Turn
 from iris_cli.ops.loop.start import COMMAND, owner_is_gone

@@ -15,8 +15,7 @@ from msgspec import Struct, field
 from iris_cli.config.schema import Mode
 from iris_cli.core import Cluster, JobId, WorkerCondition, WorkerId, count
 from iris_cli.errors import ConfigError, LogDamagedError, NotFoundError
-from iris_cli.journal.files.loop_order import LoopOrder, read_loop_order
-from iris_cli.journal.files.runners import LOOP, HeldRunner
+from iris_cli.journal.files.runners import LOOP, HeldRunner, LoopOrder, read_loop_order
 from iris_cli.ops import autoscale
 from iris_cli.ops.cycle import compaction, cycle
 from iris_cli.ops.cycle.dispatch import Dispatcher

@@ -17,8 +17,7 @@ from msgspec import Struct
 from iris_cli.clock import Clock
 from iris_cli.errors import IrisError, NotWritableError
 from iris_cli.journal.durable import DISK, open_safely, refusing
-from iris_cli.journal.files.loop_order import LoopOrder, write_loop_order
-from iris_cli.journal.files.runners import LOOP, HeldRunner, Runner
+from iris_cli.journal.files.runners import LOOP, HeldRunner, LoopOrder, Runner, write_loop_order
 from iris_cli.journal.layout import LOOP_LOG, LOOP_ORDER
 from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.journal.state_dir import StateDir

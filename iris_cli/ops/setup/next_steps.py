@@ -148,8 +148,8 @@ def _fresh(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -> Ne
 
 def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
     """First what is wrong, then what must come before anything can run, what goes on, what failed some time ago."""
+    from iris_cli.ops.views.cycles import fix_of
     from iris_cli.ops.views.status import in_reading_order
-    from iris_cli.ops.views.who_runs import fix_of
 
     for message in status.messages:
         yield Step(command="iris doctor", words=message, urgent=True)

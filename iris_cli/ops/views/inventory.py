@@ -132,8 +132,8 @@ class Inventory(Struct, frozen=True, kw_only=True):
 
 
 @at_rest
-def inventory(session: Session) -> Inventory:
-    """Everything about all workers."""
+def inventory(session: Session, *, briefly: bool = False) -> Inventory:
+    """Everything about all workers; `briefly`: without claims and slices, which no table shows."""
     view = look(session)
     rows = worker_rows(view)
     return Inventory(
@@ -141,8 +141,8 @@ def inventory(session: Session) -> Inventory:
         cycles=view.cycles,
         messages=view.messages,
         log_damage=view.log_damage,
-        workers=tuple(worker_details(view, row, WorkerDetails) for row in rows),
-        slices=slice_rows(view, rows),
+        workers=tuple(worker_details(view, row, WorkerDetails, briefly=briefly) for row in rows),
+        slices=() if briefly else slice_rows(view, rows),
     )
 
 
@@ -158,14 +158,14 @@ def show(session: Session, name: str) -> WorkerView:
     )
 
 
-def worker_details(view: View, row: WorkerRow, kind: type[D]) -> D:
-    """Everything that is known about the worker of this row, as of this look."""
+def worker_details(view: View, row: WorkerRow, kind: type[D], *, briefly: bool = False) -> D:
+    """Everything that is known about the worker of this row, as of this look; `briefly`: without claims."""
     worker = view.cluster.workers[row.id]
     return kind(
         worker=row,
         condition=worker.condition,
         reason=worker.reason,
-        claims=tuple(_claims(view.cluster, worker)),
+        claims=() if briefly else tuple(_claims(view.cluster, worker)),
         attributes=dict(sorted(worker.all_attributes.items())),
         taints_by_hand=worker.taints,
         connection=worker.connection,

@@ -120,9 +120,11 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
 
     def prospects(self, job: Job, tasks: Iterable[TaskId]) -> list[str]:
         """What pending tasks of a job wait for, each thing once: of 1,000 most wait for the same."""
+        if not (tasks := list(tasks)):
+            return []
         causes: dict[int, TaskId] = {}
-        for task in tasks:
-            cause = self.plan.cause(job.id if job.is_gang else task)
+        keys = [job.id] * len(tasks) if job.is_gang else tasks
+        for task, cause in zip(tasks, self.plan.causes(keys), strict=True):
             causes.setdefault(id(task in self.goes_to if cause is None else cause), task)
         return list(dict.fromkeys(self.prospect(job, task) for task in causes.values()))
 

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from iris_cli.config.schema import ClusterConfig, Notify
 from iris_cli.errors import ConfigError
-from iris_cli.journal.files.loop_order import read_loop_order
-from iris_cli.journal.files.runners import LOOP
+from iris_cli.journal.files.runners import LOOP, read_loop_order
 from iris_cli.ops.loop.changes import Configuration
 from iris_cli.ops.loop.run import Leaving, Loop, Turn
 from iris_cli.ops.session import Session

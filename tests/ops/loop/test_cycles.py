@@ -10,8 +10,7 @@ import pytest
 
 from iris_cli.journal.files.runners import LOOP, Runner
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops.views.cycles import Cycles, cycles_of
-from iris_cli.ops.views.who_runs import cycles_words
+from iris_cli.ops.views.cycles import Cycles, cycles_of, cycles_words
 
 NOW = 1_800_000_000.0
 

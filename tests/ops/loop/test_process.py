@@ -15,8 +15,7 @@ import pytest
 import iris_cli
 from iris_cli.clock import SystemClock
 from iris_cli.errors import NotWritableError
-from iris_cli.journal.files.loop_order import read_loop_order
-from iris_cli.journal.files.runners import LOOP, Runner
+from iris_cli.journal.files.runners import LOOP, Runner, read_loop_order
 from iris_cli.ops.loop import start
 from tests.house.rules import ROOT
 from tests.support.json_output import checked

@@ -19,8 +19,7 @@ from iris_cli.errors import LogDamagedError
 from iris_cli.journal import state_dir
 from iris_cli.journal.durable import DISK
 from iris_cli.journal.files.heartbeat import runners_of
-from iris_cli.journal.files.loop_order import LoopOrder, write_loop_order
-from iris_cli.journal.files.runners import LOOP
+from iris_cli.journal.files.runners import LOOP, LoopOrder, write_loop_order
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.loop.run import Leaving

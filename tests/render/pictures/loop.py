@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from iris_cli.config.schema import Mode
 from iris_cli.core.ids import JobId
-from iris_cli.journal.files.loop_order import LoopOrder
-from iris_cli.journal.files.runners import LOOP, Runner
+from iris_cli.journal.files.runners import LOOP, LoopOrder, Runner
 from iris_cli.ops.views.cycles import Cycles, with_invalid_configuration
 from iris_cli.render.console import Output
 from iris_cli.render.cycles import show_loop, show_nothing_to_do, show_started, show_stopped

@@ -7,7 +7,7 @@ the reason. Else the reasons are all that keeps those who do from serving now.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property, partial, reduce
 from operator import or_
 
@@ -65,9 +65,10 @@ class Explainer:
         told = Reason(kind=first.kind, text=text, need=first.need, have=first.have, refused=first.refused)
         return (told, *others)
 
-    def keeps_for(self, entry: TaskId | JobId) -> bool:
-        """Whether something is reserved for this entry."""
-        return bool(self._context.reservations.get(entry))
+    @property
+    def kept(self) -> Mapping[TaskId | JobId, list[Group]]:
+        """What is reserved, by the entry that it is for."""
+        return self._context.reservations
 
     def explain(self, requirement: Requirement, entry: TaskId | JobId) -> explanation.Explanation:
         """Everything that there is to say about an entry that waits."""

@@ -15,9 +15,8 @@ from iris_cli.errors import IrisError
 from iris_cli.ops.checks.findings import Finding, failure, fine, warning
 from iris_cli.ops.loop.cron import crontab, timer
 from iris_cli.ops.loop.cron.entry import CronEntry, last_lines
-from iris_cli.ops.views.cycles import CRON, Cycles, jobs_need_cycles
+from iris_cli.ops.views.cycles import CRON, Cycles, cycles_words, fix_of, jobs_need_cycles
 from iris_cli.ops.views.view import STALE_AFTER
-from iris_cli.ops.views.who_runs import cycles_words, fix_of
 
 _INSTALL = "iris cron install --every {}"
 
