@@ -23,8 +23,9 @@ from bench.cluster_files import ClusterFiles
 from bench.long_log import write_past
 from iris_cli.journal.snapshot import EVERY_LINES
 from iris_cli.journal.state_dir import StateDir
-from tests.journal.histories import NEVER, Log, busy_days, same
+from tests.journal.histories import NEVER, Log, busy_days, same, state_in, write
 from tests.journal.test_faults import FAULTS, BadDisk, PowerCut
+from tests.support.lab import Lab
 
 
 def test_it_is_written_when_so_many_lines_came_since_the_last(tmp_path: Path) -> None:
@@ -66,6 +67,40 @@ def test_every_so_many_lines_one_is_kept_in_the_archive_with_the_jobs_that_ended
     ended = [set(json.loads(line)) for path in log.snapshots for line in path.read_bytes().splitlines()[5:]]
     assert set().union(*ended) == {f"job-{number}" for number in range(12)}
     assert sum(map(len, ended)) < 2 * 12, "a job is written when it ended and when its output was deleted"
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_no_job_is_lost_when_a_moment_turns_out_to_be_of_no_use_while_the_next_one_is_made(
+    tmp_path: Path, damaged: bool
+) -> None:
+    lab = Lab().worker("w0", cpu=4)
+    for name in ("first", "second", "third"):
+        lab.job(name).schedule().reports(f"{name}/* running").reports(f"{name}/* exited 0")
+    over = len(lab.log)
+    for _ in range(5):
+        lab.drain("w0").uncordon("w0")  # nobody looks a job up for these
+    for seq in range(over, over + 5):
+        log = Log(tmp_path / str(seq), lab.log)
+        log.grow(seq)
+        log.look(every=1)
+        log.grow(seq + 4)
+        state = state_in(log.path)
+        cluster = state.load().cluster
+        assert cluster is not None
+        for path in log.snapshots:
+            if path == log.snapshot:
+                continue
+            if damaged:
+                write(path, path.read_bytes().replace(b"w0", b"w1"))
+            else:  # as when another process has replayed all of the log, and made a moment that needs no others
+                path.unlink()
+        whole = log.replayed()
+        cluster = state.keep(cluster, always=True)
+        assert [cluster.jobs.get(job) for job in whole.jobs] == list(whole.jobs.values())
+        same(cluster, whole)
+        seen = log.look(every=NEVER)
+        assert [seen.jobs.get(job) for job in whole.jobs] == list(whole.jobs.values())
+        same(seen, whole)
 
 
 @pytest.mark.parametrize("worn", [False, True])

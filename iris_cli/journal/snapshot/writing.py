@@ -31,13 +31,12 @@ class Draft:
     """A snapshot of a cluster, ready to be written. Raises OSError and DamagedSnapshotError, as does `write`."""
 
     def __init__(self, cluster: Cluster, position: Position) -> None:
-        past = sound_past(cluster)
+        self._open, self._over, self._last, past = _looked_through(cluster)
         self._cluster = cluster
+        self._past = past
         self._moments = past.files.moments if past is not None else ()
         self.since = self._moments[-1].seq if self._moments else 0
-        self._open, self._over = _divided(cluster, complete=past is None)
         is_open = {whole.job.id for whole in self._open}
-        self._last = tuple(job.id for job in cluster.last_ended(LAST) if job.id not in is_open)
         entries = _entries(past, self._over)
         pages = list(_pages(entries))
         live = live_of(cluster, self._open, self._last)
@@ -87,14 +86,29 @@ class Draft:
         there = {attempt.task.job for each in in_memory(self._cluster.outputs) for attempt in each.attempts}
         kept = {whole.job.id: whole for whole in self._over if whole.job.id in there}
         files = Files(directory, None, (*self._moments, moment))
-        if (then := sound_past(self._cluster)) is None or then.files.where is not None:
-            where = then.files.where if then is not None and then.files.where is not None else {}
+        if (where := self._past.files.where if self._past is not None else {}) is not None:
             files.where = where | dict.fromkeys(self._ended, moment.seq)
         past = Snapshot(files, self._open, self._last, replayed, kept)
         header = self._header
         sizes = header.jobs, header.tasks, header.parents
         held = [*self._open, *kept.values()]
         return cluster_of(copy(self._cluster), past, held, sizes, self._cluster.outputs)
+
+
+Looked = tuple[list[Whole], list[Whole], tuple[JobId, ...], "Snapshot | None"]
+"""Open jobs, those that are over for good, the ids of those that ended last, and the files to go on from."""
+
+
+def _looked_through(cluster: Cluster) -> Looked:
+    """What a snapshot is made of; all jobs if there are no files to go on from."""
+    past = sound_past(cluster)
+    opened, over = _divided(cluster, complete=past is None)
+    is_open = {whole.job.id for whole in opened}
+    last = tuple(job.id for job in cluster.last_ended(LAST) if job.id not in is_open)
+    if past is not None and past.log is not None:
+        # One of the files turned out to be damaged just now: what was looked up is from the log and in no file.
+        return _looked_through(cluster)
+    return opened, over, last, past
 
 
 def _divided(cluster: Cluster, *, complete: bool) -> tuple[list[Whole], list[Whole]]:
