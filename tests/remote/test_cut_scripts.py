@@ -137,11 +137,13 @@ def test_the_library_removes_named_files_only() -> None:
 
 
 def test_the_library_keeps_nothing_where_others_may_write_or_wipe() -> None:
-    """Its one word on such a place is the lock file of the TPU library, which others put there."""
+    """It names the lock file of the TPU library, which others put there, and asks which file systems are full."""
     code = "\n".join(
         re.sub(r"(^|\s)#.*", "", line) for text in library().values() for line in text.splitlines()
     )
-    assert not re.findall(r"/tmp\b|/var/tmp|/dev/shm|TMPDIR|mktemp", code)
+    asked = "limited df -Pk . /tmp /dev/shm\n"
+    assert code.count(asked) == 1
+    assert not re.findall(r"/tmp\b|/var/tmp|/dev/shm|TMPDIR|mktemp", code.replace(asked, "\n"))
     paths = to_builtins(HostPaths())
     assert [name for name, path in paths.items() if path.startswith("/tmp")] == ["lock"]
 

@@ -305,6 +305,10 @@ def _stands_at(fd: int, position: Position) -> bool:
     return position.seq == 0 or os.pread(fd, len(mark), max(0, position.offset - len(mark))) == mark
 
 
+def _unchanged(cluster: Cluster) -> Cluster:
+    return cluster
+
+
 class Fold:
     """Takes records as they are read, so that they need not all be in memory, and holds the `cluster` then.
 
@@ -319,7 +323,7 @@ class Fold:
         *,
         until: int | None = None,
         every: int = 0,
-        keep: Callable[[Cluster], Cluster] = lambda cluster: cluster,
+        keep: Callable[[Cluster], Cluster] = _unchanged,
     ) -> None:
         self._start = start
         self._told = told

@@ -1,9 +1,9 @@
-# Facts about the end of a command that failed, for the card of the failure. Only the wrapper gathers them, when
-# nothing of the task is left, so that nobody can write them for it. In the file `facts`: lines of
-#   <kind> <proven|guess> <text>     memory: the kernel killed for want of memory. killed: it did not. crash: the
-#                                    kernel's line about a fault. disk, preempted, hardware
-# and a last line `.`. Proven: it is about a process of this task. The file is full of blanks beforehand, and is
-# written over: that needs no disk space.
+# Facts about the end of a command that failed, for the card of the failure. Only the wrapper gathers them,
+# when nothing of the task is left, so that nobody can write them for it. In the file `facts`: lines of
+#   <kind> <proven|guess> <text>
+# and a last line `.`. memory: the kernel killed because memory ran out. killed: it did not. crash: the
+# line of the kernel about a fault. disk, preempted, hardware. Proven: it is about a process of this task.
+# The file is full of blanks beforehand and is written over: that needs no disk space.
 
 # name_process: of the command, whose number the kernel's log names. In its own subshell.
 name_process() {
@@ -13,7 +13,8 @@ name_process() {
 # gather CODE UPTIME -> $facts, of what has begun then and ended with that exit code.
 gather() {
     facts=
-    [ ! -e facts ] && [ ! -L facts ] || rm -rf ./facts
+    [ ! -L facts ] && [ ! -f facts ] || rm -f facts
+    [ ! -e facts ] || return 0 # a directory that the task created
     [ "$1" != 0 ] || return 0
     process=
     [ ! -f task.pid ] || read -r process 2>/dev/null <task.pid
@@ -37,7 +38,7 @@ limited() { timeout 5 "$@"; }
 # kernel_log: print it, as far as this user may read it.
 kernel_log() { limited dmesg || limited journalctl -k -b -n 1000 --no-pager -o short-monotonic; }
 
-# weigh CODE UPTIME: facts from what was gathered. The text of a line of the kernel may come from any process of
+# weigh CODE UPTIME: facts from the gathered text. A line of the kernel may hold words of any process of
 # the host: its name. So a line counts by how it begins, and only with a number that is ours as a proof.
 weigh() {
     LC_ALL=C awk -v code="$1" -v from="$2" -v process="$process" -v group="/iris-$token" \
@@ -54,7 +55,9 @@ weigh() {
             return part
         }
         /^(kernel|disk|preempted)$/ { section = $0 }
-        section == "preempted" { told("preempted", "proven", "the metadata server announced that the VM is preempted") }
+        section == "preempted" {
+            told("preempted", "proven", "the metadata server announced that the VM is preempted")
+        }
         section == "disk" && $4 == "0" && $2 > 0 && NF >= 6 {
             told("disk", "guess", $6 " has no space left (" $2 " KiB in total) as the task ended")
         }
@@ -64,24 +67,29 @@ weigh() {
             if (at * 100 < from - 100) next
             line = substr($0, RLENGTH + 1)
             sub(/^[^ ]+ kernel: /, "", line)
-            if (line ~ /^oom-kill:/ && index(line, "task_memcg=") && index(line, group)) ours[number(",pid=[0-9]+,")] = 1
+            if (line ~ /^oom-kill:/ && index(line, "task_memcg=") && index(line, group))
+                ours[number(",pid=[0-9]+,")] = 1
             if (line ~ /^((Memory cgroup out|Out) of memory[^:]*: )?Killed process [0-9]+ /) {
                 kills++
                 victim = number("Killed process [0-9]+ ")
                 told("memory", victim == process || victim in ours ? "proven" : "guess", "kernel: " line)
-            } else if (line ~ /^(traps: )?.*\[[0-9]+\]:? (segfault at |general protection|trap )/) {
-                victim = number("[[][0-9]+[]]:? (segfault at |general protection|trap )")
+            } else if (line ~ /^(traps: )?.*[^0-9][0-9]+\]:? (segfault at |general protection|trap )/) {
+                victim = number("[^0-9][0-9]+[]]:? (segfault at |general protection|trap )")
                 if (victim == process) told("crash", "proven", "kernel: " line)
                 else if (code > 128) told("crash", "guess", "kernel: " line)
-            } else if (line ~ /Hardware Error|AER: .*Uncorrect|severity=Uncorrect|critical temperature|emperature above threshold|I\/O error, dev |EXT4-fs error|Remounting filesystem read-only/ ||
-                line ~ /^(accel|apex|gasket|google|tpu|vfio-pci)[^:]*: .*([Ee]rror|[Ff]ail|[Tt]imed out|[Tt]imeout|[Tt]hermal|[Tt]hrottl)/)
+            } else if (line ~ /Hardware Error|AER: .*Uncorrect|severity=Uncorrect|critical temperature/ ||
+                line ~ /emperature above threshold|I\/O error, dev |EXT4-fs error|filesystem read-only/ ||
+                line ~ /^(accel|apex|gasket|google|tpu|vfio-pci)[^:]*: .*([Ee]rror|[Ff]ail|[Tt]imed out)/ ||
+                line ~ /^(accel|apex|gasket|google|tpu|vfio-pci)[^:]*: .*([Tt]imeout|[Tt]hermal|[Tt]hrottl)/)
                 told("hardware", "guess", "kernel: " line)
         }
         END {
             if (own > 0) told("memory", "proven", "its control group counts " own " OOM kills")
-            else if (shared > 0) told("memory", "guess", "a control group that others share counts " shared " OOM kills while it ran")
+            else if (shared > 0)
+                told("memory", "guess", "a shared control group counted " shared " OOM kills while it ran")
             if (code == 137 && seen && first * 100 <= from && !kills && own + shared == 0)
-                told("killed", "proven", "not for want of memory: the kernel log has no OOM kill since the task began")
+                told("killed", "proven",
+                    "not out of memory: no OOM kill in the kernel log since the task began")
             for (kind in found) print kind " " found[kind]
         }'
 }
@@ -96,9 +104,9 @@ oom_kills() {
     done <"$1/$2"
 }
 
-# memory_group -> $place $counter: where the kernel counts for the processes of this attempt, and $is_own if these
-# are the only ones there: the group of the attempt, the one that counts above it (version 2), or that of the
-# memory controller of version 1.
+# memory_group -> $place $counter: where the kernel counts for the processes of this attempt, and $is_own if
+# these are the only ones there: the group of the attempt, the one that counts above it (version 2), or
+# that of the memory controller of version 1.
 memory_group() {
     counter=memory.events is_own=
     place=$group

@@ -55,7 +55,8 @@ run_start() {
     # Two commands: dash ignores the redirection of a group that consists of a subshell.
     {
         # shellcheck disable=SC2154 # task_env and task_cmd come from the files
-        (enter_group; name_process; umask "$mask" && cd work && task_env "$dir" && task_cmd) </dev/null >>out 2>>err
+        (enter_group; name_process; umask "$mask" && cd work && task_env "$dir" && task_cmd) \
+            </dev/null >>out 2>>err
         code=$?
     } 2>"$shell_report"
     unwatch
