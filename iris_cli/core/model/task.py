@@ -44,7 +44,7 @@ class FactKind(StrEnum):
     """The subject of a fact."""
 
     MEMORY = "memory"  # the kernel killed a process because memory ran out
-    KILLED = "killed"  # SIGKILL, and the kernel killed nothing for memory
+    KILLED = "killed"  # SIGKILL or exit 137, and the kernel killed nothing because of memory
     CRASH = "crash"  # the kernel's line about a fault of the processor or of an address
     DISK = "disk"  # a file system of the task had no space left
     PREEMPTED = "preempted"  # the metadata server had announced the end of the VM

@@ -381,7 +381,8 @@ def _explained(
 def _known(state: StateDir | None, task: Task, said: str) -> KnownCause | None:
     attempt, end = task.current_id if task.current is not None else None, _end(task)
     known = cause_of(state, attempt, end, said)
-    if known is not None and not known.line and fact_of(end, FactKind.KILLED):
+    killed = end.reason is EndReason.SIGNAL and fact_of(end, FactKind.KILLED)
+    if known is not None and not known.line and killed:
         return None  # a rule about SIGKILL would blame the memory
     return known
 
