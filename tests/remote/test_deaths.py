@@ -208,3 +208,33 @@ printf '[ %s0000]%s %s\\n' "$now" '{host}' '{text}'
         wanted
     )
     assert all(each.text == f"kernel: {text}" for each in kernel)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "wanted", "cause"),
+    [
+        ("python3[$process]: segfault at 0 ip 0000", 139, ["crash proven"], ""),
+        ("python3[$process]: segfault at 0 ip 0000", 1, [], ""),
+        ("x[$process]: trap [999]: segfault at 0", 139, ["crash guess"], ""),
+        ("memory proven x[999]: segfault at 0", 137, ["crash guess"], ""),
+        ("Out of memory: Killed process $process (python3)", 137, ["memory proven"], "oom"),
+    ],
+)
+def test_the_name_of_another_process_proves_nothing(
+    make_host: MakeHost, tmp_path: Path, text: str, code: int, wanted: list[str], cause: str
+) -> None:
+    """A process chooses its own name, and the kernel log shows it."""
+    tools = tools_of("dash", tmp_path / "tools")
+    (tools / "dmesg").unlink(missing_ok=True)
+    (tools / "dmesg").write_text(
+        "#!/bin/sh\nread -r now _ </proc/uptime\nread -r process <task.pid\n"
+        "printf '[    1.000000] Linux version 6\\n'\n"
+        f'printf "[ %s0000] %s\\n" "$now" "{text}"\n'
+    )
+    (tools / "dmesg").chmod(0o755)
+    worker = make_host(tools=tools)
+    worker.probe()
+    report = worker.ended("sh", "-c", f"exit {code}")
+    kernel = [each for each in report.facts if each.text.startswith("kernel: ")]
+    assert [f"{each.kind} {'proven' if each.proven else 'guess'}" for each in kernel] == wanted
+    assert report.cause == cause

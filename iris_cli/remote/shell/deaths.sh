@@ -74,8 +74,11 @@ weigh() {
                 victim = number("Killed process [0-9]+ ")
                 told("memory", victim == process || victim in ours ? "proven" : "guess", "kernel: " line)
             } else if (line ~ /^(traps: )?.*[^0-9][0-9]+\]:? (segfault at |general protection|trap )/) {
-                victim = number("[^0-9][0-9]+[]]:? (segfault at |general protection|trap )")
-                if (victim == process) told("crash", "proven", "kernel: " line)
+                fault = "[^0-9][0-9]+[]]:? (segfault at |general protection|trap )"
+                victim = number(fault)
+                # A process chooses its name: a second match may be such a name, so it proves nothing.
+                once = !match(substr(line, RSTART + 1), fault)
+                if (victim == process && once && code > 128) told("crash", "proven", "kernel: " line)
                 else if (code > 128) told("crash", "guess", "kernel: " line)
             } else if (line ~ /Hardware Error|AER: .*Uncorrect|severity=Uncorrect|critical temperature/ ||
                 line ~ /emperature above threshold|I\/O error, dev |EXT4-fs error|filesystem read-only/ ||

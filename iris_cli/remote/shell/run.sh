@@ -176,7 +176,9 @@ explain() {
     case $end in "$1" | "$1.signal") ;; *) return ;; esac
     gather "$1" "$2"
     [ "$1" = 137 ] || return 0
-    case $facts in *"memory proven "*) end=137.oom ;; esac
+    case "
+$facts" in *"
+memory proven "*) end=137.oom ;; esac # at the start of a line: the text of a fact may hold these words
 }
 
 # is_by_signal CODE: whether this shell printed that a signal ended the command ("Killed"). CODE alone can't
