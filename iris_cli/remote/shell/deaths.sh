@@ -97,7 +97,7 @@ weigh() {
         }'
 }
 
-# oom_kills GROUP FILE -> $oom_kills: how often the kernel has killed for want of memory there; empty if it
+# oom_kills GROUP FILE -> $oom_kills: the number of kills by the kernel there for lack of memory; empty if it
 # doesn't say.
 oom_kills() {
     oom_kills=
