@@ -9,8 +9,10 @@ from __future__ import annotations
 import atexit
 import functools
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -104,9 +106,12 @@ def command_server() -> CommandServer:
 def _serve() -> None:
     import paramiko  # noqa: F401,RUF100 - loaded before the first fork, not after each
 
+    import iris_cli
     from iris_cli.cli import app, tree
-    from iris_cli.remote.ssh import config, dialer  # noqa: F401,RUF100 - likewise
 
+    for module in pkgutil.walk_packages(iris_cli.__path__, "iris_cli."):
+        if not module.name.endswith(".__main__"):
+            importlib.import_module(module.name)
     tree.build((*app.COMMANDS, *app.SETUP_COMMANDS))
     gc.freeze()
     running = set()
