@@ -54,6 +54,7 @@ DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
     "iris watch": (Entry,),
     "iris cancel": (jobs.CancelledDocument, jobs.CancelledInside),
     "iris retry": (jobs.RetriedDocument,),
+    **dict.fromkeys(("iris hold", "iris release", "iris set"), (jobs.ChangedDocument,)),
     "iris logs": (log_lines.LogsDocument, log_lines.LineDocument, log_lines.DiffDocument),
     "iris pull": (Pulled,),
     "iris wait": (jobs.WaitedDocument,),

@@ -61,11 +61,14 @@ class Context(Workplace, dict=True):
             return ""
         return f"nobody runs cycles: {cycles.fix}"
 
-    def cycles(self, session: Session) -> Cycles | None:
+    def cycles_for_json(self, session: Session) -> Cycles | None:
         """Start the background loop if the open jobs need one; return who runs cycles after this command.
 
-        None, with a warning, if the state can't be read: what the command did is printed in any case.
+        None without --json, and, with a warning, if the state can't be read: what the command did is printed in any
+        case.
         """
+        if not self.output.as_json:
+            return None
         from iris_cli.errors import IrisError
         from iris_cli.ops.views.view import look
 

@@ -30,7 +30,10 @@ class Root(Group):
     """The commands, by what they are for."""
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
-        "Jobs": ("launch", "status", "logs", "why", "wait", "cancel", "retry", "pull", "history", "report"),
+        "Jobs": (
+            *("launch", "status", "logs", "why", "wait", "cancel", "retry", "hold", "release", "set"),
+            *("pull", "history", "report"),
+        ),
         "Running jobs": ("exec", "ssh", "stacks", "register-endpoint"),
         "Cycles": ("loop", "schedule", "watch", "cron", "autoscale"),
         "Cluster": ("workers", "worker", "doctor", "gc", "log"),

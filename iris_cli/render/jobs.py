@@ -11,10 +11,11 @@ from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.lifecycle.display import job_display
 from iris_cli.core.messages.requests import CancelAnswer, JobAnswer, JobPart, TaskPart
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import JobState
+from iris_cli.core.model.job import JobState, Priority
 from iris_cli.core.model.task import Task, TaskState
 from iris_cli.core.units import count
 from iris_cli.ops.jobs.cancel import Cancelled
+from iris_cli.ops.jobs.change import Changed
 from iris_cli.ops.jobs.launch import being_set_up
 from iris_cli.ops.jobs.retry import Retried
 from iris_cli.ops.loop.wait import Waited
@@ -255,6 +256,54 @@ def show_retried(
         output.message(f"{result.job}: already stopping {_attempts(stopping.values())}")
     else:
         output.message(f"{result.job}: nothing to stop: no attempt is live; iris why {result.job}")
+    if no_cycles:
+        output.message(no_cycles)
+
+
+class ChangedJob(Struct, frozen=True):
+    """What an operator can change of a job. `changed` is false if it was so before."""
+
+    changed: bool
+    held: bool
+    priority: Priority
+    scheduling_timeout: float
+
+
+class ChangedDocument(Struct, frozen=True):
+    """The result of `iris hold`, `iris release` and `iris set`: each job as it is now."""
+
+    jobs: Mapping[JobId, ChangedJob]
+    cycles: Cycles | None
+
+
+def show_changed(
+    output: Output,
+    cluster: Cluster,
+    result: Changed,
+    what: str,
+    *,
+    no_cycles: str = "",
+    cycles: Cycles | None = None,
+) -> None:
+    """What became of the jobs: `what` says what was asked for. `no_cycles` says what to type if no cycle follows."""
+    changed = frozenset(result.changed)
+    if output.as_json:
+        states = {}
+        for job_id in (*result.changed, *result.unchanged):
+            job = cluster.jobs[job_id]
+            states[job_id] = ChangedJob(
+                job_id in changed, job.held_at is not None, job.priority, job.scheduling_timeout
+            )
+        output.document(ChangedDocument(states, cycles))
+        return
+    for job_id in result.changed:
+        live = len({attempt.task for attempt, _ in cluster.live_of(job_id)})
+        continues = (
+            f"; {count(live, 'started task')} {'continues' if live == 1 else 'continue'}" if live else ""
+        )
+        output.done(f"{job_id}: {what}{continues}")
+    for job_id in result.unchanged:
+        output.message(f"{job_id}: {what}, as before")
     if no_cycles:
         output.message(no_cycles)
 

@@ -12,6 +12,7 @@ from iris_cli.core.events.events import (
     Event,
     JobAdopted,
     JobCancelled,
+    JobChanged,
     JobEnded,
     JobSubmitted,
     TaskAssigned,
@@ -23,7 +24,7 @@ from iris_cli.core.events.events import (
     WorkerUpdated,
 )
 from iris_cli.core.ids import AttemptId, JobId, RequestId, Token
-from iris_cli.core.model.job import CoschedulingConfig, Job, Origin
+from iris_cli.core.model.job import CoschedulingConfig, Job, Origin, Priority
 from iris_cli.core.model.task import End, EndReason, Fact, FactKind, TaskState
 from iris_cli.core.resources import Device, Resources
 from tests.journal.samples import HOST, LONE, NOON, SPOT, TRAIN
@@ -159,6 +160,17 @@ TRIED_AGAIN: tuple[tuple[Event, ...], ...] = (
     (JobSubmitted(job=Job(id=JobId("solo-2"), command=("python", "train.py"), again=LONE.job)),),
 )
 """A job that was cancelled, and submitted again."""
+
+HELD: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (JobSubmitted(job=Job(id=LONE.job, command=("python", "train.py"), scheduling_timeout=600.0)),),
+    (JobChanged(job=LONE.job, held=True),),
+    (JobChanged(job=LONE.job, priority=Priority.LOW, scheduling_timeout=0.0),),
+    (JobChanged(job=LONE.job, held=False),),
+    (JobChanged(job=LONE.job, held=True, priority=Priority.HIGH),),
+)
+"""A job that was held, reordered, released, and is held again."""
 
 EXPLAINED: tuple[tuple[Event, ...], ...] = (
     (ClusterCreated(name="museum"),),

@@ -47,6 +47,7 @@ from tests.journal.samples_of_families import (
     CHILDREN,
     DURATIONS,
     EXPLAINED,
+    HELD,
     IN_A_CONTAINER,
     KEPT_GOING,
     QUIET,
@@ -115,6 +116,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-quiet.jsonl", QUIET),
         ("format-1-tried-again.jsonl", TRIED_AGAIN),
         ("format-1-explained.jsonl", EXPLAINED),
+        ("format-1-held.jsonl", HELD),
     ],
 )
 
@@ -177,6 +179,7 @@ KEPT_BY_REPLAY = {
     for name in (
         *("submitted_at", "order", "cancelled", "rounds", "end", "origin", "adopted", "tried_again"),
         *("settled_rounds", "failed_rounds", "preempted_rounds", "refused_rounds", "last_task_ended_at"),
+        *("held_at", "released_at"),
     )
 }
 """What a job only has in memory: its submission is written without."""

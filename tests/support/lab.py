@@ -242,6 +242,11 @@ class Lab:
             jobs.retry(draft, JobId(job), index)
         return self
 
+    def change(self, job: str, **changes: Any) -> Lab:
+        with self.transaction() as draft:
+            jobs.change(draft, JobId(job), **changes)
+        return self
+
     def schedule(self) -> Lab:
         """One cycle without any worker: settle what waited, take over, place what fits."""
         with self.transaction() as draft:

@@ -172,6 +172,15 @@ class Script(AutoscalingVerbs):
     def do_retry(self, job: str, index: str = "") -> None:
         self.lab.retry(job, int(index) if index else None)
 
+    def do_hold(self, job: str) -> None:
+        self.lab.change(job, held=True)
+
+    def do_release(self, job: str) -> None:
+        self.lab.change(job, held=False)
+
+    def do_set(self, job: str, *fields: str) -> None:
+        self.lab.change(job, **_typed(dict(field.split("=") for field in fields), _LAUNCH))
+
     def do_schedule(self) -> None:
         self.lab.schedule()
 

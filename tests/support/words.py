@@ -34,7 +34,7 @@ def _subject(event: ev.Event) -> tuple[str, str]:
     match event:
         case ev.JobSubmitted():
             return event.job.id, ""
-        case ev.JobCancelled() | ev.JobEnded() | ev.GangRoundEnded() | ev.JobAdopted():
+        case ev.JobCancelled() | ev.JobEnded() | ev.GangRoundEnded() | ev.JobAdopted() | ev.JobChanged():
             return event.job, ""
         case ev.TaskRequeued() | ev.TaskEnded():
             return str(event.task), ""
@@ -84,6 +84,8 @@ def _words(event: ev.Event, before: Cluster, after: Cluster, at: float) -> str:
             return f"round-{event.round} {event.reason}{_by(event.trigger)}{refused}"
         case ev.JobSubmitted() | ev.JobCancelled():
             return _job(event)
+        case ev.JobChanged():
+            return _changed(event)
         case _:
             return _task(event)
 
@@ -97,6 +99,15 @@ def _job(event: ev.JobSubmitted | ev.JobCancelled) -> str:
         return words
     spread = f" over {job.slices}" if job.slices > 1 else ""
     return f"{words}, a gang by {job.coscheduling.group_by}{spread}"
+
+
+def _changed(event: ev.JobChanged) -> str:
+    words = [] if event.held is None else ["held" if event.held else "released"]
+    words += [] if event.priority is None else [event.priority]
+    timeout = event.scheduling_timeout
+    return " ".join(
+        [*words, *([] if timeout is None else [f"scheduling_timeout={format_duration(timeout)}"])]
+    )
 
 
 def _task(event: ev.Event) -> str:

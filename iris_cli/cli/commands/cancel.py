@@ -52,7 +52,7 @@ def cancel(
     result = operation.cancel(session, names, prefix=prefix, wanted=wanted, reason=reason)
     stopped = operation.wait_until_stopped(session, result) if wait else True
     no_cycles = iris.no_cycles() if wait and result.stopping else ""
-    cycles = iris.cycles(session) if iris.output.as_json else None
+    cycles = iris.cycles_for_json(session)
     render.show_cancelled(
         iris.output, session.cluster, result, waited=wait, no_cycles=no_cycles, cycles=cycles
     )

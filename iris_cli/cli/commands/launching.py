@@ -86,7 +86,7 @@ def _submit(
             if not (stays or session.cluster.job_state(job_id).terminal):
                 why = iris.why_no_cycles()
             silent = unanswered(session, job_id, coming=not why)
-            cycles = iris.cycles(session) if iris.output.as_json else None
+            cycles = iris.cycles_for_json(session)
         finally:  # the job is submitted: its id is printed also if this is interrupted
             render.show_launched(iris.output, session.cluster, job_id, result, silent, why, cycles)
         if why and not iris.output.as_json:

@@ -30,6 +30,6 @@ def retry(
     iris: Context = context.obj
     session = iris.session("iris retry")
     result = operation.retry(session, subject)
-    cycles = iris.cycles(session) if iris.output.as_json else None
+    cycles = iris.cycles_for_json(session)
     render.show_retried(iris.output, session.cluster, result, no_cycles=iris.no_cycles(), cycles=cycles)
     return ExitCode.OK

@@ -60,7 +60,7 @@ def wait_and_tell(
         iris.output.message(f"stopped waiting; {iris.no_cycles() or goes}")
         return ExitCode.INTERRUPTED
     no_cycles = iris.no_cycles() if result.open else ""
-    cycles = iris.cycles(session) if iris.output.as_json else None
+    cycles = iris.cycles_for_json(session)
     render.show_waited(
         iris.output, session.cluster, result, session.state, no_cycles=no_cycles, cycles=cycles
     )

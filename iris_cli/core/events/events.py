@@ -25,7 +25,7 @@ from iris_cli.core.events.slice_events import SlicesAdopted as SlicesAdopted
 from iris_cli.core.events.slice_events import SliceSetUp as SliceSetUp
 from iris_cli.core.events.slice_events import SliceStarted as SliceStarted
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
-from iris_cli.core.model.job import Job, Origin
+from iris_cli.core.model.job import Job, Origin, Priority
 from iris_cli.core.model.task import End, EndReason, TaskState
 from iris_cli.core.model.worker import Connection, WorkerCondition
 
@@ -162,6 +162,15 @@ class JobAdopted(Event, frozen=True, kw_only=True):
 class JobCancelled(Event, frozen=True, kw_only=True):
     job: JobId
     reason: str = ""
+
+
+class JobChanged(Event, frozen=True, kw_only=True):
+    """The operator held, released or reordered an open job. None: as it was."""
+
+    job: JobId
+    held: bool | None = None
+    priority: Priority | None = None
+    scheduling_timeout: float | None = None
 
 
 class JobEnded(Event, frozen=True, kw_only=True):
@@ -311,7 +320,7 @@ class TaskEnded(Event, frozen=True, kw_only=True):
 AnyEvent: TypeAlias = (
     ClusterCreated | LogCompacted | WorkerRegistered | WorkerUpdated | WorkerConditionChanged
     | WorkerSilenceCounted | WorkerSkewChanged | WorkerQuarantined | WorkerTainted | WorkerDrained
-    | WorkerUncordoned | WorkerUnwedged | WorkerForgotten | JobSubmitted | JobAdopted | JobCancelled
+    | WorkerUncordoned | WorkerUnwedged | WorkerForgotten | JobSubmitted | JobAdopted | JobCancelled | JobChanged
     | JobEnded | GangRoundEnded | TaskAssigned | DispatchTakenOver | TaskDispatched | TaskDispatchFailed
     | TaskRunning | AttemptHeldUp | AttemptOrphaned | TaskQuiet | AttemptUnkillable | AttemptPresumedGone
     | AttemptProvenGone | AttemptEnded | AttemptStopRequested | AttemptStopped | EndpointRegistered

@@ -44,6 +44,18 @@ def _job_cancelled(edit: Edit, event: ev.JobCancelled, _at: float) -> None:
     _open_job(edit, event, event.job).cancelled = True
 
 
+def _job_changed(edit: Edit, event: ev.JobChanged, at: float) -> None:
+    job = _open_job(edit, event, event.job)
+    if event.held:
+        job.held_at = at
+    elif event.held is False:
+        job.held_at, job.released_at = None, at
+    if event.priority is not None:
+        job.priority = event.priority
+    if event.scheduling_timeout is not None:
+        job.scheduling_timeout = event.scheduling_timeout
+
+
 def _job_ended(edit: Edit, event: ev.JobEnded, _at: float) -> None:
     _open_job(edit, event, event.job).end = event.end
 
@@ -75,6 +87,7 @@ CHANGES = (
     on(ev.JobSubmitted, _job_submitted),
     on(ev.JobAdopted, _job_adopted),
     on(ev.JobCancelled, _job_cancelled),
+    on(ev.JobChanged, _job_changed),
     on(ev.JobEnded, _job_ended),
     on(ev.GangRoundEnded, _gang_round_ended),
 )

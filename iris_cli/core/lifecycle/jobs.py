@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from iris_cli.core import AttemptId, Job, JobId, JobState, TaskId
-from iris_cli.core.events.events import AttemptStopRequested, JobCancelled, JobEnded, TaskEnded
+from iris_cli.core.events.events import AttemptStopRequested, JobCancelled, JobChanged, JobEnded, TaskEnded
 from iris_cli.core.evolve import Draft
+from iris_cli.core.model.job import Priority
 from iris_cli.core.model.task import AttemptState, End, EndReason, Task, TaskState
 
 
@@ -31,6 +32,28 @@ def retry(draft: Draft, job: JobId, index: int | None = None) -> list[AttemptId]
     for attempt_id in found:
         stop(draft, attempt_id, EndReason.RETRIED)
     return found
+
+
+def change(
+    draft: Draft,
+    job_id: JobId,
+    *,
+    held: bool | None = None,
+    priority: Priority | None = None,
+    scheduling_timeout: float | None = None,
+) -> bool:
+    """Hold, release or reorder an open job. Returns False, and does nothing, where it is so already."""
+    job = draft.cluster.jobs[job_id]
+    event = JobChanged(
+        job=job_id,
+        held=None if held is (job.held_at is not None) else held,
+        priority=None if priority is job.priority else priority,
+        scheduling_timeout=None if scheduling_timeout == job.scheduling_timeout else scheduling_timeout,
+    )
+    if event == JobChanged(job=job_id):
+        return False
+    draft.record(event)
+    return True
 
 
 def settle(draft: Draft, job_id: JobId) -> None:

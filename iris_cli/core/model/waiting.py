@@ -16,11 +16,12 @@ _COARSE = 60.0  # seconds from which on only minutes are told
 
 
 def competes_since(job: Job, get_job: Callable[[JobId], Job | None]) -> float:
-    """The time since which the job may compete: its submission, or the last end of the jobs that it comes `after`.
+    """The time since which the job may compete: its submission, its release, or the last end of the jobs that it
+    comes `after`.
 
-    `inf` while one of them has not ended. Jobs that `get_job` does not know are ignored.
+    `inf` while one of them has not ended, and while it is held. Jobs that `get_job` does not know are ignored.
     """
-    since = job.submitted_at
+    since = max(job.submitted_at, job.released_at) if job.held_at is None else inf
     for dependency in map(get_job, job.after):
         if dependency is not None:
             since = max(since, dependency.end.at if dependency.end is not None else inf)

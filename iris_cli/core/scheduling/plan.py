@@ -95,10 +95,9 @@ def plan(
 ) -> Plan:
     """Plan one cycle at `now`, in seconds since the epoch. `gang_reserve_after` overrules the limits.
 
-    Held back are jobs of which something is `missing`, jobs whose dependencies haven't ended, and tasks and gangs
-    of which an older attempt hasn't. Deadlines hold for those too, unless they wait for a dependency or are held by the
-    throttle of their array. `offered` are the devices that scale groups could
-    add.
+    Held back are jobs that their operator holds, jobs of which something is `missing`, jobs whose dependencies haven't
+    ended, and tasks and gangs of which an older attempt hasn't. Deadlines hold for those too, unless they wait for
+    their operator, a dependency, or the throttle of their array. `offered` are the devices that scale groups could add.
     """
     limits = limits or Limits()
     gate = _Gate(cluster, now, missing)
@@ -169,7 +168,8 @@ class _Gate:
     def admit(self, job: Job, tasks: list[Task]) -> None:
         """Sort the pending tasks of one job into what is ready, held, too late or without a future."""
         tasks = self._within_limit(job, tasks) if job.max_running else tasks
-        if not (job.after or job.rounds or job.id in self._unable or any(map(_ATTEMPTS, tasks))):
+        held = job.held_at is not None
+        if not (held or job.after or job.rounds or job.id in self._unable or any(map(_ATTEMPTS, tasks))):
             self.ready[job.id] = tasks
             return
         states = {dependency: self._state(dependency) for dependency in job.after}
@@ -226,6 +226,8 @@ class _Gate:
             reasons.append(
                 Reason(kind=ReasonKind.SECRET, text=text, need=len(job.secrets), refused=len(missing))
             )
+        if job.held_at is not None:
+            reasons.append(Reason(kind=ReasonKind.HELD, text=f"iris release {job.id} lets it be placed"))
         unfinished = [dependency for dependency, state in states.items() if state is not JobState.SUCCEEDED]
         if unfinished:
             text = f"waits for {', '.join(unfinished)} to succeed"

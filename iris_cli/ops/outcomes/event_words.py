@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from iris_cli.core import EndReason, WorkerCondition, format_memory
+from iris_cli.core import EndReason, WorkerCondition, format_duration, format_memory
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event
 from iris_cli.core.lifecycle.display import DisplayWord
@@ -69,6 +69,16 @@ def _job_submitted(event: ev.JobSubmitted) -> str:
         on = f", on {describe(device.variant) if tpu else device}"
     by = f" by {event.origin.attempt}" if event.origin else f" (again of {job.again})" if job.again else ""
     return f"job {job.id} submitted{by}: {tasks}{gang}{on}"
+
+
+def _job_changed(event: ev.JobChanged) -> str:
+    changes = [] if event.held is None else ["held" if event.held else "released"]
+    if event.priority is not None:
+        changes.append(f"set to priority {event.priority}")
+    if event.scheduling_timeout is not None:
+        limit = format_duration(event.scheduling_timeout) if event.scheduling_timeout else "none"
+        changes.append(f"set to scheduling timeout {limit}")
+    return f"job {event.job} {' and '.join(changes)}"
 
 
 def _job_ended(event: ev.JobEnded) -> str:
@@ -187,6 +197,7 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.JobSubmitted: _job_submitted,
     ev.JobAdopted: lambda event: f"job {event.job} submitted again by {event.origin.attempt}: it is there",
     ev.JobCancelled: lambda event: f"job {event.job} cancelled{_because(event.reason)}",
+    ev.JobChanged: _job_changed,
     ev.JobEnded: _job_ended,
     ev.GangRoundEnded: _gang_round_ended,
     ev.TaskAssigned: _task_assigned,

@@ -84,6 +84,18 @@ PICTURES = {
         line="iris retry train",
         then=("iris retry train", "iris retry eval", "iris retry trian", "iris retry train/task-9"),
     ),
+    "hold": Picture(
+        line="iris hold train eval",
+        then=(
+            "iris hold eval",
+            "iris status eval",
+            "iris why eval",
+            "iris set eval --priority low",
+            "iris release eval",
+        ),
+    ),
+    "release": Picture(line="iris release eval"),
+    "set": Picture(line="iris set eval --priority high --scheduling-timeout 6h"),
     "again": Picture(
         line="iris launch --again train-2 --no-schedule --label try=4",
         then=(

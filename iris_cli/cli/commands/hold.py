@@ -1,0 +1,32 @@
+"""`iris hold`: keep the pending tasks of jobs from being placed."""
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli import complete
+from iris_cli.cli.arguments import argument
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+EXAMPLES = """
+iris hold sweep  # later: iris release sweep
+"""
+
+
+def hold(
+    context: typer.Context,
+    jobs: Annotated[list[str], argument("JOB...", "Open jobs.", complete.OPEN_JOB)],
+) -> int:
+    """Do not place the pending tasks of jobs.
+
+    What runs continues. While a job is held, its scheduling timeout does not pass and no slice is created for it.
+    """
+    from iris_cli.ops.jobs.change import change
+    from iris_cli.render.jobs import show_changed
+
+    iris: Context = context.obj
+    session = iris.session("iris hold")
+    result = change(session, jobs, held=True)
+    show_changed(iris.output, session.cluster, result, "held", cycles=iris.cycles_for_json(session))
+    return ExitCode.OK

@@ -1,0 +1,33 @@
+"""`iris release`: let held jobs be placed."""
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli import complete
+from iris_cli.cli.arguments import argument
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+EXAMPLES = """
+iris release sweep
+"""
+
+
+def release(
+    context: typer.Context,
+    jobs: Annotated[list[str], argument("JOB...", "Held jobs.", complete.OPEN_JOB)],
+) -> int:
+    """Let jobs be placed that iris hold held back.
+
+    Their scheduling timeout begins now.
+    """
+    from iris_cli.ops.jobs.change import change
+    from iris_cli.render.jobs import show_changed
+
+    iris: Context = context.obj
+    session = iris.session("iris release")
+    result = change(session, jobs, held=False)
+    cycles = iris.cycles_for_json(session)
+    show_changed(iris.output, session.cluster, result, "released", no_cycles=iris.no_cycles(), cycles=cycles)
+    return ExitCode.OK

@@ -1,0 +1,47 @@
+"""Hold, release and reorder open jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from iris_cli.core import JobId, clip
+from iris_cli.core.lifecycle import jobs
+from iris_cli.core.model.job import Priority
+from iris_cli.errors import UsageError
+from iris_cli.ops.names import find_jobs
+from iris_cli.ops.session import Session
+
+
+class Changed(Struct):
+    """`changed` are jobs that this call changed, `unchanged` those that were so before."""
+
+    changed: list[JobId]
+    unchanged: list[JobId]
+
+
+def change(
+    session: Session,
+    names: Sequence[str],
+    *,
+    held: bool | None = None,
+    priority: Priority | None = None,
+    scheduling_timeout: float | None = None,
+) -> Changed:
+    """Commit the change of all these jobs, or of none. What runs of them continues.
+
+    Raises NotFoundError; UsageError for a job that has ended.
+    """
+    with session.transaction() as draft:
+        found = find_jobs(draft.cluster, list(names))
+        for job in found:
+            state = draft.cluster.job_state(job)
+            if state.terminal:
+                raise UsageError(f"{clip(job)} has ended ({state})", hint=f"iris launch --again {clip(job)}")
+        changed = [
+            job
+            for job in found
+            if jobs.change(draft, job, held=held, priority=priority, scheduling_timeout=scheduling_timeout)
+        ]
+    return Changed(changed, [job for job in found if job not in changed])
