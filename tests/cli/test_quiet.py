@@ -25,6 +25,9 @@ ACTIONS: dict[str, tuple[str, ...]] = {
         "cancel --wait k",
         "cancel j",
     ),
+    "iris hold": ("launch --no-schedule --cpu 0.01 --name kept -- true", "hold kept", "hold kept"),
+    "iris release": ("release kept", "release kept"),
+    "iris set": ("set kept --priority low --scheduling-timeout 1h", "set kept --priority low"),
     "iris retry": (
         "launch --cpu 0.01 --name bounced -- sleep 600",
         "retry bounced",
@@ -65,7 +68,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
 
 SITES = (
     ("schedule", "autoscale", "wait", "report", "gc", "log verify", "log salvage", "log compact"),
-    ("cancel", "retry"),
+    ("cancel", "retry", "hold", "release", "set"),
     tuple(f"worker {verb}" for verb in ("probe", "drain", "uncordon", "taint", "unwedge", "forget")),
     ("init", "config validate"),
     ("cluster import",),

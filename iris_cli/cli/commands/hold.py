@@ -11,6 +11,7 @@ from iris_cli.errors import ExitCode
 
 EXAMPLES = """
 iris hold sweep  # later: iris release sweep
+iris hold train-4 train-5
 """
 
 

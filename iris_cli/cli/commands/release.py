@@ -10,7 +10,8 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
 EXAMPLES = """
-iris release sweep
+iris release sweep  # after iris hold sweep
+iris release train-4 train-5
 """
 
 

@@ -23,7 +23,6 @@ class ReasonKind(StrEnum):
     CPU = "cpu"
     REGION = "region"
     SECRET = "secret"  # noqa: S105  # a word of the vocabulary, not a password
-    HELD = "held"
     AFTER = "after"
     STOPPING = "stopping"
     RESERVED = "reserved"
