@@ -31,6 +31,7 @@ from iris_cli.ops.files.pull import Pulled
 from iris_cli.ops.views.history import Entry, History
 from iris_cli.ops.views.inventory import Inventory, WorkerView
 from iris_cli.ops.views.job_status import JobStatus
+from iris_cli.ops.views.metrics import Metrics
 from iris_cli.ops.views.status import ClusterStatus
 from iris_cli.ops.views.why import Why
 from iris_cli.render import checks, cycles, event_log, files, imported, jobs, plans, probes, setup, slices
@@ -53,6 +54,7 @@ DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
     "iris autoscale": (slices.PassDocument, slices.ScalingDocument, slices.AdoptedDocument),
     "iris watch": (Entry,),
     "iris cancel": (jobs.CancelledDocument, jobs.CancelledInside),
+    "iris metrics": (Metrics,),
     "iris retry": (jobs.RetriedDocument,),
     **dict.fromkeys(("iris hold", "iris release", "iris set"), (jobs.ChangedDocument,)),
     "iris logs": (log_lines.LogsDocument, log_lines.LineDocument, log_lines.DiffDocument),

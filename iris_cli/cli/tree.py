@@ -36,7 +36,7 @@ class Root(Group):
         ),
         "Running jobs": ("exec", "ssh", "stacks", "register-endpoint"),
         "Cycles": ("loop", "schedule", "watch", "cron", "autoscale"),
-        "Cluster": ("workers", "worker", "doctor", "gc", "log"),
+        "Cluster": ("workers", "worker", "metrics", "doctor", "gc", "log"),
         "Set-up": ("init", "cluster", "config", "demo"),
     }
 

@@ -36,6 +36,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     ),
     "iris wait": ("launch --cpu 0.01 --name j -- true", "wait j"),
     "iris report": ("schedule --once", "report --html report.html"),
+    "iris metrics": ("metrics --textfile iris.prom",),
     "iris worker probe": ("worker probe", "worker probe w0"),
     "iris worker drain": ("schedule --once", "worker drain w0", "worker drain w0"),
     "iris worker uncordon": ("schedule --once", "worker drain w0", "worker uncordon w0"),
@@ -67,7 +68,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
 """By command, the lines that are run with --quiet. They succeed and print nothing; a launch prints its job id."""
 
 SITES = (
-    ("schedule", "autoscale", "wait", "report", "gc", "log verify", "log salvage", "log compact"),
+    ("schedule", "autoscale", "wait", "report", "metrics", "gc", "log verify", "log salvage", "log compact"),
     ("cancel", "retry", "hold", "release", "set"),
     tuple(f"worker {verb}" for verb in ("probe", "drain", "uncordon", "taint", "unwedge", "forget")),
     ("init", "config validate"),
@@ -86,6 +87,7 @@ VIEWS: dict[str, str] = {
     "iris why": "why j",
     "iris history": "history",
     "iris report": "report",
+    "iris metrics": "metrics",
     "iris workers": "workers",
     "iris exec": "exec w0 -- echo hello",
     "iris ssh": "ssh w0 --print",

@@ -109,20 +109,20 @@ def check_text(path: Path, text: str) -> ClusterConfig:
         raise ConfigError("this would not be a valid cluster.yaml", problems=problems) from error
 
 
-def write_text(path: Path, text: str, *, force: bool = False) -> None:
-    """Write a new file, private to its owner. Raises UsageError for one that is there, NotWritableError."""
+def write_text(path: Path, text: str, *, force: bool = False, mode: int = 0o600) -> None:
+    """Write a new file, private to its owner by default. Raises UsageError for one that is there, NotWritableError."""
     try:
-        _write(path, text, force=force)
+        _write(path, text, force=force, mode=mode)
     except FileExistsError:
         raise UsageError(f"{path} already exists", hint="--force overwrites it") from None
     except OSError as error:
         raise NotWritableError(f"{path} can't be written: {error.strerror}") from error
 
 
-def _write(path: Path, text: str, *, force: bool) -> None:
+def _write(path: Path, text: str, *, force: bool, mode: int) -> None:
     target = path.with_name(f".{path.name}.{os.getpid()}") if force else path
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(target, flags, 0o600)
+    fd = os.open(target, flags, mode)
     try:
         with os.fdopen(fd, "w", encoding="utf-8") as file:
             file.write(text)

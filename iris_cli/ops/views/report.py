@@ -102,8 +102,10 @@ class Report(Struct, frozen=True, kw_only=True):
     workers: tuple[WorkerLine, ...]
 
 
-def report(session: Session, since: str | None = None) -> Report:
+def report(session: Session, since: str | None = None, *, every_job: bool = False) -> Report:
     """The whole log with its archive, or what was since a time as `look` reads it. Takes no lock.
+
+    `every_job`: also those for which a page has no room.
 
     Since a time only the lines after the snapshot before it are read: the jobs that ended before are in none of them.
 
@@ -124,9 +126,8 @@ def report(session: Session, since: str | None = None) -> Report:
         )
     begin = min(fleet.begin if wanted is None else wanted, now)
     workers = fleet.lines(begin, now)
-    jobs, older = _jobs(
-        cluster, _Clip(begin, now), fleet, {each.id: place for place, each in enumerate(workers)}
-    )
+    places = {each.id: place for place, each in enumerate(workers)}
+    jobs, older = _jobs(cluster, _Clip(begin, now), fleet, places, every_job=every_job)
     return Report(
         name=cluster.name or session.config.name,
         since=begin,
@@ -150,7 +151,7 @@ class _Clip:
 
 
 def _jobs(
-    cluster: Cluster, clip: _Clip, fleet: Fleet, places: dict[WorkerId, int]
+    cluster: Cluster, clip: _Clip, fleet: Fleet, places: dict[WorkerId, int], *, every_job: bool
 ) -> tuple[tuple[JobLine, ...], int]:
     """The newest jobs that there is room for, in the order of their submission, and how many there are beside."""
     told = [job for job in in_memory(cluster.jobs) if job.end is None or job.end.at >= clip.begin]
@@ -159,7 +160,7 @@ def _jobs(
     for job in sorted(told, key=attrgetter("order"), reverse=True):
         tasks = cluster.tasks_of(job.id)
         room -= sum(len(task.attempts) for task in tasks)
-        if lines and (room < 0 or len(lines) == MOST_JOBS):
+        if lines and not every_job and (room < 0 or len(lines) == MOST_JOBS):
             break
         stretches = tuple(_stretches(tasks, job, clip, fleet, places))
         lines.append(_line(cluster, job, tasks, stretches, clip.end))

@@ -84,6 +84,7 @@ PICTURES = {
         line="iris retry train",
         then=("iris retry train", "iris retry eval", "iris retry trian", "iris retry train/task-9"),
     ),
+    "metrics": Picture(line="iris metrics", then=("iris metrics --textfile iris.prom",)),
     "hold": Picture(
         line="iris hold train eval",
         then=(

@@ -1,0 +1,41 @@
+"""`iris metrics`: figures for a monitoring system."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli.arguments import option
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+EXAMPLES = """
+iris metrics
+iris metrics --textfile /var/lib/node_exporter/iris.prom  # from cron
+"""
+
+
+def metrics(
+    context: typer.Context,
+    textfile: Annotated[
+        Path | None, option("FILE", "Write to this file, for node_exporter, replacing it whole.")
+    ] = None,
+) -> int:
+    """Print metrics in the text format of Prometheus.
+
+    Jobs, tasks, workers, slices and chips by state, use of the chips in the last 24 hours, age of the last cycle.
+    """
+    from iris_cli.ops.views import metrics as ops
+    from iris_cli.render.metrics import prometheus_text
+
+    iris: Context = context.obj
+    figures = ops.metrics(iris.session("iris metrics"))
+    if textfile is not None:
+        from iris_cli.ops.setup.init import write_text
+
+        write_text(textfile, prometheus_text(figures), force=True, mode=0o644)
+    elif iris.output.as_json:
+        iris.output.document(figures)
+    else:
+        iris.output.text(prometheus_text(figures))
+    return ExitCode.OK

@@ -1,0 +1,77 @@
+"""Figures of the cluster for a monitoring system."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from iris_cli.core.model.job import JobState
+from iris_cli.core.model.task import TaskState
+from iris_cli.ops.session import Session
+from iris_cli.ops.views.inventory import slice_rows, worker_rows
+from iris_cli.ops.views.report import report
+from iris_cli.ops.views.view import look
+
+WINDOW = "24h"
+"""The past that is counted: the log before it is not read."""
+
+
+class Metrics(Struct, frozen=True, kw_only=True):
+    """The cluster at the time `at`. Times are in seconds; `last_cycle_age` is None if no cycle has run.
+
+    `jobs` and `tasks` are those of open jobs, by state; `ended` are the jobs that ended in the last 24 hours, by state.
+    `workers` are by the word of `iris workers`. A slice is `busy` if chips of it are held, else `unusable` if a worker
+    of it takes nothing new, else `free`. Chips are TPU chips and GPUs; `chip_seconds` are those of the last 24 hours.
+    """
+
+    at: float
+    jobs: Mapping[str, int]
+    tasks: Mapping[str, int]
+    ended: Mapping[str, int]
+    workers: Mapping[str, int]
+    slices: Mapping[str, int]
+    chips: Mapping[str, int]
+    chip_seconds: Mapping[str, float]
+    last_cycle_age: float | None
+    runner: str | None
+
+
+def metrics(session: Session) -> Metrics:
+    """Look at the cluster and the last day of its log. Takes no lock. Raises NotFoundError where there is no log."""
+    view = look(session)
+    cluster = view.cluster
+    jobs: Counter[str] = Counter({state: 0 for state in JobState if not state.terminal})
+    tasks: Counter[str] = Counter(dict.fromkeys(TaskState, 0))
+    for job in cluster.open_jobs():
+        jobs[cluster.job_state(job.id)] += 1
+        tasks.update(task.state for task in cluster.tasks_of(job.id))
+    rows = worker_rows(view)
+    slices = Counter({"free": 0, "busy": 0, "unusable": 0})
+    for each in slice_rows(view, rows):
+        slices["busy" if each.busy else "unusable" if each.unusable else "free"] += 1
+    chips = Counter({"free": 0, "busy": 0, "unusable": 0})
+    for row in rows:
+        whole_host = row.chips and not row.chips_free
+        busy = row.chips if whole_host else row.gpus - row.gpus_free
+        left = row.chips + row.gpus - busy
+        chips["busy"] += busy
+        chips["unusable" if row.refuses else "free"] += left
+    day = report(session, WINDOW, every_job=True)
+    used = sum(each.chip_seconds for job in day.jobs for each in job.stretches)
+    there = sum(worker.chips * worker.seconds for worker in day.workers)
+    ended: Counter[str] = Counter({state: 0 for state in JobState if state.terminal})
+    ended.update(job.state for job in day.jobs if job.ended_at is not None)
+    return Metrics(
+        at=view.now,
+        jobs=jobs,
+        tasks=tasks,
+        ended=ended,
+        workers=Counter(row.status for row in rows),
+        slices=slices,
+        chips=chips,
+        chip_seconds={"used": used, "idle": max(0.0, there - used)},
+        last_cycle_age=None if view.cycles is None else view.cycles.last,
+        runner=None if view.cycles is None else view.cycles.by,
+    )

@@ -1,0 +1,98 @@
+"""`iris metrics`, read by Prometheus' own parser."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from iris_cli.cli import app
+from iris_cli.clock import SYSTEM_CLOCK
+from iris_cli.errors import ExitCode
+from tests.render.scenes import session_of
+from tests.support.lab import Lab
+
+
+class Then:
+    """The time of the lab."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    def now(self) -> float:
+        return self.at
+
+    monotonic = staticmethod(SYSTEM_CLOCK.monotonic)
+    sleep = staticmethod(SYSTEM_CLOCK.sleep)
+
+
+def lab() -> Lab:
+    """A gang of two hosts has run for an hour; a slice was idle for the same time, one worker of a third drains."""
+    made = Lab().slice("a", "v4-16").slice("b", "v4-16").slice("c", "v4-16").drain("c-0").worker("w", gpus=2)
+    made.job("train", tpu="v4-16").job("over").job("late", cpu=500.0, force=True).schedule()
+    made.reports("train/* running", "over/* running", "over/* exited 1")
+    return made.advance(3600.0)
+
+
+def run(made: Lab, directory: Path, *words: str) -> int:
+    session_of(made, directory / "state")
+    (directory / "cluster.yaml").write_text("cluster: {name: lab}\nworkers: []\n")
+    return app.run(["--config", str(directory / "cluster.yaml"), *words], Then(made.now))
+
+
+def samples(text: str) -> dict[tuple[str, str], float]:
+    found = {}
+    for family in text_string_to_metric_families(text):
+        assert (family.type, bool(family.documentation)) == ("gauge", True)
+        for each in family.samples:
+            found[each.name, ",".join(each.labels.values())] = each.value
+    return found
+
+
+def test_prometheus_reads_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(lab(), tmp_path, "metrics") == ExitCode.OK
+    found = samples(capsys.readouterr().out)
+    wanted = {
+        ("iris_jobs", "PENDING"): 1,
+        ("iris_jobs", "RUNNING"): 1,
+        ("iris_tasks", "RUNNING"): 2,
+        ("iris_jobs_ended_24h", "FAILED"): 1,
+        ("iris_slices", "busy"): 1,
+        ("iris_slices", "free"): 1,
+        ("iris_slices", "unusable"): 1,
+        ("iris_chips", "busy"): 8,
+        ("iris_chips", "free"): 14,
+        ("iris_chips", "unusable"): 4,
+        ("iris_cycles_running", ""): 1,
+    }
+    assert {key: found[key] for key in wanted} == wanted
+    used, idle = (found["iris_chip_seconds_24h", use] for use in ("used", "idle"))
+    assert used == pytest.approx(8 * 3600, rel=0.01)
+    assert idle == pytest.approx(18 * 3600, rel=0.01)
+
+
+def test_a_file_for_node_exporter_is_readable_and_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "iris.prom"
+    file.write_text("old")
+    assert run(lab(), tmp_path, "metrics", "--textfile", str(file)) == ExitCode.OK
+    assert capsys.readouterr().out == ""
+    assert ("iris_jobs", "RUNNING") in samples(file.read_text())
+    assert stat.S_IMODE(file.stat().st_mode) & 0o444 == 0o444
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cluster.yaml", "iris.prom", "state"]
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = run(lab(), tmp_path, "metrics", "--textfile", str(tmp_path / "none" / "iris.prom"))
+    assert code == ExitCode.NOT_WRITABLE
+    assert "none/iris.prom can't be written" in capsys.readouterr().err
+
+
+def test_the_document_has_the_same_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(lab(), tmp_path, "--json", "metrics") == ExitCode.OK
+    document = json.loads(capsys.readouterr().out)
+    assert (document["jobs"]["RUNNING"], document["slices"]["busy"]) == (1, 1)
