@@ -23,7 +23,8 @@ LONGEST_LINE = 300
 class KnownCause(Struct, frozen=True, kw_only=True):
     """What is behind a failure, what helps, and where that is told. `line` is what gave it away, '' for an exit status.
 
-    `next` is a command that tells more, as a template (see `Rule`); '' if there is none.
+    `next` is a command that tells more, as a template, and `all_shown` takes its place if nothing that the task has
+    written is left to show (see `Rule`); '' if there is none.
     """
 
     name: str
@@ -32,6 +33,7 @@ class KnownCause(Struct, frozen=True, kw_only=True):
     source: str
     line: str
     next: str
+    all_shown: str
     echo: bool
 
 
@@ -52,6 +54,7 @@ def known_cause(end: End, text: str) -> KnownCause | None:
                 source=rule.source,
                 line=line,
                 next=rule.next,
+                all_shown=rule.all_shown,
                 echo=rule.echo,
             )
     return None

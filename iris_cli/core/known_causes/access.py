@@ -56,4 +56,10 @@ ACCESS = (
          says=("api_key not configured (no-tty)",),
          cause="wandb has no API key, and no terminal to type it",
          fix="--secret WANDB_API_KEY; or --env WANDB_MODE=offline."),
+    Rule(name="credentials-refused", source="https://www.rfc-editor.org/rfc/rfc9110#section-15.5.2",
+         next="iris launch --again {job}",
+         says=("HTTP Error 401", "401 Client Error: Unauthorized"),
+         cause="a server did not accept the key or token that the program sent",
+         fix="Is it the right one, and not expired? A --secret is read again at each start: correct it in this shell "
+             "or in its file, then launch the job again."),
 )

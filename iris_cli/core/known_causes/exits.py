@@ -7,6 +7,7 @@ from iris_cli.core.model.task import EndReason
 
 _SIGNALS = "https://man7.org/linux/man-pages/man7/signal.7.html"
 _SHELL = "https://www.gnu.org/software/bash/manual/html_node/Exit-Status.html"
+_FAULTHANDLER = "iris launch --again {job} --env PYTHONFAULTHANDLER=1"
 
 OUT_OF_MEMORY = Rule(
     name="out-of-memory",
@@ -54,6 +55,7 @@ TIME_LIMIT = Rule(
     "`iris stacks` shows where.",
     source="https://docs.python.org/3/library/faulthandler.html",
     next="iris logs {task} --tail 200",
+    all_shown="iris launch --again {job} --timeout {longer}",
 )
 
 EXITS = (
@@ -101,9 +103,11 @@ EXITS = (
         name="exit-abort",
         signal="SIGABRT",
         cause="SIGABRT: a check inside a C++ library failed",
-        fix="The first line with `Check failed` or `F0000` says which; what follows it is only the stack.",
+        fix="The first line with `Check failed` or `F0000` says which; what follows it is only the stack. Without any, "
+        "--env PYTHONFAULTHANDLER=1 makes Python say where.",
         source=_SIGNALS,
         next="iris logs {task} --tail 200",
+        all_shown=_FAULTHANDLER,
     ),
     Rule(
         name="exit-segfault",
@@ -112,6 +116,7 @@ EXITS = (
         fix="--env PYTHONFAULTHANDLER=1 makes Python say where. Mostly libraries that don't fit each other.",
         source="https://docs.python.org/3/library/faulthandler.html",
         next="iris logs {task} --tail 200",
+        all_shown=_FAULTHANDLER,
     ),
     Rule(
         name="exit-terminated",
@@ -122,8 +127,18 @@ EXITS = (
         next="iris history {worker}",
     ),
     Rule(
+        name="exit-crashed",
+        exits=(132, 134, 135, 136, 139),
+        cause="the command exited with it; a shell does so after a program that crashed",
+        fix="Its last lines say which program. The signal is the code less 128: 11 is SIGSEGV, 6 SIGABRT. --env "
+        "PYTHONFAULTHANDLER=1 makes Python say where.",
+        source=_SHELL,
+        next="iris logs {task} --tail 200",
+        all_shown=_FAULTHANDLER,
+    ),
+    Rule(
         name="exit-above-128",
-        exits=(132, 134, 135, 137, 139, 143),
+        exits=(137, 143),
         cause="the command exited with it; a shell does so after a program that was ended by a signal",
         fix="Its last lines say which program. The signal is the code less 128: 9 is SIGKILL, and then dmesg on the "
         "host tells if it was the kernel, because memory ran out.",

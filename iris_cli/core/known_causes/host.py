@@ -85,6 +85,12 @@ HOST = (
          cause="a Python module is not installed where the task runs",
          fix="Install it in --setup, and start the program with the Python of that environment. A module of your own "
              "must be in --workdir."),
+    Rule(name="variable-missing", source="https://docs.python.org/3/library/os.html#os.environ",
+         says=("<frozen os>*, in __getitem__", "/os.py*, in __getitem__", ": unbound variable", ": parameter not set",
+               ": parameter null or not set"),
+         cause="an environment variable that the program reads is not set",
+         fix="Tasks don't inherit the variables of your shell: iris launch --again JOB --env NAME copies one, --secret "
+             "NAME reads it at each start and stores it nowhere."),
     Rule(name="glibc", source="https://github.com/tensorflow/tensorflow/issues/1324",
          next="iris exec {worker} -- ldd --version",
          says=("version `GLIBC_*not found", "version `GLIBCXX_*not found", "version `CXXABI_*not found"),
@@ -94,6 +100,13 @@ HOST = (
          says=("^M: bad interpreter", "\r: bad interpreter", "$'\\r': command not found"),
          cause="a script has the line ends of Windows",
          fix="dos2unix SCRIPT, and `*.sh text eol=lf` in .gitattributes."),
+    Rule(name="script-missing", source="https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html",
+         next="iris launch --again {job} --workdir .",
+         says=(": ./*: not found", "sh: ./*: No such file or directory", "line *: ./*: No such file or directory",
+               "/run: line *: /*/work/*: No such file or directory"),
+         cause="the script is not in the work directory of the task",
+         fix="A task starts in an empty directory: --workdir . ships this one, except files that git or .irisignore "
+             "ignores. If the script was shipped, the program behind its #! is not on the host."),
     Rule(name="exec-format", source=_ERRNO, next="iris exec {worker} -- uname -m",
          says=("Exec format error",),
          cause="the program was built for another kind of processor, or lacks its #! line",

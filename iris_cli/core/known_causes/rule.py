@@ -12,7 +12,8 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     `says`: what stands in one line as it is; `*` for anything between, a line feed first for the beginning of the
     line. `source` is the page that tells of it; `next` is a command, with {job}, {task} and {worker} for those it is
-    about. An `echo` says that another rank failed: a rule that is none wins, also one that fits another rank.
+    about, {longer} for twice its time limit; `all_shown` takes its place if the card shows all that the task has
+    written. An `echo` says that another rank failed: a rule that is none wins, also one that fits another rank.
     """
 
     name: str
@@ -24,4 +25,5 @@ class Rule(Struct, frozen=True, kw_only=True):
     fix: str
     source: str
     next: str = ""
+    all_shown: str = ""
     echo: bool = False

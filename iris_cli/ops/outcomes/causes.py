@@ -36,6 +36,9 @@ _ERROR_SAYS_IT = frozenset({EndReason.SCHEDULING_TIMEOUT, EndReason.DEPENDENCY_F
 KEPT = 4000
 """Bytes of output: who has written so much may have written more than the event log keeps."""
 
+LOG_LINES = 20
+"""How many of the last lines of its log a failure shows."""
+
 _STOPPED = frozenset({128 + signal.SIGTERM, 128 + signal.SIGKILL})
 _WITH_ITS_GANG = frozenset({EndReason.SIBLING, EndReason.OK, EndReason.DISPATCH_FAILED})
 _CODE_SAYS_IT = frozenset({EndReason.USER_ERROR, EndReason.SIGNAL})
@@ -84,6 +87,11 @@ def _was_ours(end: End) -> bool:
     if end.reason is EndReason.TIMEOUT:
         return end.exit_code in _STOPPED
     return end.reason in (EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED)
+
+
+def all_is_shown(said: str) -> bool:
+    """Whether the lines that a failure shows are all that the task has written."""
+    return len(said.encode("utf-8", "replace")) < KEPT and said.rstrip().count("\n") < LOG_LINES
 
 
 def known_words(end: End, state: StateDir | None = None, attempt: AttemptId | None = None) -> str:

@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from iris_cli.core import Attempt, EndReason, Task, TaskState
+from iris_cli.core import Attempt, EndReason, Task, TaskState, format_duration
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
 from iris_cli.core.lifecycle.display import counted, in_words, last_tries, task_displays
 from iris_cli.core.model.cluster import Cluster
@@ -18,7 +19,8 @@ from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, End, Fact
 from iris_cli.core.text import pattern
 from iris_cli.core.work_paths import relative_paths
 from iris_cli.errors import NotWritableError
-from iris_cli.ops.outcomes.causes import KEPT, cause_of, end_words, exit_words, job_cause, who_failed
+from iris_cli.ops.outcomes import causes
+from iris_cli.ops.outcomes.causes import cause_of, end_words, exit_words, job_cause, who_failed
 from iris_cli.ops.views.task_rows import culprit_of
 from iris_cli.ops.views.view import View
 
@@ -26,13 +28,12 @@ _STOPPED = frozenset({EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDE
 _LONGEST_LAST_LINE = 300
 _NUMBER = pattern(r"0x[0-9a-fA-F]+|[0-9]+")
 _OF_A_SHELL = pattern(r"(?:.{0,200}: line [0-9]+: +[0-9]+ )?(?:Terminated|Killed|Hangup)(?: .*)?")
-LOG_LINES = 20
-"""How many of the last lines of its log a failure shows."""
-
 MOST_CHILDREN = 8
 """How many of the children that failed it names."""
 
 DRAIN = "iris worker drain "
+AGAIN = "iris launch --again "
+WHOLE_LOG = "iris logs {task} --tail 200"
 _PYTHON_ERROR = "Traceback (most recent call last):"
 _LONGEST_LINE = 600  # characters: of what is longer both ends are shown
 _FROM_EACH_STREAM = 32 << 10  # bytes of what was pulled
@@ -193,7 +194,9 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
         reason=end.reason,
         exit_code=end.exit_code,
         exit=exit_words(end),
-        log_lines=tuple(map(_shortened, shown.rstrip().split("\n")[-LOG_LINES:])) if shown.strip() else (),
+        log_lines=tuple(map(_shortened, shown.rstrip().split("\n")[-causes.LOG_LINES :]))
+        if shown.strip()
+        else (),
         others=tuple(others(cluster, job, culprit, last_line(shown))),
         known=known,
         next=next_command or _next(cluster, culprit, said),
@@ -223,10 +226,7 @@ def off_bad_hosts(view: View, job: Job) -> str:
 def _facts(end: End, known: Explained | None) -> tuple[Fact, ...]:
     """The facts of its worker, proofs first. A full disk is a proof if the program reports it as well."""
     full = known is not None and known.name == "disk-full"
-    facts = [
-        Fact(kind=fact.kind, proven=fact.proven or (full and fact.kind is FactKind.DISK), text=fact.text)
-        for fact in end.facts
-    ]
+    facts = [replace(fact, proven=fact.proven or (full and fact.kind is FactKind.DISK)) for fact in end.facts]
     return tuple(sorted(facts, key=lambda fact: not fact.proven))
 
 
@@ -280,15 +280,10 @@ def _shortened(line: str) -> str:
 
 def _retries(job: Job, end: End) -> str:
     """What is left to say of the budget where there was one: it is used up."""
+    budget = job.max_retries_failure if end.reason in PROGRAM_FAILURES else 0
     if end.reason in INFRASTRUCTURE:
-        return f"all {job.max_retries_preemption} retries used" if job.max_retries_preemption else ""
-    if end.reason in PROGRAM_FAILURES and job.max_retries_failure:
-        return (
-            "the only retry used"
-            if job.max_retries_failure == 1
-            else f"all {job.max_retries_failure} retries used"
-        )
-    return ""
+        budget = job.max_retries_preemption
+    return "the only retry used" if budget == 1 else f"all {budget} retries used" if budget else ""
 
 
 def _next(cluster: Cluster, task: Task, said: str) -> str:
@@ -301,9 +296,9 @@ def _next(cluster: Cluster, task: Task, said: str) -> str:
     if end.reason in (*INFRASTRUCTURE, EndReason.DISPATCH_FAILED):
         return f"iris history {attempt.worker}"
     if end.exit_code == 1 and _PYTHON_ERROR in said and parent_of(task.job) is None:
-        return f"iris launch --again {task.job} --workdir ."
-    if len(said.encode("utf-8", "replace")) >= KEPT or said.rstrip().count("\n") >= LOG_LINES:
-        return f"iris logs {task.id} --tail 200"
+        return f"{AGAIN}{task.job} --workdir ."
+    if not causes.all_is_shown(said):
+        return _command(cluster, WHOLE_LOG, task)
     if attempt.worker in cluster.workers and attempt.reaped_at is None:
         return f"iris ssh {task.id}"  # all that it has written is shown
     return f"iris history {task.id}"
@@ -375,7 +370,10 @@ def _explained(
         task=task.id,
         line=_relative(task, known.line),
     )
-    return explained, _command(cluster, known, task) or ("" if task is culprit else f"iris logs {task.id}")
+    template = known.next
+    if task is culprit and causes.all_is_shown(said) and (known.all_shown or template == WHOLE_LOG):
+        template = known.all_shown
+    return explained, _command(cluster, template, task) or ("" if task is culprit else f"iris logs {task.id}")
 
 
 def _known(state: StateDir | None, task: Task, said: str) -> KnownCause | None:
@@ -387,10 +385,13 @@ def _known(state: StateDir | None, task: Task, said: str) -> KnownCause | None:
     return known
 
 
-def _command(cluster: Cluster, known: KnownCause, task: Task) -> str:
-    """The command of a rule, about that task; '' where there is none, or it is about a worker that is not there."""
+def _command(cluster: Cluster, template: str, task: Task) -> str:
+    """The command of a rule, about that task; '' if it is about a worker that is gone, or a child job again."""
     worker = task.current.worker if task.current is not None else None
-    if "{worker}" in known.next and worker not in cluster.workers:
+    if "{worker}" in template and worker not in cluster.workers:
         return ""
-    places = {"{job}": str(task.job), "{task}": str(task.id), "{worker}": str(worker)}
-    return re.sub(r"\{(job|task|worker)\}", lambda match: places[match[0]], known.next)
+    if template.startswith(AGAIN) and parent_of(task.job) is not None:
+        return ""
+    longer = format_duration(2 * (cluster.jobs[task.job].timeout or 0.0))
+    places = {"{job}": task.job, "{task}": task.id, "{worker}": worker, "{longer}": longer}
+    return re.sub(r"\{(job|task|worker|longer)\}", lambda match: str(places[match[0]]), template)

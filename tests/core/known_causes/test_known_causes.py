@@ -101,7 +101,8 @@ def test_every_message_belongs_to_a_rule() -> None:
         (143, EndReason.SIGNAL, "exit-terminated"),
         (137, EndReason.OOM, "out-of-memory"),
         (137, EndReason.USER_ERROR, "exit-above-128"),
-        (139, EndReason.SETUP_FAILED, "exit-above-128"),
+        (139, EndReason.SETUP_FAILED, "exit-crashed"),
+        (143, EndReason.USER_ERROR, "exit-above-128"),
         (143, EndReason.TIMEOUT, "time-limit"),  # that signal was ours
         (137, EndReason.PREEMPTED, None),
         (1, EndReason.USER_ERROR, None),

@@ -1,0 +1,66 @@
+"""Hosts that boot: servers in namespaces of their own, with a process table, a boot id and a small /tmp.
+
+For root, on Linux. A host ends with its server, and so does all that was started on it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+from tests.support.in_memory import IN_MEMORY
+from tests.support.sshd import SshHost, SshLab
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+OWN = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+_BOOT = f'mount --bind "$1" {BOOT_ID} && mount -t tmpfs -o size=256k iris-test "$2" && shift 2 && exec "$@"'
+
+
+@dataclass(eq=False)
+class Machine(SshHost):
+    """A server that is the first process of its host."""
+
+    @property
+    def small_disk(self) -> Path:
+        """A directory that every program may fill: on this host it has room for 256 KiB."""
+        return Path("/tmp" if self.directory.is_relative_to(IN_MEMORY) else IN_MEMORY)
+
+    def reboot(self) -> None:
+        """End whatever runs on it, at once, and start it with another boot id."""
+        self.stop()
+        self.start()
+
+    def _spawn(self, command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        boot_id = self.directory / "boot_id"
+        boot_id.write_text(f"{uuid.uuid4()}\n")
+        boot = ("sh", "-c", _BOOT, "sh", str(boot_id), str(self.small_disk))
+        return super()._spawn([*OWN, *boot, *command], log)
+
+
+class MachineLab(SshLab):
+    """A lab whose servers are machines of their own."""
+
+    def _host(self, env: Mapping[str, str], options: Sequence[str]) -> Machine:
+        name = f"machine-{len(self.hosts)}"
+        host = Machine(name, self.directory / name, self.client_key, env, options)
+        host.home.mkdir(parents=True)
+        host.new_host_key()
+        self.hosts.append(host)
+        return host
+
+
+@cache
+def why_no_machines() -> str:
+    """The reason why no such host can run here; "" if it can."""
+    if shutil.which("unshare") is None:
+        return "no unshare command (install util-linux)"
+    tried = subprocess.run(
+        [*OWN, "sh", "-c", f"mount --bind /dev/null {BOOT_ID}"], capture_output=True, text=True
+    )
+    return tried.stderr.strip() if tried.returncode else ""
