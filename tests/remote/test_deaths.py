@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost, ProbedHost
 from tests.support.local_transport import tools_of
 from tests.support.oom import HUNGRY, inside, limited_group
+from tests.support.worker_host import WorkerHost
 
 pytestmark = pytest.mark.two_shells
 
@@ -216,7 +218,8 @@ printf '[ %s0000]%s %s\\n' "$now" '{host}' '{text}'
         ("python3[$process]: segfault at 0 ip 0000", 139, ["crash proven"], ""),
         ("python3[$process]: segfault at 0 ip 0000", 1, [], ""),
         ("x[$process]: trap [999]: segfault at 0", 139, ["crash guess"], ""),
-        ("memory proven x[999]: segfault at 0", 137, ["crash guess"], ""),
+        ("memory proven x[999]: segfault at 0", 139, ["crash guess"], ""),
+        ("x[999]: segfault at 0", 137, [], ""),
         ("Out of memory: Killed process $process (python3)", 137, ["memory proven"], "oom"),
     ],
 )
@@ -224,17 +227,94 @@ def test_the_name_of_another_process_proves_nothing(
     make_host: MakeHost, tmp_path: Path, text: str, code: int, wanted: list[str], cause: str
 ) -> None:
     """A process chooses its own name, and the kernel log shows it."""
-    tools = tools_of("dash", tmp_path / "tools")
-    (tools / "dmesg").unlink(missing_ok=True)
-    (tools / "dmesg").write_text(
-        "#!/bin/sh\nread -r now _ </proc/uptime\nread -r process <task.pid\n"
-        "printf '[    1.000000] Linux version 6\\n'\n"
-        f'printf "[ %s0000] %s\\n" "$now" "{text}"\n'
-    )
-    (tools / "dmesg").chmod(0o755)
-    worker = make_host(tools=tools)
-    worker.probe()
-    report = worker.ended("sh", "-c", f"exit {code}")
-    kernel = [each for each in report.facts if each.text.startswith("kernel: ")]
-    assert [f"{each.kind} {'proven' if each.proven else 'guess'}" for each in kernel] == wanted
+    report = worker_that_logs(make_host, tmp_path, text).ended("sh", "-c", f"exit {code}")
+    assert of_the_kernel(report) == wanted
     assert report.cause == cause
+
+
+def worker_that_logs(make_host: MakeHost, tmp_path: Path, *lines: str) -> WorkerHost:
+    """Its kernel log has these lines, as the shell expands them, from the time when a command ended."""
+    worker = make_host(tools=tools_of("dash", tmp_path / "tools"))
+    let_log(worker, *lines)
+    worker.probe()
+    return worker
+
+
+def let_log(worker: WorkerHost, *lines: str) -> None:
+    shown = "".join(f'printf "[ %s0000] %s\\n" "$now" "{line}"\n' for line in lines)
+    replace_tool(
+        worker,
+        "dmesg",
+        "read -r now _ </proc/uptime\nread -r process <task.pid\ntoken=${PWD##*/}\n"
+        f"printf '[    1.000000] Linux version 6\\n'\n{shown}",
+    )
+
+
+def replace_tool(worker: WorkerHost, name: str, script: str) -> None:
+    (worker.tools / name).unlink(missing_ok=True)
+    (worker.tools / name).write_text(f"#!/bin/sh\n{script}\n")
+    (worker.tools / name).chmod(0o755)
+
+
+def of_the_kernel(report: AttemptReport) -> list[str]:
+    kernel = [each for each in report.facts if each.text.startswith("kernel: ")]
+    return [f"{each.kind} {'proven' if each.proven else 'guess'}" for each in kernel]
+
+
+OTHER = "iris-" + "0123456789abcdef" * 2
+KILLED = "Memory cgroup out of memory: Killed process 999 (x) total-vm:1kB"
+
+
+PLACES = [
+    ("/lab/iris-$token", "x", 1, ["memory proven"]),
+    ("/lab/iris-$token/of-the-task", "x", 1, ["memory proven"]),
+    ("/lab", "x", 1, ["memory guess"]),
+    ("/lab/of-the-task", "x", 1, ["memory guess"]),
+    (f"/lab/{OTHER}", "x", 1, []),
+    (f"/lab/{OTHER}", "x", 137, []),
+    (f"/lab/{OTHER}", ",task_memcg=/a,", 137, []),
+    (f"/lab/{OTHER}", ",pid=7,uid=0", 137, []),
+    ("/lab-of-others", "x", 1, []),
+    ("/docker/1", "x", 1, []),
+    ("/docker/1", "x", 137, ["memory guess"]),
+    ("/user.slice/user-7.slice/session-3.scope", "x", 137, []),
+]
+"""A control group, the name of a process in it that the kernel killed, an exit code, and the facts."""
+
+
+@pytest.mark.parametrize("controllers", ["0::", "4:memory:", "4:cpu,memory:"])
+def test_lines_about_processes_of_other_groups_are_left_out(
+    make_host: MakeHost, tmp_path: Path, controllers: str
+) -> None:
+    worker = worker_that_logs(make_host, tmp_path)
+    cat = shutil.which("cat")
+    own = f'case $1 in */self/cgroup) echo 9:pids:/; echo {controllers}/lab ;; *) exec {cat} "$@" ;; esac'
+    replace_tool(worker, "cat", own)
+    for place, name, code, wanted in PLACES if controllers == "4:memory:" else PLACES[2:5]:
+        oom_kill = f"oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg={place},task_memcg={place},task={name}"
+        let_log(worker, f"{oom_kill},pid=999,uid=0", KILLED)
+        report = worker.ended("sh", "-c", f"exit {code}")
+        assert (place, name, of_the_kernel(report)) == (place, name, wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("x[$other]: segfault at 0", 139), ("Killed process $other (x)", 137)]
+)
+def test_a_line_about_the_command_of_another_attempt_is_left_out(
+    make_host: MakeHost, tmp_path: Path, text: str, code: int
+) -> None:
+    find = "$(cat ../*/task.pid | grep -vx $process | head -n 1)"
+    worker = worker_that_logs(make_host, tmp_path, text.replace("$other", find))
+    other = worker.running("sleep", "1000")
+    assert of_the_kernel(worker.ended("sh", "-c", f"exit {code}")) == []
+    worker.stopped(other, grace=0)
+
+
+def test_the_file_of_another_attempt_adds_no_line_to_the_kernel_log(
+    make_host: MakeHost, tmp_path: Path
+) -> None:
+    worker = worker_that_logs(make_host, tmp_path)
+    forged = "kernel\\n[ 9999999.000000] Out of memory: Killed process 7 (x)\\n"
+    other = worker.running("sh", "-c", f"printf '{forged}' >../task.pid; exec sleep 1000")
+    assert of_the_kernel(worker.ended("sh", "-c", "exit 137")) == []
+    worker.stopped(other, grace=0)

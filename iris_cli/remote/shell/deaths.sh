@@ -3,6 +3,7 @@
 #   <kind> <proven|guess> <text>
 # and a last line `.`. memory: the kernel killed because memory ran out. killed: it did not. crash: the
 # line of the kernel about a fault. disk, preempted, hardware. Proven: it is about a process of this task.
+# Lines about processes that are certainly not of this task are left out.
 # The file is full of blanks beforehand and is written over: that needs no disk space.
 
 # name_process: of the command, whose number the kernel's log names. In its own subshell.
@@ -21,15 +22,28 @@ gather() {
     is_number "$process" || process=0
     count_kills
     facts=$({
-        printf 'kernel\n'
+        printf 'others\n'
+        command_numbers | tr -cd '0-9\n' # words would be taken for those of the kernel
+        printf '\n'
+        limited cat "$iris_proc/self/cgroup"
+        printf '\nkernel\n'
         kernel_log
         printf '\ndisk\n'
-        limited df -Pk . /tmp /dev/shm
+        limited df -Pk /dev/shm /tmp . # of guesses the last one counts
         ! metadata_server || [ "$(fetch preempted)" != TRUE ] || printf '\npreempted\n'
     } 2>/dev/null | weigh "$1" "$2")
     [ -n "$facts" ] || return 0
     if [ -L facts.pending ] || { [ -e facts.pending ] && [ ! -f facts.pending ]; }; then return; fi
     printf '%s\n.\n' "$facts" 2>/dev/null 1<>facts.pending && mv facts.pending facts 2>/dev/null
+}
+
+# command_numbers: print the numbers of the commands of all attempts, in so far as they are written down.
+command_numbers() {
+    set --
+    for each in ../*/task.pid; do
+        [ ! -f "$each" ] || [ -L "$each" ] || [ ! -r "$each" ] || set -- "$@" "$each"
+    done
+    [ $# -eq 0 ] || limited cat "$@"
 }
 
 # limited COMMAND...: what hangs must not keep the end from being recorded.
@@ -45,7 +59,7 @@ weigh() {
         -v own="$own_kills" -v shared="$shared_kills" '
         function told(kind, proof, text) {
             gsub(/[^ -~]/, "?", text)
-            if (!(kind in found) || (proof == "proven" && found[kind] !~ /^proven/))
+            if (found[kind] !~ /^proven/)
                 found[kind] = proof " " substr(text, 1, 240)
         }
         function number(pattern) {
@@ -54,7 +68,21 @@ weigh() {
             gsub(/[^0-9]/, "", part)
             return part
         }
-        /^(kernel|disk|preempted)$/ { section = $0 }
+        # elsewhere: whether that process is none of ours. A container that the task started has another group;
+        # then the task itself mostly exits with 137.
+        function elsewhere(pid) {
+            if (pid == process || !(pid in others || pid in place)) return 0
+            if (pid in others || place[pid] ~ /\/iris-[0-9a-f]+\//) return !(pid in ours)
+            if (home == "" || index(place[pid], home) == 1) return 0
+            return code != 137 || place[pid] ~ /\/session-[^\/]+[.]scope\//
+        }
+        /^(others|kernel|disk|preempted)$/ { section = $0 }
+        section == "others" && /^[0-9]+$/ { others[$0] = 1 }
+        section == "others" && (/^[0-9]+:([^:]*,)?memory(,[^:]*)?:/ || (/^0::/ && home == "")) {
+            home = $0
+            sub(/^[0-9]+:[^:]*:/, "", home)
+            sub(/\/*$/, "/", home)
+        }
         section == "preempted" {
             told("preempted", "proven", "the metadata server announced that the VM is preempted")
         }
@@ -67,19 +95,26 @@ weigh() {
             if (at * 100 < from - 100) next
             line = substr($0, RLENGTH + 1)
             sub(/^[^ ]+ kernel: /, "", line)
-            if (line ~ /^oom-kill:/ && index(line, "task_memcg=") && index(line, group))
-                ours[number(",pid=[0-9]+,")] = 1
+            if (line ~ /^oom-kill:.*,pid=[0-9]+,uid=[0-9]+$/ && match(line, /,task_memcg=[^,]*,/)) {
+                where = substr(line, RSTART + 12, RLENGTH - 13) "/"
+                sub(/,uid=[0-9]+$/, "", line)
+                victim = number("[0-9]+$") # behind the name, which the process chooses
+                place[victim] = where
+                if (index(where, group "/")) ours[victim] = 1
+            }
             if (line ~ /^((Memory cgroup out|Out) of memory[^:]*: )?Killed process [0-9]+ /) {
                 kills++
                 victim = number("Killed process [0-9]+ ")
-                told("memory", victim == process || victim in ours ? "proven" : "guess", "kernel: " line)
+                if (victim == process || victim in ours) told("memory", "proven", "kernel: " line)
+                else if (!elsewhere(victim)) told("memory", "guess", "kernel: " line)
             } else if (line ~ /^(traps: )?.*[^0-9][0-9]+\]:? (segfault at |general protection|trap )/) {
                 fault = "[^0-9][0-9]+[]]:? (segfault at |general protection|trap )"
                 victim = number(fault)
                 # A process chooses its name: a second match may be such a name, so it proves nothing.
                 once = !match(substr(line, RSTART + 1), fault)
                 if (victim == process && once && code > 128) told("crash", "proven", "kernel: " line)
-                else if (code > 128) told("crash", "guess", "kernel: " line)
+                else if (code > 128 && code !~ /^(129|130|131|137|143)$/ && !elsewhere(victim))
+                    told("crash", "guess", "kernel: " line)
             } else if (line ~ /Hardware Error|AER: .*Uncorrect|severity=Uncorrect|critical temperature/ ||
                 line ~ /emperature above threshold|I\/O error, dev |EXT4-fs error|filesystem read-only/ ||
                 line ~ /^(accel|apex|gasket|google|tpu|vfio-pci)[^:]*: .*([Ee]rror|[Ff]ail|[Tt]imed out)/ ||
@@ -88,7 +123,7 @@ weigh() {
         }
         END {
             if (own > 0) told("memory", "proven", "its control group counts " own " OOM kills")
-            else if (shared > 0)
+            else if (shared > 0 && !("memory" in found) && (code == 137 || !seen || first * 100 > from))
                 told("memory", "guess", "a shared control group counted " shared " OOM kills while it ran")
             if (code == 137 && seen && first * 100 <= from && !kills && own + shared == 0)
                 told("killed", "proven",
