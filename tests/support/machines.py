@@ -44,7 +44,12 @@ class Machine(SshHost):
 
 
 class MachineLab(SshLab):
-    """A lab whose servers are machines of their own."""
+    """A lab whose servers are machines of their own. They accept the key of another lab."""
+
+    def __init__(self, directory: Path, client_key: Path) -> None:
+        super().__init__(directory)
+        for suffix in ("", ".pub"):
+            shutil.copy(f"{client_key}{suffix}", f"{self.client_key}{suffix}")
 
     def _host(self, env: Mapping[str, str], options: Sequence[str]) -> Machine:
         name = f"machine-{len(self.hosts)}"
