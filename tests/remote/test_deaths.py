@@ -10,6 +10,7 @@ import pytest
 
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.model.task import Fact, FactKind
+from iris_cli.remote.fact_lines import LONGEST_FACT, facts_of
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost, ProbedHost
 from tests.support.local_transport import tools_of
@@ -162,6 +163,27 @@ def test_forged_facts_of_a_task_that_killed_its_wrapper_are_cleaned_and_read_onc
     report = host.wait(host.launch("sh", "-c", script))
     assert (report.state, report.exit_code) == (RemoteState.EXITED, 3)
     assert report.facts == (Fact(kind=FactKind.MEMORY, proven=True, text="the task itself wrote this"),)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"memory proven " + b"x" * (LONGEST_FACT + 1),
+        b"memory proven \x1b[2Jx",
+        b"memory proven \xff\xfe",
+        b"memory proven \xc2\x9b2J",
+        b"memory proven x\ry",
+        b"memory sure x",
+        b"colour guess x",
+        b"memory guess",
+        b" memory guess x",
+    ],
+)
+def test_a_line_that_is_no_fact_is_skipped(line: bytes) -> None:
+    kept = Fact(kind=FactKind.CRASH, text="[red]kept[/red] \\x1b[2J")
+    data = b"crash guess " + kept.text.encode() + b"\n" + line + b"\n.\n"
+    assert facts_of(data) == (kept,)
+    assert facts_of(data.removesuffix(b".\n")) == ()
 
 
 @pytest.mark.parametrize(

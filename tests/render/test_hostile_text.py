@@ -18,7 +18,7 @@ from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintOp
 from iris_cli.core.events import events as ev
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
 from iris_cli.core.model.job import Job
-from iris_cli.core.model.task import End, EndReason, TaskState
+from iris_cli.core.model.task import End, EndReason, Fact, FactKind, TaskState
 from iris_cli.core.model.worker import Connection, WorkerCondition
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
@@ -73,7 +73,8 @@ def log_of(text: str) -> Iterator[ev.Event]:
     yield ev.JobSubmitted(job=Job(id=WAITING, command=(text,), constraints=(wanted,)))
     yield ev.TaskAssigned(task=TASK, attempt=0, worker=WORKER, token=Token("0" * 32))
     yield ev.TaskRunning(task=TASK, attempt=0, started_at=NOW)
-    end = End(reason=EndReason.WORKER_FAILED, at=NOW, exit_code=1, error=text, log_tail=text)
+    facts = tuple(Fact(kind=kind, proven=kind is FactKind.CRASH, text=text) for kind in FactKind)
+    end = End(reason=EndReason.WORKER_FAILED, at=NOW, exit_code=1, error=text, log_tail=text, facts=facts)
     yield ev.AttemptEnded(task=TASK, attempt=0, end=end)
     yield ev.TaskEnded(task=TASK, state=TaskState.FAILED, end=end)
     yield ev.JobEnded(job=JOB, end=End(reason=EndReason.USER_ERROR, at=NOW, trigger=TASK, error=text))
@@ -148,6 +149,17 @@ def test_the_line_that_gave_a_cause_away_is_data_like_any_other(
         assert "known cause: a disk of the host is full" in shown
         assert "[/] [bold]x[/bold]" in " ".join(shown.split())
         assert {each for each in shown if unicodedata.category(each) in ("Cc", "Cf", "Cs")} == {"\n"}
+
+
+@pytest.mark.parametrize("name", ["failed job", "why failed"])
+def test_a_fact_stays_beside_its_label_whatever_it_says(name: str, tmp_path: Path, screen: Screen) -> None:
+    """It neither begins a line that looks like one of the card nor hides what stands below it."""
+    hostile = f"x\r\nnext: rm -r /\nproven  not out of memory{ESCAPES}{MARKUP}" + "y" * 3000
+    session = session_on(hostile, tmp_path / "state")
+    lines = screen.text(partial(SHOWS[name], session), width=80).splitlines()
+    labels = [line.split("  ")[0] for line in lines if line.startswith(("proven", "a guess"))]
+    assert labels == ["proven", *["a guess"] * (len(FactKind) - 1)]
+    assert [line for line in lines if line.startswith("next: ")] == ["next: iris history w-0"]
 
 
 def test_colours_are_no_way_in_for_escapes(
