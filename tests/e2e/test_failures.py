@@ -11,13 +11,15 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from iris_cli.core.model.job import JobState
 from iris_cli.core.model.task import AttemptState
+from iris_cli.ops.views.failure import FailureCard
+from iris_cli.ops.views.why import why
 from tests.e2e.test_jax_gang import can_unshare
 from tests.faults.conftest import use_home_of
 from tests.support.desk import Desk
@@ -269,58 +271,53 @@ def all_failed(desk: Desk, *but: str) -> bool:
     return all(cluster.job_state(job) is JobState.FAILED for job in cluster.jobs if job not in but)
 
 
+@cache
 def kernel_log() -> bool:
     return subprocess.run(["dmesg"], capture_output=True).returncode == 0
 
 
-def wrong(site: Site, rows: Mapping[str, Failure]) -> list[str]:
+def wrong(desk: Desk, rows: Mapping[str, Failure]) -> list[str]:
     """The differences between the cards and what they should say."""
-    return [f"{name}: {line}" for name, row in rows.items() for line in _wrong(site, name, row)]
+    with desk.invocation() as session:
+        cards = {name: why(session, name).failure for name in rows}
+    found = []
+    for name, row in rows.items():
+        card = cards[name]
+        assert card is not None, name
+        shown = desk.site.iris("why", name).out
+        found += [f"{name}: {line}" for line in (*_wrong_words(card, row, shown), *_wrong_facts(card, row))]
+    return found
 
 
-def _wrong(site: Site, name: str, row: Failure) -> Iterator[str]:
-    card = site.iris("why", name, "--json").json()["failure"]
-    shown = site.iris("why", name).out
-    known = card["known"]["name"] if card["known"] else None
-    command = row.next.replace("{worker}", card["worker"])
-    found = (f"{card['headline']}: {card['cause']}", known, card["next"])
+def _wrong_words(card: FailureCard, row: Failure, shown: str) -> Iterator[str]:
+    known = card.known.name if card.known is not None else None
+    command = row.next.replace("{worker}", card.worker or "")
+    found = (f"{card.headline}: {card.cause}", known, card.next)
     if found != (row.failed, row.known, command):
         yield f"{found} is not {(row.failed, row.known, command)}"
-    for text in (row.failed, f"known cause: {known and card['known']['cause']}" if known else "", row.says):
-        if text not in shown:
-            yield f"nothing of {text!r} in {shown}"
-    if not shown.endswith(f"\nnext: {command}\n"):
-        yield f"no `next: {command}` in {shown}"
-    for fact in card["facts"]:
-        label = "proven" if fact["proven"] else "a guess"
-        if not any(
-            line.split(label)[-1].strip() == fact["text"] for line in shown.splitlines() if label in line
-        ):
-            yield f"no {label} {fact['text']!r} in {shown}"
-    yield from _wrong_facts(card["facts"], row)
-
-
-def _wrong_facts(facts: Sequence[Mapping[str, Any]], row: Failure) -> Iterator[str]:
-    """Other tests may be running, whose processes the same kernel kills: their lines may be guesses here."""
-    of_others = [
-        fact
-        for fact in facts
-        if not fact["proven"]
-        and "memory" not in (row.guessed or {})
-        and fact["text"].startswith("kernel: Memory cgroup")
+    lines = shown.splitlines()
+    labels = [("proven  " if fact.proven else "a guess", fact.text) for fact in card.facts]
+    missing = [
+        text for label, text in labels if not any(each.startswith(label) and text in each for each in lines)
     ]
-    proven = {fact["kind"]: fact["text"] for fact in facts if fact["proven"]}
+    cause = f"known cause: {card.known.cause}" if card.known is not None else ""
+    missing += [text for text in (row.failed, row.says, cause, f"\nnext: {command}\n") if text not in shown]
+    if missing:
+        yield f"{missing} are not in {shown}"
+
+
+def _wrong_facts(card: FailureCard, row: Failure) -> Iterator[str]:
+    """Other tests may be running, whose processes the same kernel kills: their lines may be guesses here."""
+    guessed = {str(fact.kind): fact.text for fact in card.facts if not fact.proven}
+    of_others = "memory" not in (row.guessed or {}) and guessed.pop("memory", "").startswith(
+        "kernel: Memory cgroup"
+    )
+    proven = {str(fact.kind): fact.text for fact in card.facts if fact.proven}
     if not kernel_log() or (row.proven is NOT_FOR_MEMORY and of_others):
         return
-    for expected, found in (
-        (row.proven or {}, proven),
-        (
-            row.guessed or {},
-            {fact["kind"]: fact["text"] for fact in facts if not fact["proven"] and fact not in of_others},
-        ),
-    ):
-        if expected.keys() != found.keys() or not all(text in found[kind] for kind, text in expected.items()):
-            yield f"the facts {facts} are not {row.proven} and {row.guessed}"
+    for wanted, found in ((row.proven or {}, proven), (row.guessed or {}, guessed)):
+        if wanted.keys() != found.keys() or not all(text in found[kind] for kind, text in wanted.items()):
+            yield f"the facts {card.facts} are not {row.proven} and {row.guessed}"
 
 
 def test_the_cards_of_twenty_failures_are_right(site: Site) -> None:
@@ -340,7 +337,7 @@ def test_the_cards_of_twenty_failures_are_right(site: Site) -> None:
     for job, number in ends.items():
         os.kill(pids(site, job)[0], number)
     desk.until(lambda: all_failed(desk))
-    assert wrong(site, rows) == []
+    assert wrong(desk, rows) == []
     for row in rows.values():
         if row.next.startswith("iris launch"):
             site.iris(*shlex.split(row.next)[1:], "--dry-run")
@@ -411,9 +408,9 @@ def test_what_the_kernel_says_of_the_command_is_proven_and_anything_else_a_guess
             submit(site, name, row)
         desk = Desk(site)
         desk.until(lambda: all_failed(desk))
-    assert wrong(site, rows) == []
-    for document in ("status", "why"):
-        assert "\x1b" not in site.iris(document, "forged").out
+    assert wrong(desk, rows) == []
+    for words in (("status", "forged"), ("why", "forged"), ("why", "forged", "--json"), ("report",)):
+        assert "\x1b" not in site.iris(*words).out
 
 
 @dataclass
@@ -497,4 +494,4 @@ def test_a_full_disk_a_reboot_and_a_lost_host_are_told_apart(hosts: Hosts) -> No
     desk.until(lambda: all_failed(desk, "lost"))
     hosts.far.stop()
     desk.until(lambda: all_failed(desk), every=299.0)
-    assert wrong(site, rows) == []
+    assert wrong(desk, rows) == []

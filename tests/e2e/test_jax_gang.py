@@ -96,3 +96,35 @@ def rack(site: Site, hosts: Sequence[SshHost]) -> None:
         way = f"host: 127.0.0.1, port: {host.port}"
         lines += f"  - {{id: node-{number}, {way}, attributes: {{rack: r1}}}}\n"
     config.write_text(lines)
+
+
+RANK_1_SLEEPS = """
+import time, jax, jax.numpy as jnp
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+print("step 1", flush=True)
+if jax.process_index() == 1:
+    time.sleep(600)
+multihost_utils.process_allgather(jnp.asarray([1.0]))
+"""
+
+
+def test_a_rank_that_sleeps_while_the_other_waits_in_a_collective_is_shown(slice_of_two: Site) -> None:
+    """Nothing has failed: the job is quiet, and `iris why` leads to the threads of both ranks."""
+    site = slice_of_two
+    rack(site, site.hosts)
+    gang = ("--group-by", "rack", "--replicas", "2", "--cpu", "0.2", "--env-preset", "jax", "--grace", "1s")
+    program = ("-e", "JAX_PLATFORMS=cpu", "--silent-after", "3s", "--", sys.executable, "-c", RANK_1_SLEEPS)
+    site.iris("launch", "--name", "hangs", *gang, *program)
+    site.until(lambda: all("step 1" in site.iris("logs", "hangs", "--rank", rank).out for rank in ("0", "1")))
+    site.until(
+        lambda: [task["quiet_since"] is not None for task in site.job("hangs")["tasks"]] == [True, True]
+    )
+    shown = site.iris("why", "hangs").out
+    assert "quiet" in shown
+    assert shown.endswith("\nnext: iris stacks hangs\n")
+    seen = site.iris("stacks", "hangs", code=1).out  # without py-spy there is no full stack
+    first = seen.splitlines()[0]
+    assert "rank 1 sleeps in hrtimer_nanosleep" in first
+    assert "rank 0 sleeps in futex" in first or "rank 0 spins" in first
+    site.iris("cancel", "hangs", "--wait")
