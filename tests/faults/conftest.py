@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.hall import LEASE, Hall
+from tests.support.invocations import Invocations
 from tests.support.ledger import Ledger
 from tests.support.network import CableLab, Network, why_no_namespaces
 from tests.support.site import Site
+from tests.support.sshd import SshHost
 
 
 @pytest.fixture
@@ -65,3 +68,25 @@ def use_home_of(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the user who runs the tests is seen by what runs in this process."""
     monkeypatch.setenv("HOME", str(site.directory))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
+@pytest.fixture
+def hall(
+    ssh_lab: Callable[..., list[SshHost]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Hall]:
+    hosts = ssh_lab(2)
+    (tmp_path / "operator").mkdir()
+    site = Site(tmp_path / "operator", hosts)
+    site.write_config({"alpha": hosts}, tpu="v4-16", backoff_first="0.1s", dispatch_lease=f"{LEASE}s")
+    use_home_of(site, monkeypatch)
+    invocations = Invocations(site)
+    hall = Hall(site, Ledger(tmp_path / "ledger"), invocations)
+    try:
+        hall.until(
+            lambda: [bool(worker.incarnation) for worker in hall.cluster.workers.values()] == [True] * 2
+        )
+        yield hall
+    finally:
+        invocations.close()
+        for gate in hall.gates.values():
+            gate.close()

@@ -5,104 +5,18 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.core.model.job import JobState
-from iris_cli.core.model.task import AttemptState, TaskState
-from tests.faults.conftest import use_home_of
-from tests.support.desk import Desk
-from tests.support.invocations import Invocations
-from tests.support.ledger import Ledger
-from tests.support.site import Site
-from tests.support.sshd import SshHost
+from iris_cli.core.model.task import TaskState
+from tests.faults.hall import RANKS, Hall, end_well
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.ssh
 
-LEASE = 1.0
-"""Seconds for which the invocation that made an assignment is alone responsible for it."""
-
-RANKS = 2
-GANG: dict[str, Any] = {"replicas": RANKS, "group_by": "tpu-name", "grace": 1.0}
-
 every_step = pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
-
-
-class Hall(Desk):
-    """Two hosts with room for many small gangs, each with a gate of its own."""
-
-    def __init__(self, site: Site, ledger: Ledger, invocations: Invocations) -> None:
-        super().__init__(site)
-        self.ledger = ledger
-        self.invocations = invocations
-        self.gates: dict[str, ExitStack] = {}
-
-    def gang(self, name: str, then: str = "") -> None:
-        """Submit one; when its gate is opened each rank does `then`."""
-        self.gates[name] = ExitStack()
-        self.gates[name].enter_context(self.ledger.closed(name))
-        self.launch(name, *self.ledger.waiting(name, then), **GANG)
-
-    def open(self, name: str) -> None:
-        self.gates.pop(name).close()
-
-    def dies_at(self, step: int) -> bool:
-        """Whether a cycle came to that step, and died there; on a busy machine it may have less to do."""
-        code = self.invocations.start("schedule", "--once", die_at=step).wait()
-        assert code in (-signal.SIGKILL, 0)
-        return code != 0
-
-    def has_fallen(self, name: str) -> bool:
-        """Whether a rank of it has ended."""
-        return len(self.ledger.living(name)) < RANKS
-
-    def repair(self) -> None:
-        """One ordinary cycle, when the lease of whoever was killed is over. If nothing in it timed out, all is well."""
-        self.clock.ahead += LEASE
-        self.silences.clear()
-        self.cycle()
-        if not self.silences:
-            for _, attempt in self.cluster.live_attempts():
-                assert attempt.acknowledged, attempt
-
-    def until_running(self, *names: str) -> None:
-        def run() -> bool:
-            cluster = self.cluster
-            live = [cluster.live_of(JobId(name)) for name in names]
-            states = [[attempt.state for _, attempt in ranks] for ranks in live]
-            return states == [[AttemptState.RUNNING] * RANKS] * len(names)
-
-        self.until(run)
-        until(lambda: all(len(self.ledger.living(name)) == RANKS for name in names))
-
-
-@pytest.fixture
-def hall(
-    ssh_lab: Callable[..., list[SshHost]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Hall]:
-    hosts = ssh_lab(2)
-    (tmp_path / "operator").mkdir()
-    site = Site(tmp_path / "operator", hosts)
-    site.write_config({"alpha": hosts}, tpu="v4-16", backoff_first="0.1s", dispatch_lease=f"{LEASE}s")
-    use_home_of(site, monkeypatch)
-    invocations = Invocations(site)
-    hall = Hall(site, Ledger(tmp_path / "ledger"), invocations)
-    try:
-        hall.until(
-            lambda: [bool(worker.incarnation) for worker in hall.cluster.workers.values()] == [True] * 2
-        )
-        yield hall
-    finally:
-        invocations.close()
-        for gate in hall.gates.values():
-            gate.close()
 
 
 @every_step
@@ -182,14 +96,3 @@ def test_killed_at_random_moments_while_twenty_gangs_run(hall: Hall) -> None:
         invocation.wait()
     hall.repair()
     end_well(hall)
-
-
-def end_well(hall: Hall) -> None:
-    """Every gang comes to run, and ends well."""
-    hall.until_running(*hall.gates)
-    for name in list(hall.gates):
-        hall.open(name)
-    hall.until(lambda: all(job.end is not None for job in hall.cluster.jobs.values()))
-    cluster = hall.cluster
-    assert {cluster.job_state(job) for job in cluster.jobs} == {JobState.SUCCEEDED}
-    hall.ledger.check()
