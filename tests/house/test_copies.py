@@ -20,7 +20,7 @@ FEWEST = 3
 """A call that takes so many fields of one object, by their names, is a copy of the object."""
 
 DROPPED = {
-    "without_times": {"started_ago", "ended_ago", "last_output_ago", "ran"},
+    "without_times": {"started_ago", "ended_ago", "last_output_ago", "waited", "ran"},
     "of_task": {"log_tail", "ran", "facts"},
 }
 """The fields that a copy leaves at their defaults on purpose, by the name of its function."""

@@ -213,10 +213,28 @@ def test_what_has_not_ended_has_no_duration_yet(site: Site) -> None:
     assert told.end is None
 
 
-def weighed(site: Site, state: RemoteState, started: float | None, ended: float | None) -> Attempt:
-    """The attempt of a task that runs, after a worker said this of it."""
-    site.launch("one")
-    site.cycle()
+def test_a_quiet_task_was_heard_of_when_its_worker_answered_not_when_the_lock_was_free(site: Site) -> None:
+    """It may have written since: a silence counts up to the answer, and from the time of the last output."""
+    told = weighed(site, RemoteState.RUNNING, 3_000.0, None, quiet=1_799.0, waited=60.0)
+    assert told.quiet_since is None
+    told = weighed(site, RemoteState.RUNNING, 3_000.0, None, quiet=1_800.0, waited=60.0)
+    assert told.quiet_since == site.clock.time - 1_860.0
+
+
+def weighed(
+    site: Site,
+    state: RemoteState,
+    started: float | None,
+    ended: float | None,
+    *,
+    quiet: float | None = None,
+    waited: float = 0.0,
+) -> Attempt:
+    """The attempt of a task that runs, after a worker said this of it, weighed so many seconds later."""
+    if not site.session().view().jobs:
+        site.launch("one")
+        site.cycle()
+        site.clock.time += HOUR
     session = site.session()
     cluster, now = session.view(), session.clock.now()
     told = AttemptReport(
@@ -225,11 +243,14 @@ def weighed(site: Site, state: RemoteState, started: float | None, ended: float 
         exit_code=0 if state is RemoteState.EXITED else None,
         started_ago=started,
         ended_ago=ended,
+        last_output_ago=quiet,
     )
     seen = replace(site.hosts["w0"].report(()), attempts=(told,))
-    draft = Draft(cluster, now)
     known = observe.known_of(cluster, seen.worker)
-    observe.weigh(session, draft, [observe.heard(session, known, now, seen)])
+    answer = observe.heard(session, known, now, seen)
+    site.clock.time += waited
+    draft = Draft(cluster, site.clock.time)
+    observe.weigh(session, draft, [answer])
     return draft.cluster.attempt(site.task("one").current_id)
 
 

@@ -1,4 +1,4 @@
-"""Run seeds by hand: `python -m tests.simulation [--scaling] SEED [COUNT]`. One seed prints its story."""
+"""Run seeds by hand: `python -m tests.simulation [--scaling|--retrying] SEED [COUNT]`. One seed prints its story."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 from tests.simulation.simulation import run
 
 
-def main(first: int, count: int, *, scaling: bool = False) -> int:
+def main(first: int, count: int, *, scaling: bool = False, retrying: bool = False) -> int:
     failed, wasted, spent_on_slices = 0, 0.0, 0.0
     began = time.process_time()
     for seed in range(first, first + count):
-        result = run(seed, scaling=scaling)
+        result = run(seed, scaling=scaling, retrying=retrying)
         if result.ledger is not None:
             wasted += result.ledger.wasted
             spent_on_slices += result.ledger.spent
@@ -29,5 +29,12 @@ def main(first: int, count: int, *, scaling: bool = False) -> int:
 
 
 if __name__ == "__main__":
-    numbers = [int(word) for word in sys.argv[1:] if word != "--scaling"] or [0]
-    sys.exit(main(numbers[0], numbers[1] if len(numbers) > 1 else 1, scaling="--scaling" in sys.argv))
+    numbers = [int(word) for word in sys.argv[1:] if not word.startswith("--")] or [0]
+    sys.exit(
+        main(
+            numbers[0],
+            numbers[1] if len(numbers) > 1 else 1,
+            scaling="--scaling" in sys.argv,
+            retrying="--retrying" in sys.argv,
+        )
+    )

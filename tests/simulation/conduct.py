@@ -21,6 +21,7 @@ from iris_cli.core.events.events import (
 )
 from iris_cli.core.evolve import evolve
 from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.messages.observations import WorkerReport
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import ReplaceLost
 from iris_cli.core.model.limits import Limits
@@ -62,6 +63,7 @@ class Conduct:
     quiet: bool = False  # no fault is drawn, and no invocation killed: no worker falls silent
     asked: dict[str, set[WorkerId]] = field(default_factory=dict)  # polls that are under way, by invocation
     answered_at: dict[WorkerId, float] = field(default_factory=dict)  # by the machine that is in the log
+    on_poll: Callable[[str, WorkerReport], None] = lambda _who, _report: None
     heard: dict[str, set[WorkerId]] = field(default_factory=dict)  # who answered an invocation, as anybody
 
     def _breach(self, words: str) -> None:

@@ -18,12 +18,13 @@ from tests.simulation.mutations import MUTATIONS
 from tests.simulation.placement_promises import PLACEMENT_PROMISES
 from tests.simulation.planting import Mutation
 from tests.simulation.scaling_mutations import SCALING_MUTATIONS
+from tests.simulation.second_tries_promises import SECOND_TRIES_PROMISES
 from tests.simulation.simulation import run
 
 PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
 PROMISES = (*LIFECYCLE_PROMISES, *PLACEMENT_PROMISES)
 """Each is found in the weather of every run."""
-TABLES = (PROMISES, (*MUTATIONS, *SCALING_MUTATIONS))
+TABLES = (PROMISES, SECOND_TRIES_PROMISES, (*MUTATIONS, *SCALING_MUTATIONS))
 """The mutations of each table of the page."""
 ALL = tuple(mutation for table in TABLES for mutation in table)
 SEARCHED = 2000
@@ -58,7 +59,12 @@ def breach_at(mutation: Mutation, seed: int) -> str | None:
 
 def _run(mutation: Mutation, seed: int, *, planted: bool = False) -> list[str]:
     with mutation.amid(), mutation.plant() if planted else nullcontext():
-        return run(seed, mutation.faults, scaling=mutation in SCALING_MUTATIONS).breaches
+        return run(
+            seed,
+            mutation.faults,
+            scaling=mutation in SCALING_MUTATIONS,
+            retrying=mutation in SECOND_TRIES_PROMISES,
+        ).breaches
 
 
 def find(mutation: Mutation, seeds: Iterable[int]) -> Found | None:

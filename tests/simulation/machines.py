@@ -379,8 +379,7 @@ class Machine:
         if entry is None:
             return AttemptReport(token=token, state=S.ABSENT)
         self._refresh(entry)
-        state = entry.state
-        process = self.processes.get(token)
+        state, process = entry.state, self.processes.get(token)
         if state in (S.RUNNING, S.ORPHANED, S.UNKILLABLE, S.STOPPING) and process is None:
             state = S.LOST if state in (S.RUNNING, S.ORPHANED) else S.STOPPED
         elif state is S.RUNNING and process is not None and not process.supervised:
@@ -394,6 +393,7 @@ class Machine:
             cause=entry.cause,
             started_ago=self._ago(since) if here else None,
             ended_ago=self._ago(entry.ended) if here else None,
+            last_output_ago=self._ago(self._behaviour.last_output(entry, token, state, self._scheduler.now)),
         )
 
     def _ago(self, moment: float | None) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import islice
+from random import Random
 from typing import Any
 
 from iris_cli.core.constraints import preemptible_constraint
@@ -128,14 +129,15 @@ class Program:
         self.site.scheduler.at(moment, lambda: self._invoke(command, act))
 
     def _invoke(self, command: str, act: Callable[[Session], object], *, patience: float = 10.0) -> None:
-        rng = self._rng
-        luck = Luck(
+        process = self.site.invoke(command, act, luck=self._luck(self._rng), patience=patience)
+        process.has_secrets = self._rng.random() < 0.7
+
+    def _luck(self, rng: Random) -> Luck:
+        return Luck(
             dies_at=rng.randint(1, 60) if rng.random() < 0.2 * self.unlucky else 0,
             stalls_at=rng.randint(1, 40) if rng.random() < 0.15 * self.unlucky else 0,
             stalls_for=rng.choice((10.0, 30.0, 70.0, 200.0)),
         )
-        process = self.site.invoke(command, act, luck=luck, patience=patience)
-        process.has_secrets = rng.random() < 0.7
 
     def _launch(self, job: dict[str, Any]) -> Callable[[Session], object]:
         def act(session: Session) -> None:

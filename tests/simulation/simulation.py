@@ -24,6 +24,7 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.machines import Machine
 from tests.simulation.program import Program, schedule
 from tests.simulation.scaling import ScalingProgram, afternoon, evening, few_at_home, open_cloud, with_groups
+from tests.simulation.second_tries import RetryingProgram, SecondTries, Voices, soon_quiet
 from tests.simulation.site import Site
 from tests.simulation.story import Story
 from tests.simulation.strands import Scheduler, draws_of
@@ -48,6 +49,7 @@ class Run:
     truth: Truth
     boxes: Boxes | None = None
     ledger: Ledger | None = None
+    tries: SecondTries | None = None
 
     @property
     def breaches(self) -> list[str]:
@@ -59,10 +61,18 @@ class Run:
         )
 
 
-def run(seed: int, faults: Sequence[str] = (), *, asking: bool = False, scaling: bool = False) -> Run:
+def run(
+    seed: int,
+    faults: Sequence[str] = (),
+    *,
+    asking: bool = False,
+    scaling: bool = False,
+    retrying: bool = False,
+) -> Run:
     """The same seed is always the same run. `faults` are names of `Weather`'s: then only these occur, and often.
 
     `asking`: its tasks ask for child jobs and endpoints from inside. `scaling`: slices are made on demand.
+    `retrying`: the operator retries jobs and launches ended ones again, and tasks write nothing for a while.
     """
     scheduler = Scheduler(draws_of(seed), START)
     directory = Path(tempfile.mkdtemp(prefix=f"iris-sim-{seed}-", dir=_memory()))
@@ -75,7 +85,7 @@ def run(seed: int, faults: Sequence[str] = (), *, asking: bool = False, scaling:
         ):
             if scaling:
                 return _run_scaling(seed, scheduler, directory, faults)
-            return _run(seed, scheduler, directory, faults, asking=asking)
+            return _run(seed, scheduler, directory, faults, asking=asking, retrying=retrying)
     finally:
         shutil.rmtree(directory)
         gc.collect()  # sessions are in reference cycles, and each holds the files of its snapshot open
@@ -105,20 +115,31 @@ def _memory() -> str | None:
 
 
 def _run(
-    seed: int, scheduler: Scheduler, directory: Path, faults: Sequence[str], *, asking: bool = False
+    seed: int,
+    scheduler: Scheduler,
+    directory: Path,
+    faults: Sequence[str],
+    *,
+    asking: bool = False,
+    retrying: bool = False,
 ) -> Run:
     rng = scheduler.draws("fleet")
     story = Story(lambda: scheduler.now)
     places = draw_fleet(rng)
     behaviour = Behaviour(scheduler.draws("tasks"))
     network = Network(scheduler)
-    site = Site(directory / "state", config_of(rng, places, directory), network, story, scheduler)
+    config = config_of(rng, places, directory)
+    if retrying:
+        config = soon_quiet(config, scheduler.draws("second tries"))
+    site = Site(directory / "state", config, network, story, scheduler)
     _set_up(site, places, behaviour)
+    tries = _judge_second_tries(site, behaviour) if retrying else None
     if asking:
         network.boxes = Boxes(scheduler, site.truth, scheduler.draws("asking"))
         site.truth.on_start, site.truth.on_commit = network.boxes.begins, network.boxes.committed
     length = rng.choice((150.0, 500.0, 1000.0))
-    program, weather = Program(site, places, length), Weather(site, places, behaviour)
+    program = (RetryingProgram if retrying else Program)(site, places, length)
+    weather = Weather(site, places, behaviour)
     program.begin()
     weather.begin(length, faults)
     site.conduct.quiet = not (weather.drawn or program.unlucky)
@@ -127,7 +148,16 @@ def _run(
         if not story.breaches:
             _calm(site, program, weather)
         site.kill_all()
-    return Run(seed, story, scheduler.steps, site.truth, network.boxes)
+    return Run(seed, story, scheduler.steps, site.truth, network.boxes, tries=tries)
+
+
+def _judge_second_tries(site: Site, behaviour: Behaviour) -> SecondTries:
+    voices = Voices(site.scheduler.draws)
+    tries = SecondTries(site.truth, site.conduct, voices, site.config.limits.silent_after)
+    behaviour.voices = voices
+    site.truth.judges.append(tries.judge)
+    site.truth.on_end, site.conduct.on_poll = tries.ended, tries.told
+    return tries
 
 
 def _set_up(site: Site, places: Sequence[Place], behaviour: Behaviour) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from typing import Protocol
 
+from iris_cli.core.ids import Token
+from iris_cli.core.messages.observations import RemoteState
 from iris_cli.remote.launch_request import LaunchRequest
+from tests.simulation.holdings import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +27,19 @@ SET_UP = "set this host up"
 _BAD_ENDS = ((1, ""), (2, ""), (137, "oom"), (139, "signal"), (143, ""))
 
 
+class Voices(Protocol):
+    """When tasks write."""
+
+    def last_output(self, token: Token, began: float, now: float) -> float: ...
+
+
 class Behaviour:
     """Draws fates. `calm`: from now on everything ends well, and soon."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self.calm = False
+        self.voices: Voices | None = None  # None: the workers don't tell when tasks write
         self.failing = rng.choice((0.0, 0.1, 0.3, 0.6))  # the share of tasks that end badly
 
     def setup_time(self) -> float:
@@ -50,3 +61,8 @@ class Behaviour:
             code, cause = rng.choice(_BAD_ENDS)
             return Fate(after, code, cause)
         return Fate(after)
+
+    def last_output(self, entry: Entry, token: Token, state: RemoteState, now: float) -> float | None:
+        """The time of the last output of an attempt that runs, where workers tell it."""
+        runs = entry.began is not None and state in (RemoteState.RUNNING, RemoteState.ORPHANED)
+        return self.voices.last_output(token, entry.began or 0.0, now) if self.voices and runs else None

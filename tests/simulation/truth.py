@@ -55,6 +55,7 @@ class Truth:
     cluster: Cluster = field(default_factory=Cluster)
     on_start: Callable[[Machine, Token], None] = lambda _machine, _token: None
     on_commit: Callable[[Sequence[Event], Cluster], None] = lambda _events, _after: None
+    on_end: Callable[[str], None] = lambda _who: None  # of an invocation, in order
     judges: list[Judge] = field(default_factory=list)
     now: Callable[[], float] = lambda: 0.0  # true time
     cut_off_for: Callable[[], float] = lambda: 0.0  # seconds that the operator's own link has been down
@@ -222,6 +223,7 @@ class Truth:
 
     def ended_in_order(self, who: str, lease: float, now: float) -> None:
         """An invocation has ended, and was not killed: nothing that it assigned has to wait for its lease."""
+        self.on_end(who)
         for life in (each for each in self.lives.values() if each.assigner == who and not each.over):
             attempt = self.cluster.attempt(life.id)
             known = attempt.acknowledged or attempt.taken_over or attempt.state is not AttemptState.ASSIGNED

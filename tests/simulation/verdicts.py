@@ -104,7 +104,7 @@ class Verdicts:
             self._breach(
                 f"{job.id}: {event.reason} of {event.trigger} ends the round, not {reason} of {index}"
             )
-        if reason is not R.DISPATCH_FAILED and reason not in HOST:
+        if reason not in (R.DISPATCH_FAILED, R.RETRIED) and reason not in HOST:
             self._waited(event, at, ranks, after, who)
         refused = reason is R.DISPATCH_FAILED and any(attempt.refused for _, attempt in ranks)
         due = (
@@ -118,7 +118,8 @@ class Verdicts:
                 f"{job.id}: {reason} counted as {counted} failed, preempted and refused rounds, not {due}"
             )
         goes_on = (
-            (reason in PROGRAM and due[0] <= job.max_retries_failure)
+            reason is R.RETRIED
+            or (reason in PROGRAM and due[0] <= job.max_retries_failure)
             or (reason in HOST and due[1] <= job.max_retries_preemption)
             or (reason is R.DISPATCH_FAILED and due[2] < job.max_dispatch_failures)
         )
@@ -178,6 +179,8 @@ def _follows(job: Job, was: Task, attempt: Attempt, reason: EndReason) -> TaskSt
         return None if was.failures < job.max_retries_failure else T.FAILED
     if reason in HOST:
         return None if was.preemptions < job.max_retries_preemption else T.WORKER_FAILED
+    if reason is R.RETRIED:
+        return None
     if reason is R.DISPATCH_FAILED:
         refusals = was.refusals + attempt.refused
         return T.FAILED if attempt.refused and refusals >= job.max_dispatch_failures else None

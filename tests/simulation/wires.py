@@ -212,6 +212,8 @@ class SimRunner:
         answer = self._carried_out(worker, name, act, first_contact=first_contact)
         identity = (answer.boot_id, answer.incarnation) if isinstance(answer, _REPORTS) else None
         self._conduct.answers(who, name, worker, identity)
+        if name == "poll" and isinstance(answer, WorkerReport):
+            self._conduct.on_poll(who, answer)
         return answer
 
     def _carried_out(

@@ -228,7 +228,7 @@ def _note_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
     own = draft.cluster.jobs[attempt_id.task.job].silent_after
     silent_after = limits.silent_after if own is None else own
     is_quiet = 0 < silent_after <= report.last_output_ago
-    before, since = attempt.quiet_since, round(draft.at - report.last_output_ago, 3)
+    before, since = attempt.quiet_since, round(draft.at - report.waited - report.last_output_ago, 3)
     # If nobody polled while it wrote, it has been quiet twice: at least `silent_after` lies between the two.
     if is_quiet and (before is None or since >= before + silent_after):
         draft.record(events.TaskQuiet(task=attempt_id.task, attempt=attempt_id.number, since=since))

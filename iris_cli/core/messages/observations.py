@@ -44,8 +44,9 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
     clock there does no harm. Of a PREPARING one `started_ago` is since its set-up began; of a PREPARED one since
     it was first told to start, None if it never was or nobody noted it; of a LAUNCHING one since the last sign of
     life of what starts it. `last_output_ago`: seconds since a RUNNING or ORPHANED one wrote to its output, or since
-    its start if it never did; None if not measured. `ran` is the time from start to end by that clock; None if either
-    is unknown or the two contradict each other. `log_tail` is the end of the task's output, decoded with replacement.
+    its start if it never did, at the time of the answer; None if not measured. `waited`: seconds since the answer.
+    `ran` is the time from start to end by that clock; None if either is unknown or the two contradict each other.
+    `log_tail` is the end of the task's output, decoded with replacement.
     `facts`: why it failed, as far as the worker knows.
     """
 
@@ -56,6 +57,7 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
     started_ago: float | None = None
     ended_ago: float | None = None
     last_output_ago: float | None = None
+    waited: float = 0.0
     ran: float | None = None
     output_bytes: int = 0
     log_tail: str = ""

@@ -346,13 +346,14 @@ def _aged(report: AttemptReport, waited: float, lived: float) -> AttemptReport:
     command ran is the worker's word alone: a clock of this machine that was set since must not change it.
     """
     ran = _ran(report)
+    heard_for = waited
     if report.state in _ON_ITS_WAY:
         waited = 0.0
     started, ended = (
         None if ago is None else min(round(ago + waited, 3), lived)
         for ago in (report.started_ago, report.ended_ago)
     )
-    return structs.replace(report, started_ago=started, ended_ago=ended, ran=ran)
+    return structs.replace(report, started_ago=started, ended_ago=ended, ran=ran, waited=heard_for)
 
 
 def _masked(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> AttemptReport:

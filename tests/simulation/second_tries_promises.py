@@ -1,0 +1,102 @@
+"""Promises about `retry`, jobs submitted again and quiet tasks, each broken by one change of the source."""
+
+from __future__ import annotations
+
+from tests.simulation.planting import Mutation
+from tests.simulation.source_changes import change
+
+_LIFECYCLE = "iris_cli.core.lifecycle"
+
+SECOND_TRIES_PROMISES = (
+    Mutation(
+        "retry-charged",
+        "a failure after the order of `retry` is charged",
+        change(
+            f"{_LIFECYCLE}.attempts",
+            "if stop is not None and stop.reason is EndReason.RETRIED and end",
+            "if stop is not None and stop.reason is EndReason.OK and end",
+        ),
+    ),
+    Mutation(
+        "retry-ends-it",
+        "a task that is retried ends for good",
+        change(
+            f"{_LIFECYCLE}.attempts",
+            "if reason is EndReason.RETRIED:\n        return True",
+            "if reason is EndReason.RETRIED:\n        return False",
+        ),
+    ),
+    Mutation(
+        "retried-gang-ends",
+        "a gang that is retried ends for good",
+        change(f"{_LIFECYCLE}.gangs", "return reason is EndReason.RETRIED  #", "return False  #"),
+    ),
+    Mutation(
+        "retry-of-one-rank",
+        "`retry` of a rank stops that rank alone",
+        change(
+            f"{_LIFECYCLE}.jobs",
+            "whole = index is None or draft.cluster.jobs[job].is_gang",
+            "whole = index is None",
+        ),
+    ),
+    Mutation(
+        "retry-forgotten",
+        "`retry` says that it stopped an attempt, and the log has no order",
+        change(f"{_LIFECYCLE}.jobs", "stop(draft, attempt_id, EndReason.RETRIED)", "attempt_id.task"),
+    ),
+    Mutation(
+        "again-takes-all",
+        "`--again --failed` also submits what has succeeded",
+        change(
+            f"{_LIFECYCLE}.again", "if task.state is not TaskState.SUCCEEDED", "if task.state is not None"
+        ),
+    ),
+    Mutation(
+        "again-loses-a-field",
+        "a job that is submitted again has the default grace",
+        change(f"{_LIFECYCLE}.again", "fields |= _device(job)", 'fields |= {**_device(job), "grace": None}'),
+    ),
+    Mutation(
+        "again-waits-again",
+        "a job that is submitted again waits for the jobs that the first one waited for",
+        change(
+            f"{_LIFECYCLE}.again",
+            'fields |= {\n        "cpu": resources.cpu,',
+            'fields |= {\n        "after": job.after,\n        "cpu": resources.cpu,',
+        ),
+    ),
+    Mutation(
+        "again-named-after-the-last",
+        "the third job of a chain is named after the second one",
+        change(f"{_LIFECYCLE}.again", "while job.again is not None:", "while False:"),
+    ),
+    Mutation(
+        "quiet-since-it-was-weighed",
+        "a silence is dated by when it was weighed, not by when the worker told it",
+        change(f"{_LIFECYCLE}.attempts", "draft.at - report.waited - report", "draft.at - report"),
+    ),
+    Mutation(
+        "quiet-for-good",
+        "a task that writes again stays marked",
+        change(f"{_LIFECYCLE}.attempts", "elif before is not None and not is_quiet:", "elif False:"),
+    ),
+    Mutation(
+        "quiet-too-soon",
+        "a task is marked after half of its `silent_after`",
+        change(
+            f"{_LIFECYCLE}.attempts",
+            "is_quiet = 0 < silent_after <= report.last_output_ago",
+            "is_quiet = 0 < silent_after / 2 <= report.last_output_ago",
+        ),
+    ),
+    Mutation(
+        "never-quiet",
+        "no task is marked",
+        change(
+            f"{_LIFECYCLE}.attempts",
+            "is_quiet = 0 < silent_after <= report.last_output_ago",
+            "is_quiet = 0 > silent_after",
+        ),
+    ),
+)
