@@ -8,16 +8,9 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle import presumption
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.worker import Worker, WorkerCondition
-from tests.simulation.find_mutants import (
-    ALL,
-    PROMISES,
-    SEARCHED,
-    SECOND_TRIES_PROMISES,
-    breach_at,
-    find,
-    listed,
-)
+from tests.simulation.find_mutants import ALL, PROMISES, SEARCHED, breach_at, find, listed
 from tests.simulation.planting import Mutation
+from tests.simulation.second_tries_promises import SECOND_TRIES_PROMISES
 from tests.simulation.source_changes import change
 
 _PROMISED = {mutation.name for mutation in (*PROMISES, *SECOND_TRIES_PROMISES)}
@@ -29,7 +22,7 @@ _EACH = pytest.mark.parametrize(
     ],
 )
 _PROMISE = pytest.mark.parametrize(
-    "mutation", (*PROMISES, *SECOND_TRIES_PROMISES), ids=lambda mutation: mutation.name
+    "mutation", [*PROMISES, *SECOND_TRIES_PROMISES], ids=lambda mutation: mutation.name
 )
 
 
