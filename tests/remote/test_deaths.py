@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from iris_cli.core.model.task import Fact, FactKind
 from iris_cli.remote.fact_lines import LONGEST_FACT, facts_of
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost, ProbedHost
-from tests.support.local_transport import tools_of
+from tests.support.local_transport import REQUIRED, only_tools, tools_of
 from tests.support.oom import HUNGRY, inside, limited_group
 from tests.support.worker_host import WorkerHost
 
@@ -198,6 +200,31 @@ def test_a_preemption_notice_of_the_metadata_server_is_read(
     host.probe()
     found = fact(host.ended("sh", "-c", "exit 3"), FactKind.PREEMPTED)
     assert (found and found.proven) == proven
+
+
+def test_a_metadata_server_that_does_not_answer_delays_no_end(make_host: MakeHost, tmp_path: Path) -> None:
+    """wget, where there is no curl, tries 20 times."""
+    if shutil.which("wget") is None:
+        pytest.skip("no wget here")
+    tools = only_tools("dash", tmp_path / "tools", (*REQUIRED, "timeout", "wget"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        env = {"PATH": str(tools), "GCE_METADATA_IP": f"127.0.0.1:{server.getsockname()[1]}"}
+        host = make_host(env=env)
+        host.probe()
+        server.setblocking(False)
+        waiting(server)
+        assert fact(host.ended("sh", "-c", "exit 3"), FactKind.PREEMPTED) is None
+        assert 0 < waiting(server) < 10
+
+
+def waiting(server: socket.socket) -> int:
+    """The number of connections that were made since the last call."""
+    count = 0
+    with suppress(BlockingIOError):
+        while True:
+            server.accept()[0].close()
+            count += 1
+    return count
 
 
 LINES = {

@@ -6,20 +6,25 @@ import re
 
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
+from iris_cli.core.model.task import Fact, FactKind
 from iris_cli.core.units import parse_duration
 
 _AGO = re.compile(r"(.+)-ago")
 _RAN = re.compile(r"ran-(.+)")
+_PREEMPTED = Fact(kind=FactKind.PREEMPTED, proven=True, text="the VM is preempted")
 _QUIET = re.compile(r"quiet-(.+)")
 
 
 def parse_report(token: Token, words: str) -> AttemptReport:
-    """`STATE [EXIT CODE | CAUSE] [DURATION-ago] [ran-DURATION] [quiet-DURATION]`; `timeout`, `oom`, `signal` are exits.
+    """`STATE [EXIT CODE | CAUSE] [DURATION-ago] [ran-DURATION] [quiet-DURATION] [preempted]`; exits: `timeout`, ...
 
     The first duration says how long ago an exit, or else the start (of the launch, the set-up, the command) was;
     the second one how long the command ran by the worker's clock, the third one how long it has written nothing.
+    `timeout`, `oom` and `signal` are exits. `preempted`: the metadata server has announced the end of the VM.
     """
     state, *rest = words.split()
+    facts = (_PREEMPTED,) if "preempted" in rest else ()
+    rest = [word for word in rest if word != "preempted"]
     ago = [parse_duration(match[1]) for word in rest if (match := _AGO.fullmatch(word))]
     ran = [parse_duration(match[1]) for word in rest if (match := _RAN.fullmatch(word))]
     quiet = [parse_duration(match[1]) for word in rest if (match := _QUIET.fullmatch(word))]
@@ -34,6 +39,7 @@ def parse_report(token: Token, words: str) -> AttemptReport:
             started_ago=since,
             ended_ago=since,
             ran=ran[0] if ran else None,
+            facts=facts,
         )
     return AttemptReport(
         token=token,
@@ -42,4 +48,5 @@ def parse_report(token: Token, words: str) -> AttemptReport:
         started_ago=since,
         last_output_ago=quiet[0] if quiet else None,
         ran=ran[0] if ran else None,
+        facts=facts,
     )

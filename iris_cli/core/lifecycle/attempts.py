@@ -10,7 +10,15 @@ from iris_cli.core.events import events
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import jobs, workers
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
-from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, End, Task, reason_of_exit
+from iris_cli.core.model.task import (
+    INFRASTRUCTURE,
+    PROGRAM_FAILURES,
+    Attempt,
+    End,
+    Task,
+    reason_of_exit,
+    vm_is_preempted,
+)
 from iris_cli.core.units import format_duration
 
 _HAS_IT = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
@@ -31,6 +39,8 @@ def reported(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits:
     attempt = draft.cluster.attempt(attempt_id)
     if not attempt.live or attempt.token != report.token:
         return
+    if vm_is_preempted(report.facts):
+        workers.preempted(draft, attempt.worker, report.ended_ago or 0.0, limits)
     if report.state in _HAS_IT:
         _acknowledged(draft, attempt_id, report, limits)
     elif report.state in _RUNS:
@@ -276,6 +286,12 @@ def _not_started(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.state is AttemptState.STOPPING:
         return stopped(draft, attempt_id, report)
+    if vm_is_preempted(report.facts):  # it has not started, so nothing is charged
+        return draft.record(
+            events.TaskDispatchFailed(
+                task=attempt_id.task, attempt=attempt_id.number, error=workers.VM_IS_PREEMPTED
+            )
+        )
     if report.cause == "setup":
         end = End(
             reason=EndReason.SETUP_FAILED,

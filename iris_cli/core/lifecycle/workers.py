@@ -12,6 +12,7 @@ from iris_cli.core.model.slice import INCOMPLETE, slice_of
 from iris_cli.core.model.worker import Connection, Worker, WorkerCondition, cooling
 
 REMOVED = "removed from cluster.yaml"
+VM_IS_PREEMPTED = "its VM is being preempted"
 
 _LOST_AFTER_POLLS = 3
 _ASKED_AGAIN = frozenset({*SILENT, SilenceKind.PROTOCOL})
@@ -120,6 +121,25 @@ def refused(draft: Draft, worker_id: WorkerId, error: str, limits: Limits) -> No
     if worker.refusals >= limits.quarantine_after and not worker.quarantined:
         reason = f"refused {worker.refusals} launches in a row, the last one: {error}"
         draft.record(events.WorkerQuarantined(worker=worker_id, reason=reason))
+
+
+def preempted(draft: Draft, worker_id: WorkerId, seconds_ago: float, limits: Limits) -> None:
+    """Record that the end of a worker's VM was announced: it cools down for the longest back-off from then on.
+
+    The VM answers until it is gone. If it is not gone by then, the notice was about something else.
+    """
+    worker = draft.cluster.workers[worker_id]
+    until = round(draft.at - seconds_ago + limits.backoff_max, 3)
+    if worker.condition is WorkerCondition.HEALTHY and until > max(draft.at, worker.cooldown_until):
+        draft.record(
+            events.WorkerConditionChanged(
+                worker=worker_id,
+                condition=worker.condition,
+                reason=VM_IS_PREEMPTED,
+                failed_polls=worker.failed_polls,
+                cooldown_until=until,
+            )
+        )
 
 
 def unkillable(draft: Draft, worker_id: WorkerId) -> None:

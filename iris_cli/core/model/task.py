@@ -117,6 +117,11 @@ def signal_of(end: End) -> str | None:
     return _signal_name(end.exit_code) if end.reason is EndReason.SIGNAL else None
 
 
+def vm_is_preempted(facts: tuple[Fact, ...]) -> bool:
+    """Whether the end of the VM was announced when these facts were gathered."""
+    return any(fact.kind is FactKind.PREEMPTED and fact.proven for fact in facts)
+
+
 def reason_of_exit(exit_code: int, cause: str, facts: tuple[Fact, ...] = ()) -> EndReason:
     """The reason that a worker's exit record stands for. `cause` is empty, `timeout`, `oom`, or `signal`.
 
@@ -126,7 +131,7 @@ def reason_of_exit(exit_code: int, cause: str, facts: tuple[Fact, ...] = ()) -> 
         return EndReason.TIMEOUT
     if exit_code == 0:
         return EndReason.OK
-    if any(fact.kind is FactKind.PREEMPTED and fact.proven for fact in facts):
+    if vm_is_preempted(facts):
         return EndReason.PREEMPTED
     if cause == EndReason.OOM:
         return EndReason.OOM

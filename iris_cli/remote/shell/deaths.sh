@@ -46,9 +46,6 @@ command_numbers() {
     [ $# -eq 0 ] || limited cat "$@"
 }
 
-# limited COMMAND...: what hangs must not keep the end from being recorded.
-limited() { timeout 5 "$@"; }
-
 # kernel_log: print it, as far as this user may read it.
 kernel_log() { limited dmesg || limited journalctl -k -b -n 1000 --no-pager -o short-monotonic; }
 

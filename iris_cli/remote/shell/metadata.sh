@@ -10,13 +10,17 @@ metadata_server() {
     server=metadata.google.internal
 }
 
+# limited COMMAND...: what hangs must not keep an end from being recorded.
+limited() { timeout 5 "$@"; }
+
 # fetch KEY: print what $server says.
 fetch() {
     set -- "http://$server/computeMetadata/v1/instance/$1"
     if command -v curl >/dev/null 2>&1; then
         curl -s -f --max-time 2 -H 'Metadata-Flavor: Google' "$1"
-    elif command -v wget >/dev/null 2>&1; then
-        wget -q -T 2 -O - --header 'Metadata-Flavor: Google' "$1"
+    elif command -v wget >/dev/null 2>&1; then # it tries 20 times, each for 2 seconds
+        set -- wget -q -T 2 -O - --header 'Metadata-Flavor: Google' "$1"
+        if command -v timeout >/dev/null 2>&1; then limited "$@"; else "$@"; fi
     elif command -v python3 >/dev/null 2>&1; then
         python3 -c 'import sys, urllib.request as u
 request = u.Request(sys.argv[1], headers={"Metadata-Flavor": "Google"})

@@ -1,0 +1,78 @@
+"""A TPU VM whose metadata server has announced its end, while a task on it fails: on real SSH servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.site import Site
+from tests.support.sshd import SshHost
+
+pytestmark = pytest.mark.ssh
+
+Lab = Callable[..., list[SshHost]]
+Metadata = tuple[str, dict[str, str]]
+
+SPOT = ("--tpu", "v4-16", "-c", "preemptible=true", "--grace", "1s")
+FALLS = "case $IRIS_WORKER_ID in doomed-0) exec sleep 1000 ;; doomed-1) echo saving; kill -s TERM $$ ;; esac"
+"""Only on the doomed slice: rank 1 gets SIGTERM, as at the shutdown of a VM."""
+
+ANNOUNCED = "the metadata server announced that the VM is preempted"
+
+
+@pytest.fixture
+def site(ssh_lab: Lab, tmp_path: Path, metadata: Metadata) -> Site:
+    """Two slices of spot VMs. Every VM is told that it is preempted, and asks only when a task on it fails."""
+    address, said = metadata
+    said |= {"preempted": "TRUE", "scheduling/preemptible": "TRUE"}
+    hosts = ssh_lab(4, env={"GCE_METADATA_HOST": address})
+    site = Site(tmp_path, hosts)
+    site.write_config({"doomed": hosts[:2], "spare": hosts[2:]}, tpu="v4-16")
+    site.iris("schedule", "--once")
+    return site
+
+
+def test_a_gang_moves_to_another_slice_and_the_next_one_does_not_take_the_doomed_slice(site: Site) -> None:
+    over = site.directory / "over"
+    script = f"{FALLS}; until [ -e {over} ]; do sleep 0.1; done"
+    site.iris("launch", "--name", "train", *SPOT, "--", "sh", "-c", script)
+    site.until(lambda: {task["worker"] for task in site.job("train")["tasks"]} == {"spare-0", "spare-1"})
+    history = site.iris("history", "train", env={"COLUMNS": "200"}).out
+    assert "train/task-1/attempt-0 ended: its VM was preempted, exit 143" in history
+    assert "(chose spare: doomed cooling down)" in history
+    assert "after rank 1: its VM was preempted, exit 143" in site.iris("status", "train").out
+    assert "its VM is being preempted" in site.iris("worker", "show", "doomed-1").out
+
+    site.iris("launch", "--name", "next", *SPOT, "--", "true")
+    why = site.iris("why", "next").out
+    assert "1 of 2 slices have workers that are cooling down (doomed-1 for another" in why
+    over.touch()
+    site.until(lambda: [site.job(name)["state"] for name in ("train", "next")] == ["SUCCEEDED"] * 2)
+    assert {task["worker"] for task in site.job("next")["tasks"]} == {"spare-0", "spare-1"}
+    rounds = [event for event in site.events() if event["type"] == "GangRoundEnded"]
+    assert [(each["job"], each["reason"]) for each in rounds] == [("train", "preempted")]
+
+
+def test_the_card_of_a_job_without_retries_proves_the_preemption(site: Site) -> None:
+    site.iris("launch", "--name", "train", *SPOT, "--max-retries-preemption", "0", "--", "sh", "-c", FALLS)
+    site.until(lambda: site.job("train")["state"] == "FAILED")
+    job = site.job("train")
+    card = job["failure"]
+    assert (card["task"], card["cause"]) == ("train/task-1", "its VM was preempted, exit 143")
+    assert card["facts"] == [{"kind": "preempted", "proven": True, "text": ANNOUNCED}]
+    assert f"proven  {ANNOUNCED}" in site.iris("status", "train").out
+    assert [task["reason"] for task in job["tasks"]] == ["sibling", "preempted"]
+
+
+def test_a_set_up_that_fails_on_a_doomed_vm_is_not_charged(site: Site) -> None:
+    """Neither rank has started: the gang waits for the other slice, and its budget for failures is untouched."""
+    setup = "case $IRIS_WORKER_ID in doomed-1) exit 1 ;; esac"
+    site.iris("launch", "--name", "train", *SPOT, "--setup", setup, "--", "true")
+    site.until(lambda: site.job("train")["state"] == "SUCCEEDED")
+    assert {task["worker"] for task in site.job("train")["tasks"]} == {"spare-0", "spare-1"}
+    failed = [event for event in site.events() if event["type"] == "TaskDispatchFailed"]
+    assert [(each["task"], each["error"]) for each in failed] == [
+        ("train/task-1", "its VM is being preempted")
+    ]
