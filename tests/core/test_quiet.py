@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.core import JobId, TaskId
+from iris_cli.core import JobId, Limits, TaskId
 from iris_cli.core.model.task import AttemptState
 from iris_cli.core.model.waiting import quiet_words
 from tests.support.lab import Lab
@@ -27,6 +27,13 @@ def test_a_task_is_marked_after_half_an_hour_without_output_and_until_it_writes_
     assert shown(lab.reports("train/* running quiet-1810s")).startswith("quiet 30m")
     assert lab.cluster.seq == before  # an unchanged mark is no event
     assert shown(lab.reports("train/* running quiet-5s")) == ""
+
+
+def test_an_older_answer_that_is_weighed_later_does_not_end_the_silence() -> None:
+    lab = Lab().worker("w").job("train").schedule().reports("train/* running quiet-1800s")
+    assert is_marked(lab.reports("train/* running quiet-1790s"))
+    lab.limits = Limits(silent_after=7200.0)
+    assert not is_marked(lab.reports("train/* running quiet-1800s"))
 
 
 def test_a_task_that_wrote_between_two_polls_is_quiet_since_its_last_output() -> None:

@@ -79,7 +79,7 @@ SECOND_TRIES_PROMISES = (
     Mutation(
         "quiet-for-good",
         "a task that writes again stays marked",
-        change(f"{_LIFECYCLE}.attempts", "elif before is not None and not is_quiet:", "elif False:"),
+        change(f"{_LIFECYCLE}.attempts", "elif before is not None and not is_quiet and", "elif False and"),
     ),
     Mutation(
         "quiet-too-soon",

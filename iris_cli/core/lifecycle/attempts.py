@@ -242,8 +242,16 @@ def _note_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
     # If nobody polled while it wrote, it has been quiet twice: at least `silent_after` lies between the two.
     if is_quiet and (before is None or since >= before + silent_after):
         draft.record(events.TaskQuiet(task=attempt_id.task, attempt=attempt_id.number, since=since))
-    elif before is not None and not is_quiet:
+    elif before is not None and not is_quiet and not _is_older(draft.at, before, since, silent_after):
         draft.record(events.TaskQuiet(task=attempt_id.task, attempt=attempt_id.number, since=None))
+
+
+def _is_older(now: float, marked: float, told: float, silent_after: float) -> bool:
+    """Whether an answer is about the marked silence, from before it was long enough: another poll was faster.
+
+    What is written after the mark is written at least `silent_after` later; times are not exact.
+    """
+    return silent_after <= now - marked and abs(told - marked) < silent_after / 2
 
 
 def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
