@@ -17,6 +17,7 @@ VOLATILE = (
     (re.compile(r"SHA256:[A-Za-z0-9+/]{43}"), "<fingerprint>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?\b"), "<time>"),
     (re.compile(r"\b(\d+(\.\d+)?(ms|[smhd]))+\b"), "<duration>"),
+    (re.compile(r"<duration> to <duration>"), "<duration>"),  # of several ranks
     (re.compile(r"\b\d+(\.\d+)?([KMGT]i)?B\b|\b\d+ cores\b"), "<size of this machine>"),
     (re.compile(r"\b\d+ transactions\b"), "<transactions>"),  # answers that arrive together are one
     (re.compile(r"\b[0-9a-f]{12}\b"), "<hash>"),  # of a directory, with the times of its files
