@@ -310,6 +310,17 @@ def of_the_kernel(report: AttemptReport) -> list[str]:
     return [f"{each.kind} {'proven' if each.proven else 'guess'}" for each in kernel]
 
 
+def test_of_several_guesses_the_one_that_has_the_number_of_the_command_counts(
+    make_host: MakeHost, tmp_path: Path
+) -> None:
+    mine = "x[7]: trap x[$process]: segfault at 0"
+    worker = worker_that_logs(make_host, tmp_path, "a[7]: segfault at 0", mine, "b[7]: segfault at 0")
+    found = fact(worker.ended("sh", "-c", "exit 139"), FactKind.CRASH)
+    assert found is not None
+    assert not found.proven
+    assert found.text.startswith("kernel: x[7]: trap x[")
+
+
 OTHER = "iris-" + "0123456789abcdef" * 2
 KILLED = "Memory cgroup out of memory: Killed process 999 (x) total-vm:1kB"
 

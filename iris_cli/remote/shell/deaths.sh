@@ -110,8 +110,10 @@ weigh() {
                 # A process chooses its name: a second match may be such a name, so it proves nothing.
                 once = !match(substr(line, RSTART + 1), fault)
                 if (victim == process && once && code > 128) told("crash", "proven", "kernel: " line)
-                else if (code > 128 && code !~ /^(129|130|131|137|143)$/ && !elsewhere(victim))
+                else if (code > 128 && code !~ /^(129|130|131|137|143)$/ && !elsewhere(victim) && !named) {
                     told("crash", "guess", "kernel: " line)
+                    named = index(line, "[" process "]")
+                }
             } else if (line ~ /Hardware Error|AER: .*Uncorrect|severity=Uncorrect|critical temperature/ ||
                 line ~ /emperature above threshold|I\/O error, dev |EXT4-fs error|filesystem read-only/ ||
                 line ~ /^(accel|apex|gasket|google|tpu|vfio-pci)[^:]*: .*([Ee]rror|[Ff]ail|[Tt]imed out)/ ||
