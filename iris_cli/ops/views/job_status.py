@@ -60,7 +60,7 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     """One job as of `at`. `next` is the command to type next.
 
     `origin` is the attempt that submitted it from inside a task; `inherited` has, for each inherited constraint,
-    the job that named it.
+    the job that named it. `array` has the indexes of its tasks, in order (`1,3,5`); '' for a job that is no array.
     """
 
     FLATTENED: ClassVar = ("job",)
@@ -77,6 +77,7 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     origin: AttemptId | None
     inherited: Mapping[str, JobId]
     workspace: Workspace | None
+    array: str
     after: tuple[JobId, ...]
     children: tuple[JobId, ...]
     child_states: Mapping[JobState, tuple[JobId, ...]]
@@ -109,6 +110,7 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
         origin=job.origin.attempt if job.origin else None,
         inherited=inherited_from(view.cluster, job),
         workspace=job.workspace,
+        array=job.array,
         after=job.after,
         children=tuple(child.id for child in view.cluster.children_of(job.id)),
         child_states=_alike(view.cluster.job_state, view.cluster, job),

@@ -97,6 +97,7 @@ def _facts(status: JobStatus) -> Table:
             ("rounds", str(status.rounds) if status.rounds > 1 else ""),
             ("priority", job.priority if job.priority != "normal" else ""),
             ("labels", ", ".join(f"{key}={value}" for key, value in job.labels.items())),
+            ("indexes", "" if _is_counted(status) else status.array),
             ("after", ", ".join(status.after)),
             ("submitted by", str(status.origin or "")),
             ("again of", job.again or ""),
@@ -105,6 +106,12 @@ def _facts(status: JobStatus) -> Table:
             *(("endpoint", _endpoint(each)) for each in status.endpoints),
         ]
     )
+
+
+def _is_counted(status: JobStatus) -> bool:
+    """Whether the index of each task is its number."""
+    last = len(status.tasks) - 1
+    return status.array in (f"0-{last}", "0" if last == 0 else "")
 
 
 def _constraints(status: JobStatus) -> Iterator[str]:
