@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ HOSTILE = (
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     """`over` has failed with hostile words in its command, labels, set-up and output; `open` runs with the same."""
-    fields = {
+    fields: dict[str, Any] = {
         "command": (f"./{HOSTILE}", HOSTILE),
         "labels": {"note": HOSTILE},
         "setup": HOSTILE,

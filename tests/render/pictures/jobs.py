@@ -101,6 +101,7 @@ PICTURES = {
         line="iris launch --again train-2 --no-schedule --label try=4",
         then=(
             "iris launch --again sweep --failed --no-schedule",
+            "iris status sweep-2",
             "iris launch --again sweep --dry-run --failed --cpu 2",
             "iris launch --again train --failed",
             "iris launch --again sweep-2 --failed",
