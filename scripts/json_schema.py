@@ -21,7 +21,7 @@ from msgspec import UNSET, Struct
 from msgspec.json import schema_components
 
 from iris_cli.cli import failures
-from iris_cli.cli.commands import ssh, worker
+from iris_cli.cli.commands import forward, ssh, worker
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.messages import requests
@@ -67,6 +67,7 @@ DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
     "iris exec": (log_lines.ExecutedDocument,),
     "iris stacks": (stacks.StacksDocument,),
     "iris ssh": (ssh.SshDocument,),
+    "iris forward": (forward.ForwardDocument,),
     "iris register-endpoint": (requests.Registered, requests.Removed),
     "iris worker show": (WorkerView,),
     "iris worker probe": (probes.ProbesDocument,),

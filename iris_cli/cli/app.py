@@ -22,7 +22,7 @@ _HELP = frozenset({"--help", "-h"})
 COMMANDS = (
     *("launch", "status", "schedule", "autoscale", "watch", "cancel", "retry", "hold", "release", "set"),
     *("logs", "pull", "wait", "why"),
-    *("history", "report", "metrics", "workers", "exec", "stacks", "ssh", "register-endpoint"),
+    *("history", "report", "metrics", "workers", "exec", "stacks", "ssh", "forward", "register-endpoint"),
 )
 SETUP_COMMANDS = ("worker", "init", "cluster", "config", "cron", "loop", "doctor", "log", "gc", "demo")
 

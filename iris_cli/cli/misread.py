@@ -50,6 +50,7 @@ _ELSEWHERE = {
     "watch": "top monitor",
     "history": "events sacct bhist audit",
     "ssh": "shell login connect",
+    "forward": "port-forward tunnel expose proxy",
     "pull": "cp scp download fetch sync rsync",
     "doctor": "check diagnose",
     "worker drain": "drain cordon",

@@ -34,7 +34,7 @@ class Root(Group):
             *("launch", "status", "logs", "why", "wait", "cancel", "retry", "hold", "release", "set"),
             *("pull", "history", "report"),
         ),
-        "Running jobs": ("exec", "ssh", "stacks", "register-endpoint"),
+        "Running jobs": ("exec", "ssh", "forward", "stacks", "register-endpoint"),
         "Cycles": ("loop", "schedule", "watch", "cron", "autoscale"),
         "Cluster": ("workers", "worker", "metrics", "doctor", "gc", "log"),
         "Set-up": ("init", "cluster", "config", "demo"),

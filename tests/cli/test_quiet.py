@@ -103,6 +103,7 @@ VIEWS: dict[str, str] = {
 ELSEWHERE = {
     "iris register-endpoint": "runs inside a task: test_inside",
     "iris doctor": "prints findings: test_checks",
+    "iris forward": "serves until Ctrl-C: test_forward",
     "iris stacks": "needs a Python program on a worker: test_stacks",
     "iris demo": "prints its tour: test_demo",
 }

@@ -21,6 +21,7 @@ from iris_cli.remote.transport import Output, Payload, Target
 
 if TYPE_CHECKING:
     from iris_cli.remote.ssh.dialer import Dialer
+    from iris_cli.remote.ssh.link import Link
 
 
 class SshTransport:
@@ -74,6 +75,12 @@ class SshTransport:
                 call, dialer.route(target, first_contact=first_contact, apart=apart), request
             )
         )
+
+    def connect(self, target: Target, connect_timeout: float) -> Link:
+        """A connection for streams that last, which no call uses. The caller aborts it. Raises NoAnswer."""
+        dialer = self._loaded()
+        call: Call[Link] = Call(connect_timeout)
+        return call.perform(lambda: dialer.connect(call, dialer.route(target)))
 
     def presented_key(self, target: Target, connect_timeout: float) -> PresentedKey:
         """The host key that the worker shows now, whatever is on record. Raises NoAnswer."""

@@ -87,6 +87,10 @@ class Dialer:
                     if lost.was_new:
                         raise lost.no_answer from lost
 
+    def connect(self, call: Call[Any], route: Route) -> Link:
+        """A connection to the worker that is the caller's alone, and ends with its `abort`. Raises NoAnswer."""
+        return self._dial(call, route, route.end)
+
     def peek(self, call: Call[Any], route: Route) -> PresentedKey:
         """The host key that the worker shows now, whether or not it is the right one."""
         link, presented = self._meet(call, route, route.end, ())

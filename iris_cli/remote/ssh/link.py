@@ -14,6 +14,7 @@ import paramiko
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.host_keys import PresentedKey
+from iris_cli.remote.ssh.byte_stream import ByteStream
 from iris_cli.remote.ssh.call import Abandoned, Call
 from iris_cli.remote.ssh.script_run import GLANCE, ScriptRequest, ScriptRun
 from iris_cli.remote.ssh.stream import CREDIT, Stream
@@ -32,7 +33,7 @@ and a channel that the server closes during that stops its thread.
 """
 FOREVER = 1e9
 """For the library's own timeouts, in seconds: the call's deadline is the only one."""
-_PROHIBITED = 1  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED, RFC 4254
+_PROHIBITED, _CONNECT_FAILED = 1, 2  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED, SSH_OPEN_CONNECT_FAILED, RFC 4254
 
 # What it would log are tracebacks of what is reported here anyway, straight to the terminal.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
@@ -158,6 +159,22 @@ class Link:
                 kind, hint = SilenceKind.PROTOCOL, "set AllowTcpForwarding yes in the jump host's sshd_config"
             detail = f"{call.place} at {host}:{port}, from the jump host: {readable(error)}"
             raise NoAnswer(kind, call.step, detail, hint=hint, sent=False) from error
+
+    def open_port(self, port: int, timeout: float) -> ByteStream:
+        """A byte stream to a port of the server's own loopback, within that many seconds. Raises NoAnswer."""
+        kind, hint = SilenceKind.PROTOCOL, ""
+        try:
+            channel = self._transport.open_channel(
+                "direct-tcpip", ("localhost", port), ("127.0.0.1", 0), timeout=timeout
+            )
+        except Exception as error:  # not only the library's own kinds: the connection may be gone
+            detail = readable(error)
+            if isinstance(error, paramiko.ChannelException) and error.code == _CONNECT_FAILED:
+                detail = f"nothing listens on port {port}"
+            elif isinstance(error, paramiko.ChannelException) and error.code == _PROHIBITED:
+                hint = "set AllowTcpForwarding yes in the sshd_config of the worker"
+            raise NoAnswer(kind, "port", detail, hint=hint) from error
+        return ByteStream(channel, self.stream)
 
     def execute(self, call: Call[Any], request: ScriptRequest, *, ahead: bool) -> Output:
         """Run the script; `ahead` starts the shell of the next call at the same time.

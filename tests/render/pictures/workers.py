@@ -124,4 +124,8 @@ PICTURES = {
     "stacks": Picture(line="iris stacks train", prepare=_stacks),
     "stacks-none": Picture(line="iris stacks train", prepare=_without_stacks),
     "ssh": Picture(line="iris ssh --print prep/task-1", then=("iris ssh --print train",)),
+    "forward": Picture(
+        line="iris forward train 6006",
+        then=("iris forward prep/task-1 tensorboard", "iris forward prep/task-1 70000"),
+    ),
 }

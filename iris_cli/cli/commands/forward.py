@@ -1,0 +1,71 @@
+"""`iris forward`: a port of a task, on this machine."""
+
+from contextlib import closing
+from typing import Annotated
+
+import typer
+from msgspec import Struct
+
+from iris_cli.cli import complete
+from iris_cli.cli.arguments import argument
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+EXAMPLES = """
+iris forward board 6006  # then open http://127.0.0.1:6006
+iris forward train/task-0 8889:8888  # port 8889 of this machine
+iris forward board tensorboard  # by the name of an endpoint
+"""
+
+
+class ForwardDocument(Struct, frozen=True):
+    """The result of `iris forward`, printed when it listens: `port` of this machine's `address` leads to `task`.
+
+    `worker` and `remote_port` are where the task has it now, null if it does not run.
+    """
+
+    address: str
+    port: int
+    task: str
+    worker: str | None
+    remote_port: int | None
+
+
+def forward(
+    context: typer.Context,
+    what: Annotated[str, argument("JOB|TASK", "Task, or job with one task.", complete.LIVE)],
+    port: Annotated[str, argument("[LOCAL:]PORT|ENDPOINT", "Port of the task, or one of its endpoints.")],
+) -> int:
+    """Forward a port of this machine to a port of a task.
+
+    Listens on 127.0.0.1 until Ctrl-C, or until the task ends for good. After a retry of the task, new connections
+    go to where it runs then.
+    """
+    from iris_cli.ops.workers import forward as operation
+
+    iris: Context = context.obj
+    wanted = operation.parse_wanted(port)
+    session = iris.session("iris forward")
+    task = operation.find_task(session.view(), what, wanted)
+    place = operation.place_of(session.cluster, task.id, wanted.remote)
+    there = place if isinstance(place, operation.Place) else None
+    local = wanted.local or (wanted.remote if isinstance(wanted.remote, int) else there and there.port)
+    assert local  # an endpoint is registered, or there is no task with it
+    forwarding = operation.Forward(
+        session, iris.transport, task.id, wanted.remote, operation.listen(what, wanted, local)
+    )
+    with closing(forwarding):
+        address = f"{operation.LOOPBACK}:{local}"
+        if iris.output.as_json:
+            worker, remote = (there.worker, there.port) if there else (None, None)
+            iris.output.document(ForwardDocument(operation.LOOPBACK, local, str(task.id), worker, remote))
+        elif iris.output.quiet:
+            iris.output.line(address)
+        else:
+            on = f" on {there.worker}" if there else ""
+            iris.output.line(f"{address} leads to port {wanted.remote} of {task.id}{on}; Ctrl-C ends this")
+        if isinstance(place, str):
+            iris.output.message(f"{place}: connections are closed until it runs")
+        iris.output.flush()
+        iris.output.message(forwarding.run())
+    return ExitCode.OK

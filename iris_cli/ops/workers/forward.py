@@ -1,0 +1,306 @@
+"""Carry connections to a port of this machine on to a port of a task, on the worker where the task runs now."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from iris_cli.core import AttemptState, Cluster, Task, TaskId, WorkerId, clip, count
+from iris_cli.core.lifecycle.display import task_displays
+from iris_cli.core.units import parse_index
+from iris_cli.errors import IrisError, NotFoundError, UsageError
+from iris_cli.ops.names import select_tasks
+from iris_cli.ops.session import Session
+from iris_cli.remote.fan_out import FanOut, Threads
+from iris_cli.remote.transport import NoAnswer
+
+if TYPE_CHECKING:
+    from iris_cli.remote.ssh import SshTransport
+    from iris_cli.remote.ssh.byte_stream import ByteStream
+    from iris_cli.remote.ssh.link import Link
+    from iris_cli.remote.transport import Target
+
+LOOPBACK = "127.0.0.1"
+MOST = 128
+"""Connections that are carried at a time; further ones wait for their turn."""
+_LOOK_EVERY = 1.0  # seconds between two looks at the log
+_PIECE = 32 << 10
+_NEARBY = 100  # ports behind a taken one among which a free one is looked for
+_LAST_PORT = 65_535
+_ALIVE = (AttemptState.RUNNING, AttemptState.STOPPING)
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """A port of a task by its number, or by a name as in `_names`, and the port of this machine, None: the same."""
+
+    remote: int | str
+    local: int | None = None
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where the port of a task is now."""
+
+    worker: WorkerId
+    port: int
+
+
+def parse_wanted(text: str) -> Wanted:
+    """`6006`, `8080:6006`, `tensorboard` or `8080:tensorboard`. Raises UsageError."""
+    local, colon, remote = text.rpartition(":")
+    if not remote or (colon and not local):
+        raise UsageError(f"{clip(text)!r} is not [LOCAL:]PORT or [LOCAL:]ENDPOINT", hint="8080:6006")
+    return Wanted(
+        remote=_port(remote) if remote.isdecimal() else remote, local=_port(local) if colon else None
+    )
+
+
+def _port(text: str) -> int:
+    port = parse_index(text)
+    if not 0 < port <= _LAST_PORT:
+        raise UsageError(f"{clip(text)} is not a port", hint=f"ports are 1 to {_LAST_PORT}")
+    return port
+
+
+def find_task(cluster: Cluster, what: str, wanted: Wanted) -> Task:
+    """The task that has the port: the only one of a job, or the one with that endpoint.
+
+    Raises NotFoundError and UsageError.
+    """
+    tasks = [task for task, _ in select_tasks(cluster, what)]
+    if isinstance(wanted.remote, str):
+        names = {task.id: _names(cluster, task) for task in tasks}
+        tasks = [task for task in tasks if wanted.remote in names[task.id]]
+        if not tasks:
+            known = ", ".join(sorted({name for each in names.values() for name in each}))
+            raise NotFoundError(
+                f"{clip(what)} has no endpoint {clip(wanted.remote)!r}",
+                hint=f"it has {known}" if known else f"name a port: iris forward {clip(what)} 6006",
+            )
+    if len(tasks) > 1:
+        having = f" with the endpoint {wanted.remote}" if isinstance(wanted.remote, str) else ""
+        hint = f"name one: iris forward {tasks[0].id} {wanted.remote}"
+        raise UsageError(f"{clip(what)} has {count(len(tasks), 'task')}{having}", hint=hint)
+    if _has_ended(tasks[0]):
+        raise NotFoundError(_ended(cluster, tasks[0].id), hint=f"iris logs {tasks[0].id}")
+    return tasks[0]
+
+
+def place_of(cluster: Cluster, task: TaskId, remote: int | str) -> Place | str:
+    """Where the port of the task is now; or in words why it is nowhere."""
+    attempt = cluster.tasks[task].current
+    if attempt is None or attempt.state not in _ALIVE or attempt.worker not in cluster.workers:
+        return f"{task} is not running ({task_displays(cluster, task.job)[task.index]})"
+    port = remote if isinstance(remote, int) else _names(cluster, cluster.tasks[task]).get(remote)
+    if port is None:
+        return f"{task} has no endpoint {remote} now"
+    return Place(worker=attempt.worker, port=port)
+
+
+def _names(cluster: Cluster, task: Task) -> dict[str, int]:
+    """The ports of a task by name: its endpoints, and those that `--ports` has given to its attempt."""
+    attempt = task.current
+    if attempt is None or attempt.state not in _ALIVE:
+        return {}
+    given = dict(zip(cluster.jobs[task.job].ports, attempt.ports, strict=False))
+    announced = cluster.endpoints.get(task.current_id)
+    return {**given, **{each.name: each.port for each in (announced.endpoints if announced else ())}}
+
+
+def _has_ended(task: Task) -> bool:
+    """Whether it ended for good, and nothing of it is being stopped."""
+    return task.state.terminal and (task.current is None or not task.current.live)
+
+
+def _ended(cluster: Cluster, task: TaskId) -> str:
+    return f"{task} has ended ({task_displays(cluster, task.job)[task.index]})"
+
+
+def listen(what: str, wanted: Wanted, port: int) -> socket.socket:
+    """Listen on a port of this machine's loopback. Raises IrisError if it can't be had."""
+    try:
+        return socket.create_server((LOOPBACK, port), backlog=MOST)
+    except OSError as error:
+        free = _free_port(max(port, 1024))
+        if isinstance(error, PermissionError):
+            words = f"port {port} of this machine can't be used: {error.strerror}"
+        else:
+            words = f"port {port} of this machine is taken"
+        raise IrisError(words, hint=f"iris forward {clip(what)} {free}:{wanted.remote}") from error
+
+
+def _free_port(port: int) -> int:
+    """The next free one."""
+    for candidate in range(port + 1, min(port + _NEARBY, _LAST_PORT)):
+        with suppress(OSError), socket.create_server((LOOPBACK, candidate)):
+            return candidate
+    with socket.create_server((LOOPBACK, 0)) as free:
+        chosen: int = free.getsockname()[1]
+        return chosen
+
+
+class Forward:
+    """Carries what is accepted by `listener` to the task. `run` it, then `close` it."""
+
+    def __init__(
+        self,
+        session: Session,
+        transport: SshTransport,
+        task: TaskId,
+        remote: int | str,
+        listener: socket.socket,
+    ) -> None:
+        self._session = session
+        self._transport = transport
+        self._task = task
+        self._remote = remote
+        self._listener = listener
+        self._listener.settimeout(_LOOK_EVERY)
+        self._threads: FanOut[None] = Threads(2 * MOST, linger=0.0)  # one for each direction
+        self._open: list[_Connection] = []
+        self._dialing = threading.Lock()
+        self._link: Link | None = None  # of the target below
+        self._linked: Target | None = None
+        self._said = ""
+
+    def run(self) -> str:
+        """Serve until the task ends for good; returns how it ended. Nobody connects to a task that does not run."""
+        while True:
+            cluster = self._session.view()
+            task = cluster.tasks.get(self._task)
+            if task is None:
+                return f"{self._task} is no longer in the log"
+            if _has_ended(task):
+                return _ended(cluster, self._task)
+            local = self._accept()
+            if local is not None:
+                self._carry(local)
+            self._threads.take(0.0)
+            self._open = [each for each in self._open if not each.has_ended]
+
+    def close(self) -> None:
+        """End all connections, here and there."""
+        self._listener.close()
+        for each in self._open:
+            each.close()
+        if self._link is not None:
+            self._link.abort()
+        self._threads.close()
+
+    def _accept(self) -> socket.socket | None:
+        """The next connection, if one comes soon and there is room for it."""
+        if len(self._open) >= MOST:
+            self._session.clock.sleep(0.1)
+            return None
+        try:
+            local, _ = self._listener.accept()
+        except TimeoutError:
+            return None
+        except OSError as error:  # too many open files
+            self._tell(f"no connection was accepted: {error.strerror}")
+            self._session.clock.sleep(_LOOK_EVERY)
+            return None
+        local.settimeout(None)
+        return local
+
+    def _carry(self, local: socket.socket) -> None:
+        place = place_of(self._session.view(), self._task, self._remote)
+        if isinstance(place, str):
+            self._tell(f"{place}: connection closed")
+            local.close()
+            return
+        target = self._session.target(self._session.cluster.workers[place.worker])
+        connection = _Connection(local, partial(self._connect, target, place))
+        self._open.append(connection)
+        self._threads.submit(connection.fetch)
+        self._threads.submit(connection.send)
+
+    def _connect(self, target: Target, place: Place) -> ByteStream | None:
+        """A stream to the place, in a thread; None, and why, if there is none to be had."""
+        patience = self._session.limits.connect_timeout
+        try:
+            with self._dialing:
+                link = self._link
+                if link is None or self._linked != target or not link.is_alive():
+                    if link is not None:
+                        link.abort()  # the task was there before: nothing of it is left
+                    link = self._link = self._transport.connect(target, patience)
+                    self._linked = target
+            stream = link.open_port(place.port, patience)
+        except NoAnswer as error:
+            hint = f" (hint: {error.hint})" if error.hint else ""
+            self._tell(f"{place.worker}: {error.detail}{hint}: connection closed")
+            return None
+        self._said = ""
+        return stream
+
+    def _tell(self, words: str) -> None:
+        """Once, however many connections it is about."""
+        if words != self._said:
+            self._said = words
+            self._session.tell(words)
+
+
+class _Connection:
+    """A connection to this machine and the stream that carries it on. `fetch` and `send` run in a thread each."""
+
+    def __init__(self, local: socket.socket, connect: Callable[[], ByteStream | None]) -> None:
+        self._local = local
+        self._connect = connect
+        self._stream: ByteStream | None = None
+        self._is_decided = threading.Event()
+        self._has_sent = threading.Event()
+        self.has_ended = False
+
+    def fetch(self) -> None:
+        """Connect, then copy what the task sends. The end of both directions is the end of the connection."""
+        try:
+            self._stream = self._connect()
+            self._is_decided.set()
+            if self._stream is not None:
+                self._copy_from(self._stream)
+                self._has_sent.wait()
+        finally:
+            self._is_decided.set()
+            self.close()
+            self._has_sent.wait()
+            self._local.close()
+            self.has_ended = True
+
+    def _copy_from(self, stream: ByteStream) -> None:
+        try:
+            while data := stream.receive():
+                self._local.sendall(data)
+            # The program may still read; once its host has closed the stream it can't.
+            self._local.shutdown(socket.SHUT_RDWR if stream.has_ended else socket.SHUT_WR)
+        except OSError:  # whoever connected has gone
+            self.close()
+
+    def send(self) -> None:
+        """Copy what was written here, once there is a stream for it."""
+        try:
+            self._is_decided.wait()
+            if self._stream is not None:
+                self._copy_to(self._stream)
+        finally:
+            self._has_sent.set()
+
+    def _copy_to(self, stream: ByteStream) -> None:
+        try:
+            while data := self._local.recv(_PIECE):
+                stream.send(data)
+            stream.finish()
+        except OSError:  # one of the two has gone
+            self.close()
+
+    def close(self) -> None:
+        """End both directions, which wakes whoever waits in one."""
+        with suppress(OSError):
+            self._local.shutdown(socket.SHUT_RDWR)
+        if self._stream is not None:
+            self._stream.close()
