@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     UNSCHEDULABLE = 9
     NOT_WRITABLE = 10
     INTERRUPTED = 130
+    NOT_RUN = 255  # `iris run` failed; its other codes are those of the program
 
 
 class IrisError(Exception):

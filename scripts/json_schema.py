@@ -21,7 +21,7 @@ from msgspec import UNSET, Struct
 from msgspec.json import schema_components
 
 from iris_cli.cli import failures
-from iris_cli.cli.commands import forward, ssh, worker
+from iris_cli.cli.commands import forward, run, ssh, worker
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.messages import requests
@@ -49,6 +49,7 @@ DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
         log_lines.LineDocument,
         requests.Submitted,
     ),
+    "iris run": (run.RunDocument,),
     "iris status": (ClusterStatus, JobStatus, requests.JobAnswer),
     "iris schedule": (cycles.CycleDocument, plans.PlanDocument),
     "iris autoscale": (slices.PassDocument, slices.ScalingDocument, slices.AdoptedDocument),

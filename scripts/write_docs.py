@@ -270,6 +270,7 @@ _MEANINGS = {
     ExitCode.UNSCHEDULABLE: "the job can't be placed",
     ExitCode.NOT_WRITABLE: "the state can't be written; nothing was dispatched",
     ExitCode.INTERRUPTED: "interrupted; what is in the log stays true",
+    ExitCode.NOT_RUN: "`iris run` failed, or its program has no exit code; other codes of it are the program's own",
 }
 
 

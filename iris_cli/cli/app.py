@@ -20,7 +20,8 @@ _HELP = frozenset({"--help", "-h"})
 
 # In the order of --help: each module `cli/commands/NAME.py` has a function NAME and EXAMPLES, or `register(app)`.
 COMMANDS = (
-    *("launch", "status", "schedule", "autoscale", "watch", "cancel", "retry", "hold", "release", "set"),
+    *("launch", "run", "status", "schedule", "autoscale", "watch", "cancel", "retry"),
+    *("hold", "release", "set"),
     *("logs", "pull", "wait", "why"),
     *("history", "report", "metrics", "workers", "exec", "stacks", "ssh", "forward", "register-endpoint"),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -42,11 +42,11 @@ def option(flags: str, *, group: str, text: str, value: str | None = None) -> An
     return typer.Option(flags, rich_help_panel=group, metavar=value, help=text, show_default=False)
 
 
-def with_job_fields(launch: Callable[..., int]) -> Callable[..., int]:
+def with_job_fields(launch: Callable[..., int], without: Collection[str] = frozenset()) -> Callable[..., int]:
     """Give `launch` one parameter for each field that has an option, in place of its `**fields`."""
     found = inspect.signature(launch, eval_str=True)
     own = [each for each in found.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    fields = [_parameter(row) for row in JOB_FIELDS if row.option]
+    fields = [_parameter(row) for row in JOB_FIELDS if row.option and row.name not in without]
     launch.__signature__ = found.replace(  # type: ignore[attr-defined]  # as `inspect` reads it
         parameters=sorted([*own, *fields], key=lambda each: _ORDER.get(_group(each), -1))
     )

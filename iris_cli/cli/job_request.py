@@ -24,7 +24,7 @@ Texts = Sequence[str]
 
 def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
     """The request that the options describe; what wasn't said is None. Raises UsageError."""
-    said = {row.name: _read(row, options[row.name]) for row in JOB_FIELDS if row.option}
+    said = {row.name: _read(row, options.get(row.name)) for row in JOB_FIELDS if row.option}
     return request_of({**said, "command": command or None})
 
 

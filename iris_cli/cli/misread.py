@@ -37,7 +37,7 @@ def told(error: typer.TyperException) -> UsageError:
 
 
 _ELSEWHERE = {
-    "launch": "run sbatch srun salloc start submit qsub bsub up create apply rerun resubmit",
+    "launch": "sbatch srun salloc start submit qsub bsub up create apply rerun resubmit",
     "status": "ls ps list queue squeue qstat bjobs job jobs show get describe info kubectl scontrol",
     "cancel": "kill scancel stop delete del rm qdel bkill down abort",
     "retry": "requeue restart bounce brequeue qrerun",

@@ -31,7 +31,7 @@ class Root(Group):
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
         "Jobs": (
-            *("launch", "status", "logs", "why", "wait", "cancel", "retry", "hold", "release", "set"),
+            *("launch", "run", "status", "logs", "why", "wait", "cancel", "retry", "hold", "release", "set"),
             *("pull", "history", "report"),
         ),
         "Running jobs": ("exec", "ssh", "forward", "stacks", "register-endpoint"),

@@ -17,6 +17,7 @@ HEARTBEAT_LOCK: Final = "heartbeat.lock"  # held while it is read and written
 LOOP_ORDER: Final = "loop.json"  # what the operator said about the background loop
 LOOP_LOG: Final = "loop.log"  # what the loop did
 RUNNERS: Final = "runners"  # a directory: a locked file for each process that runs cycles
+CLIENTS: Final = "run"  # a directory: a locked file for each client on whose terminal a job runs
 NOTICES: Final = "notices.json"  # what was told to whom
 NOTICES_LOCK: Final = "notices.lock"
 KNOWN_HOSTS: Final = "known_hosts"

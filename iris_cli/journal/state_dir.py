@@ -31,6 +31,7 @@ from iris_cli.journal.snapshot import EVERY_LINES, SnapshotCache
 if TYPE_CHECKING:
     from iris_cli.core.events.events import Transaction
     from iris_cli.core.model.slice import Keeper
+    from iris_cli.journal.files.clients import Clients
     from iris_cli.journal.files.notices import NoticeFile
     from iris_cli.journal.files.pulled_logs import LogsDue, PulledLogs
     from iris_cli.journal.files.runners import Runners
@@ -384,3 +385,10 @@ class StateDir:
         from iris_cli.journal.files.runners import Runners
 
         return Runners(self.path, self.actor)
+
+    @cached_property
+    def clients(self) -> Clients:
+        """The clients on whose terminals jobs run."""
+        from iris_cli.journal.files.clients import Clients
+
+        return Clients(self.path)

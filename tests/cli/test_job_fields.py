@@ -137,10 +137,10 @@ def test_every_field_is_among_them() -> None:
         "group_by"
     }
     shipped, inside_a_task = {"workdir", "workspace", "lines"}, {"inherit_constraints"}
-    of_another_job = {"again", "failed"}
+    of_another_job, of_a_terminal = {"again", "failed"}, {"client"}
     refused = {row.name for row in JOB_FIELDS if not row.supported}
     assert {item.name for item in fields(JobRequest)} - told == (
-        shipped | inside_a_task | of_another_job | refused
+        shipped | inside_a_task | of_another_job | of_a_terminal | refused
     )
 
 

@@ -104,6 +104,7 @@ ELSEWHERE = {
     "iris register-endpoint": "runs inside a task: test_inside",
     "iris doctor": "prints findings: test_checks",
     "iris forward": "serves until Ctrl-C: test_forward",
+    "iris run": "needs a terminal: test_run",
     "iris stacks": "needs a Python program on a worker: test_stacks",
     "iris demo": "prints its tour: test_demo",
 }

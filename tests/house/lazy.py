@@ -36,7 +36,8 @@ LAZY: Mapping[str, str] = {
     "journal.log.salvage": "journal.lock",
     "journal.snapshot.cache": "journal.snapshot.reading journal.snapshot.writing",
     "journal.state_dir": (
-        "core.events.events journal.files.notices journal.files.pulled_logs journal.files.runners "
+        "core.events.events journal.files.clients journal.files.notices journal.files.pulled_logs "
+        "journal.files.runners "
         "journal.files.workspaces journal.lock journal.log.reading journal.log.writer journal.place "
         "journal.spans"
     ),

@@ -172,6 +172,13 @@ HELD: tuple[tuple[Event, ...], ...] = (
 )
 """A job that was held, reordered, released, and is held again."""
 
+ON_A_TERMINAL: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (JobSubmitted(job=Job(id=LONE.job, command=("bash",), lease=120.0, client="0badc0ffee15dead")),),
+)
+"""A job whose program runs on the terminal of a client."""
+
 EXPLAINED: tuple[tuple[Event, ...], ...] = (
     (ClusterCreated(name="museum"),),
     (WorkerRegistered(worker=SPOT, connection=HOST),),

@@ -30,6 +30,8 @@ def submitted_again(cluster: Cluster, job: Job, said: JobRequest) -> JobRequest:
             f"{clip(job.id)} has not ended ({state})",
             hint=f"iris {'retry' if state is JobState.RUNNING else 'why'} {clip(job.id)}",
         )
+    if job.client:
+        raise UsageError(f"{clip(job.id)} ran on a terminal", hint="iris run [OPTIONS] -- COMMAND ...")
     asked = JobRequest(name=said.name or free_name(cluster, job), array=_failed(cluster, job, said))
     return over(over(asked, said), JobRequest(**_fields(job, said)))
 
@@ -94,7 +96,7 @@ def _fields(job: Job, said: JobRequest) -> dict[str, Any]:
 
 
 _WORKED_OUT = frozenset(
-    ("again", "after", "replicas", "slices", "array", "each_line", "secrets", "signal", "image")
+    ("again", "after", "replicas", "slices", "array", "each_line", "secrets", "signal", "image", "client")
 )
 """Fields with the same name in a request and in a job, but not with the same value, or not for the next job."""
 

@@ -47,6 +47,15 @@ def secrets_of(request: JobRequest) -> dict[str, Any]:
     return {"secrets": tuple(sources), "secret_files": {name: file for name, file in sources.items() if file}}
 
 
+def check_client(job: Job) -> None:
+    """A terminal shows one program. Raises UsageError."""
+    if job.client and (job.replicas > 1 or job.is_gang or job.indexes):
+        raise UsageError(
+            f"a terminal shows one task, and this job has {job.replicas}",
+            hint="choose a TPU type of one VM; iris launch --follow shows the output of many tasks",
+        )
+
+
 def check_end(job: Job) -> None:
     if (job.array or job.each_line) and job.is_gang:
         raise UsageError(

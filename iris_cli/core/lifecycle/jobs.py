@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from iris_cli.core import AttemptId, Job, JobId, JobState, TaskId
 from iris_cli.core.events.events import AttemptStopRequested, JobCancelled, JobChanged, JobEnded, TaskEnded
 from iris_cli.core.evolve import Draft
@@ -17,6 +19,12 @@ def cancel(draft: Draft, job: JobId, reason: str = "") -> bool:
     _kill_rest(draft, job, End(reason=EndReason.CANCELLED, at=draft.at, error=reason))
     settle(draft, job)
     return True
+
+
+def abandon(draft: Draft, gone: Collection[JobId]) -> None:
+    """End the jobs whose clients are gone: their programs have no terminal any more."""
+    for job in gone:
+        cancel(draft, job, "its terminal is gone")
 
 
 def retry(draft: Draft, job: JobId, index: int | None = None) -> list[AttemptId]:

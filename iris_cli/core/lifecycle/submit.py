@@ -10,7 +10,7 @@ from iris_cli.core import AttributeValue, Cluster, Limits, constraints
 from iris_cli.core.events.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id
-from iris_cli.core.lifecycle.asked import array_of, check_end, check_ports, secrets_of
+from iris_cli.core.lifecycle.asked import array_of, check_client, check_end, check_ports, secrets_of
 from iris_cli.core.model.job import CoschedulingConfig, Job, JobRequest, parse_early_signal
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
 from iris_cli.core.model.variables import MAX_STRING, check_variable
@@ -295,6 +295,7 @@ def _check(job: Job) -> None:
             f"--env-preset {job.env_preset}: the {job.replicas} tasks are each on their own",
             hint="make them a gang: --group-by ATTRIBUTE",
         )
+    check_client(job)
     check_end(job)
     check_ports(job)
     try:

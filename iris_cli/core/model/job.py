@@ -206,6 +206,7 @@ class Job(Record, kw_only=True):
     max_running: int = 0  # how many of its tasks may run at a time; 0: all
     each_line: Lines | None = None
     image: str = ""  # of the container that its tasks run in
+    client: str = ""  # the client whose terminal its program runs on: the name of its lock under run/
     again: JobId | None = None  # the ended job that this one is submitted again from
     submitted_at: float = 0.0
 
@@ -299,6 +300,7 @@ class JobRequest(Struct, frozen=True, kw_only=True):
     each_line: tuple[str, ...] | None = None
     lines: Lines | None = None
     image: str | None = None
+    client: str | None = None
     inherit_constraints: bool | None = None  # False: a child job takes over none, whatever it has of its own
     again: str | None = None
     failed: bool | None = None

@@ -139,6 +139,8 @@ _OUTPUT = (
              job_file=False, client=False, not_inside=_OPERATOR_ONLY),
     JobField("failed", Kind.FLAG, "--failed", "With --again: only the tasks of an array that did not succeed.",
              job_file=False, client=False, not_inside=_OPERATOR_ONLY),
+    JobField("client", Kind.TEXT, "", "The client of `iris run`, on whose terminal the program runs.",
+             job_file=False, client=False, not_inside="a task has no terminal"),
     JobField("force", Kind.FLAG, "--force",
              "Submit the job even if no worker can run it, or a secret or program is missing."),
 )

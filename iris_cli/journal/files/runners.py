@@ -81,6 +81,11 @@ class HeldRunner:
         self._path = path
         self.descriptor = fd
 
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return self._path.name
+
     def in_place(self) -> bool:
         """Whether the locked file is still the one that others look at."""
         ours = os.fstat(self.descriptor)

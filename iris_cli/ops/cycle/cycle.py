@@ -17,7 +17,7 @@ from msgspec import Struct, field, structs
 from iris_cli.core import Cluster, TaskState, WorkerCondition
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
-from iris_cli.core.lifecycle import attempts, workers
+from iris_cli.core.lifecycle import attempts, jobs, workers
 from iris_cli.core.messages.observations import Silence
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.calls import Enough, never
@@ -171,6 +171,15 @@ def _run(
         dispatcher.send()
 
 
+def _without_client(session: Session, cluster: Cluster) -> list[JobId]:
+    """The jobs of which the terminal is gone: whoever held it has left, or was killed."""
+    return [
+        job.id
+        for job in cluster.open_jobs()
+        if job.client and job.end is None and session.state.clients.is_gone(job.client)
+    ]
+
+
 def _listen(
     session: Session,
     dispatcher: Dispatcher,
@@ -243,6 +252,7 @@ def _begin(session: Session, dispatcher: Dispatcher) -> None:
     def rule(draft: Draft) -> None:
         workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
         attempts.take_over(draft, session.limits)
+        jobs.abandon(draft, _without_client(session, draft.cluster))
         unable = what_is_missing(draft.cluster, session.state).jobs
         observe.settle(session, draft, dict.fromkeys(attempts.give_back(draft, unable)))
 

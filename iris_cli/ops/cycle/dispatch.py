@@ -99,6 +99,10 @@ class Dispatcher:
         """The workers that were asked, or are about to be, and haven't answered."""
         return {*self._to_ask, *self.calls.asked}
 
+    def said(self, token: Token) -> RemoteState | None:
+        """The state of an attempt as its worker has reported it in this cycle, if it has."""
+        return self._readiness.said.get(token)
+
     @property
     def engaged(self) -> set[WorkerId]:
         """The workers with a call under way or about to be sent, transfers included."""
@@ -239,12 +243,13 @@ class Dispatcher:
             if self._shipping.holds_up(worker.id, job):
                 continue
             if self._readiness.is_prepared(attempt):
+                if job.client:
+                    continue  # it starts on the terminal of its client, and nowhere else
                 if not job.is_gang or self._readiness.is_ready(self.cluster, job.id):
                     ready.append(attempt.token)
             elif self._is_to_prepare(attempt):
-                (staged if job.is_gang or job.setup or job.workspace else direct).append(
-                    (attempt_id, attempt)
-                )
+                in_two = job.is_gang or job.setup or job.workspace or job.client
+                (staged if in_two else direct).append((attempt_id, attempt))
         for items, go in ((direct, True), (staged, False)):
             call = self._prepare(worker, items, go=go)
             if call is not None:

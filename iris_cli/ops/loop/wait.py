@@ -8,7 +8,8 @@ from types import TracebackType
 
 from msgspec import Struct
 
-from iris_cli.core import Cluster, JobId, JobState, TaskId
+from iris_cli.core import Cluster, JobId, JobState, TaskId, Token
+from iris_cli.core.messages.observations import RemoteState
 from iris_cli.errors import ExitCode, IrisError
 from iris_cli.ops.cycle.cycle import PATIENCE, CycleResult, keep_logs, linger, run, tell_news
 from iris_cli.ops.cycle.dispatch import Dispatcher
@@ -79,6 +80,14 @@ class Caretaker:
             self._between = max(self.least, min(between, _CYCLE_EVERY))
             self._due = self.session.clock.monotonic() + self._between
         return self.session.view()
+
+    def hurry(self) -> None:
+        """Run a cycle at the next look."""
+        self._due = 0.0
+
+    def said(self, token: Token) -> RemoteState | None:
+        """The state of an attempt as its worker has reported it in the last cycle, if it has."""
+        return self._dispatcher.said(token)
 
     def reason(self, key: TaskId | JobId) -> str:
         """Return why a task or a gang waits, by the plan of the last cycle; '' if that placed it."""

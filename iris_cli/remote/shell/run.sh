@@ -1,7 +1,7 @@
 # The processes beside the task: `sh <root>/a/<token>/run MODE`. MODE is `setup` or `start` (the wrapper) or
-# `limit` or `lease` (its watchdogs). The file `run` holds the library up to here and the settings of the
-# attempt: mask (the umask of the session), nonce (of the call that wrote it) and, in hundredths of a second,
-# time_limit setup_limit lease_limit grace (0: no limit).
+# `limit`, `lease` or `terminal` (its watchdogs). The file `run` holds the library up to here and the settings
+# of the attempt: mask (the umask of the session), nonce (of the call that wrote it) and, in hundredths of a
+# second, time_limit setup_limit lease_limit grace (0: no limit).
 
 run_main() {
     dir=${0%/*}
@@ -25,6 +25,11 @@ run_main() {
 # BEFORE the command: `pid`, THEN the test of `cancel`. A stop sets `cancel`, THEN reads `pid`. So either the
 # stop sees this wrapper, or this wrapper sees the stop.
 run_start() {
+    if [ -t 0 ]; then
+        # On a terminal nobody has asked before in which state it is. Ctrl-C is for what runs there.
+        (cd .. && state_of "$token" && [ "$state" = PREPARED ]) && [ ! -e cancel ] || return
+        trap : INT QUIT
+    fi
     now
     alive_at=$now
     printf '' 2>/dev/null >"launch.$now" || mv launch.pending "launch.$now" 2>/dev/null
@@ -45,6 +50,7 @@ run_start() {
     watch_lease || { give_up && return; }
     sign
     watch "$time_limit" timeout
+    watch_terminal
     make_group
     begin_counting
     now
@@ -54,9 +60,7 @@ run_start() {
     [ ! -f signal ] || [ -L signal ] || [ ! -w signal ] || shell_report=signal
     # Two commands: dash ignores the redirection of a group that consists of a subshell.
     {
-        # shellcheck disable=SC2154 # task_env and task_cmd come from the files
-        (enter_group; name_process; umask "$mask" && cd work && task_env "$dir" && task_cmd) \
-            </dev/null >>out 2>>err
+        if [ -t 0 ]; then (run_task) >&7 2>&8 7>&- 8>&-; else (run_task) </dev/null >>out 2>>err; fi
         code=$?
     } 2>"$shell_report"
     unwatch
@@ -68,6 +72,14 @@ run_start() {
     is_stopped && return
     drop x "x.$end"
     [ -e "x.$end" ] || make_empty "x.$end"
+}
+
+# run_task: the command, in this process. Of one on a terminal 7 and 8 are its output: the wrapper prints nothing.
+run_task() {
+    enter_group
+    name_process
+    # shellcheck disable=SC2154 # task_env and task_cmd come from the files
+    umask "$mask" && cd work && task_env "$dir" && task_cmd
 }
 
 # note NAME WORDS: rename NAME.pending to NAME.WORDS. Whatever the task has made of it goes; and so does the
@@ -228,7 +240,7 @@ watch() {
     (
         unset IRIS_ATTEMPT_TOKEN
         detach sh "$dir/run" limit "$1" "$2" "$$" "$start"
-    ) </dev/null >/dev/null 2>&1 &
+    ) </dev/null >/dev/null 2>&1 7>&- 8>&- &
     start_of $! && watchdog=$!:$start
 }
 
@@ -267,6 +279,32 @@ doze() {
     if [ "$1" -ge 1000 ]; then sleep 10; elif [ "$1" -ge 100 ]; then sleep $(($1 / 100)); else nap; fi
 }
 
+# watch_terminal: start the watchdog of the terminal, if there is one. When that goes the kernel tells only the
+# wrapper, which waits for the command.
+watch_terminal() {
+    [ -t 0 ] || return 0
+    start_of $$
+    (
+        unset IRIS_ATTEMPT_TOKEN
+        # By another number than 0: of what runs in the background dash and busybox close that first.
+        (detach sh "$dir/run" terminal "$$" "$start") <&8 >/dev/null 2>&1 7>&- 8>&- &
+    )
+}
+
+# The watchdog of the terminal of wrapper PID START: once it is gone, send SIGHUP, as to jobs of a login shell.
+run_terminal() {
+    while [ -t 0 ]; do
+        is_alive "$1" "$2" || return
+        sleep 1
+    done
+    wrapper=$1:$2
+    leaders "$token"
+    look "$token" "$leaders" "" $$ || return
+    for process in $found; do
+        case " $leaders " in *" $process "*) ;; *) signal HUP "$process" ;; esac
+    done
+}
+
 # watch_lease: start the watchdog of the lease, and wait until it is there: nothing runs without it. It is no
 # child of ours, so that a stop doesn't take it for a process of the task.
 watch_lease() {
@@ -274,7 +312,7 @@ watch_lease() {
     start_of $$
     (
         unset IRIS_ATTEMPT_TOKEN
-        (detach sh "$dir/run" lease "$$" "$start") </dev/null >/dev/null 2>&1 &
+        (detach sh "$dir/run" lease "$$" "$start") </dev/null >/dev/null 2>&1 7>&- 8>&- &
     )
     now
     until_when=$((now + 2000))

@@ -20,6 +20,7 @@ from iris_cli.remote.ssh.call import Call
 from iris_cli.remote.transport import Output, Payload, Target
 
 if TYPE_CHECKING:
+    from iris_cli.remote.ssh.byte_stream import ByteStream
     from iris_cli.remote.ssh.dialer import Dialer
     from iris_cli.remote.ssh.link import Link
 
@@ -81,6 +82,27 @@ class SshTransport:
         dialer = self._loaded()
         call: Call[Link] = Call(connect_timeout)
         return call.perform(lambda: dialer.connect(call, dialer.route(target)))
+
+    def open_terminal(
+        self, target: Target, command: str, term: str, size: tuple[int, int], timeout: float
+    ) -> tuple[Link, ByteStream]:
+        """A terminal of so many columns and lines that a command runs on, and its connection. Raises NoAnswer."""
+        dialer = self._loaded()
+        call: Call[tuple[Link, ByteStream]] = Call(timeout, timeout)
+
+        def work() -> tuple[Link, ByteStream]:
+            link = dialer.connect(call, dialer.route(target))
+            try:
+                call.connected()
+                call.guard(link.abort)
+                call.enter("terminal")
+                call.sending()
+                return link, link.open_terminal(command, term, size, timeout)
+            except BaseException:
+                link.abort()
+                raise
+
+        return call.perform(work)
 
     def presented_key(self, target: Target, connect_timeout: float) -> PresentedKey:
         """The host key that the worker shows now, whatever is on record. Raises NoAnswer."""

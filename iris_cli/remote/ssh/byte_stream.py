@@ -40,6 +40,16 @@ class ByteStream:
         with suppress(OSError, EOFError, SSHException):
             self._channel.close()
 
+    def resize(self, columns: int, lines: int) -> None:
+        """Tell the terminal at the other end how large the window is."""
+        with suppress(OSError, EOFError, SSHException):
+            self._channel.resize_pty(columns, lines)
+
+    def exit_status(self) -> int | None:
+        """Of the program on the terminal, once the stream has ended; None if the connection ended first."""
+        status = self._channel.recv_exit_status()
+        return status if status >= 0 else None
+
     @property
     def has_ended(self) -> bool:
         """Whether nothing can be sent any more."""

@@ -176,6 +176,19 @@ class Link:
             raise NoAnswer(kind, "port", detail, hint=hint) from error
         return ByteStream(channel, self.stream)
 
+    def open_terminal(self, command: str, term: str, size: tuple[int, int], timeout: float) -> ByteStream:
+        """The terminal, of so many columns and lines, that a command runs on. Raises NoAnswer."""
+        try:
+            channel = self._transport.open_session(timeout=timeout)
+            channel.settimeout(timeout)
+            channel.get_pty(term, *size)
+            channel.exec_command(command)
+            channel.settimeout(None)
+        except Exception as error:  # not only the library's own kinds: the connection may be gone
+            hint = "set PermitTTY yes in the sshd_config of the worker" if self.is_alive() else ""
+            raise NoAnswer(SilenceKind.PROTOCOL, "terminal", readable(error), hint=hint) from error
+        return ByteStream(channel, self.stream)
+
     def execute(self, call: Call[Any], request: ScriptRequest, *, ahead: bool) -> Output:
         """Run the script; `ahead` starts the shell of the next call at the same time.
 

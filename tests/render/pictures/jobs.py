@@ -37,6 +37,7 @@ PICTURES = {
             "iris launch --force --tpu v5litepod-256 --name large -- true",
         ),
     ),
+    "run": Picture(line="iris run --cpu 1 -- bash", then=("iris run --force -- python3",)),
     "launch-spread": Picture(
         line="iris launch --dry-run --name train --tpu v5litepod-16 --slices 2 -- python3 train.py",
         then=(

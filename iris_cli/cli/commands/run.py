@@ -1,0 +1,77 @@
+"""`iris run`: a program in the queue, on this terminal."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+from msgspec import Struct
+
+from iris_cli.cli.command_types import CommandAfterDashes, Commands, command_of
+from iris_cli.cli.context import Context
+from iris_cli.cli.job_options import with_job_fields
+from iris_cli.errors import ExitCode, IrisError, UsageError
+
+_EXAMPLES = """
+iris run --tpu v5litepod-8 -- bash  # a shell with the chips
+iris run --tpu v4-8 --workdir . -- python3 -m pdb train.py
+iris run --cpu 8 --memory 32GB --timeout 8h -- ipython
+"""
+_NOT_HERE = frozenset(
+    (
+        *("replicas", "slices", "array", "each_line", "again", "failed", "group_by", "spread", "image"),
+        *("max_retries_failure", "max_retries_preemption", "max_task_failures", "keep_going", "silent_after"),
+    )
+)
+"""Fields of jobs with several tasks, with retries or with output that somebody reads later."""
+
+
+class RunDocument(Struct, frozen=True):
+    """The result of `iris run`, printed when the program has ended. `exit_code` is null if it has none."""
+
+    job: str
+    worker: str | None
+    exit_code: int | None
+    display: str
+
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES, cls=CommandAfterDashes)(run)
+
+
+def _with_fields(command: Any) -> Any:
+    return with_job_fields(command, without=_NOT_HERE)
+
+
+@_with_fields
+def run(context: typer.Context, **fields: Any) -> int:
+    """Run an interactive program through the queue.
+
+    It waits for its turn as any job does, and has this terminal: Ctrl-C, Ctrl-Z and the size of the window are its own.
+    The job ends with the connection. Exit code: that of the program (128+n for signal n); 255 if iris failed.
+    """
+    iris: Context = context.obj
+    try:
+        return _run(iris, fields, command_of(context))
+    except IrisError as error:
+        error.exit_code = ExitCode.NOT_RUN
+        raise
+
+
+def _run(iris: Context, fields: Mapping[str, Any], command: tuple[str, ...]) -> int:
+    from iris_cli.cli.job_request import request
+    from iris_cli.cli.local_terminal import LocalTerminal
+    from iris_cli.ops.jobs.interactive import exit_code
+    from iris_cli.ops.jobs.interactive import run as operation
+
+    wanted = request(fields, command)
+    session = iris.session("iris run")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("not a terminal: iris run needs one", hint="iris launch --follow -- COMMAND ...")
+    ran = operation(session, iris.transport, wanted, LocalTerminal(), iris.output.message)
+    code = exit_code(ran)
+    if iris.output.as_json:
+        iris.output.document(RunDocument(ran.job, ran.worker, ran.exit_code, ran.display))
+    elif code:
+        iris.output.message(f"{ran.job}: {ran.display}")
+    return code

@@ -1,0 +1,92 @@
+"""The terminal in front of the user, connected to one on a worker: every key goes there, and all output comes here."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import termios
+import threading
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from iris_cli.remote.ssh.byte_stream import ByteStream
+
+_PIECE = 32 << 10
+_RESIZED, _OVER = b"r", b"o"
+
+
+class LocalTerminal:
+    """A terminal by the descriptors of its input and its output."""
+
+    def __init__(self, keys: int = 0, screen: int = 1) -> None:
+        self.name = os.environ.get("TERM") or "vt100"
+        self._keys = keys
+        self._screen = screen
+
+    def size(self) -> tuple[int, int]:
+        """Columns and lines."""
+        found = os.get_terminal_size(self._screen)
+        return found.columns or 80, found.lines or 24
+
+    @contextmanager
+    def attached(self, stream: ByteStream) -> Iterator[threading.Event]:
+        """Connect it; the event is set when the other terminal has ended. Then this one is as it was before.
+
+        Meanwhile it shows nothing of what is typed and makes no signals: Ctrl-C and Ctrl-Z go to the program.
+        """
+        ended = threading.Event()
+        woken, wake = os.pipe()
+
+        def resized(*_: object) -> None:
+            os.write(wake, _RESIZED)
+
+        threads = [
+            threading.Thread(target=self._send_keys, args=(stream, woken), name="iris-keys", daemon=True),
+            threading.Thread(target=self._show_output, args=(stream, ended), name="iris-screen", daemon=True),
+        ]
+        before, told = termios.tcgetattr(self._keys), signal.signal(signal.SIGWINCH, resized)
+        try:
+            tty.setraw(self._keys, termios.TCSANOW)
+            for each in threads:
+                each.start()
+            resized()  # it may have changed since it was asked for
+            yield ended
+        finally:
+            signal.signal(signal.SIGWINCH, told)
+            stream.close()
+            os.write(wake, _OVER)
+            with suppress(termios.error):  # the window is closed
+                termios.tcsetattr(self._keys, termios.TCSANOW, before)
+            if threads[0].is_alive():
+                threads[0].join()
+            os.close(wake)
+            os.close(woken)
+
+    def _send_keys(self, stream: ByteStream, woken: int) -> None:
+        with suppress(OSError):  # the window or the stream is closed
+            while True:
+                ready, _, _ = select.select([self._keys, woken], [], [])
+                if woken in ready:
+                    if _OVER in os.read(woken, _PIECE):
+                        return
+                    stream.resize(*self.size())
+                elif keys := os.read(self._keys, _PIECE):
+                    stream.send(keys)
+                else:
+                    return
+
+    def _show_output(self, stream: ByteStream, ended: threading.Event) -> None:
+        try:
+            while data := stream.receive():
+                left = memoryview(data)
+                while left:
+                    left = left[os.write(self._screen, left) :]
+            stream.exit_status()  # which may come after the last output
+        except OSError:  # the window is closed
+            stream.close()
+        finally:
+            ended.set()

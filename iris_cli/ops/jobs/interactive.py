@@ -1,0 +1,215 @@
+"""A job whose program runs on the terminal of this client: submitted like any other, and over with its terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from threading import Event
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, structs
+
+from iris_cli.core import Attempt, Cluster, EndReason, JobId, Task, Worker, WorkerCondition, WorkerId
+from iris_cli.core.evolve import Draft
+from iris_cli.core.lifecycle import jobs
+from iris_cli.core.lifecycle.display import task_displays
+from iris_cli.core.messages.observations import RemoteState
+from iris_cli.core.model.job import JobRequest
+from iris_cli.core.model.task import PROGRAM_FAILURES
+from iris_cli.errors import ExitCode, IrisError, NotWritableError, UnreachableError
+from iris_cli.ops.jobs.cancel import cancel
+from iris_cli.ops.jobs.launch import launch
+from iris_cli.ops.loop.wait import Caretaker
+from iris_cli.ops.loop.watch import PASSING
+from iris_cli.ops.session import Session
+from iris_cli.remote.terminal_command import terminal_command
+from iris_cli.remote.transport import NoAnswer
+
+if TYPE_CHECKING:
+    from iris_cli.remote.ssh import SshTransport
+    from iris_cli.remote.ssh.byte_stream import ByteStream
+
+LEASE = 120.0
+"""Seconds after which a worker stops the program if nobody has polled it: also this machine may have gone."""
+_PAUSE = 0.2  # seconds between two looks
+_ALIVE = frozenset({RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.ORPHANED})
+
+_OF_THE_PROGRAM = PROGRAM_FAILURES - {EndReason.SETUP_FAILED} | {EndReason.OK, EndReason.TIMEOUT}
+"""Ends of which the exit code is the program's own."""
+
+
+class Terminal(Protocol):
+    """The terminal in front of the user."""
+
+    name: str
+
+    def size(self) -> tuple[int, int]:
+        """Columns and lines."""
+        ...
+
+    def attached(self, stream: ByteStream) -> AbstractContextManager[Event]:
+        """Connect it to a terminal elsewhere; the event is set when that has ended."""
+        ...
+
+
+class Ran(Struct, frozen=True, kw_only=True):
+    """How the program ended: its exit code, None if it has none; the display of its task; the worker, if any."""
+
+    job: JobId
+    worker: WorkerId | None
+    exit_code: int | None
+    display: str
+
+
+def run(
+    session: Session,
+    transport: SshTransport,
+    request: JobRequest,
+    terminal: Terminal,
+    show: Callable[[str], None],
+) -> Ran:
+    """Submit the job, wait for its turn, and run its program on the terminal. Nothing of it outlives this call.
+
+    While this process lives it holds a lock; a cycle that finds the lock free cancels the job. `show` tells what
+    happens before and after the program. Raises IrisError, and KeyboardInterrupt before the program has started.
+    """
+    session.begin()
+    try:
+        held = session.state.clients.hold()
+    except OSError as error:
+        raise NotWritableError(f"{session.state.path}/run can't be used: {error.strerror}") from error
+    job = None
+    try:
+        own = structs.replace(
+            request,
+            client=held.name,
+            lease=LEASE if request.lease is None else request.lease,
+            max_retries_failure=0,
+            max_retries_preemption=0,
+            silent_after=0.0,
+        )
+        job = launch(session, own)
+        show(f"{job} submitted; Ctrl-C cancels it until it starts")
+        session.progress = lambda _: nullcontext()  # nothing of ours may come between what the program draws
+        with Caretaker(session) as caretaker:
+            return _Client(session, transport, job, terminal, show, caretaker).attend()
+    except BaseException:
+        if job is not None and not session.cluster.job_state(job).terminal:
+            with suppress(IrisError):  # else the next cycle does, for the lock is free
+                cancel(session, [job], reason="its client has left")
+        raise
+    finally:
+        held.release()
+
+
+class _Client:
+    """One client, from the submission of its job to the proof that nothing of it is left."""
+
+    def __init__(
+        self,
+        session: Session,
+        transport: SshTransport,
+        job: JobId,
+        terminal: Terminal,
+        show: Callable[[str], None],
+        caretaker: Caretaker,
+    ) -> None:
+        self._session = session
+        self._transport = transport
+        self._job = job
+        self._terminal = terminal
+        self._show = show
+        self._caretaker = caretaker
+        self._shown = ""
+
+    def attend(self) -> Ran:
+        """Run cycles until the job is over and its attempt proven gone, or its worker does not answer any more."""
+        while True:
+            cluster = self._caretaker.look()
+            task = cluster.tasks_of(self._job)[0]
+            attempt = task.current
+            if cluster.job_state(self._job).terminal:
+                if attempt is None or not attempt.live:
+                    return self._ran(cluster, task, attempt)
+                worker = cluster.workers.get(attempt.worker)
+                if worker is None or worker.condition is not WorkerCondition.HEALTHY:
+                    raise UnreachableError(
+                        f"{attempt.worker} does not answer: {self._job} is being stopped there",
+                        hint=f"iris status {self._job}",
+                    )
+            elif attempt is not None and self._caretaker.said(attempt.token) is RemoteState.PREPARED:
+                self._run_on_terminal(cluster.workers[attempt.worker], attempt)
+                continue
+            elif attempt is None or not attempt.live:
+                self._tell(self._caretaker.reason(task.id))
+            self._caretaker.pause(_PAUSE)
+
+    def _tell(self, reason: str) -> None:
+        if reason and reason != self._shown:
+            self._shown = reason
+            self._show(f"{self._job} waits: {reason}")
+
+    def _run_on_terminal(self, worker: Worker, attempt: Attempt) -> None:
+        """Start the prepared attempt on a terminal of its worker, and go on with cycles until that has ended."""
+        session, patience = self._session, self._session.limits.connect_timeout
+        target = session.target(worker)
+        command = terminal_command(session.cluster_id, target, attempt.token)
+        try:
+            link, stream = self._transport.open_terminal(
+                target, command, self._terminal.name, self._terminal.size(), patience
+            )
+        except NoAnswer as error:
+            raise UnreachableError(f"{worker.id}: {error.step}: {error.detail}", hint=error.hint) from error
+        try:
+            self._show(f"{self._job} runs on {worker.id}")
+            self._look_on(stream)
+        finally:
+            link.abort()
+        self._caretaker.hurry()
+        self._caretaker.look()
+        if stream.exit_status() is None or self._caretaker.said(attempt.token) in _ALIVE:
+            self._end()
+
+    def _look_on(self, stream: ByteStream) -> None:
+        unsaid: list[str] = []
+        told, self._session.tell = self._session.tell, unsaid.append
+        try:
+            with self._terminal.attached(stream) as ended:
+                while not ended.is_set():
+                    cluster = self._caretaker.look()
+                    if cluster.job_state(self._job).terminal and not cluster.live_of(self._job):
+                        break
+                    self._caretaker.pause(_PAUSE)
+        finally:
+            self._session.tell = told
+            for words in unsaid:
+                told(words)
+
+    def _end(self) -> None:
+        """Cancel the job, unless it is over: its terminal is gone, and it may be that the program is not."""
+
+        def rule(draft: Draft) -> None:
+            jobs.abandon(draft, [self._job])
+
+        while not self._session.cluster.job_state(self._job).terminal:
+            with suppress(*PASSING):
+                self._session.decide(rule)
+                break
+            self._caretaker.pause(_PAUSE)
+        self._caretaker.hurry()
+
+    def _ran(self, cluster: Cluster, task: Task, attempt: Attempt | None) -> Ran:
+        end = attempt.end if attempt is not None else None
+        if end is not None and end.reason not in _OF_THE_PROGRAM:
+            end = None
+        return Ran(
+            job=self._job,
+            worker=attempt.worker if attempt is not None else None,
+            exit_code=end.exit_code if end is not None else None,
+            display=task_displays(cluster, self._job)[task.index],
+        )
+
+
+def exit_code(ran: Ran) -> int:
+    """The program's own; if it has none, the one of a failure of ours."""
+    return ExitCode.NOT_RUN if ran.exit_code is None else ran.exit_code
