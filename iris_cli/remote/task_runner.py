@@ -307,6 +307,7 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         call = [
             self.open_line(target),
             *steps,
+            f"tell_time {' '.join(tokens)}",
             "begin_frame",
             *(["asking=1"] if telling else []),
             f"report {' '.join(tokens)}",

@@ -79,7 +79,7 @@ def test_a_launcher_that_dies_at_any_call_is_made_up_for_by_the_next(
         settle(host, request)
         assert not marked(request.token), call
         assert len(pids_in(starts)) == 1, call
-        assert not list(host.attempt_dir(request.token).glob("**/env.*")), call
+        assert not host.secrets(request.token), call
     told("launcher", outcomes)
     assert set(outcomes) == {RemoteState.RUNNING}
 
@@ -101,7 +101,7 @@ def test_a_wrapper_that_dies_at_any_call_leaves_what_can_be_fenced_and_nothing_s
         settle(host, request)
         assert not marked(request.token), call
         assert len(pids_in(starts)) <= 1, call
-        assert not list(host.attempt_dir(request.token).glob("**/env.*")), call
+        assert not host.secrets(request.token), call
     told("wrapper", outcomes)
     early = {RemoteState.LAUNCHING, RemoteState.LOST, RemoteState.ORPHANED, RemoteState.NOSTART}
     assert set(outcomes) <= early | {RemoteState.RUNNING}

@@ -160,7 +160,7 @@ def test_forged_facts_of_a_task_that_killed_its_wrapper_are_cleaned_and_read_onc
     host = probed_host(host_shell)
     script = (
         f"printf '%s' '{FORGED}' >../facts; wrapper=$(cut -d' ' -f1 ../pid); kill -s KILL $wrapper; "
-        "cd ..; mv end.pending end.5.3; mv x.pending x.3"
+        "cd ..; mv reserve.end end.5.3; mv x.pending x.3"
     )
     report = host.wait(host.launch("sh", "-c", script))
     assert (report.state, report.exit_code) == (RemoteState.EXITED, 3)

@@ -36,25 +36,25 @@ ALIVE = {RemoteState.RUNNING, RemoteState.ORPHANED}
 
 FORGERIES = {
     "the exit record is renamed": "mv x.pending x.0",
-    "both records are renamed": "mv end.pending end.1.0; mv x.pending x.0",
+    "both records are renamed": "mv reserve.end end.1.0; mv x.pending x.0",
     "an exit record is added": ": >x.0",
-    "a failure is recorded": "mv end.pending end.1.3; mv x.pending x.3",
-    "an exit record is a directory": "rm x.pending end.pending; mkdir x.0 end.1.0",
+    "a failure is recorded": "mv reserve.end end.1.3; mv x.pending x.3",
+    "an exit record is a directory": "rm x.pending reserve.end; mkdir x.0 end.1.0",
     "an exit record is a link": "rm x.pending; ln -s /nowhere x.0; mkfifo end.1.0",
     "a cancellation is recorded": ": >cancel; mv x.pending x.cancelled",
     "the end of a lease is recorded": "mv x.pending x.cancelled.lease; : >lease.out.1",
     "a refusal is recorded": "mv x.pending x.nostart.disk",
-    "a failed setup is recorded": "mv end.pending end.1.1; mv x.pending x.nostart.setup",
+    "a failed setup is recorded": "mv reserve.end end.1.1; mv x.pending x.nostart.setup",
     "the end of a stop is recorded": "mv stop.idle stop.done",
-    "a success and the end of a stop are recorded": "mv x.pending x.0; mv end.pending end.1.0; : >stop.done",
+    "a success and the end of a stop are recorded": "mv x.pending x.0; mv reserve.end end.1.0; : >stop.done",
     "the pid is of another boot": "echo 1 2 another-boot >pid; mv x.pending x.0",
-    "the pid is garbled": "echo garbled >pid; mv x.pending x.0; mv end.pending end.1.0",
+    "the pid is garbled": "echo garbled >pid; mv x.pending x.0; mv reserve.end end.1.0",
     "the pid is that of another process": 'echo "$BYSTANDER" >pid; mv x.pending x.0',
-    "the pid is a directory": "rm pid; mkdir pid; mv x.pending x.0; mv end.pending end.1.0",
-    "the pid is a pipe": "rm pid; mkfifo pid; mv x.pending x.0; mv end.pending end.1.0",
-    "the start is undone": "rmdir go; rm begin.* pid; mv x.pending x.0; mv end.pending end.1.0",
+    "the pid is a directory": "rm pid; mkdir pid; mv x.pending x.0; mv reserve.end end.1.0",
+    "the pid is a pipe": "rm pid; mkfifo pid; mv x.pending x.0; mv reserve.end end.1.0",
+    "the start is undone": "rm go; rm begin.* pid; mv x.pending x.0; mv reserve.end end.1.0",
     "all files are removed": "rm -rf ./*",
-    "the group is forgotten": "rm -f group; mv x.pending x.0; mv end.pending end.1.0",
+    "the group is forgotten": "rm -f group; mv x.pending x.0; mv reserve.end end.1.0",
     "the directory is moved away": 'mv "$IRIS_TASK_DIR" "$ELSEWHERE"',
     "the directory is removed": 'rm -rf "$IRIS_TASK_DIR"',
     "the directory becomes a file": 'mv "$IRIS_TASK_DIR" "$ELSEWHERE"; : >"$IRIS_TASK_DIR"',
@@ -65,7 +65,7 @@ FORGERIES = {
 UNKNOWN = ("all files are removed", "the end of a lease is recorded")
 """The wrapper itself does not know how these end."""
 
-SUCCESS = "mv end.pending end.1.0; mv x.pending x.0"
+SUCCESS = "mv reserve.end end.1.0; mv x.pending x.0"
 """As complete as the wrapper's own record."""
 
 WRAPPERS = {"lives": ":", "is killed": "kill -KILL $PPID", "is frozen": "kill -STOP $PPID"}
@@ -185,7 +185,7 @@ def test_a_renamed_exit_record_is_not_success_while_processes_live(host: WorkerH
     for code in (0, 3):
         gate, ready = tmp_path / f"gate-{code}", tmp_path / f"ready-{code}"
         script = (
-            'cd "$IRIS_TASK_DIR"; mv x.pending x.0; mv end.pending end.1.0; : >"$1"\n'
+            'cd "$IRIS_TASK_DIR"; mv x.pending x.0; mv reserve.end end.1.0; : >"$1"\n'
             f'while [ ! -e "$0" ]; do sleep 0.02; done; exit {code}'
         )
         token = host.launch("sh", "-c", script, str(gate), str(ready))
@@ -212,11 +212,11 @@ def test_what_nobody_supervised_ends_as_its_record_says_only_if_that_is_complete
     expected = {
         "mv x.pending x.0": RemoteState.LOST,
         ": >x.0": RemoteState.LOST,
-        "mv end.pending end.1.0; : >x.0": RemoteState.LOST,
-        "mv end.pending end.1.0; mv x.pending x.3": RemoteState.LOST,
+        "mv reserve.end end.1.0; : >x.0": RemoteState.LOST,
+        "mv reserve.end end.1.0; mv x.pending x.3": RemoteState.LOST,
         "mv x.pending x.cancelled": RemoteState.LOST,
         "mv x.pending x.nostart.disk": RemoteState.LOST,
-        "mv end.pending end.1.0; mv x.pending x.0": RemoteState.EXITED,  # as complete as the wrapper's own
+        "mv reserve.end end.1.0; mv x.pending x.0": RemoteState.EXITED,  # as complete as the wrapper's own
     }
     tokens = forging(host, tmp_path, *((forgery, WRAPPERS["is killed"]) for forgery in expected))
     assert {report.state for report in host.poll(*tokens)} <= ALIVE
@@ -228,7 +228,7 @@ def test_what_nobody_supervised_ends_as_its_record_says_only_if_that_is_complete
 
 
 def test_a_setup_cannot_record_the_success_of_its_task(host: WorkerHost) -> None:
-    forgery = 'cd "$IRIS_TASK_DIR"; mv end.pending end.1.0; mv x.pending x.0'
+    forgery = 'cd "$IRIS_TASK_DIR"; mv reserve.end end.1.0; mv x.pending x.0'
     request = host.request("sh", "-c", "exit 3", setup=forgery)
     host.prepare(request)
     report = host.wait(request.token, FINAL | {RemoteState.PREPARED})
@@ -245,7 +245,7 @@ def test_a_daemon_keeps_its_attempt_from_ending_when_it_has_killed_the_wrapper(
     place = make_place(grouped, host_shell)
     pids = tmp_path / "pids"
     forgery = (
-        f'{sys.executable} -c "$DAEMON" {pids} {kind}; rm -f group; mv end.pending end.1.0; mv x.pending x.0'
+        f'{sys.executable} -c "$DAEMON" {pids} {kind}; rm -f group; mv reserve.end end.1.0; mv x.pending x.0'
     )
     script = f'cd "$IRIS_TASK_DIR"; {forgery}; kill -KILL $PPID'
     token = place.launch("sh", "-c", script, env={"DAEMON": DAEMON})
@@ -298,7 +298,7 @@ def test_a_report_is_of_the_names_as_the_last_process_left_them(
     held = HeldPoll(host, tmp_path / "held", make_host)
     gate, ready = tmp_path / "gate", tmp_path / "ready"
     script = (
-        'cd "$IRIS_TASK_DIR"; mv end.pending end.1.0; mv x.pending x.0; : >"$1"\n'
+        'cd "$IRIS_TASK_DIR"; mv reserve.end end.1.0; mv x.pending x.0; : >"$1"\n'
         'while [ ! -e "$0" ]; do sleep 0.02; done; exit 3'
     )
     token = host.launch("sh", "-c", script, str(gate), str(ready))

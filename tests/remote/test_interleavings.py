@@ -18,27 +18,26 @@ from tests.support.worker_host import WorkerHost, is_alive, marked, pids_in, sta
 
 
 @pytest.mark.parametrize(
-    ("when", "command", "arguments"),
+    "step",
     [
-        ("before", "mkdir", "go"),  # the wrapper was started and has done nothing
-        ("after", "mkdir", "go"),  # it has won `go`, and nobody can know of it
-        ("after", "mv", "pid.new?pid"),  # it can be known, and has not looked for `cancel`
+        "if ! claim go; then",  # the wrapper was started and has done nothing
+        "write_pid pid ||",  # it has won `go`, and nobody can know of it
+        "if [ -e cancel ] || [ ! -e x.pending ]; then record",  # it can be known, and has not looked for `cancel`
     ],
 )
 def test_a_stop_that_overtakes_the_wrapper_keeps_the_command_from_starting(
-    make_host: MakeHost, tmp_path: Path, when: str, command: str, arguments: str
+    host: WorkerHost, tmp_path: Path, step: str
 ) -> None:
-    gate = Gate(tmp_path / "gate", when, command, arguments)
-    slow, host = make_host(tools=gate.tools), make_host()
-    host.probe()
-    slow.probe()
-    request = slow.request("touch", str(tmp_path / "ran"))
-    slow.prepare(request)
-    starting = threading.Thread(target=slow.go, args=[request.token])
+    request = host.request("touch", str(tmp_path / "ran"))
+    host.prepare(request)
+    run, arrived, gate = host.attempt_dir(request.token) / "run", tmp_path / "arrived", tmp_path / "gate"
+    before, _, after = run.read_text().partition(step)
+    run.write_text(f"{before}: >{arrived}; while [ ! -e {gate} ]; do sleep 0.02; done\n{step}{after}")
+    starting = threading.Thread(target=host.go, args=[request.token])
     starting.start()
-    gate.wait()
+    until(arrived.exists)
     assert host.stop(request.token, grace=1_000).state in (RemoteState.STOPPING, RemoteState.STOPPED)
-    gate.open()
+    gate.touch()
     assert host.wait(request.token, {RemoteState.STOPPED}).state is RemoteState.STOPPED
     starting.join(PATIENCE)
     assert not marked(request.token)
@@ -95,8 +94,8 @@ def test_a_slow_second_launch_leaves_no_secret_behind_and_starts_nothing(
     launching.join(PATIENCE)
     directory = host.attempt_dir(request.token)
     assert [path for path in directory.rglob("*") if path.is_file() and b"canary" in path.read_bytes()] == []
-    assert [*directory.glob("env.*"), *directory.glob("run.*")] == []
-    assert len(list(directory.glob("cmd.*"))) == 1
+    assert not host.secrets(request.token)
+    assert [len(list(directory.glob(f"{name}.*"))) for name in ("cmd", "env", "run")] == [1, 1, 1]
     assert host.state(request.token) is RemoteState.EXITED
     assert len(pids_in(tmp_path / "starts")) == 1
 
@@ -150,7 +149,7 @@ def run_library(host: WorkerHost, body: str) -> str:
 def test_an_end_that_is_recorded_while_the_names_are_read_is_not_lost(host: WorkerHost) -> None:
     """The wrapper records the end and dies just after the names were read, just before it is looked at."""
     token = host.running("sleep", "1000")
-    end = f"mv {token}/end.pending {token}/end.1.7; mv {token}/x.pending {token}/x.7"
+    end = f"mv {token}/reserve.end {token}/end.1.7; mv {token}/x.pending {token}/x.7"
     pids = " ".join(map(str, marked(token)))
     # Stopped first: a wrapper that saw its task end would record that over the end above.
     gone = f"for pid in {pids}; do while grep -q . /proc/$pid/cmdline; do sleep 0.01; done; done"

@@ -100,15 +100,15 @@ def test_stoppers_that_are_killed_again_and_again_are_replaced(host: WorkerHost)
 
 EDITS = (
     "rm begin.*",
-    "rmdir go",
+    "rm go",
     "rm pid",
-    "rm x.pending end.pending begin.* launch.*",
+    "rm x.pending reserve.end begin.* launch.*",
     "rm stop.idle",
     "rm run cmd.* setup.*",
     "touch stop.stuck.1.1",
     "touch cancel",
     "rm out err",
-    "rm *.pending pid; rmdir go",
+    "rm *.pending reserve.* pid go",
 )
 
 

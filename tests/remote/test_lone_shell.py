@@ -163,7 +163,7 @@ def test_what_may_have_been_started_is_not_said_to_be_stopped(
     token = prepared(host, tmp_path / "ran")
     directory = host.attempt_dir(token)
     if trace == "go":
-        (directory / "go").mkdir()
+        (directory / "go").touch()
     else:
         (directory / "launch.pending").rename(directory / "launch.1")
     with alone(host.tools):

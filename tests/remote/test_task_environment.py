@@ -120,7 +120,7 @@ def test_the_umask_of_the_session_is_the_tasks_and_ours_is_strict(make_host: Mak
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])
 def test_a_task_can_be_interrupted_as_usual(make_host: MakeHost, shell: str) -> None:
-    """Shells ignore SIGINT in the background, and what is ignored stays so; `env` of coreutils undoes it."""
+    """Shells ignore SIGINT in the background, and what is ignored stays so; `setsid -f` needs no background."""
     host = make_host(shell)
     host.probe()
     token = host.launch(sys.executable, "-c", "import signal; print(*map(signal.getsignal, (2, 3)))")

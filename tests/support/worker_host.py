@@ -56,6 +56,10 @@ class WorkerHost:
     def attempt_dir(self, token: Token) -> Path:
         return self.root / "a" / token
 
+    def secrets(self, token: Token) -> list[Path]:
+        """The files with variables of an attempt that have not been emptied."""
+        return [path for path in self.attempt_dir(token).glob("**/env*") if path.stat().st_size]
+
     def probe(self) -> ProbeReport:
         answer = self.runner.probe(self.target)
         assert isinstance(answer, ProbeReport), answer

@@ -11,7 +11,7 @@ names() {
     for name in "$1"/*; do
         name=${name##*/}
         case $name in
-        x.pending | begin.pending | end.pending) unsaid="$unsaid${name%.pending}" ;;
+        x.pending | begin.pending | end.pending) unsaid=1 ;; # earlier versions made the last two
         *.pending) ;;
         cancel) cancelled=1 ;;
         x.*) final "${name#x.}" ;;
@@ -24,6 +24,8 @@ names() {
             ;;
         stop.*) case $stop in '' | stop.idle) stop=$name ;; esac ;; # in order: done idle run stuck
         ready) ready=1 ;;
+        reserve.begin) [ "$began" != - ] || [ -s "$1/$name" ] || unsaid=1 ;; # in order, after `begin`
+        reserve.end) [ "$ended" != - ] || [ -s "$1/$name" ] || unsaid=1 ;;
         run) has_run=1 ;;
         told) told=1 ;;
         go) going=1 ;;
@@ -93,7 +95,8 @@ is_code() {
 read_pid() {
     pid= pid_start= pid_boot=
     [ -f "$1" ] || return 1
-    read -r pid pid_start pid_boot pid_rest 2>/dev/null <"$1"
+    # Without a line end it is about to be written.
+    read -r pid pid_start pid_boot pid_rest 2>/dev/null <"$1" || return
     is_number "$pid" && [ -n "$pid_boot" ] && [ -z "$pid_rest" ]
 }
 
@@ -214,7 +217,7 @@ state_by_names() {
         return 0
     elif [ -n "$going" ] || [ "$began" != - ]; then
         state=LAUNCHING
-        [ -e "$1/pid" ] || [ "$began" != - ] || return 0
+        [ -s "$1/pid" ] || [ "$began" != - ] || return 0
         [ "$began" = - ] || state=RUNNING
         writer_of "$1" pid || return
         # Its task may have removed that file, under a wrapper that is well.

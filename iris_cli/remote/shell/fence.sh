@@ -18,7 +18,16 @@ make_root() {
 # directory can't be written. Whoever comes second sees by `[ -f ]` or `[ -d ]` what was first.
 tombstone() {
     link ../spare "$1" 2>/dev/null
-    [ -e "$1" ] || (set -C && printf '' >"$1") 2>/dev/null
+    [ -e "$1" ] || claim "$1"
+}
+
+# claim FILE: make it. False if it is there, or there is no room.
+claim() {
+    set -C
+    printf '' 2>/dev/null >"$1"
+    set -- $?
+    set +C
+    return "$1"
 }
 
 # cancel TOKEN: from now on no wrapper gets past its test of `cancel`. False if it can't be set.
@@ -45,15 +54,16 @@ refuse() {
     cancel "$1" || return
     [ ! -e "$1/pid" ] || return
     [ ! -e "$1/setup.pid" ] || [ -e "$1/ready" ] || return
-    remove_secrets "$1"
+    empty_secrets "$1"
     mv "$1/x.pending" "$1/x.$2" 2>/dev/null && return
     for name in "$1"/x.*; do [ -e "$name" ] && return; done
     ln "$spare" "$1/x.$2" 2>/dev/null
 }
 
-# remove_secrets DIRECTORY: of an attempt that will not start, or has.
-remove_secrets() {
-    for name in "$1/env" "$1"/env.* "$1"/n.*/env; do # earlier versions wrote `env` and `n.*/env`
-        [ ! -e "$name" ] || { rm -f "$1/env" "$1"/env.* "$1"/n.*/env && return; }
+# empty_secrets DIRECTORY: of an attempt that will not start, or has. Costs no process.
+empty_secrets() {
+    for secret in "$1/env" "$1"/env.* "$1"/n.*/env; do # earlier versions wrote `env` and `n.*/env`
+        [ -s "$secret" ] && [ -f "$secret" ] && [ ! -L "$secret" ] || continue
+        printf '' 2>/dev/null >"$secret" || rm -f "$secret"
     done
 }

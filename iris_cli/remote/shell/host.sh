@@ -11,7 +11,7 @@
 # /proc/self/mounts /tmp/libtpu_lockfile. What is looked at before it is set must not come from the session's
 # environment:
 
-boot_time= defaults= started= no_room= watchdog= kills_before= cautions= terse= untimed=
+boot_time= myself= setsid= started= no_room= watchdog= kills_before= cautions= terse= untimed=
 renewing= group= alive_at= alone= asking= held= proven= nonce= lacks= own_group=
 spare=../spare
 
@@ -64,7 +64,8 @@ centis() {
 }
 
 # is_alive PID START: whether that very process lives. Two processes never share a number and a start time.
-is_alive() { start_of "$1" && [ "$start" = "$2" ]; }
+# $myself, as pid:start, needs no look.
+is_alive() { [ "$1:$2" = "$myself" ] || { start_of "$1" && [ "$start" = "$2" ]; }; }
 
 if [ -r "$iris_proc/self/stat" ]; then
 
@@ -107,57 +108,57 @@ if [ -r "$iris_proc/self/stat" ]; then
     # processes: the paths of the `stat` files of all processes, in lines for `look`, and a last line.
     processes() { printf '%s\n' "$iris_proc"/[0-9]*/stat complete; }
 
-    # search PATTERNS KIND... -> $paths: the files <proc>/<pid>/KIND that match one of PATTERNS (one a line).
-    # Costs one process. False if the search failed: grep must find its own environment, which is the last
-    # file, by a variable behind a NUL. The files are listed before grep starts.
+    # search PATTERN KIND... -> $paths: the files <proc>/<pid>/KIND that match it. It is one expression:
+    # busybox takes twice the time for two. Costs one process. False if the search failed: grep must find the
+    # pattern in its own command line, which is the last file, behind a NUL. They are listed before that.
     search() {
-        mark=$$_$nonce${token}_
-        patterns="IRIS_SEARCH=$mark$1"
+        pattern=$1
         shift
         for kind; do
             shift
             set -- "$@" "$iris_proc"/[0-9]*/"$kind"
         done
-        set -- "$@" "$iris_proc/self/environ"
-        paths=$(searching grep -ls "$patterns" "$@")
+        set -- "$@" "$iris_proc/self/cmdline"
+        [ -r "$iris_proc/self/environ" ] || return
+        paths=$(searching grep -Els "$pattern" "$@")
         # More files than one command line can hold.
-        is_searched || paths=$(printf '%s\n' "$@" | searching xargs grep -ls "$patterns")
-        is_searched && paths=${paths%"$iris_proc/self/environ"}
+        is_searched || paths=$(printf '%s\n' "$@" | searching xargs grep -Els "$pattern")
+        is_searched && paths=${paths%"$iris_proc/self/cmdline"}
     }
 
-    searching() { exec env -i A=1 "PATH=$PATH" LC_ALL=C "IRIS_SEARCH=$mark" "$@" 2>/dev/null; }
+    # searching COMMAND...: become it, without the marker.
+    searching() {
+        unset IRIS_ATTEMPT_TOKEN GREP_OPTIONS
+        export LC_ALL=C
+        exec "$@" 2>/dev/null
+    }
 
-    is_searched() { case $paths in *"$iris_proc/self/environ") ;; *) return 1 ;; esac }
+    is_searched() { case $paths in *"$iris_proc/self/cmdline") ;; *) return 1 ;; esac }
 
     # can_search: true if grep on this host can search an environment.
-    can_search() { search '' environ; }
+    can_search() { search IRIS_SEARCH=1 environ; }
 
-    # mark_of TOKEN: add to $patterns the marker in an environment and the name of the control group.
-    mark_of() {
-        patterns="$patterns
-IRIS_ATTEMPT_TOKEN=$1
-/iris-$1"
-    }
+    # mark_of TOKEN: add to $pattern the marker in an environment and the name of the control group.
+    mark_of() { pattern="${pattern:+$pattern|}IRIS_ATTEMPT_TOKEN=$1|/iris-$1"; }
 
     # marked TOKEN -> $paths: the files that show the attempt's marker or control group. False if unknown.
     marked() {
-        patterns=
+        pattern=
         mark_of "$1"
-        search "$patterns" environ cgroup
+        search "$pattern" environ cgroup
     }
 
     # is_quiet TOKEN LEADERS SEEN SELF: true if LEADERS and SELF (see `look`) are sure to be all that is left:
     # no other process has the marker, is a child of a leader or in its session, and none of SEEN lives.
     is_quiet() {
-        patterns= known=" $4 "
+        pattern= known=" $4 "
         mark_of "$1"
         for process in $2; do
             is_alive "${process%%:*}" "${process#*:}" || return
             # In `stat` its number is that of a parent, a session, or any other field.
             number=" ${process%%:*} "
             known=$known$number
-            patterns="$patterns
-$number"
+            pattern="$pattern|$number"
         done
         start_of "$4" || return
         for process in $3; do
@@ -168,7 +169,7 @@ $number"
         kinds='environ cgroup stat'
         [ ! -r "$own_group/cgroup.events" ] || kinds='environ stat'
         # shellcheck disable=SC2086
-        search "$patterns" $kinds || return
+        search "$pattern" $kinds || return
         for path in $paths; do
             path=${path%/*}
             case $known in *" ${path##*/} "*) ;; *) return 1 ;; esac
@@ -178,9 +179,9 @@ $number"
     # processes_of TOKENS -> $found: the live processes of these attempts, by marker and control group. False
     # if the search failed.
     processes_of() {
-        found= patterns=
+        found= pattern=
         for candidate; do mark_of "$candidate"; done
-        search "$patterns" environ cgroup || return
+        search "$pattern" environ cgroup || return
         for candidate in $paths; do
             candidate=${candidate%/*}
             ! start_of "${candidate##*/}" || found="$found ${candidate##*/}"

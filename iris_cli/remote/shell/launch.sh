@@ -50,30 +50,12 @@ prepare() {
         mv "$1/ready.pending" "$1/ready" 2>/dev/null || [ -e "$1/ready" ] || refuse "$1" nostart.disk
     fi
     # A stop that came meanwhile has looked for secrets already.
-    [ ! -e "$1/cancel" ] || remove_secrets "$1"
+    [ ! -e "$1/cancel" ] || empty_secrets "$1"
 }
 
-# make_directories TOKEN: of a new attempt. False unless all of them are new. The first ones by way of `env`,
-# which tells whether it knows the option that `start` likes to use.
+# make_directories TOKEN: of a new attempt. False unless all of them are new.
 make_directories() {
-    [ ! -e "$1" ] || return
-    set -- "$1" "$1/work" "$1/output" "$1/outbox" "$1/inbox" "$1/endpoints"
-    [ -n "$defaults" ] || ! is_own_env || defaults=env
-    if [ -z "$defaults" ] && env --default-signal=INT,QUIT mkdir "$@" 2>/dev/null; then
-        defaults='env --default-signal=INT,QUIT'
-    else
-        mkdir "$@" 2>/dev/null || return
-        : "${defaults:=env}"
-    fi
-}
-
-# is_own_env: true if `env` is the program of this shell: that of busybox doesn't know the option.
-is_own_env() {
-    IFS=:
-    for directory in $PATH; do [ ! -x "$directory/env" ] || break; done
-    unset IFS
-    # shellcheck disable=SC3013
-    [ "$directory/env" -ef "$iris_proc/self/exe" ] 2>/dev/null
+    [ ! -e "$1" ] && mkdir "$1" "$1/work" "$1/output" "$1/outbox" "$1/inbox" "$1/endpoints" 2>/dev/null
 }
 
 # no_room TOKEN -> $no_room: not even its directory can be made, or $lacks commands. Say NOSTART only if a
@@ -89,10 +71,11 @@ write_attempt() {
     [ -d "$1/endpoints" ] ||
         mkdir "$1/work" "$1/output" "$1/outbox" "$1/inbox" "$1/endpoints" 2>/dev/null
     [ -d "$1/work" ] || return
-    for name in x launch begin end timeout setup-timeout told; do
+    for name in x launch timeout setup-timeout told; do
         make_pending "$1/$name" pending || return
     done
     make_pending "$1/stop" idle || return
+    for name in begin end; do printf '' >>"$1/reserve.$name" || return; done
     [ -e "$1/facts.pending" ] || printf '%1024s' '' >"$1/facts.pending" || return
     for name in out err signal; do printf '' >>"$1/$name" || return; done
     case $4$exclusive$ports in
@@ -127,20 +110,28 @@ go() {
 }
 
 # start TOKEN MODE: `run` of the attempt, detached. Shells ignore SIGINT and SIGQUIT in the background, and
-# what is ignored stays ignored; a task should get them as usual where that can be had.
+# what is ignored stays ignored; a task should get them as usual. So `setsid` goes to the background by itself
+# where it can. That of busybox can't, which is known without a process.
 start() {
-    if [ -z "$defaults" ]; then
-        defaults=env
-        if ! is_own_env && env --default-signal=INT,QUIT true 2>/dev/null; then
-            defaults='env --default-signal=INT,QUIT'
-        fi
-    fi
+    [ -n "$setsid" ] || setsid_kind
+    [ "$setsid" = own ] ||
+        IRIS_ATTEMPT_TOKEN=$1 setsid -f sh "$PWD/$1/run" "$2" </dev/null >/dev/null 2>&1 || setsid=own
+    [ "$setsid" = own ] || return 0
     (
         IRIS_ATTEMPT_TOKEN=$1
         export IRIS_ATTEMPT_TOKEN
-        # shellcheck disable=SC2086
-        detach $defaults sh "$PWD/$1/run" "$2"
+        detach sh "$PWD/$1/run" "$2"
     ) </dev/null >/dev/null 2>&1 &
+}
+
+# setsid_kind -> $setsid: `own` if it is the program of this shell.
+setsid_kind() {
+    setsid=other
+    IFS=:
+    for directory in $PATH; do [ ! -x "$directory/setsid" ] || break; done
+    unset IFS
+    # shellcheck disable=SC3013
+    [ ! "$directory/setsid" -ef "$iris_proc/self/exe" ] 2>/dev/null || setsid=own
 }
 
 # await_starts: until the wrappers of $started have begun or ended, at most two seconds.
@@ -150,7 +141,9 @@ await_starts() {
     for pause in 0.03 0.05 0.1 0.2 0.4 0.4 0.4 0.4; do
         awaited=
         for each in $started; do
-            [ ! -e "$each/begin.pending" ] || [ ! -e "$each/x.pending" ] || awaited=1
+            for name in "$each"/begin.[0-9]*; do
+                [ -e "$name" ] || [ ! -e "$each/x.pending" ] || awaited=1
+            done
         done
         [ -n "$awaited" ] && [ "$now" -lt "$until_when" ] || return 0
         nap "$pause"

@@ -148,9 +148,8 @@ ago() {
 quiet_for() {
     quiet=-
     case $alone$state in RUNNING | ORPHANED) ;; *) return ;; esac
-    [ "$clock" -gt 0 ] || return 0
-    quiet=$began
-    is_number "$wrote" || return 0
+    is_number "$wrote" || quiet=$began
+    [ "$clock" -gt 0 ] && is_number "$wrote" || return 0
     quiet=0
     [ "$wrote" -ge "$clock" ] || quiet=$(((clock - wrote) * 100))
 }
@@ -182,6 +181,14 @@ by_line() {
 
 # has_output TOKEN: whether it has written anything.
 has_output() { [ -s "$1/out" ] || [ -s "$1/err" ]; }
+
+# tell_time TOKENS: whether one of them has. Only then the wall clock is needed, which costs a process.
+tell_time() {
+    untimed=1
+    for token; do
+        if has_output "$token"; then untimed= && return; fi
+    done
+}
 
 # size_line MODE SIZE SECONDS NAME: a line of `stat`, the mode in hexadecimal digits: 8... is a plain file.
 size_line() {

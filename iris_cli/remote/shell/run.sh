@@ -19,7 +19,7 @@ run_main() {
     "run_$mode" "$@"
 }
 
-# The wrapper of the task. `mkdir go` has one winner, ever: the wrapper does it itself, so that nobody can die
+# The wrapper of the task. `go` has one winner, ever: the wrapper makes it itself, so that nobody can die
 # between winning and starting it.
 #
 # BEFORE the command: `pid`, THEN the test of `cancel`. A stop sets `cancel`, THEN reads `pid`. So either the
@@ -33,18 +33,18 @@ run_start() {
     now
     alive_at=$now
     printf '' 2>/dev/null >"launch.$now" || mv launch.pending "launch.$now" 2>/dev/null
-    if ! mkdir go 2>/dev/null; then
-        [ -d go ] || refuse . nostart.disk
+    if ! claim go; then
+        [ -e go ] || refuse . nostart.disk
         return
     fi
-    write_pid pid.new && mv pid.new pid 2>/dev/null || { give_up && return; }
+    write_pid pid || { give_up && return; }
     if [ -e cancel ] || [ ! -e x.pending ]; then record cancelled && return; fi
     [ -r "env.$nonce" ] && [ -r "cmd.$nonce" ] || { give_up && return; }
     # They were free when it was prepared; whoever starts it waits for us, so this is not for long.
     have_devices 300 || { give_up "$lacking" && return; }
     sign
     . "./env.$nonce"
-    rm -f env.* run.*
+    empty_secrets .
     . "./cmd.$nonce"
     sign
     watch_lease || { give_up && return; }
@@ -82,12 +82,12 @@ run_task() {
     umask "$mask" && cd work && task_env "$dir" && task_cmd
 }
 
-# note NAME WORDS: rename NAME.pending to NAME.WORDS. Whatever the task has made of it goes; and so does the
-# old name where a full disk has no room for the new one, for it says that this has not happened.
+# note NAME WORDS: make NAME.WORDS, and fill reserve.NAME, which is empty until this has happened (a task may
+# remove the first); on a full disk rename it. Whatever the task has made of that name goes.
 note() {
-    mv "$1.pending" "$1.$2" 2>/dev/null && return
     drop "$1"
-    make_empty "$1.$2"
+    if printf '' >"$1.$2" && [ -f "reserve.$1" ] && printf 1 >"reserve.$1"; then return; fi 2>/dev/null
+    mv "reserve.$1" "$1.$2" 2>/dev/null || make_empty "$1.$2"
 }
 
 # is_stopped: whether a stop is at it. It cancels first; without that, only its task can have taken that name.
@@ -164,7 +164,7 @@ have_devices() {
 
 # write_pid FILE: who we are.
 write_pid() {
-    start_of $$ && wrapper=$$:$start && [ -n "$boot" ] &&
+    start_of $$ && wrapper=$$:$start && myself=$wrapper && [ -n "$boot" ] &&
         printf '%s %s %s\n' $$ "$start" "$boot" 2>/dev/null >"$1"
 }
 
@@ -208,7 +208,7 @@ give_up() {
 
 # record NAME: the end of the attempt, once. Needs no disk space, and never fails.
 record() {
-    remove_secrets .
+    empty_secrets .
     remove_group "$group"
     # BEFORE the record: who reads that must know what it is worth.
     [ -z "$signalled" ] || mv told.pending told 2>/dev/null
@@ -367,7 +367,7 @@ run_lease() {
     until end_all "$token" last $$; do :; done
     remove_group "$group"
     now
-    remove_secrets .
+    empty_secrets .
     note end "$now.-"
     mv x.pending x.cancelled.lease 2>/dev/null
 }

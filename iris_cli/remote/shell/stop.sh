@@ -100,7 +100,7 @@ stopper() {
     kill_at=$((stop_since + stop_grace))
     names .
     if end_all "$token" last $$; then
-        remove_secrets .
+        empty_secrets .
         remove_group "$group"
         # An end that was recorded while the task lived is none.
         [ -z "$x" ] || [ -z "$pressed" ] || drop x x.pending
@@ -160,9 +160,7 @@ stop_alone() {
 fence_alone() {
     if [ "$state" = ABSENT ]; then
         is_unmarked "$1" || return
-        set -C
-        printf '' 2>/dev/null >"$1"
-        set +C
+        claim "$1"
         return
     fi
     # BEFORE anything is looked for: a wrapper that makes `go` from here on will find `cancel`. That none has
@@ -170,9 +168,7 @@ fence_alone() {
     printf '' 2>/dev/null >"$1/cancel"
     for name in "$1/go" "$1"/launch.[0-9]*; do [ ! -e "$name" ] || return 1; done
     [ -e "$1/cancel" ] && [ -e "$1/launch.pending" ] && is_unmarked "$1" || return 1
-    for secret in "$1/env" "$1"/env.* "$1"/n.*/env; do
-        if [ -f "$secret" ] && [ ! -L "$secret" ]; then printf '' 2>/dev/null >"$secret"; fi
-    done
+    empty_secrets "$1"
     printf '' 2>/dev/null >"$1/stop.done"
 }
 

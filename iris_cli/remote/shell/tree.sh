@@ -79,6 +79,8 @@ leaders() {
     leaders=
     [ -z "$wrapper" ] || ! is_alive "${wrapper%%:*}" "${wrapper#*:}" || leaders=" $wrapper"
     for name in pid setup.pid; do
+        read_pid "$name" || continue
+        case "$leaders " in *" $pid:$pid_start "*) continue ;; esac
         ! is_writer "$name" "$1" || leaders="$leaders $pid:$pid_start"
     done
 }
