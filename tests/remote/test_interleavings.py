@@ -6,15 +6,35 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from iris_cli.core.messages.observations import RemoteState
+from iris_cli.remote.transport import Output, Target
 from iris_cli.remote.worker_script import HostPaths, worker_script
 from tests.remote.conftest import MakeHost
 from tests.support.gates import Gate
+from tests.support.local_transport import LocalTransport
 from tests.support.waiting import PATIENCE, until
 from tests.support.worker_host import WorkerHost, is_alive, marked, pids_in, start_ticks
+
+
+def halt(arrived: Path, gate: Path) -> str:
+    """A step that tells that it has been reached, and waits for the gate."""
+    return f": >{arrived}; while [ ! -e {gate} ]; do sleep 0.02; done"
+
+
+class Halting(LocalTransport):
+    """Its scripts wait at a gate before they come to a step."""
+
+    def __init__(self, host: WorkerHost, step: str, halt: str) -> None:
+        super().__init__(host.transport.home, host.tools)
+        self.step, self.halt = step.encode(), halt.encode()
+
+    def run(self, target: Target, script: bytes, **settings: Any) -> Output:
+        assert script.count(self.step) == 1
+        return super().run(target, script.replace(self.step, self.halt + b"; " + self.step), **settings)
 
 
 @pytest.mark.parametrize(
@@ -30,9 +50,10 @@ def test_a_stop_that_overtakes_the_wrapper_keeps_the_command_from_starting(
 ) -> None:
     request = host.request("touch", str(tmp_path / "ran"))
     host.prepare(request)
-    run, arrived, gate = host.attempt_dir(request.token) / "run", tmp_path / "arrived", tmp_path / "gate"
+    arrived, gate = tmp_path / "arrived", tmp_path / "gate"
+    (run,) = host.attempt_dir(request.token).glob("run.*")
     before, _, after = run.read_text().partition(step)
-    run.write_text(f"{before}: >{arrived}; while [ ! -e {gate} ]; do sleep 0.02; done\n{step}{after}")
+    run.write_text(f"{before}{halt(arrived, gate)}\n{step}{after}")
     starting = threading.Thread(target=host.go, args=[request.token])
     starting.start()
     until(arrived.exists)
@@ -80,23 +101,38 @@ def test_a_set_up_that_was_overtaken_by_a_stop_does_not_run(make_host: MakeHost,
 def test_a_slow_second_launch_leaves_no_secret_behind_and_starts_nothing(
     make_host: MakeHost, tmp_path: Path
 ) -> None:
-    gate = Gate(tmp_path / "gate", "before", "ln", "*/run*/run")
-    slow, host = make_host(tools=gate.tools), make_host()
+    slow, host = make_host(), make_host()
     host.probe()
     slow.probe()
+    arrived, gate = tmp_path / "arrived", tmp_path / "gate"
+    slow.runner._transport = Halting(slow, 'text="# $nonce $boot', halt(arrived, gate))
     request = slow.request("sh", "-c", 'echo $$ >>"$0"', str(tmp_path / "starts"), env={"SECRET": "canary"})
     launching = threading.Thread(target=slow.prepare, args=[request], kwargs={"go": True})
     launching.start()
-    gate.wait()
+    until(arrived.exists)
     host.prepare(request, go=True)
     assert host.wait(request.token).state is RemoteState.EXITED
-    gate.open()
+    gate.touch()
     launching.join(PATIENCE)
     directory = host.attempt_dir(request.token)
     assert [path for path in directory.rglob("*") if path.is_file() and b"canary" in path.read_bytes()] == []
     assert not host.secrets(request.token)
     assert [len(list(directory.glob(f"{name}.*"))) for name in ("cmd", "env", "run")] == [1, 1, 1]
     assert host.state(request.token) is RemoteState.EXITED
+    assert len(pids_in(tmp_path / "starts")) == 1
+
+
+def test_a_launch_that_died_while_it_wrote_the_deciding_file_is_finished_by_the_next(
+    host: WorkerHost, tmp_path: Path
+) -> None:
+    request = host.request("sh", "-c", 'echo $$ >>"$0"', str(tmp_path / "starts"), env={"SECRET": "canary"})
+    host.prepare(request)
+    (host.attempt_dir(request.token) / "run").write_text("")
+    assert host.state(request.token) is RemoteState.PREPARING
+    host.prepare(request, go=True)
+    assert host.wait(request.token).state is RemoteState.EXITED
+    host.prepare(request, go=True)
+    assert not host.secrets(request.token)
     assert len(pids_in(tmp_path / "starts")) == 1
 
 

@@ -43,7 +43,7 @@ def test_a_host_with_more_processes_than_a_command_line_can_hold_is_searched_in_
     host = probed_host(host_shell)
     tool, grep = host.tools / "grep", shutil.which("grep")
     tool.unlink(missing_ok=True)
-    limit = "[ $# -lt 30 ] || [ \"$(cat /proc/$PPID/comm)\" = xargs ] || exit 126"
+    limit = '[ $# -lt 30 ] || [ "$(cat /proc/$PPID/comm)" = xargs ] || exit 126'
     tool.write_text(f'#!{shutil.which("dash")}\n{limit}\nexec {grep} "$@"\n')
     tool.chmod(0o755)
     assert host.ended("sh", "-c", "exit 3").exit_code == 3

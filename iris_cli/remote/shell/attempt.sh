@@ -26,7 +26,7 @@ names() {
         ready) ready=1 ;;
         reserve.begin) [ "$began" != - ] || [ -s "$1/$name" ] || unsaid=1 ;; # in order, after `begin`
         reserve.end) [ "$ended" != - ] || [ -s "$1/$name" ] || unsaid=1 ;;
-        run) has_run=1 ;;
+        run) [ ! -s "$1/run" ] || has_run=1 ;;
         told) told=1 ;;
         go) going=1 ;;
         go.*) first_go "${name#*.}" ;;
@@ -228,7 +228,7 @@ state_by_names() {
         state=PREPARING
         if [ -n "$set_up" ]; then
             writer_of "$1" setup.pid
-        elif [ ! -e "$1/run" ]; then
+        elif [ ! -s "$1/run" ]; then
             # Half prepared; or emptied under its processes, and then it must not be prepared again.
             is_gone "$1" || state=ORPHANED
         fi

@@ -4,8 +4,8 @@
 # of them send the same. A call that finds a step done continues with the next:
 #   1. mkdir <token>             excludes the tombstone. It names no winner, who may be dead.
 #   2. write <file>.<nonce>      under names that no other call uses.
-#   3. ln run.<nonce> run        THE step: one winner, ever. It names the nonce of the other files, so `env`
-#                                can't come back after the wrapper has removed it.
+#   3. make `run`                THE step: one winner. It names the nonce of the other files, so `env` can't
+#                                come back after the wrapper has emptied it.
 #   4. the set-up (see run.sh), or mv ready.pending ready: PREPARED.
 
 # session_mask -> $mask: the umask of the session. Costs no process where the kernel shows it.
@@ -36,8 +36,8 @@ prepare() {
         fi
     fi
     eval "$5"
-    [ -e "$1/run" ] || write_attempt "$@"
-    if [ ! -e "$1/run" ]; then
+    [ -s "$1/run" ] || write_attempt "$@"
+    if [ ! -s "$1/run" ]; then
         refuse "$1" nostart.disk
         return
     fi
@@ -84,10 +84,26 @@ write_attempt() {
     esac
     printf '%s' "$2" >"$1/cmd.$nonce" && printf '%s' "$3" >"$1/env.$nonce" &&
         printf '%s' "$4" >"$1/setup.$nonce" &&
-        printf '# %s %s\n%s\nmask=%s nonce=%s\n%s\nrun_main "$@"\n' \
-            "$nonce" "$boot" "$library$wrapper_text" "$mask" "$nonce" "$5" >"$1/run.$nonce" &&
-        ln "$1/run.$nonce" "$1/run" 2>/dev/null && return
+        printf '%s\nmask=%s nonce=%s\n%s\nrun_main "$@"\n' \
+            "$library$wrapper_text" "$mask" "$nonce" "$5" >"$1/run.$nonce" && make_run "$1" && return
     rm -f "$1/cmd.$nonce" "$1/env.$nonce" "$1/setup.$nonce" "$1/run.$nonce"
+}
+
+# make_run TOKEN: step 3. False if another call has done it, or there is no room. An empty `run` is one that a
+# call is just writing, or died while it did: that is replaced, and it is all the same who does that last.
+make_run() {
+    text="# $nonce $boot
+. \"\${0%/*}/run.$nonce\""
+    for pause in 0.02 0.1 ''; do
+        set -C
+        made=1
+        printf '%s\n' "$text" 2>/dev/null >"$1/run" || made=
+        set +C
+        [ -z "$made" ] || return 0
+        [ ! -s "$1/run" ] || return 1
+        [ -z "$pause" ] || nap "$pause"
+    done
+    printf '%s\n' "$text" 2>/dev/null >"$1/new.$nonce" && mv "$1/new.$nonce" "$1/run" 2>/dev/null
 }
 
 # make_pending FILE WORD: FILE.WORD, unless it has been made, and maybe renamed, before.
