@@ -21,10 +21,10 @@ tombstone() {
     [ -e "$1" ] || claim "$1"
 }
 
-# claim FILE: make it. False if it is there, or there is no room.
+# claim FILE [TEXT]: make it. False if it is there, or there is no room.
 claim() {
     set -C
-    printf '' 2>/dev/null >"$1"
+    printf '%s' "${2-}" 2>/dev/null >"$1"
     set -- $?
     set +C
     return "$1"

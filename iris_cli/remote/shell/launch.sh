@@ -23,7 +23,8 @@ prepare() {
         no_room "$1"
         return
     fi
-    if ! make_directories "$1"; then
+    if [ -e "$1" ] ||
+        ! mkdir "$1" "$1/work" "$1/output" "$1/outbox" "$1/inbox" "$1/endpoints" 2>/dev/null; then
         if [ ! -d "$1" ]; then
             [ -e "$1" ] || no_room "$1"
             return
@@ -51,11 +52,6 @@ prepare() {
     fi
     # A stop that came meanwhile has looked for secrets already.
     [ ! -e "$1/cancel" ] || empty_secrets "$1"
-}
-
-# make_directories TOKEN: of a new attempt. False unless all of them are new.
-make_directories() {
-    [ ! -e "$1" ] && mkdir "$1" "$1/work" "$1/output" "$1/outbox" "$1/inbox" "$1/endpoints" 2>/dev/null
 }
 
 # no_room TOKEN -> $no_room: not even its directory can be made, or $lacks commands. Say NOSTART only if a
@@ -93,17 +89,14 @@ write_attempt() {
 # call is just writing, or died while it did: that is replaced, and it is all the same who does that last.
 make_run() {
     text="# $nonce $boot
-. \"\${0%/*}/run.$nonce\""
-    for pause in 0.02 0.1 ''; do
-        set -C
-        made=1
-        printf '%s\n' "$text" 2>/dev/null >"$1/run" || made=
-        set +C
-        [ -z "$made" ] || return 0
+. \"\${0%/*}/run.$nonce\"
+"
+    for pause in 0.02 0.1; do
+        ! claim "$1/run" "$text" || return 0
         [ ! -s "$1/run" ] || return 1
-        [ -z "$pause" ] || nap "$pause"
+        nap "$pause"
     done
-    printf '%s\n' "$text" 2>/dev/null >"$1/new.$nonce" && mv "$1/new.$nonce" "$1/run" 2>/dev/null
+    printf '%s' "$text" 2>/dev/null >"$1/new.$nonce" && mv "$1/new.$nonce" "$1/run" 2>/dev/null
 }
 
 # make_pending FILE WORD: FILE.WORD, unless it has been made, and maybe renamed, before.
@@ -130,9 +123,10 @@ go() {
 # where it can. That of busybox can't, which is known without a process.
 start() {
     [ -n "$setsid" ] || setsid_kind
-    [ "$setsid" = own ] ||
-        IRIS_ATTEMPT_TOKEN=$1 setsid -f sh "$PWD/$1/run" "$2" </dev/null >/dev/null 2>&1 || setsid=own
-    [ "$setsid" = own ] || return 0
+    if [ "$setsid" = other ]; then
+        IRIS_ATTEMPT_TOKEN=$1 setsid -f sh "$PWD/$1/run" "$2" </dev/null >/dev/null 2>&1 && return
+        setsid=own # or as good as that: an old one doesn't know the option
+    fi
     (
         IRIS_ATTEMPT_TOKEN=$1
         export IRIS_ATTEMPT_TOKEN

@@ -182,12 +182,10 @@ by_line() {
 # has_output TOKEN: whether it has written anything.
 has_output() { [ -s "$1/out" ] || [ -s "$1/err" ]; }
 
-# tell_time TOKENS: whether one of them has. Only then the wall clock is needed, which costs a process.
+# tell_time TOKENS -> $untimed, unless one of them has: the wall clock costs a process.
 tell_time() {
+    for token; do ! has_output "$token" || return 0; done
     untimed=1
-    for token; do
-        if has_output "$token"; then untimed= && return; fi
-    done
 }
 
 # size_line MODE SIZE SECONDS NAME: a line of `stat`, the mode in hexadecimal digits: 8... is a plain file.
