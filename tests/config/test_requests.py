@@ -342,6 +342,7 @@ def test_every_field_of_a_job_can_be_asked_for_or_is_named_as_one_that_can_not()
         "inherit_constraints",
         "again",
         "failed",
+        "client",  # of the terminal of `iris run`
     }
     unknown = {item.name for item in fields(JobRequest)} - FIELDS - elsewhere
     assert not unknown, f"decide whether a task may ask for {unknown}"
