@@ -75,7 +75,7 @@ def test_no_field_of_a_request_is_forgotten() -> None:
     request = load_job_file(VALID / "everything.yaml")
     unsaid = {item.name for item in fields(JobRequest) if getattr(request, item.name) is None}
     become = {"gpu", "workspace", "lines"}  # what a workdir and each_line become
-    assert unsaid == become | {"inherit_constraints", "again", "failed"}  # of a task, and of options alone
+    assert unsaid == become | {"inherit_constraints", "again", "failed", "client"}  # not of files
 
 
 def test_the_file_of_a_secret_is_found_from_wherever_it_is_read_later(load: Load, tmp_path: Path) -> None:

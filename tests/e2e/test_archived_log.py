@@ -48,6 +48,12 @@ def test_compaction_in_the_middle_of_a_watched_gang_changes_nothing_for_anybody(
         site.iris("wait", "train")
         site.until(lambda: site.job("next")["state"] == "FAILED", cycles=False)
         site.iris("log", "compact")
+        for name in (
+            "last",
+            "end",
+        ):  # that sees the end of the second has shown what was before that of the first
+            site.iris("launch", "--name", name, *TPU, "--", "true")
+            site.until(lambda name=name: site.job(name)["state"] == "SUCCEEDED", cycles=False)  # type: ignore[misc]  # the default binds it
     finally:
         watching.send_signal(signal.SIGINT)
         told, _ = watching.communicate(timeout=PATIENCE)

@@ -75,7 +75,7 @@ def test_the_program_has_the_terminal_and_its_exit_code_is_that_of_the_command(d
         terminal.until(lambda screen: "sh-1/task-0 xterm-256color" in screen.text)
         assert "20 90" in terminal.screen.text
         assert "/dev/pts/" in terminal.screen.text
-        assert desk.iris("status", "--json").json()["jobs"][0]["state"] == "RUNNING"
+        until(lambda: desk.job("sh-1")["state"] == "RUNNING")  # its next poll tells that
         terminal.resize(100, 40)
         until(lambda: "40 100" in desk.iris("exec", "sh-1", "--", "stty", "-F", pts(terminal), "size").out)
         terminal.type("yes\n")

@@ -283,8 +283,11 @@ def two_copies_for_a_while(desk: Slices, ledger: Ledger, give_up: Callable[[], N
 
 
 def running(desk: Slices, ledger: Ledger) -> Start:
-    """The gang runs, and the log knows it. Returns the start of its rank 1."""
-    desk.launch("train", *ledger.waiting(), **GANG)
+    """The gang runs, and the log knows it. Returns the start of its rank 1.
+
+    It has written something: of other tasks a poll does not tell the time, for which `hold_answer_of` waits.
+    """
+    desk.launch("train", *ledger.task(f"echo waits\n{ledger.at('gate')}"), **GANG)
     desk.until(lambda: running_ranks(desk) == 2, every=2.0)
     until(lambda: len(ledger.living("train")) == 2)
     start = next(start for start in ledger.living("train") if start.index == 1)

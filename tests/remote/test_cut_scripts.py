@@ -141,7 +141,7 @@ def test_the_library_keeps_nothing_where_others_may_write_or_wipe() -> None:
     code = "\n".join(
         re.sub(r"(^|\s)#.*", "", line) for text in library().values() for line in text.splitlines()
     )
-    asked = "limited df -Pk . /tmp /dev/shm\n"
+    asked = "limited df -Pk /dev/shm /tmp .\n"
     assert code.count(asked) == 1
     assert not re.findall(r"/tmp\b|/var/tmp|/dev/shm|TMPDIR|mktemp", code.replace(asked, "\n"))
     paths = to_builtins(HostPaths())

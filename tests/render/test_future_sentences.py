@@ -80,6 +80,7 @@ NOT_OF_CYCLES = {
     ): "the timer's own",
     ("event_words.py", "will not be made"): "a decision in the log",
     ("event_words.py", "runs on without its wrapper"): "the present",
+    ("interactive.py", "runs on"): "the present",
     ("task_rows.py", "runs on without its wrapper"): "the present",
     ("follow.py", "; it goes on from its beginning"): "the log that is being printed",
     ("host_checks.py", "iris schedule --once  # records it, and goes on"): "a command to type",

@@ -54,8 +54,8 @@ _PLACEMENT = (
         "`scheduling_timeout` runs while a job waits for `after`",
         change(
             f"{_SCHEDULING}.order",
-            "not job.after or job.scheduling_timeout",
-            "True or job.scheduling_timeout",
+            "not (job.after or job.held_at is not None or job.released_at)",
+            "True",
         ),
     ),
     Mutation(

@@ -74,7 +74,7 @@ run_start() {
     [ -e "x.$end" ] || make_empty "x.$end"
 }
 
-# run_task: the command, in this process. Of one on a terminal 7 and 8 are its output: the wrapper prints nothing.
+# run_task: the command, in this process. On a terminal 7 and 8 are its output: the wrapper prints nothing.
 run_task() {
     enter_group
     name_process
