@@ -74,7 +74,7 @@ run_start() {
     [ -e "x.$end" ] || make_empty "x.$end"
 }
 
-# run_task: the command, in this process. On a terminal 7 and 8 are its output: the wrapper prints nothing.
+# run_task: the command, in this process. On a terminal 7 and 8 are its output, for the wrapper prints none.
 run_task() {
     enter_group
     name_process
@@ -279,8 +279,8 @@ doze() {
     if [ "$1" -ge 1000 ]; then sleep 10; elif [ "$1" -ge 100 ]; then sleep $(($1 / 100)); else nap; fi
 }
 
-# watch_terminal: start the watchdog of the terminal, if there is one. When that goes the kernel tells only the
-# wrapper, which waits for the command.
+# watch_terminal: start the watchdog of the terminal, if there is one. When that goes the kernel tells only
+# the wrapper, which waits for the command.
 watch_terminal() {
     [ -t 0 ] || return 0
     start_of $$
@@ -291,7 +291,8 @@ watch_terminal() {
     )
 }
 
-# The watchdog of the terminal of wrapper PID START: once it is gone, send SIGHUP, as to jobs of a login shell.
+# The watchdog of the terminal of wrapper PID START: once it is gone, send SIGHUP, as to jobs of a login
+# shell.
 run_terminal() {
     while [ -t 0 ]; do
         is_alive "$1" "$2" || return
