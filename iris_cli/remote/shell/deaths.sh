@@ -65,7 +65,7 @@ weigh() {
             gsub(/[^0-9]/, "", part)
             return part
         }
-        # elsewhere: whether that process is none of ours. A container that the task started has another group;
+        # elsewhere: whether that process is none of ours. A container of the task has another group;
         # then the task itself mostly exits with 137.
         function elsewhere(pid) {
             if (pid == process || !(pid in others || pid in place)) return 0
