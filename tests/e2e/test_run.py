@@ -16,7 +16,7 @@ from tests.support.json_output import check_run
 from tests.support.relay import Relay, relay
 from tests.support.site import Site
 from tests.support.sshd import SshHost
-from tests.support.terminal import Terminal
+from tests.support.terminal import Screen, Terminal
 from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.ssh
@@ -102,15 +102,21 @@ def test_ctrl_c_and_ctrl_z_go_to_the_program_and_a_shell_has_job_control(desk: D
         terminal.type("sh -c 'echo one-$((1+1)); exec sleep 600'\n")
         terminal.until(lambda screen: "one-2" in screen.text)
         terminal.type("\x1a")
-        terminal.until(lambda screen: "Stopped" in screen.text)
+        terminal.until(lambda screen: "Stopped" in screen.text and at_prompt(screen))
+        told = terminal.screen.text.count("exec sleep 600")
         terminal.type("fg\n")
-        terminal.until(lambda screen: screen.text.count("exec sleep 600") >= 2)
+        terminal.until(lambda screen: screen.text.count("exec sleep 600") > told)
         terminal.type("\x03")
+        terminal.until(at_prompt)  # Ctrl-C drops what is typed before the shell asks again
         terminal.type("echo after=$?\n")
         terminal.until(lambda screen: "after=130" in screen.text)
         terminal.type("kill -TERM $$; kill -9 $$\n")
         assert terminal.end() == 128 + signal.SIGKILL, terminal.screen.text
     assert desk.job("bash-1")["state"] == "FAILED"
+
+
+def at_prompt(screen: Screen) -> bool:
+    return screen.text.rstrip().endswith("at>")
 
 
 def test_a_program_that_handles_ctrl_c_goes_on_and_success_is_success(desk: Desk) -> None:
