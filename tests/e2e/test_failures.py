@@ -34,7 +34,7 @@ from tests.e2e.test_jax_gang import can_unshare
 from tests.faults.conftest import use_home_of
 from tests.support.desk import Desk
 from tests.support.machines import Machine, MachineLab, why_no_machines
-from tests.support.oom import limited_group
+from tests.support.oom import limited_group, no_kills
 from tests.support.site import Site
 from tests.support.sshd import SshHost, SshLab
 from tests.support.waiting import until
@@ -142,14 +142,15 @@ def test_the_cards_of_twenty_failures_are_right(site: Site) -> None:
         (site.directory / file).write_text(text)
     rows = FAILURES | ({"name": UNRESOLVED} if can_unshare() else {})
     assert len(rows) >= 19
-    for name, row in rows.items():
-        submit(site, name, row)
     desk = Desk(site)
     ends = {"kill-kill": signal.SIGKILL, "kill-term": signal.SIGTERM, "kill-segv": signal.SIGSEGV}
-    desk.until(lambda: running(desk, *ends))
-    for job, number in ends.items():
-        os.kill(pids(site, job)[0], number)
-    desk.until(lambda: all_failed(desk))
+    with no_kills():
+        for name, row in rows.items():
+            submit(site, name, row)
+        desk.until(lambda: running(desk, *ends))
+        for job, number in ends.items():
+            os.kill(pids(site, job)[0], number)
+        desk.until(lambda: all_failed(desk))
     assert wrong(desk, rows) == []
     for row in rows.values():
         if row.next.startswith("iris launch"):

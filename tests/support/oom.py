@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +17,14 @@ from tests.support.waiting import until
 _LIMIT = 32 << 20
 HUNGRY = (sys.executable, "-c", f"x = bytearray({4 * _LIMIT}); print(len(x))")
 """It allocates more than the limit."""
+
+
+@contextmanager
+def no_kills() -> Iterator[None]:
+    """Wait until no other test lets the kernel kill a process, and keep them from it: its log is for all of them."""
+    with Path(tempfile.gettempdir(), f"iris-test-kills-{os.getuid()}").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager
@@ -30,7 +40,8 @@ def limited_group(name: str) -> Iterator[Path]:
     except OSError as error:
         pytest.skip(f"no memory control group can be created: {error}")
     try:
-        yield group
+        with no_kills():
+            yield group
     finally:
         until(lambda: not (group / "cgroup.procs").read_text())
         group.rmdir()
