@@ -51,7 +51,7 @@ def test_compaction_in_the_middle_of_a_watched_gang_changes_nothing_for_anybody(
         for name in (
             "last",
             "end",
-        ):  # that sees the end of the second has shown what was before that of the first
+        ):  # a watcher that has seen the end of the second one has shown all events before the first one's
             site.iris("launch", "--name", name, *TPU, "--", "true")
             site.until(lambda name=name: site.job(name)["state"] == "SUCCEEDED", cycles=False)  # type: ignore[misc]  # the default binds it
     finally:

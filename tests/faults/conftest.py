@@ -71,16 +71,20 @@ def use_home_of(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def hall(
-    ssh_lab: Callable[..., list[SshHost]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Hall]:
+def pair(ssh_lab: Callable[..., list[SshHost]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """One slice `alpha` of two hosts, with short waits."""
     hosts = ssh_lab(2)
     (tmp_path / "operator").mkdir()
     site = Site(tmp_path / "operator", hosts)
     site.write_config({"alpha": hosts}, tpu="v4-16", backoff_first="0.1s", dispatch_lease=f"{LEASE}s")
     use_home_of(site, monkeypatch)
-    invocations = Invocations(site)
-    hall = Hall(site, Ledger(tmp_path / "ledger"), invocations)
+    return site
+
+
+@pytest.fixture
+def hall(pair: Site, tmp_path: Path) -> Iterator[Hall]:
+    invocations = Invocations(pair)
+    hall = Hall(pair, Ledger(tmp_path / "ledger"), invocations)
     try:
         hall.until(
             lambda: [bool(worker.incarnation) for worker in hall.cluster.workers.values()] == [True] * 2

@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,16 @@ import pytest
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.job import JobState
 from iris_cli.core.model.task import EndReason
-from tests.faults.conftest import use_home_of
+from tests.faults.hall import LEASE
 from tests.support.desk import Desk
 from tests.support.invocations import Invocations
 from tests.support.ledger import Ledger
 from tests.support.site import Site
-from tests.support.sshd import SshHost
 from tests.support.waiting import until
 from tests.support.worker_host import is_alive
 
 pytestmark = pytest.mark.ssh
 
-LEASE = 1.0
 
 every_step = pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
 
@@ -88,16 +86,9 @@ def asks(request: str, op: str, **fields: Any) -> str:
 
 
 @pytest.fixture
-def house(
-    ssh_lab: Callable[..., list[SshHost]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[House]:
-    hosts = ssh_lab(2)
-    (tmp_path / "operator").mkdir()
-    site = Site(tmp_path / "operator", hosts)
-    site.write_config({"alpha": hosts}, tpu="v4-16", backoff_first="0.1s", dispatch_lease=f"{LEASE}s")
-    use_home_of(site, monkeypatch)
-    invocations = Invocations(site)
-    house = House(site, tmp_path / "ledger", invocations)
+def house(pair: Site, tmp_path: Path) -> Iterator[House]:
+    invocations = Invocations(pair)
+    house = House(pair, tmp_path / "ledger", invocations)
     try:
         house.until(lambda: all(worker.incarnation for worker in house.cluster.workers.values()))
         with house.ledger.closed("gate"):

@@ -172,7 +172,7 @@ def _run(
 
 
 def _without_client(session: Session, cluster: Cluster) -> list[JobId]:
-    """The jobs of which the terminal is gone: whoever held it has left, or was killed."""
+    """Return the jobs whose client has ended or was killed: its lock is free."""
     return [
         job.id
         for job in cluster.open_jobs()

@@ -90,7 +90,7 @@ def run(
         )
         job = launch(session, own)
         show(f"{job} submitted; Ctrl-C cancels it until it starts")
-        session.progress = lambda _: nullcontext()  # nothing of ours may come between what the program draws
+        session.progress = lambda _: nullcontext()  # the terminal shows the program alone
         with Caretaker(session) as caretaker:
             return _Client(session, transport, job, terminal, show, caretaker).attend()
     except BaseException:
@@ -211,5 +211,5 @@ class _Client:
 
 
 def exit_code(ran: Ran) -> int:
-    """The program's own; if it has none, the one of a failure of ours."""
+    """Return the exit code of the program, or NOT_RUN if it has none."""
     return ExitCode.NOT_RUN if ran.exit_code is None else ran.exit_code
