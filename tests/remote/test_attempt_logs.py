@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.messages.observations import Silence
+from iris_cli.core.messages.observations import RemoteState, Silence
 from iris_cli.remote.task_runner import LogChunk, LogPiece
 from tests.remote.conftest import MakeHost
+from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost
 
 
@@ -123,3 +125,26 @@ def told(host: WorkerHost, wanted: list[LogPiece]) -> tuple[LogChunk, ...]:
     chunks = host.runner.pieces(host.target, wanted)
     assert not isinstance(chunks, Silence), chunks
     return chunks
+
+
+def test_what_a_task_says_while_it_is_polled_and_ends_is_told_with_its_end(
+    host: WorkerHost, make_host: MakeHost, tmp_path: Path
+) -> None:
+    """It ends after the poll has looked how much it wrote, and before the poll looks whether it has ended."""
+    stat = shutil.which("stat", path=host.transport.env["PATH"])
+    end = tmp_path / "end"
+    token = host.running(
+        "sh", "-c", 'echo begun; until [ -e "$0" ]; do sleep 0.02; done; echo lost >&2; exit 3', str(end)
+    )
+    until(lambda: (host.attempt_dir(token) / "out").read_text() != "")
+    tools = shutil.copytree(host.tools, tmp_path / "tools", symlinks=True)
+    (tools / "stat").unlink(missing_ok=True)
+    (tools / "stat").write_text(f"""#!/bin/sh
+        {stat} "$@"
+        : >{end}
+        until [ -e {host.attempt_dir(token)}/x.3 ]; do sleep 0.02; done
+    """)
+    (tools / "stat").chmod(0o755)
+    (report,) = make_host(tools=tools).poll(token)
+    assert (report.state, report.log_tail) == (RemoteState.EXITED, "begun\nlost\n")
+    assert report.output_bytes == len("begun\nlost\n")

@@ -56,8 +56,9 @@ text() {
 # report TOKENS: one line for each, and unless $terse the end of its output where it has ended. Unless
 # $asking, which tells them all, it says of what has ended whether requests are left.
 report() {
-    [ -n "$alone" ] || sizes "$@"
     prove_claims "$@"
+    ended_before=$proven # what ends after this may have written since
+    [ -n "$alone" ] || sizes "$@"
     now
     for token; do
         if [ -n "$missing" ]; then no_names; state=ABSENT; else state_of "$token"; fi
@@ -75,10 +76,11 @@ report() {
         LAUNCHING) began=$launched ;;
         PREPARING) [ -z "$set_up" ] || began=$pid_start ;; # in the same unit, where it is a number at all
         esac
-        bytes_out=0 bytes_err=0 wrote=
-        eval "bytes_out=\${out_$token:-0} bytes_err=\${err_$token:-0} wrote=\${wrote_$token:-}"
         is_over=
         case $state in EXITED | CANCELLED | NOSTART | LOST | STOPPED) is_over=1 ;; *) ended=- ;; esac
+        case "$is_over$alone $ended_before " in 1*" $token "*) ;; "1 "*) sizes "$token" ;; esac
+        bytes_out=0 bytes_err=0 wrote=
+        eval "bytes_out=\${out_$token:-0} bytes_err=\${err_$token:-0} wrote=\${wrote_$token:-}"
         ago "$began"
         began=$ago
         ago "$ended"
