@@ -110,11 +110,11 @@ def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
     """The tests in the order in which they are given out to processes.
 
     Those with servers and processes mostly wait, the others compute: in turns, neither leaves the processors idle. They
-    stay together a few at a time, for what a module has started serves all its tests. The last ones are short: at the
+    stay together a few at a time, for what a module has started serves all its tests. The last quarter is short: at the
     end nobody waits for a long one.
     """
     waiting = [item for item in items if _is_long(item)]
-    places = {item.nodeid: 0.9 * (n - n % _TOGETHER) / len(waiting) for n, item in enumerate(waiting)}
+    places = {item.nodeid: 0.75 * (n - n % _TOGETHER) / len(waiting) for n, item in enumerate(waiting)}
     computing = [item for item in items if item.nodeid not in places]
     places.update((item.nodeid, n / len(computing)) for n, item in enumerate(computing))
     return sorted(items, key=lambda item: places[item.nodeid])

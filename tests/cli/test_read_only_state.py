@@ -149,6 +149,7 @@ def test_in_a_directory_that_its_user_may_not_write_nobody_is_promised_a_cycle(a
         state.chmod(0o700)
 
 
+@pytest.mark.soak  # the same words as where the user may not write
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a directory to another user")
 def test_in_the_directory_of_another_user_nobody_is_promised_a_cycle(ann: Operator) -> None:
     state = ann.directory / "state"

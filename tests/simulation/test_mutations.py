@@ -13,11 +13,12 @@ from tests.simulation.planting import Mutation
 from tests.simulation.second_tries_promises import SECOND_TRIES_PROMISES
 from tests.simulation.source_changes import change
 
-_PROMISED = {mutation.name for mutation in (*PROMISES, *SECOND_TRIES_PROMISES)}
+# A third of the promises: that they are found says something of the simulation, not of a change of the product.
+_SHORT = sorted(mutation.name for mutation in (*PROMISES, *SECOND_TRIES_PROMISES))[::3]
 _EACH = pytest.mark.parametrize(
     "mutation",
     [
-        pytest.param(each, id=each.name, marks=() if each.name in _PROMISED else pytest.mark.soak)
+        pytest.param(each, id=each.name, marks=() if each.name in _SHORT else pytest.mark.soak)
         for each in ALL
     ],
 )
