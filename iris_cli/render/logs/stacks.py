@@ -100,6 +100,36 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
             output.message(line)
 
 
+def show_places(output: Output, results: Sequence[RankStacks]) -> None:
+    """One line that says which ranks are in the same place: `now: ranks 0-1 in psum (train.py:4); rank 2 sleeps`."""
+    said = [
+        f"{_ranks(place.ranks)} in {_words(_own(place.frames))}" if place.frames else _ranks(place.ranks)
+        for place in places(results)
+        if place.kind == MAIN
+    ]
+    states = _states(results)
+    said += [_sentence(doing, ranks) for doing, ranks in states]
+    seen = {each.task for _, ranks in states for each in ranks} | {each.task for each in results if each.found}
+    unseen = [each.task.index for each in results if each.asked and each.task not in seen]
+    said += [f"{_ranks(unseen)}: no answer"] if unseen else []
+    if said:
+        output.line(f"now: {'; '.join(said)}")
+    output.flush()
+
+
+def _own(frames: Sequence[Frame]) -> Frame:
+    """The innermost call of the program itself, with the name of its file alone.
+
+    What waits is mostly a library, the same for different places.
+    """
+    own = next((each for each in frames if each.line and not _LIBRARY.match(each.file)), frames[0])
+    return Frame(own.function, own.file.rpartition("/")[2], own.line)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {format_indexes(ranks)}"
+
+
 def _lacks_stack(result: RankStacks) -> bool:
     return not result.found and any(program.threads for program, _ in result.programs())
 
@@ -195,11 +225,7 @@ _LONGEST_COMMAND = 60  # characters of a command
 
 def show_thread_states(output: Output, results: Sequence[RankStacks]) -> None:
     """One sentence that compares the ranks without a stack, and the threads of the lowest rank of each group."""
-    groups: dict[Doing, list[RankStacks]] = {}
-    for each in results:
-        if doing := _of_rank(each):
-            groups.setdefault(doing, []).append(each)
-    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+    ordered = _states(results)
     if not ordered:
         return
     output.line("no stack: " + "; ".join(_sentence(doing, ranks) for doing, ranks in ordered))
@@ -213,6 +239,15 @@ def show_thread_states(output: Output, results: Sequence[RankStacks]) -> None:
             output.line(f"    {words[:_LONGEST_COMMAND]}{'…' if len(words) > _LONGEST_COMMAND else ''}")
             for line in _threads(program.threads):
                 output.line(f"        {line}")
+
+
+def _states(results: Sequence[RankStacks]) -> list[tuple[Doing, list[RankStacks]]]:
+    """The ranks without a stack by what they do, most ranks first."""
+    groups: dict[Doing, list[RankStacks]] = {}
+    for each in results:
+        if doing := _of_rank(each):
+            groups.setdefault(doing, []).append(each)
+    return sorted(groups.items(), key=lambda group: -len(group[1]))
 
 
 def _programs_without_stack(result: RankStacks) -> list[Program]:
@@ -247,8 +282,7 @@ def _of_thread(thread: KernelThread) -> Doing:
 
 def _sentence(doing: Doing, ranks: Sequence[RankStacks]) -> str:
     one, several, place = doing
-    indexes = format_indexes([each.task.index for each in ranks])
-    return f"rank {indexes} {one}{place}" if len(ranks) == 1 else f"ranks {indexes} {several}{place}"
+    return f"{_ranks([each.task.index for each in ranks])} {one if len(ranks) == 1 else several}{place}"
 
 
 def _threads(threads: Sequence[KernelThread]) -> Iterator[str]:
