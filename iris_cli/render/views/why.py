@@ -107,10 +107,9 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
     for taker in found.behind:
         yield "behind", f"{taker} on {fold(taker.workers)}"
     for near in found.near_misses:
-        itself = near.name.endswith(f" {fold(near.lacking)}") or near.text.startswith(
-            f"{fold(near.lacking)}: "
-        )
-        lacks = ", ".join(filter(None, ("" if itself else fold(near.lacking), near.text)))
+        who = fold(near.lacking)
+        named = near.name.endswith(f" {who}") or near.text.startswith((f"{who}: ", f"{who} "))
+        lacks = ", ".join(filter(None, ("" if named else who, near.text)))
         yield "near miss", f"{near.name}: {near.kind}" + (f" ({lacks})" if lacks else "")
     for hint in found.hints:
         yield "hint", hint
