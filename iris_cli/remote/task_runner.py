@@ -26,7 +26,6 @@ from iris_cli.remote.answers import (
     usage_report,
     worker_report,
 )
-from iris_cli.remote.cache_calls import CacheCalls
 from iris_cli.remote.inside.rendering import task_program
 from iris_cli.remote.launch_request import (
     LaunchRequest,
@@ -38,10 +37,9 @@ from iris_cli.remote.launch_request import (
     setup_text,
 )
 from iris_cli.remote.log_pieces import LONGEST_PIECE, LogChunk, LogPiece, log_chunks, piece_line, room_for
-from iris_cli.remote.operator_calls import OperatorCalls
-from iris_cli.remote.stack_calls import StackCalls
+from iris_cli.remote.output_calls import CacheCalls
 from iris_cli.remote.transport import Payload, Target, time_to_arrive
-from iris_cli.remote.worker_calls import unique
+from iris_cli.remote.worker_calls import OperatorCalls, StackCalls, unique
 from iris_cli.remote.worker_script import quote
 
 __all__ = ["LaunchRequest", "LogChunk", "LogPiece", "Shipment", "TaskRunner"]

@@ -72,7 +72,6 @@ LAZY: Mapping[str, str] = {
     "ops.views.why": "core.scheduling ops.views.scale_status",
     "ops.workplace": "config.load config.locate journal.state_dir ops.session remote.ssh remote.task_runner",
     # `iris schedule` with nothing to do opens no connection, so paramiko is not imported.
-    "remote.cache_calls": "remote.output_calls",
     "remote.ssh": "remote.ssh.config remote.ssh.dialer remote.ssh.script_run",
     # rich is slow to import: a command that prints plain lines or JSON does without it.
     "render.as_json": "core.constraint_syntax",

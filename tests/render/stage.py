@@ -31,10 +31,9 @@ from iris_cli.journal.files.runners import LOOP, HeldRunner, Runner
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.workplace import Workplace
-from iris_cli.remote.operator_calls import CommandEnd, CommandRequest
-from iris_cli.remote.stack_calls import Programs
 from iris_cli.remote.task_runner import LogChunk, LogPiece
 from iris_cli.remote.transport import Target
+from iris_cli.remote.worker_calls import CommandEnd, CommandRequest, Programs
 from iris_cli.render.clean import clean_line
 from tests.render.scenes import SCENES, StoppedClock
 from tests.support.fake_runner import Entry, FakeRunner, Host

@@ -15,7 +15,7 @@ from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.cycle.environment import array_variables, device_guards, environment, line_of, place_of
 from iris_cli.ops.names import find_worker, select_tasks
 from iris_cli.ops.session import Session
-from iris_cli.remote.operator_calls import CommandEnd, CommandRequest
+from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
 
 
 class Executed(Struct, frozen=True, kw_only=True):

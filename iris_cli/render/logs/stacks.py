@@ -11,7 +11,7 @@ from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.core.messages.stacks import Frame, KernelThread
 from iris_cli.core.model.array import format_indexes
 from iris_cli.ops.logs.stacks import CHILD, MAIN, RankStacks, SharedStack, places
-from iris_cli.remote.stack_calls import Program
+from iris_cli.remote.worker_calls import Program
 from iris_cli.render.console import Output
 from iris_cli.render.logs.log_lines import rank_prefix
 from iris_cli.render.tables import by_words, fold
