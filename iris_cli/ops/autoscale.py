@@ -16,8 +16,8 @@ from iris_cli.core import WorkerCondition, clip
 from iris_cli.core.autoscaling.scaling import ScalingPlan, boots_too_long
 from iris_cli.core.events.events import SliceSetUp
 from iris_cli.core.evolve import Draft
-from iris_cli.core.lifecycle import keeping, slices, workers
-from iris_cli.core.lifecycle.keeping import Objection
+from iris_cli.core.lifecycle import slices, workers
+from iris_cli.core.lifecycle.slices import Objection
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, Refusal, Scope
 from iris_cli.core.messages.observations import OVER, AttemptReport, RemoteState, WorkerReport
 from iris_cli.core.model.slice import Provider, Slice, SliceState, as_made, slice_name, slice_of
@@ -80,7 +80,7 @@ def what_speaks_against(session: Session) -> tuple[Objection | None, dict[Scope,
 def adopt(session: Session, unheard_of: Sequence[str]) -> None:
     """From now on slices are managed from here; those that the log has never asked for go with the next pass."""
     with session.transaction() as draft:
-        keeping.adopt(draft, here(session), session.cluster_id, unheard_of)
+        slices.adopt(draft, here(session), session.cluster_id, unheard_of)
 
 
 # Lists
@@ -147,7 +147,7 @@ def _decide(session: Session, listings: Sequence[slices.Listing], silent: Mappin
         slices.joined(draft)
         plan = plan_of(session, draft.cluster, draft.at, unheard)
         slices.intend(draft, plan, session.limits)
-        keeping.claim(draft, here(session))
+        slices.claim(draft, here(session))
         return plan
 
     return session.decide(rule)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.scaling import ScalingPlan
 from iris_cli.core.constraints import Constraint
-from iris_cli.core.lifecycle.keeping import Objection
+from iris_cli.core.lifecycle.slices import Objection
 from iris_cli.core.units import count, format_memory
 from iris_cli.ops.autoscale import Autoscaled
 from iris_cli.ops.views.scale_status import fates

@@ -65,7 +65,7 @@ LAZY: Mapping[str, str] = {
     "ops.setup.init": "remote.ssh.config",
     "ops.setup.next_steps": "ops.setup.cluster_import.source ops.views.status ops.views.cycles",
     "ops.slice_hosts": "core.lifecycle.slices",
-    "ops.views.inventory": "core.lifecycle.ghosts",
+    "ops.views.inventory": "core.lifecycle.identity",
     "ops.views.job_status": "ops.views.failure",
     "ops.views.status": "ops.outcomes.retries ops.views.failure ops.views.scale_status",
     "ops.views.view": "core.evolve core.scheduling.plan ops.views.channels ops.views.missing",

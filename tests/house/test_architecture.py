@@ -60,7 +60,7 @@ RULES: list[tuple[Rule, str, str]] = [
         "iris_cli.core.model.cluster",
         "from msgspec.structs import fields, replace",
     ),
-    (struct_rules.unchecked_changes, "iris_cli.core.evolve.jobs", "def f(job: Any) -> None: ..."),
+    (struct_rules.unchecked_changes, "iris_cli.core.evolve.attempts", "def f(job: Any) -> None: ..."),
     (struct_rules.unchecked_changes, "iris_cli.core.events.events", "from typing import Any"),
     (struct_rules.unchecked_changes, "iris_cli.core.evolve.log", "task = cast(Task, found)"),
     (struct_rules.assigned_records, "iris_cli.ops.cycle.cycle", "def f(job):\n    job.cancelled = True"),
@@ -121,7 +121,7 @@ FINE: list[tuple[Rule, str, str]] = [
     (rules.strayed_clocks_and_dice, "iris_cli.ops.views.view", "at = datetime.fromisoformat(text)"),
     (rules.impure_core, "iris_cli.core.constraints", "from msgspec import Struct"),
     (struct_rules.unchecked_changes, "iris_cli.ops.views.view", "from msgspec.structs import replace"),
-    (struct_rules.assigned_records, "iris_cli.core.evolve.jobs", "def f(job):\n    job.cancelled = True"),
+    (struct_rules.assigned_records, "iris_cli.core.evolve.attempts", "def f(job):\n    job.cancelled = True"),
     (
         struct_rules.assigned_records,
         "iris_cli.core.x",

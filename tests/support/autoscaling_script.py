@@ -10,7 +10,7 @@ from iris_cli.core.constraints import build_worker_attributes
 from iris_cli.core.events.events import SliceSetUp, WorkerUpdated
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle import identity, slices
-from iris_cli.core.lifecycle.keeping import objection
+from iris_cli.core.lifecycle.slices import objection
 from iris_cli.core.messages.cloud import CloudState, Refusal, Scope
 from iris_cli.core.model.slice import Keeper, Provider, ScaleGroup, SliceTemplate, slice_attributes
 from iris_cli.core.topology import canonical_type, lookup

@@ -30,17 +30,7 @@ from iris_cli.core.events.events import (
 from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.invariants import breaches
-from iris_cli.core.lifecycle import (
-    attempts,
-    gangs,
-    ghosts,
-    identity,
-    jobs,
-    placement,
-    presumption,
-    reaping,
-    workers,
-)
+from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, placement, presumption, reaping, workers
 from iris_cli.core.lifecycle.again import submitted_again
 from iris_cli.core.lifecycle.submit import submit
 from iris_cli.core.messages.observations import AttemptReport, RemoteState, Silence, SilenceKind, WorkerReport
@@ -203,7 +193,7 @@ class Lab:
     def forget_dead(self, name: str) -> Lab:
         with self.transaction() as draft:
             touched = _touched(draft, WorkerId(name))
-            ghosts.declared_dead(draft, WorkerId(name), "the operator says the host is gone")
+            identity.declared_dead(draft, WorkerId(name), "the operator says the host is gone")
             draft.record(WorkerForgotten(worker=WorkerId(name), dead=True))
             self.settle(draft, touched)
         return self
@@ -342,7 +332,7 @@ class Lab:
         if isinstance(seen, Silence):
             workers.silent(draft, seen, self.limits)
         elif identity.answered(draft, seen, self.limits):
-            ghosts.reported(draft, seen.worker, seen.attempts)
+            identity.reported(draft, seen.worker, seen.attempts)
             by_token = {each.token: attempt_id for attempt_id, each in draft.cluster.live_on(seen.worker)}
             for report in seen.attempts:
                 if report.token in by_token:

@@ -3,7 +3,7 @@
 Live use and replay go through the same functions, so that tomorrow's rules never rewrite yesterday's log.
 """
 
-from iris_cli.core.evolve.illegal import IllegalTransitionError, ImpossibleHistoryError
+from iris_cli.core.evolve.edit import IllegalTransitionError, ImpossibleHistoryError
 from iris_cli.core.evolve.log import Draft, evolve, replay
 
 __all__ = ["Draft", "IllegalTransitionError", "ImpossibleHistoryError", "evolve", "replay"]

@@ -7,13 +7,18 @@ from collections.abc import Iterable
 from iris_cli.core.collector import at_rest
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event, Transaction
-from iris_cli.core.evolve import attempts, fleet, jobs, slices
-from iris_cli.core.evolve.edit import Edit
-from iris_cli.core.evolve.illegal import IllegalTransitionError, ImpossibleHistoryError, lines_about, unknown
+from iris_cli.core.evolve import attempts, fleet
+from iris_cli.core.evolve.edit import (
+    Edit,
+    IllegalTransitionError,
+    ImpossibleHistoryError,
+    lines_about,
+    unknown,
+)
 from iris_cli.core.ids import TaskId
 from iris_cli.core.model.cluster import Cluster
 
-CHANGES = dict([*fleet.CHANGES, *jobs.CHANGES, *attempts.CHANGES, *slices.CHANGES])
+CHANGES = dict([*fleet.CHANGES, *attempts.CHANGES])
 """What each type of event does to a cluster."""
 
 

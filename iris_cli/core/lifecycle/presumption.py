@@ -8,7 +8,7 @@ from iris_cli.core import Attempt, Cluster, End, EndReason, JobId, WorkerId
 from iris_cli.core.constraints import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.events.events import AttemptPresumedGone, WorkerSilenceCounted
 from iris_cli.core.evolve import Draft
-from iris_cli.core.lifecycle import attempts, ghosts
+from iris_cli.core.lifecycle import attempts, identity
 from iris_cli.core.messages.observations import SILENT, ProbeReport, ReapReport, Silence, WorkerReport
 from iris_cli.core.model.job import Job, ReplaceLost
 from iris_cli.core.model.limits import MOST_EXTRA_TIME, Limits
@@ -77,7 +77,7 @@ def _presume(draft: Draft, worker_id: WorkerId, policy: ReplaceLost, limits: Lim
         if not attempt.unkillable and replaces(draft.cluster.jobs[attempt_id.task.job], worker, policy)
     ]
     silent = format_duration(limits.worker_lost_after)
-    ghosts.presume_gone(draft, gone, f"the host was silent for {silent}: presumed gone")
+    identity.presume_gone(draft, gone, f"the host was silent for {silent}: presumed gone")
     return [attempt_id.task.job for attempt_id in gone]
 
 

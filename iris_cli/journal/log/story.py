@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from iris_cli.core.events.events import Transaction
-from iris_cli.core.evolve.illegal import IllegalTransitionError, ImpossibleHistoryError, lines_about
+from iris_cli.core.evolve.edit import IllegalTransitionError, ImpossibleHistoryError, lines_about
 from iris_cli.errors import IrisError
 from iris_cli.journal.log.timestamps import iso_time
 

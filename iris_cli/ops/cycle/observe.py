@@ -9,16 +9,7 @@ from msgspec import Struct, field, structs
 
 from iris_cli.core import AttemptId, Cluster, JobId, Token, Worker, WorkerCondition, WorkerId
 from iris_cli.core.evolve import Draft
-from iris_cli.core.lifecycle import (
-    attempts,
-    gangs,
-    ghosts,
-    identity,
-    jobs,
-    presumption,
-    reaping,
-    workers,
-)
+from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, presumption, reaping, workers
 from iris_cli.core.messages.observations import (
     OVER,
     AttemptReport,
@@ -312,7 +303,7 @@ def _weigh_report(
 
     What they ask for comes after their being alive, for a child has a parent that runs; and before their end.
     """
-    ghosts.reported(draft, seen.worker, seen.attempts)
+    identity.reported(draft, seen.worker, seen.attempts)
     by_token = {attempt.token: attempt_id for attempt_id, attempt in draft.cluster.live_on(seen.worker)}
     waited = max(0.0, draft.at - answer.at)
     deferred = set(answer.deferred)

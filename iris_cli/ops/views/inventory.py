@@ -389,8 +389,6 @@ def _claims(cluster: Cluster, worker: Worker) -> Iterable[ClaimRow]:
 def _haunted(cluster: Cluster, worker: WorkerId) -> str:
     if worker not in cluster.ghosts:
         return ""
-    from iris_cli.core.lifecycle.ghosts import (
-        haunted_words,  # rare, and it brings in all rules about attempts
-    )
+    from iris_cli.core.lifecycle.identity import haunted_words
 
     return haunted_words(cluster, worker)

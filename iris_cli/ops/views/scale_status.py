@@ -10,8 +10,8 @@ from iris_cli.core.attributes import REGION_ATTRIBUTE_KEY, region_of_zone
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.scaling import ScalingPlan, plan_scaling
 from iris_cli.core.ids import TaskId
-from iris_cli.core.lifecycle import keeping, slices
-from iris_cli.core.lifecycle.keeping import Objection
+from iris_cli.core.lifecycle import slices
+from iris_cli.core.lifecycle.slices import Objection
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.slice import Keeper, ScaleGroup, Slice, SliceState
 from iris_cli.core.topology import describe
@@ -44,7 +44,7 @@ def objection(session: Session, listings: Sequence[slices.Listing] = ()) -> Obje
     listed = [each for listing in listings for each in listing.slices]
     if session.view().keeper is None and not listed:
         return None
-    return keeping.objection(session.cluster, here(session), session.cluster_id, listed)
+    return slices.objection(session.cluster, here(session), session.cluster_id, listed)
 
 
 def here(session: Session) -> Keeper:

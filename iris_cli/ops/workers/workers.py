@@ -10,7 +10,7 @@ from iris_cli.core import AttemptId, Cluster, Worker, WorkerId, is_name
 from iris_cli.core.attributes import taint_key
 from iris_cli.core.events.events import WorkerDrained, WorkerForgotten, WorkerTainted, WorkerUncordoned
 from iris_cli.core.evolve import Draft, replay
-from iris_cli.core.lifecycle import ghosts, identity, workers
+from iris_cli.core.lifecycle import identity, workers
 from iris_cli.core.messages.observations import ProbeReport, Silence
 from iris_cli.core.model.slice import INCOMPLETE
 from iris_cli.errors import IrisError, UsageError
@@ -187,7 +187,7 @@ def forget(session: Session, name: str, *, dead: bool = False, reason: str = "")
                 hint=f"cancel them, or if that machine is gone for good: iris worker forget --dead {name}",
             )
         touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
-        ghosts.declared_dead(draft, worker.id, reason or "the operator says the host is gone")
+        identity.declared_dead(draft, worker.id, reason or "the operator says the host is gone")
         draft.record(WorkerForgotten(worker=worker.id, dead=dead, reason=reason))
         observe.settle(session, draft, dict.fromkeys(touched))
     send_stops(session)

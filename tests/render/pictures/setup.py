@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from iris_cli.core.autoscaling.routing import RoutingDecision
 from iris_cli.core.autoscaling.scaling import ScalingPlan
 from iris_cli.core.events.events import SlicesAdopted
-from iris_cli.core.lifecycle.keeping import Objection
+from iris_cli.core.lifecycle.slices import Objection
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.autoscale import Autoscaled
 from iris_cli.ops.checks.findings import warning

@@ -14,7 +14,7 @@ from iris_cli.config.editing.cluster_file import ClusterFile
 from iris_cli.config.editing.marked import Edit, unified_diff
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core import AttemptId, Cluster, WorkerId
-from iris_cli.core.lifecycle import ghosts
+from iris_cli.core.lifecycle import identity
 from iris_cli.errors import ConfigError, IrisError, NotWritableError
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.cycle import send_stops
@@ -66,7 +66,7 @@ def forget(session: Session, recreated: Sequence[Recreated]) -> list[OldMachine]
         for each in old_machines(draft.cluster, recreated):  # the log may know more than when it was asked
             if each.kept is None:
                 touched = [attempt_id.task.job for attempt_id in each.over]
-                ghosts.machine_gone(draft, each.worker, each.reason)
+                identity.machine_gone(draft, each.worker, each.reason)
                 observe.settle(session, draft, dict.fromkeys(touched))
                 done.append(each)
     send_stops(session)
