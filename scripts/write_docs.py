@@ -318,6 +318,31 @@ The column `defaults:` marks the keys that `cluster.yaml` may set for every job 
 is about [requests from inside a task](requests.md). They have the same keys, less those that would read files of
 the operator's machine; `each_line` is the list of lines there. The [Python client](client.md) has keywords of the
 same names, and `group_by` for `coscheduling`.
+
+## Job scripts
+
+A script can hold its own options. `iris launch train.sh` submits it, and `iris launch train.sh -- --lr 0.1` gives it
+arguments:
+
+```sh
+#!/bin/bash
+#IRIS --tpu v5litepod-16 --workdir .
+#IRIS --timeout 12h --max-retries-failure 3
+##IRIS --priority low       (turned off by the second #)
+
+set -e
+python3 train.py "$@"
+```
+
+- The first line names the program that runs the script, as on any Unix: `#!/bin/bash`, `#!/usr/bin/env python3`.
+- `#IRIS` lines stand below it, among comments and blank lines, before the program begins. One in a later line is an
+  error, so that none is ignored silently. Each takes options of `iris launch` that describe the job, written as in a
+  shell, without expansion of variables; `-e NAME` copies a variable of the shell that runs `iris launch`.
+- Options of the command line override them, as they override a job file. Paths start at the directory of the script.
+- The script is shipped as it was at launch, executable whatever its mode was. Without `--workdir` the task starts in a
+  directory that holds only the script. With `--workdir` it keeps its place in that directory, even if `.irisignore`
+  matches it; a script from elsewhere is put at the top.
+- `#SBATCH` lines are comments: write the options of `iris` beside them.
 """.splitlines()
 
 

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperOption
 
 from iris_cli.core.ids import clip
+from iris_cli.core.model.job_fields import OPTIONS_ELSEWHERE
 from iris_cli.core.text import did_you_mean, nearest
 from iris_cli.errors import UsageError
 
@@ -62,19 +63,6 @@ _ELSEWHERE = {
 }
 """Commands, and the words that other tools have for them: Slurm, PBS, LSF, kubectl, docker, SkyPilot."""
 
-_OPTIONS_ELSEWHERE = {
-    "--replicas": "-n --ntasks --tasks -N --nodes --num-nodes",
-    "--slices": "-N --nodes --num-nodes",
-    "--gpu": "-G --gpus --gres --accelerators --gpus-per-task --gpus-per-node",
-    "--cpu": "--cpus-per-task",
-    "--timeout": "-t --time",
-    "--max-retries-failure": "--retries --max-retries --restarts",
-    "--constraint": "-p -C --partition --queue --nodelist --node-selector",
-    "--after": "-d --dependency",
-    "--name": "-J --job-name",
-}
-"""Options, and the names that other tools have for them. For a word of several the command line may mean any."""
-
 
 def no_such_command(path: str, name: str, commands: dict[str, Any]) -> UsageError:
     """Return the error for a name that is no command of the group, with the command that was probably meant."""
@@ -96,7 +84,7 @@ def _meant(option: str, there: Sequence[str]) -> list[str]:
     """The options of this command that have that name in other tools."""
     return [
         ours
-        for ours, words in _OPTIONS_ELSEWHERE.items()
+        for ours, words in OPTIONS_ELSEWHERE.items()
         if ours.removeprefix("--") in there and option.partition("=")[0] in words.split()
     ]
 

@@ -55,7 +55,7 @@ class Outbox:
         """The answer to a `Submit`. A `workdir` is packed here, and waits in the outbox until it has been fetched."""
         if request.again is not None:
             raise UsageError("--again is not available inside a task", hint="iris launch --help")
-        if request.workdir is None:
+        if request.workdir is None and request.job_script is None:
             return self.ask(Submit(job=request), request_id)
         from iris_cli.client.packing import packed_in
 

@@ -17,19 +17,19 @@ from iris_cli.ops.workspace.pack import pack, tar_chunks
 
 @contextmanager
 def packed_in(task_dir: Path, request: JobRequest) -> Iterator[JobRequest]:
-    """The request with its `workdir` packed into the outbox of the task; once it was answered that is cleared away.
+    """The request with its files packed into the outbox of the task; once it was answered they are cleared away.
 
-    A request that is refused, or not answered yet, may be of somebody who asks again: then it stays.
+    A request that is refused, or not answered yet, may be of somebody who asks again: then they stay.
     Raises UsageError, NotWritableError.
     """
     store = Workspaces(task_dir / "outbox" / ".packed")
     workspace, _ = pack(
-        Path(request.workdir or "."),
+        request,
         lambda found: store.put(tar_chunks(found)),
         limit=Limits().workspace_size,
         own=(task_dir.resolve(),),
     )
-    yield replace(request, workdir=None, workspace=workspace)
+    yield replace(request, workdir=None, job_script=None, workspace=workspace)
     try:
         store.remove(workspace.hash)
     except NotWritableError:

@@ -189,9 +189,14 @@ _READERS: Mapping[Kind, Callable[[Place], Any]] = {
 }
 
 
+def reader_of(row: JobField) -> Callable[[Place], Any]:
+    """The reader of a field's value."""
+    return one_of(row.choices) if row.choices is not None else _READERS[row.kind]
+
+
 def read_field(found: Section, row: JobField) -> Any:
     """The value of a field in a section, None if it is left out or wrong."""
-    return found.get(row.file_key, one_of(row.choices) if row.choices is not None else _READERS[row.kind])
+    return found.get(row.file_key, reader_of(row))
 
 
 def job_request(place: Place) -> JobRequest:

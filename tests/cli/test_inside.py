@@ -161,6 +161,17 @@ def test_a_job_file_is_read_here(iris: Iris, task: Task) -> None:
     assert (found.job.command, found.job.cpu) == (("python", "x.py"), 3)
 
 
+def test_a_job_script_is_packed_here(iris: Iris, task: Task) -> None:
+    Path("eval.sh").write_text("#!/bin/sh\n#IRIS --cpu 2 --name from-script\n")
+    with OperatorThread(task.directory, operator()) as thread:
+        assert iris("launch", "eval.sh", "--cpu", "3", "--", "x").out == "train/from-script\n"
+    (found,) = thread.asked
+    assert isinstance(found, Submit)
+    assert (found.job.command, found.job.cpu) == (("./eval.sh", "x"), 3)
+    assert found.job.workspace is not None
+    assert (found.job.workspace.name, found.job.workspace.files) == ("eval.sh", 1)
+
+
 def test_a_refusal_has_its_exit_code_and_its_hint(iris: Iris, task: Task) -> None:
     refusal = Refusal(kind="not_found", message="no job", hint="look", exit_code=ExitCode.NOT_FOUND)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -132,15 +133,31 @@ def test_each_field_means_the_same_as_an_option_and_in_a_job_file(
     assert by_options == json.loads(json.dumps(expected).replace("HERE", str(site.directory)))
 
 
+@pytest.mark.parametrize("said", [FIELDS, OTHERS, RACK], ids=["gang", "array", "rack"])
+def test_each_field_means_the_same_as_an_option_and_as_a_directive(
+    site: Site, said: dict[str, tuple[list[str], Any, dict[str, Any]]]
+) -> None:
+    site.iris("launch", "--no-schedule", "--name", "first", "--", "true")
+    lines = [f"#IRIS {shlex.join(words)}" for words, _, _ in said.values()]
+    (site.directory / "job.sh").write_text("\n".join(["#!/bin/sh", "", *lines, 'echo "$@"', ""]))
+    options = [word for words, _, _ in said.values() for word in words]
+    by_options = launched(site, *options, "--", *COMMAND)
+    by_script = launched(site, "job.sh", "--", *COMMAND)
+    assert by_script.pop("workspace").keys() == {"hash", "size", "files", "name"}
+    assert by_script.pop("command") == ["./job.sh", *COMMAND]
+    assert by_options.pop("command") == COMMAND
+    assert by_script == by_options
+
+
 def test_every_field_is_among_them() -> None:
     told = {*FIELDS, *OTHERS, *RACK, "name", "command"} - {"prefer", "env_file", "coscheduling"} | {
         "group_by"
     }
     shipped, inside_a_task = {"workdir", "workspace", "lines"}, {"inherit_constraints"}
-    of_another_job, of_a_terminal = {"again", "failed"}, {"client"}
+    of_another_job, of_a_terminal, of_a_script = {"again", "failed"}, {"client"}, {"job_script"}
     refused = {row.name for row in JOB_FIELDS if not row.supported}
     assert {item.name for item in fields(JobRequest)} - told == (
-        shipped | inside_a_task | of_another_job | of_a_terminal | refused
+        shipped | inside_a_task | of_another_job | of_a_terminal | of_a_script | refused
     )
 
 

@@ -75,7 +75,13 @@ def test_no_field_of_a_request_is_forgotten() -> None:
     request = load_job_file(VALID / "everything.yaml")
     unsaid = {item.name for item in fields(JobRequest) if getattr(request, item.name) is None}
     become = {"gpu", "workspace", "lines"}  # what a workdir and each_line become
-    assert unsaid == become | {"inherit_constraints", "again", "failed", "client"}  # not of files
+    assert unsaid == become | {
+        "inherit_constraints",
+        "again",
+        "failed",
+        "client",
+        "job_script",
+    }  # not of files
 
 
 def test_the_file_of_a_secret_is_found_from_wherever_it_is_read_later(load: Load, tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ A line of an `.expected` file is `line: path: message (hint)`; `...` in it stand
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from iris_cli.config.job_file import load_job_file
+from iris_cli.config.job_script import load_job_script
 from iris_cli.config.load import load_cluster_config
 from iris_cli.errors import ConfigError
 
@@ -25,7 +27,9 @@ def files(pattern: str) -> list[Path]:
 
 
 def problems_of(path: Path) -> list[str]:
-    load = load_job_file if path.parent.name == "job" else load_cluster_config
+    load: Callable[[Path], object] = load_job_file if path.parent.name == "job" else load_cluster_config
+    if path.suffix == ".sh":
+        load = load_job_script
     with pytest.raises(ConfigError) as refused:
         load(path)
     assert str(path) in refused.value.message
@@ -47,7 +51,9 @@ def test_a_valid_job_file_loads(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", files("invalid/*/*.yaml"), ids=lambda path: f"{path.parent.name}/{path.name}"
+    "path",
+    [*files("invalid/*/*.yaml"), *files("invalid/job/*.sh")],
+    ids=lambda path: f"{path.parent.name}/{path.name}",
 )
 def test_an_invalid_file_is_refused_with_all_its_problems(path: Path) -> None:
     found = problems_of(path)
@@ -62,4 +68,5 @@ def test_an_invalid_file_is_refused_with_all_its_problems(path: Path) -> None:
 
 
 def test_every_expectation_belongs_to_a_file() -> None:
-    assert all(path.with_suffix(".yaml").exists() for path in files("invalid/*/*.expected"))
+    tested = {path.with_suffix("") for path in (*files("invalid/*/*.yaml"), *files("invalid/job/*.sh"))}
+    assert {path.with_suffix("") for path in files("invalid/*/*.expected")} == tested

@@ -22,6 +22,7 @@ ELSEWHERE = {
     "cpu": "resources",
     "memory": "resources",
     "workdir": "workspace",
+    "job_script": "workspace",
     "tolerate": "tolerations",
     "group_by": "coscheduling",
 }

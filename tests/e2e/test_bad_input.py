@@ -22,6 +22,8 @@ workers:
 def a_site(directory: Path) -> Site:
     (directory / "cluster.yaml").write_text(CONFIG)
     (directory / "big.env").write_text("BIG=" + "x" * 131_072)
+    (directory / "job.sh").write_text("#!/bin/sh\n")
+    (directory / "odd.sh").write_text("#!/bin/sh\n#IRIS --mem 8GB\n")
     made = Site(directory, [])
     made.iris("launch", "--no-schedule", "--name", "there", "--", "true")
     return made
@@ -45,6 +47,10 @@ def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Site:
         (["launhc"], 2, "launhc", "did you mean 'launch'?"),
         (["launch"], 2, "no command", "iris launch"),
         (["launch", "python", "train.py"], 2, "'python' is not a job file", "put -- before the command"),
+        (["launch", "big.env"], 2, "'big.env' is not a job file", "a job script begins with #!/bin/sh"),
+        (["launch", "odd.sh"], 3, "odd.sh has 1 problem", "odd.sh:2: no such option: --mem (did you mean"),
+        (["launch", "job.sh", "x"], 2, "more than one job file: x", "put -- before the arguments"),
+        (["launch", "job.sh", "--again", "there"], 2, "--again takes the place of job.sh", "drop one"),
         (["launch", "--name", "a b", "--", "true"], 2, "'a b' is not a job name", "letters"),
         (["launch", "--name", "task-3", "--", "true"], 2, "task-3", "another name"),
         (["launch", "--name", "there", "--", "true"], 2, "there is a job there already", "--name"),

@@ -13,7 +13,7 @@ from iris_cli.core.model.job_fields import INSIDE, OUTPUT
 _EXAMPLES = """
 iris launch --tpu v5e-16 --workdir . -- python3 train.py  # a gang
 iris launch --cpu 4 --replicas 10 --workdir . -- ./shard.sh  # ten tasks
-iris launch job.yaml --name second-try  # a job file
+iris launch job.yaml --name second-try  # or job.sh
 iris launch --array 0-99%8 --workdir . -- ./simulate  # 8 at a time
 """
 
@@ -26,7 +26,8 @@ def register(app: Commands) -> None:
 def launch(
     context: typer.Context,
     jobfile: Annotated[
-        list[str] | None, argument("[JOBFILE]", "Job file (YAML); options override it.")
+        list[str] | None,
+        argument("[JOBFILE]", "Job file (YAML), or script with #IRIS lines; options override it."),
     ] = None,
     wait: Annotated[
         bool, option("--wait", group=OUTPUT, text="Wait until the job ends; the exit code tells how.")

@@ -37,23 +37,52 @@ def launch(iris: Context, options: Mapping[str, Any], words: Sequence[str], comm
 def _request(
     iris: Context, options: Mapping[str, Any], words: Sequence[str], command: tuple[str, ...]
 ) -> JobRequest:
-    if len(words) > 1 or (words and not words[0].endswith((".yaml", ".yml"))):
-        raise UsageError(
-            f"{words[0][:80]!r} is not a job file", hint=f"put -- before the command: -- {words[0][:80]} ..."
-        )
+    path = _job_file(words)
     if options["request_id"] is not None and not iris.is_inside:
         raise UsageError("--request-id is for the inside of a task", hint="give the job a --name")
     said = request(options, command)
     if said.failed and said.again is None:
         raise UsageError("--failed goes with --again", hint="iris launch --again JOB --failed")
-    if words and said.again is not None:
+    if path is not None and said.again is not None:
         raise UsageError(f"--again takes the place of {words[0][:80]}", hint="drop one of the two")
+    return said if path is None else _with_file(said, path)
+
+
+def _job_file(words: Sequence[str]) -> Path | None:
+    """The job file or job script that is named, if one is. Raises UsageError for anything else."""
     if not words:
-        return said
-    from iris_cli.config.job_file import load_job_file
+        return None
+    from iris_cli.config.job_script import is_script
+
+    shown, path = words[0][:80], Path(words[0])
+    if path.suffix not in _YAML and not is_script(path):
+        begins = "a job script begins with #!/bin/sh; " if path.is_file() else ""
+        hint = f"{begins}put -- before the command: -- {shown} ..."
+        raise UsageError(f"{shown!r} is not a job file", hint=hint)
+    if len(words) > 1:
+        arguments = f"-- before the arguments of a script: {shown} -- {words[1][:80]}"
+        raise UsageError(f"there is more than one job file: {words[1][:80]}", hint=f"put {arguments}")
+    return path
+
+
+_YAML = (".yaml", ".yml")
+
+
+def _with_file(said: JobRequest, path: Path) -> JobRequest:
+    """The request with the fields of a job file; a script gets what follows `--` as its arguments."""
     from iris_cli.core.lifecycle.asked import over
 
-    return over(said, load_job_file(Path(words[0])))
+    if path.suffix in _YAML:
+        from iris_cli.config.job_file import load_job_file
+
+        return over(said, load_job_file(path))
+    from msgspec.structs import replace
+
+    from iris_cli.config.job_script import load_job_script
+    from iris_cli.ops.workspace.pack import place_of_script
+
+    whole = over(said, load_job_script(path))
+    return replace(whole, command=(f"./{place_of_script(whole)}", *(said.command or ())))
 
 
 def _ask(iris: Context, wanted: JobRequest, options: Mapping[str, Any]) -> int:

@@ -257,9 +257,9 @@ def _task_ids(job: JobId, replicas: int) -> tuple[TaskId, ...]:
 class JobRequest(Struct, frozen=True, kw_only=True):
     """What a job file, the command line or the Python client asks for. None means: not said.
 
-    `workdir` is a directory here; `workspace` is what it was packed to, before the request is accepted. So are
-    `lines` what became of those of `each_line`. `again` is the ended job that lends the fields that are not said;
-    with `failed` only the tasks of an array that did not succeed.
+    `workdir` is a directory here, `job_script` the absolute path of a program; `workspace` is what they were packed
+    to, before the request is accepted. So are `lines` what became of those of `each_line`. `again` is the ended job
+    that lends the fields that are not said; with `failed` only the tasks of an array that did not succeed.
     """
 
     name: str | None = None
@@ -301,6 +301,7 @@ class JobRequest(Struct, frozen=True, kw_only=True):
     lines: Lines | None = None
     image: str | None = None
     client: str | None = None
+    job_script: str | None = None
     inherit_constraints: bool | None = None  # False: a child job takes over none, whatever it has of its own
     again: str | None = None
     failed: bool | None = None

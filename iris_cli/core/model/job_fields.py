@@ -141,6 +141,8 @@ _OUTPUT = (
              job_file=False, client=False, not_inside=_OPERATOR_ONLY),
     JobField("client", Kind.TEXT, "", "The client of `iris run`, on whose terminal the program runs.",
              job_file=False, client=False, not_inside="a task has no terminal"),
+    JobField("job_script", Kind.TEXT, "", "The job script, which is shipped and run.",
+             job_file=False, client=False, not_inside="it is packed inside the task: say workspace"),
     JobField("force", Kind.FLAG, "--force",
              "Submit the job even if no worker can run it, or a secret or program is missing."),
 )
@@ -207,6 +209,20 @@ _GROUPS = (
 
 JOB_FIELDS = tuple(row._replace(group=group) for group, rows in _GROUPS for row in rows)
 """All rows, in the order of `iris launch --help`."""
+
+
+OPTIONS_ELSEWHERE = {
+    "--replicas": "-n --ntasks --tasks -N --nodes --num-nodes",
+    "--slices": "-N --nodes --num-nodes",
+    "--gpu": "-G --gpus --gres --accelerators --gpus-per-task --gpus-per-node",
+    "--cpu": "--cpus-per-task",
+    "--timeout": "-t --time",
+    "--max-retries-failure": "--retries --max-retries --restarts",
+    "--constraint": "-p -C --partition --queue --nodelist --node-selector",
+    "--after": "-d --dependency",
+    "--name": "-J --job-name",
+}
+"""Options, and the names that other tools have for them. For a word of several the command line may mean any."""
 
 
 def request_of(said: Mapping[str, Any]) -> JobRequest:

@@ -51,7 +51,7 @@ def launch(session: Session, request: JobRequest) -> JobId:
     of which the log holds no more than their hash.
     """
     request = with_lines(request)
-    if request.workdir is not None:
+    if _ships(request):
         _submit(session, Draft(session.view(), session.clock.now()), request)  # tells what else is wrong
         from iris_cli.ops.workspace.pack import packed
 
@@ -125,6 +125,11 @@ def _silent(cluster: Cluster, job: JobId) -> dict[WorkerId, Worker]:
         for worker in workers
         if worker is not None and worker.condition is not WorkerCondition.HEALTHY
     }
+
+
+def _ships(request: JobRequest) -> bool:
+    """Return whether files are to be packed for it."""
+    return request.workdir is not None or request.job_script is not None
 
 
 def _check_kept(session: Session, workspace: Workspace) -> None:
@@ -248,7 +253,7 @@ def _check_can_start(request: JobRequest, job: Job) -> None:
     if (
         "/" in program
         and not program.startswith("/")
-        and not (request.workdir or request.workspace or request.setup)
+        and not (_ships(request) or request.workspace or request.setup)
     ):
         raise UsageError(
             f"{clip(program)} is not shipped: a task starts in an empty directory",
@@ -258,11 +263,13 @@ def _check_can_start(request: JobRequest, job: Job) -> None:
 
 def left_behind(request: JobRequest) -> list[str]:
     """What the command names of the directory that it was typed in, where that is not shipped."""
-    if request.workdir is not None or request.workspace is not None:
+    alone = request.job_script is not None and request.workdir is None
+    if not alone and (request.workdir is not None or request.workspace is not None):
         return []
+    own = 1 if alone else 0  # the first word of its command is the script
     return [
         f"{clip(word)} is not shipped: a task starts in an empty directory; --workdir . brings this one along"
-        for word in dict.fromkeys(request.command or ())
+        for word in dict.fromkeys((request.command or ())[own:])
         if not word.startswith("/") and os.path.isfile(word)  # absolute paths are those of the workers
     ]
 

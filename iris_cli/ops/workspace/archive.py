@@ -34,13 +34,17 @@ class ChangedError(Exception):
 
 
 class Entry(NamedTuple):
-    """One file, of `size` bytes, or a link to `target`. `version` changes when the file does."""
+    """One file, of `size` bytes, or a link to `target`. `version` changes when the file does.
+
+    `source` is the path of a file that is packed under another name than its own.
+    """
 
     name: str
     size: int = 0
     executable: bool = False
     target: str | None = None
     version: tuple[int, ...] = ()
+    source: str = ""
 
     @property
     def header(self) -> bytes:
@@ -67,7 +71,7 @@ def version_of(status: os.stat_result) -> tuple[int, ...]:
 def contents(top: str, entry: Entry) -> Iterator[bytes]:
     """The bytes of a file and the rest of its last block. Raises ChangedError, OSError."""
     try:
-        path = os.path.join(top, entry.name)
+        path = entry.source or os.path.join(top, entry.name)
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):

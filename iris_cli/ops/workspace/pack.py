@@ -20,18 +20,22 @@ _MOST_SHOWN = 5
 
 
 class Listing(Struct, frozen=True, kw_only=True):
-    """What would be shipped of `directory`. `size`: bytes of the tar file; `by` and `words` as of a Selection."""
+    """What would be shipped of `directory`. `size`: bytes of the tar file; `by` and `words` as of a Selection.
+
+    `called` is the name of a job script that is shipped alone.
+    """
 
     directory: Path
     entries: tuple[archive.Entry, ...]
     size: int
     by: str
     words: tuple[str, ...] = ()
+    called: str = ""
 
     @property
     def name(self) -> str:
         """What people call it."""
-        return os.fsencode(self.directory.name or "root").decode("utf-8", "replace")
+        return os.fsencode(self.called or self.directory.name or "root").decode("utf-8", "replace")
 
     @property
     def biggest(self) -> list[archive.Entry]:
@@ -51,11 +55,25 @@ def list_entries(directory: Path, chosen: Selection, limit: int) -> Listing:
             f"there is nothing to ship in {directory} (chosen: {chosen.by})",
             hint="leave out --workdir, or name another directory",
         )
+    return _listed(directory, entries, limit, chosen.by, words)
+
+
+def _listed(
+    directory: Path,
+    entries: Sequence[archive.Entry],
+    limit: int,
+    by: str,
+    words: Sequence[str] = (),
+    called: str = "",
+) -> Listing:
+    """The listing of these entries. Raises UsageError if they can't be shipped."""
     _refuse_odd(directory, entries)
     size = sum(len(each.header) + archive.padded(each.size) for each in entries) + archive.END_SIZE
     if size > limit:
         raise _too_big(directory, entries, size, limit)
-    return Listing(directory=directory, entries=tuple(entries), size=size, by=chosen.by, words=tuple(words))
+    return Listing(
+        directory=directory, entries=tuple(entries), size=size, by=by, words=tuple(words), called=called
+    )
 
 
 def _in_real_directories(top: Path, name: str, known: dict[str, bool]) -> bool:
@@ -123,18 +141,16 @@ _MOST_WORDS = 5
 
 def listing(session: Session, request: JobRequest) -> Listing | None:
     """What would be shipped with the job, if anything is. Raises UsageError."""
-    if request.workdir is None:
+    if request.workdir is None and request.job_script is None:
         return None
-    return list_directory(Path(request.workdir), session.limits.workspace_size, own=_own(session))
+    return _list_of(request, session.limits.workspace_size, _own(session))
 
 
 def packed(session: Session, request: JobRequest) -> JobRequest:
-    """The request with its `workdir` packed and kept in the state directory. Raises UsageError, NotWritableError."""
-    if request.workdir is None:
-        return request
+    """The request with its files packed and kept in the state directory. Raises UsageError, NotWritableError."""
     session.begin()
     workspace, found = pack(
-        Path(request.workdir),
+        request,
         lambda found: session.state.workspaces.put(_with_progress(session, found, tar_chunks(found))),
         limit=session.limits.workspace_size,
         own=_own(session),
@@ -150,11 +166,11 @@ def _own(session: Session) -> tuple[Path, ...]:
 
 
 def pack(
-    directory: Path, put: Callable[[Listing], tuple[str, int]], *, limit: int, own: Sequence[Path] = ()
+    request: JobRequest, put: Callable[[Listing], tuple[str, int]], *, limit: int, own: Sequence[Path] = ()
 ) -> tuple[Workspace, Listing]:
-    """Pack a directory and return what was found; `put` stores `tar_chunks`. Raises UsageError, and as `put`."""
+    """Pack the files of a job and return what was found; `put` stores `tar_chunks`. Raises UsageError, and as `put`."""
     for _ in range(_TRIES):
-        found = list_directory(directory, limit, own=own)
+        found = _list_of(request, limit, own)
         try:
             found_hash, size = put(found)
         except archive.ChangedError as error:
@@ -163,7 +179,44 @@ def pack(
         return Workspace(hash=found_hash, size=size, files=len(found.entries), name=found.name), found
     raise UsageError(
         f"{clip(changed)} changed while it was being packed, {_TRIES} times",
-        hint=f"let what writes to it end, or name it in {directory / IGNORE_FILE}",
+        hint=f"let what writes to it end, or name it in {found.directory / IGNORE_FILE}",
+    )
+
+
+def _list_of(request: JobRequest, limit: int, own: Sequence[Path]) -> Listing:
+    """List the directory of a job, its script, or both; a script that is not in the directory goes to its top."""
+    if request.job_script is None:
+        return list_directory(Path(request.workdir or "."), limit, own=own)
+    path = Path(request.job_script)
+    script = _script_entry(path, place_of_script(request))
+    if request.workdir is None:
+        return _listed(path.parent, [script], limit, "the job script", called=path.name)
+    found = list_directory(Path(request.workdir), limit, own=own)
+    others = [each for each in found.entries if each.name != script.name]
+    taken = len(others) < len(found.entries) and not path.is_relative_to(found.directory)
+    if taken or any(each.name.startswith(f"{script.name}/") for each in others):
+        raise UsageError(
+            f"{found.directory} has a {clip(script.name)} other than the job script",
+            hint="rename one of them, or move the script into the directory",
+        )
+    return _listed(found.directory, [*others, script], limit, f"{found.by}; the job script", found.words)
+
+
+def place_of_script(request: JobRequest) -> str:
+    """The name of the job script in the workspace."""
+    path = Path(request.job_script or "")
+    top = Path(request.workdir).resolve() if request.workdir is not None else path.parent
+    return path.relative_to(top).as_posix() if path.is_relative_to(top) else path.name
+
+
+def _script_entry(path: Path, name: str) -> archive.Entry:
+    """The entry of a script, which a worker can execute whatever its mode is here. Raises UsageError."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise unreadable(path.name, error) from error
+    return archive.Entry(
+        name, status.st_size, executable=True, version=archive.version_of(status), source=os.fspath(path)
     )
 
 

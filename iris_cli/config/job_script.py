@@ -1,0 +1,214 @@
+"""Job scripts: programs whose first lines hold options of `iris launch`.
+
+    #!/bin/bash
+    #IRIS --tpu v4-32 --workdir .
+    #IRIS --timeout 12h
+
+Directives stand between the first line and the program, among comments and blank lines. They are a job file: the
+same fields and readers, and paths start at the directory of the script.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from iris_cli.config.job_file import reader_of
+from iris_cli.config.problems import Report
+from iris_cli.config.reading import Place
+from iris_cli.config.yaml_source import Node
+from iris_cli.core.attributes import scalar_of
+from iris_cli.core.ids import clip
+from iris_cli.core.model.job import JobRequest
+from iris_cli.core.model.job_fields import JOB_FIELDS, OPTIONS_ELSEWHERE, JobField, Kind, request_of
+from iris_cli.core.text import nearest, pattern
+
+MOST_BYTES = 1 << 20
+_DIRECTIVE = pattern(r"#IRIS(?:\s+(?P<options>.*))?")
+_LOOKS_LIKE_ONE = pattern(r"#\s*iris[:\s]\s*-.*|#IRIS-.*", 2)  # re.IGNORECASE; `##IRIS` is a comment
+_ONE_EACH = frozenset(
+    (Kind.CONSTRAINTS, Kind.TAINTS, Kind.JOBS, Kind.PORTS, Kind.SECRETS, Kind.VARIABLES, Kind.LABELS)
+)
+"""Kinds of options that may stand several times, as on the command line."""
+_NUMBERS = frozenset((Kind.CORES, Kind.POSITIVE, Kind.COUNT))
+
+
+def is_script(path: Path) -> bool:
+    """Return whether it is a file that begins as a script does."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(2) == b"#!"
+    except OSError:
+        return False
+
+
+def load_job_script(path: Path) -> JobRequest:
+    """Read the directives of a script. Raises ConfigError with all problems."""
+    report = Report(path)
+    found = _Directives(report)
+    for line, words in _directive_lines(path, report):
+        found.take(line, words)
+    said = found.values()
+    report.raise_if_any()
+    return request_of({**said, "job_script": os.fspath(path.resolve())})
+
+
+def _directive_lines(path: Path, report: Report) -> Iterator[tuple[int, list[str]]]:
+    """Yield the words of each directive with the number of its line."""
+    in_front = True
+    for number, line in enumerate(_lines(path, report), start=1):
+        directive = _DIRECTIVE.fullmatch(line.rstrip())
+        if directive is None:
+            in_front = in_front and line.lstrip()[:1] in ("", "#")
+            if in_front and _LOOKS_LIKE_ONE.fullmatch(line.rstrip()):
+                report.add(
+                    number, "", "a comment, no directive", "write #IRIS --OPTION, or ##IRIS to turn it off"
+                )
+        elif not in_front:
+            hint = "move it to the top of the script; text that only looks like it: indent it"
+            report.add(number, "", "a directive after the first line of the program", hint)
+        else:
+            try:
+                options = (directive["options"] or "").encode("utf-8", "surrogateescape").decode()
+                yield number, _without_comment(shlex.split(options))
+            except UnicodeDecodeError:
+                report.add(number, "", "it is not UTF-8 text")
+            except ValueError as error:
+                report.add(number, "", str(error).lower(), "end what is in quotes on the same line")
+
+
+def _lines(path: Path, report: Report) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        report.add(1, "", f"it can't be read: {error.strerror}")
+        return []
+    first = data.partition(b"\n")[0]
+    if len(data) > MOST_BYTES:
+        report.add(1, "", f"it is larger than {MOST_BYTES >> 20} MiB", "ship programs and data by --workdir")
+    elif first.endswith(b"\r"):
+        report.add(1, "", "its lines end with CR LF, which no worker can run", f"dos2unix {clip(path.name)}")
+    elif not first[2:].strip():
+        report.add(1, "", "its first line names no program", "write #!/bin/sh")
+    else:
+        return data.decode("utf-8", "surrogateescape").split("\n")
+    return []
+
+
+def _without_comment(words: list[str]) -> list[str]:
+    """The words before the first one that begins a comment."""
+    return words[: next((at for at, word in enumerate(words) if word.startswith("#")), len(words))]
+
+
+class _Directives:
+    """The options of the lines so far, by the fields that they name."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._nodes: dict[JobField, Node] = {}
+
+    def take(self, line: int, words: Sequence[str]) -> None:
+        """Read the options of one line."""
+        left = list(words)
+        while left:
+            flag, sign, value = left.pop(0).partition("=")
+            row = _FIELDS.get(flag)
+            if row is None:
+                self._report.add(line, *_unknown(flag))
+                return  # the words that follow may be its values
+            if row.kind is Kind.FLAG:
+                if sign:
+                    self._report.add(line, flag, "takes no value")
+                self._put(line, row, Node(line, flag == _on(row), flag))
+            elif sign or left:
+                self._put(line, row, self._node(line, row, value if sign else left.pop(0)))
+            else:
+                self._report.add(line, flag, "has no value", f"write {flag} {row.metavar}")
+
+    def _put(self, line: int, row: JobField, node: Node) -> None:
+        there = self._nodes.get(row)
+        if there is None:
+            self._nodes[row] = node
+        elif isinstance(there.value, tuple) and isinstance(node.value, tuple):
+            self._nodes[row] = Node(there.line, (*there.value, *node.value))
+        elif isinstance(there.value, dict) and isinstance(node.value, dict):
+            self._nodes[row] = Node(there.line, {**there.value, **node.value})
+        else:
+            self._report.add(
+                line, row.flags[0], f"is there already, on line {there.line}", "keep one of them"
+            )
+
+    def _node(self, line: int, row: JobField, text: str) -> Node:
+        """The value as it would be written in a job file."""
+        if row.kind in (Kind.VARIABLES, Kind.LABELS):
+            return Node(line, self._pair(line, row, text))
+        if row.kind is Kind.GROUP:
+            return Node(line, {"group_by": Node(line, text, text)})
+        if row.kind in _ONE_EACH:
+            texts = text.split(",") if row.kind is Kind.PORTS else [text]
+            return Node(line, tuple(Node(line, each, each) for each in texts))
+        return Node(line, scalar_of(text) if row.kind in _NUMBERS else text, text)
+
+    def _pair(self, line: int, row: JobField, text: str) -> dict[str, Node]:
+        name, sign, value = text.partition("=")
+        if not sign and row.kind is Kind.VARIABLES and name in os.environ:
+            value, sign = os.environ[name], "="
+        if not sign or not name:
+            what = (
+                "there is no such variable in this shell"
+                if row.kind is Kind.VARIABLES
+                else "is not NAME=VALUE"
+            )
+            self._report.add(
+                line, row.flags[0], f"{clip(text)!r}: {what}", f"write {row.flags[0]} NAME=VALUE"
+            )
+            return {}
+        return {name: Node(line, value, value)}
+
+    def values(self) -> dict[str, Any]:
+        """The fields that were named; a wrong value is a problem of the report."""
+        return {
+            row.name: Place(node, _on(row), self._report).read(reader_of(row))
+            for row, node in self._nodes.items()
+        }
+
+
+def _on(row: JobField) -> str:
+    """The first spelling of its option."""
+    return row.flags[0].partition("/")[0]
+
+
+_FIELDS = {
+    flag: row for row in JOB_FIELDS if row.job_file for flags in row.flags for flag in flags.split("/")
+}
+"""The fields that a directive can name, by the spellings of their options."""
+
+
+_TYPED = frozenset(("--wait", "--follow", "--dry-run", "--no-schedule", "--no-inherit-constraints"))
+"""Options of `iris launch` that say nothing of the job."""
+
+
+def _unknown(flag: str) -> tuple[str, str, str]:
+    """Return the path, message and hint of a word that is no option of a job."""
+    shown = clip(flag)
+    if not flag.startswith("-"):
+        return (
+            "",
+            f"{shown!r} is not an option",
+            "write #IRIS --OPTION VALUE; arguments: iris launch SCRIPT -- ARGUMENTS",
+        )
+    if flag in _TYPED:
+        return "", f"{flag} is not a directive", f"type it: iris launch {flag} SCRIPT"
+    meant = [ours for ours, words in OPTIONS_ELSEWHERE.items() if flag in words.split()]
+    near = nearest(shown, (each for each in _FIELDS if each.startswith("--")))
+    if not meant and near is not None:
+        meant = [near]
+    if meant:
+        return "", f"no such option: {shown}", f"did you mean {' or '.join(map(repr, meant))}?"
+    return "", f"no such option: {shown}", "a directive takes the options of iris launch that describe a job"
