@@ -68,6 +68,17 @@ def test_a_subject_that_has_ended_or_does_not_exist_is_refused(
     assert message in capsys.readouterr().err
 
 
+def test_of_an_array_that_has_ended_the_hint_submits_what_did_not_succeed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Lab().worker("w").job("sweep", array="0-1").schedule()
+    session_of(made.reports("sweep/task-0 exited 0", "sweep/task-1 exited 1"), tmp_path / "state")
+    config = tmp_path / "cluster.yaml"
+    config.write_text("cluster: {name: lab}\nworkers: []\n")
+    assert app.run(["--config", str(config), "retry", "sweep"]) == ExitCode.USAGE
+    assert "hint: iris launch --again sweep --failed\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("word", ["requeue", "restart"])
 def test_other_tools_words_for_it_are_understood(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run([word, "train"]) == ExitCode.USAGE

@@ -56,6 +56,28 @@ def test_the_next_command_shows_more_than_the_card(
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "leads_to"),
+    [
+        ("Traceback (most recent call last):\nValueError\n", "{} --workdir ."),
+        ("sh: 1: ./train.sh: not found\n", "{} --workdir ."),
+        ("urllib.error.HTTPError: HTTP Error 401: Unauthorized\n", "{}"),
+        ("observed errors are: [Hardware]\n", "iris worker drain w --reason hardware && {}"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("codes", "again"),
+    [((0, 1, 0), "iris launch --again sweep --failed"), ((1, 1, 1), "iris launch --again sweep")],
+)
+def test_of_an_array_what_succeeded_is_not_launched_again(
+    tmp_path: Path, said: str, leads_to: str, codes: tuple[int, ...], again: str
+) -> None:
+    lab = Lab().worker("w", cpu=64).job("sweep", array="4-6").schedule().reports("sweep/* running")
+    for index, code in enumerate(codes):
+        ended(lab, f"sweep/task-{index}", code, said if code else "")
+    assert card(session_of(lab, tmp_path / "state"), "sweep").next == leads_to.format(again)
+
+
 def test_a_child_job_is_not_launched_again_by_its_own_card(tmp_path: Path) -> None:
     """Only its parent can submit it."""
     lab = Lab().worker("w", cpu=8).job("tune").schedule().reports("tune/* running")

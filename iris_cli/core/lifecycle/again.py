@@ -16,6 +16,7 @@ from iris_cli.core.model.job_fields import JOB_FIELDS
 from iris_cli.core.model.task import TaskState
 from iris_cli.errors import UsageError
 
+AGAIN = "iris launch --again "
 _LONGEST_STEM = 55  # characters: the number behind it has room
 
 
@@ -46,6 +47,12 @@ def free_name(cluster: Cluster, job: Job) -> JobId:
         stem = name[:_LONGEST_STEM].rstrip("-._")
     stem = "job" if stem in ("task", "attempt") else stem  # task-2 would be a task
     return next(name for each in count(2) if (name := JobId(f"{stem}-{each}")) not in cluster.jobs)
+
+
+def again_command(cluster: Cluster, job: Job) -> str:
+    """The command that submits an ended job again; of an array of which some tasks succeeded, only the others."""
+    some = bool(job.indexes) and any(task.state is TaskState.SUCCEEDED for task in cluster.tasks_of(job.id))
+    return f"{AGAIN}{job.id}{' --failed' if some else ''}"
 
 
 def _failed(cluster: Cluster, job: Job, said: JobRequest) -> str | None:

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from iris_cli.core import AttemptId, AttemptState, Cluster, JobId, Task, clip
 from iris_cli.core.lifecycle import jobs
+from iris_cli.core.lifecycle.again import again_command
 from iris_cli.errors import UsageError
 from iris_cli.ops.cycle.cycle import send_stops
 from iris_cli.ops.names import select_tasks, unknown
@@ -53,7 +54,8 @@ def _check(cluster: Cluster, job: JobId, task: Task | None) -> None:
     state = cluster.job_state(job)
     if state.terminal:
         raise UsageError(
-            f"{clip(job)} has ended ({state}): nothing to retry", hint=f"iris launch --again {clip(job)}"
+            f"{clip(job)} has ended ({state}): nothing to retry",
+            hint=again_command(cluster, cluster.jobs[job]),
         )
     if task is not None and task.state.terminal:
         raise UsageError(

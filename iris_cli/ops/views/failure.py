@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from iris_cli.core import Attempt, EndReason, Task, TaskState, format_duration
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
+from iris_cli.core.lifecycle.again import AGAIN, again_command
 from iris_cli.core.lifecycle.display import counted, in_words, last_tries, task_displays
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobState
@@ -32,7 +33,6 @@ MOST_CHILDREN = 8
 """How many of the children that failed it names."""
 
 DRAIN = "iris worker drain "
-AGAIN = "iris launch --again "
 WHOLE_LOG = "iris logs {task} --tail 200"
 _PYTHON_ERROR = "Traceback (most recent call last):"
 _LONGEST_LINE = 600  # characters: of what is longer both ends are shown
@@ -181,8 +181,8 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
     children = tuple(_named(cluster, view.state, child) for child in failed[:MOST_CHILDREN])
     if job.tried_again:
         next_command = f"iris status {job.tried_again[-1]}"
-    elif next_command.startswith(DRAIN):
-        next_command += f" && iris launch --again {job.id}"
+    elif next_command.startswith(DRAIN) and parent_of(job.id) is None:
+        next_command += f" && {again_command(cluster, job)}"
     elif not next_command and children:
         next_command = f"iris status {children[0].job}"
     return FailureCard(
@@ -296,7 +296,7 @@ def _next(cluster: Cluster, task: Task, said: str) -> str:
     if end.reason in (*INFRASTRUCTURE, EndReason.DISPATCH_FAILED):
         return f"iris history {attempt.worker}"
     if end.exit_code == 1 and _PYTHON_ERROR in said and parent_of(task.job) is None:
-        return f"{AGAIN}{task.job} --workdir ."
+        return f"{again_command(cluster, cluster.jobs[task.job])} --workdir ."
     if not causes.all_is_shown(said):
         return _command(cluster, WHOLE_LOG, task)
     if attempt.worker in cluster.workers and attempt.reaped_at is None:
@@ -390,8 +390,10 @@ def _command(cluster: Cluster, template: str, task: Task) -> str:
     worker = task.current.worker if task.current is not None else None
     if "{worker}" in template and worker not in cluster.workers:
         return ""
-    if template.startswith(AGAIN) and parent_of(task.job) is not None:
-        return ""
+    if template.startswith(AGAIN):
+        if parent_of(task.job) is not None:
+            return ""
+        template = template.replace(f"{AGAIN}{{job}}", again_command(cluster, cluster.jobs[task.job]))
     longer = format_duration(2 * (cluster.jobs[task.job].timeout or 0.0))
     places = {"{job}": task.job, "{task}": task.id, "{worker}": worker, "{longer}": longer}
     return re.sub(r"\{(job|task|worker|longer)\}", lambda match: str(places[match[0]]), template)
