@@ -250,12 +250,13 @@ def show_retried(
         output.document(RetriedDocument(result.job, result.retried, stopping, cycles))
         return
     hosts = [cluster.attempt(attempt).worker for attempt in result.retried]
+    subject = result.task or result.job
     if result.retried:
-        output.done(f"retrying {result.job}: stopping {_attempts(hosts)}")
+        output.done(f"retrying {subject}: stopping {_attempts(hosts)}")
     elif stopping:
-        output.message(f"{result.job}: already stopping {_attempts(stopping.values())}")
+        output.message(f"{subject}: already stopping {_attempts(stopping.values())}")
     else:
-        output.message(f"{result.job}: nothing to stop: no attempt is live; iris why {result.job}")
+        output.message(f"{subject}: nothing to stop: no attempt is live; iris why {subject}")
     if no_cycles:
         output.message(no_cycles)
 

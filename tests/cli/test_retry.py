@@ -68,6 +68,22 @@ def test_a_subject_that_has_ended_or_does_not_exist_is_refused(
     assert message in capsys.readouterr().err
 
 
+def test_a_task_that_does_not_run_is_told_apart_from_its_job(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for subject in ("sweep/task-2", "sweep/task-2", "train/task-1", "late/task-0"):
+        assert app.run(["--config", str(config), "retry", subject]) == ExitCode.OK
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        "retrying sweep/task-2: stopping 1 attempt on w",
+        "retrying train: stopping 2 attempts on a-[0-1]",
+    ]
+    assert [line for line in err.splitlines() if "/task-" in line] == [
+        "sweep/task-2: already stopping 1 attempt on w",
+        "late/task-0: nothing to stop: no attempt is live; iris why late/task-0",
+    ]
+
+
 def test_of_an_array_that_has_ended_the_hint_submits_what_did_not_succeed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from iris_cli.core import AttemptId, AttemptState, Cluster, JobId, Task, clip
+from iris_cli.core import AttemptId, AttemptState, Cluster, JobId, Task, TaskId, clip
 from iris_cli.core.lifecycle import jobs
 from iris_cli.core.lifecycle.again import again_command
 from iris_cli.errors import UsageError
@@ -14,9 +14,13 @@ from iris_cli.ops.session import Session
 
 
 class Retried(Struct):
-    """`retried`: attempts that this call ordered to stop. `stopping`: attempts whose end is not proven yet."""
+    """`retried`: attempts that this call ordered to stop. `stopping`: attempts whose end is not proven yet.
+
+    Both are those of `task` alone, if that is not None.
+    """
 
     job: JobId
+    task: TaskId | None
     retried: list[AttemptId]
     stopping: list[AttemptId]
 
@@ -38,7 +42,7 @@ def retry(session: Session, name: str) -> Retried:
         for attempt_id, attempt in session.cluster.live_of(job)
         if attempt.state is AttemptState.STOPPING and only in (None, attempt_id.task)
     ]
-    return Retried(job, retried, stopping)
+    return Retried(job, only, retried, stopping)
 
 
 def _target(cluster: Cluster, name: str) -> tuple[JobId, Task | None]:
