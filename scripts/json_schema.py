@@ -271,17 +271,15 @@ def json_page() -> Iterator[str]:
 
 
 _HEAD = """\
-*For programs that read the output of `iris`.*
+With `--json` every command prints one JSON document on stdout, and errors as one document on stderr. Where a command
+lists several documents, each belongs to one of its options, or to its use inside a task. In addition to the fields below,
+every document has `schema_version`, which is 1; the rows of `iris log export` do not. All fields are present, except
+those marked *optional*. Later versions may add fields.
 
-With `--json` every command prints a JSON document on stdout, and an error as one on stderr. Where a command lists
-several documents, each belongs to one of its options, or to its use inside a task. Every document has
-`schema_version`, which is 1, beside the fields below; the rows of `iris log export` have not. All fields are present,
-except those marked *optional*. New fields may be added.
+A *time* is text in ISO 8601, in UTC: `2026-11-20T14:03:09.120Z`. It is null if no correct clock could have reported it.
+Ages and durations are in seconds, sizes in bytes.
 
-A *time* is text in ISO 8601 in UTC, `2026-11-20T14:03:09.120Z`; null also for a time that no correct clock could have
-reported. Ages and durations are in seconds, sizes in bytes.
-
-[json-schema.json](json-schema.json) is a JSON Schema of the same, with a definition for each command:
+[json-schema.json](json-schema.json) is the JSON Schema, with a definition for each command:
 `#/$defs/iris status`.
 """.splitlines()
 

@@ -1,4 +1,4 @@
-"""Write the generated pages and pictures of docs/ anew; with --check only say whether they are up to date."""
+"""Write the generated pages and pictures of docs/; with --check only report the pages that are out of date."""
 
 from __future__ import annotations
 
@@ -151,9 +151,11 @@ def main() -> int:
 
 
 def api() -> Iterator[str]:
-    yield from ("# The core as a library", "", NOTE, "")
-    yield from ("*For programs that decide, read the log or launch jobs with what `iris` is made of.*", "")
-    yield "Types have keyword constructors. Times are seconds since the epoch, durations seconds, memory bytes."
+    yield from ("# Core library", "", NOTE, "")
+    yield (
+        "Programs can use the scheduler, the event log and the client of iris as a library. Types have keyword "
+        "constructors. Times are seconds since the epoch, durations are seconds, memory is bytes."
+    )
     for kind in TYPES:
         yield from ("", f"## `{kind.__module__}.{kind.__name__}`", "", _first_paragraph(kind), "")
         yield from _members(kind)
@@ -232,8 +234,7 @@ def _first_paragraph(thing: Any) -> str:
 
 def cli() -> Iterator[str]:
     yield from ("# Command line", "", NOTE, "")
-    yield from ("*For looking up a command, an option or an exit code.*", "")
-    yield "Global options may stand anywhere before `--`. `--json` works with every command: [JSON output](json.md)."
+    yield "Global options are accepted anywhere before `--`. Every command accepts `--json`: [JSON output](json.md)."
     yield from ("", "## Quiet output", "", *_QUIET)
     yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
     yield from (f"| {code.value} | {_MEANINGS[code]} |" for code in ExitCode)
@@ -298,11 +299,9 @@ def job_files() -> Iterator[str]:
 
 
 _JOB_FILES = """\
-*For writing a job as a file, and for looking up one of its keys.*
-
-A job file describes a job in YAML. `iris launch job.yaml` submits it. Options of the command line override the
-file; those for `env` and `labels` add to it. Paths start at the directory of the file. An unknown key is an
-error, and all problems of a file are reported at once, each with its line.
+A job file describes a job in YAML. `iris launch job.yaml` submits it. Command-line options override the file;
+options for `env` and `labels` add to it. Relative paths start at the directory of the file. An unknown key is an error.
+iris reports all problems of a file at once, each with its line.
 
 ```yaml
 name: train
@@ -314,9 +313,9 @@ max_retries_failure: 3
 timeout: 12h
 ```
 
-The column `defaults:` marks the keys that `cluster.yaml` may set for every job under `defaults:`. The last column
-is about [requests from inside a task](requests.md). They have the same keys, less those that would read files of
-the operator's machine; `each_line` is the list of lines there. The [Python client](client.md) has keywords of the
+The column `defaults:` marks the keys that `cluster.yaml` can set for every job under `defaults:`. The last column
+shows which keys [requests from inside a task](requests.md) accept: all except those that would read files on the
+operator's machine. In a request `each_line` is the list of lines. The [Python client](client.md) has keywords with the
 same names, and `group_by` for `coscheduling`.
 
 ## Job scripts
@@ -352,26 +351,7 @@ def json() -> Iterator[str]:
 
 def known_causes() -> Iterator[str]:
     yield from ("# Known causes", "", NOTE, "")
-    yield from ("*For whoever wants to know which failures `iris` can name, and how it does.*", "")
-    yield (
-        "When a job has failed, `iris status JOB` and `iris why JOB` compare the last words and the exit of the task "
-        "that failed first with these rules, from the top; the first that fits is shown. `*` stands for anything in "
-        "the same line. Where a task says only that another rank failed (*echo*), the others are looked at, too."
-    )
-    yield ""
-    yield (
-        "The rules are text with `*` and not regular expressions, so no output can make the search slow; the last "
-        "64 KiB are searched. They are Python modules (`iris_cli/core/known_causes/`); a test has a message for each "
-        "rule, as a program prints it. `status` and `why` never ask a worker: they search output that was pulled, or "
-        "the last 4 KiB that the log keeps. If these tell no cause, the cycle that saw the failure reads the last "
-        "64 KiB from the worker, once, and keeps the lines that tell below `logs/`: of a job the first four attempts, "
-        "and 16 in a cycle."
-    )
-    yield from (
-        "",
-        "| rule | a task says, or ends with | cause | what helps | told in |",
-        "|---|---|---|---|---|",
-    )
+    yield from (*_KNOWN_CAUSES, "| rule | output or exit | cause | fix | source |", "|---|---|---|---|---|")
     for rule in rules():
         signs = (
             *(f"`` {saying.strip()} ``" for saying in rule.says),
@@ -388,6 +368,21 @@ def known_causes() -> Iterator[str]:
             f"[{host}]({rule.source})",
         )
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+_KNOWN_CAUSES = """\
+iris recognizes the failures in the table below. When a job has failed, `iris status JOB` and `iris why JOB` compare the
+output and the exit of the task that failed first with these rules, from the top. They show the first rule that matches.
+`*` matches any text within a line. If the output only reports that another rank failed (*echo*), iris also searches the
+output of the other ranks.
+
+Rules are text with `*`, not regular expressions, so no output can make the search slow. iris searches the last 64 KiB.
+The rules are Python modules in `iris_cli/core/known_causes/`; a test has a real message for each rule.
+
+`status` and `why` never call a worker. They search the output that was pulled, or the last 4 KiB that the log holds. If
+neither shows the cause, the cycle that recorded the failure reads the last 64 KiB from the worker once and stores the
+matching lines below `logs/`: for the first four attempts of a job, and for at most 16 attempts in a cycle.
+""".splitlines()
 
 
 def _command(path: str, command: Any) -> Iterator[str]:

@@ -14,7 +14,10 @@ from iris_cli.journal import layout
 from iris_cli.ops.loop.cron.entry import LOG as CRON_LOG
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md"), *ROOT.glob("state/*.md")]
+)
+GENERATED = frozenset({"CHANGELOG.md", "api.md", "cli.md", "job-files.md", "json.md", "known-causes.md"})
 
 
 def test_generated_pages_are_up_to_date() -> None:
@@ -36,15 +39,49 @@ def test_every_link_between_pages_has_its_file() -> None:
     assert [(str(page), target) for page, target in links if not (page.parent / target).exists()] == []
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub forms them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_every_link_to_a_heading_has_its_heading() -> None:
+    links = (
+        (page, target, anchor)
+        for page in PAGES
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)", page.read_text("utf-8"))
+    )
+    assert [
+        (str(page), target, anchor)
+        for page, target, anchor in links
+        if anchor not in anchors(page.parent / target if target else page)
+    ] == []
+
+
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
-def test_a_page_says_whom_it_is_for_and_stands_in_the_index_once(page: Path) -> None:
+def test_a_page_begins_with_its_subject_and_stands_in_the_index_once(page: Path) -> None:
     text = re.sub(r"<!--.*?-->\n\n", "", page.read_text(encoding="utf-8"))
     title, first = text.split("\n\n")[:2]
     assert title.startswith("# ")
+    assert re.match(r"[A-Z`\[]", first), f"after its title a sentence about the subject, not {first!r}"
     if page.name != "README.md":
-        assert re.fullmatch(r"\*For [^*]+\*", first), f"after its title: *For whoever ...*, not {first!r}"
         index = (page.parent / "README.md").read_text(encoding="utf-8")
         assert re.findall(rf"\d+\. \[(.*)\]\({page.name}\)", index) == [title[2:]], "docs/README.md"
+
+
+TURNS = re.compile(
+    r"(?i)\b(whoever|whatever|anew|in vain|is none|are none|goes? again|looked after|for want of|should it|"
+    r"meanwhile|gives? back|given back|on its way|be they|as it were|how it stands)\b"
+)
+"""Literary turns that the pages avoid. Quotations of screens and code blocks may have them."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_is_free_of_literary_turns(page: Path) -> None:
+    if page.name in GENERATED:
+        pytest.skip("its sentences come from the product")
+    text = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert [line.strip() for line in text.splitlines() if TURNS.search(line)] == []
 
 
 def test_every_file_of_the_state_directory_is_told() -> None:
