@@ -1,1 +1,1 @@
-"""The way to the workers: SSH, host keys, and the shell library that runs there. It decides nothing."""
+"""Access to workers: SSH, host keys, and the shell library that runs on them. Makes no decisions."""
