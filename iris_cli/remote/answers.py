@@ -1,4 +1,4 @@
-"""From the lines of a frame to what was seen. Strict: a line off the grammar makes the whole no answer."""
+"""Parse the lines of a frame into reports. One line outside the grammar invalidates the whole answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LONGEST_WARNINGS = 16 << 10
 LATEST_CLOCK = 253_402_300_799
 """The end of the year 9999, in seconds since the epoch."""
 LONGEST_UPTIME = 100 * 366 * 86_400 * 100
-"""A hundred years, in hundredths of a second: longer than a clock that counts from 1970, where that is all there is."""
+"""One hundred years in hundredths of a second: also enough if a worker's only clock counts from 1970."""
 
 _NUMBER = r"(?:0|[1-9][0-9]{0,14})"
 _CLOCK = re.compile(rf"H ({_NUMBER}) ({_NUMBER})")
@@ -45,7 +45,7 @@ _ATTEMPT = re.compile(
 )
 _LACKING = re.compile(r"W ([0-9a-f]{64})")
 _FIGURE = re.compile(rf"P (cpus|memory|disk_free) ({_NUMBER})")
-_COUNT = re.compile(r"P (chips|gpus) (0|[1-9][0-9]{0,3})")  # they are listed one by one
+_COUNT = re.compile(r"P (chips|gpus) (0|[1-9][0-9]{0,3})")  # the command line lists them one by one
 _TEXT = re.compile(
     r"V (gpu_variant|containment|accelerator-type|agent-worker-number|instance-id|worker-network-endpoints"
     r"|tpu-env|zone|preemptible)"
@@ -62,15 +62,15 @@ _VARIABLE = re.compile(r"[A-Z_]{1,40}")
 _PACKAGES = MappingProxyType(
     {"awk": "gawk", "find": "findutils", "grep": "grep", "sed": "sed", "xargs": "findutils"}
 )
-"""The Debian packages of commands that are not in coreutils."""
+"""Debian packages of commands that are not part of coreutils."""
 _MOST_MISSING = 64
 
 _SLACK = 60 * 100
-"""An answer takes a moment: attempts are looked at after its uptime was told."""
+"""Tolerance in hundredths of a second: attempts are inspected after the uptime was read."""
 
 
 class Record(Struct, frozen=True):
-    """One line, and the bytes of the base64 lines that follow it."""
+    """One line and the decoded bytes of its base64 lines."""
 
     line: str
     data: bytes
@@ -84,11 +84,11 @@ def worker_report(
     workspaces: Sequence[str] = (),
     telling: Sequence[Token] = (),
 ) -> WorkerReport:
-    """The answer about exactly these tokens. Raises NoAnswer.
+    """Return the worker's report on exactly these tokens.
 
-    With an expected boot id and incarnation it was only for that host since that boot: another one says
-    nothing else. Of the `workspaces` it says at the end which it lacks. Those in `telling` were to say what they
-    ask for.
+    With `expected` (boot id, incarnation) a different host, or the same host after a reboot, must report nothing.
+    `workspaces` are hashes to check for; the report lists those missing on the worker. Attempts in `telling` also
+    report their requests. Raises NoAnswer.
     """
     clock, uptime, records = records_of(frame, MOST_BYTES if telling else LONGEST_TAIL)
     refused = expected is not None and (frame.boot_id, frame.incarnation) != expected
@@ -115,7 +115,7 @@ def worker_report(
 def _asked(
     records: list[Record], telling: Sequence[Token], tokens: Sequence[Token]
 ) -> tuple[tuple[OutboxFile, ...], tuple[Token, ...], list[Record]]:
-    """What the tasks ask for, who has more, and the other records."""
+    """Split the records into requests, attempts with further requests, and all other records."""
     found: dict[tuple[str, str], OutboxFile] = {}
     asking: dict[Token, None] = {}
     others = []
@@ -125,7 +125,7 @@ def _asked(
             if token not in telling or match.group(1, 2) in found or not is_request_id(match[2]):
                 raise broken("the answer has a request that was not asked for")
             if size <= MOST_BYTES and len(record.data) < size:
-                continue  # somebody else has answered it, and removed it while it was read
+                continue  # another process has answered and deleted it while it was read
             data = record.data if size <= MOST_BYTES else None
             found[token, match[2]] = OutboxFile(token=token, id=RequestId(match[2]), size=size, data=data)
         elif match := _ASKING.fullmatch(record.line):
@@ -149,7 +149,7 @@ def _lacking(records: Sequence[Record], workspaces: Sequence[str]) -> list[str]:
 def unwedge_report(
     frame: Frame, worker: WorkerId, keep: Sequence[Token], cleared: Sequence[Token]
 ) -> UnwedgeReport:
-    """The answer to `unwedge`: never about attempts in `keep`, always about those in `cleared`. Raises NoAnswer."""
+    """Return the answer to `unwedge`: no attempt of `keep`, every attempt of `cleared`. Raises NoAnswer."""
     _, uptime, records = records_of(frame, LONGEST_COMMAND)
     lock = _LOCK.fullmatch(records[0].line) if records and not records[0].data else None
     if lock is None:
@@ -189,7 +189,7 @@ def _holder(boot_id: str, match: re.Match[str], data: bytes) -> Holder:
 
 
 def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> ReapReport:
-    """The answer to `reap`: which of these tokens have no files any more. Raises NoAnswer."""
+    """Return the answer to `reap`: which of these tokens have no files left. Raises NoAnswer."""
     clock, uptime, records = records_of(frame, 0)
     matches = [_TOKEN.fullmatch(record.line) for record in records]
     said = [Token(match[1]) for match in matches if match is not None]
@@ -206,7 +206,7 @@ def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Reap
 
 
 def usage_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> UsageReport:
-    """The answer to `usage`: how much the files of these tokens take. Raises NoAnswer."""
+    """Return the answer to `usage`: disk usage of these tokens in bytes. Raises NoAnswer."""
     _, _, records = records_of(frame, 0)
     matches = [_USAGE.fullmatch(record.line) for record in records]
     sizes = {Token(match[1]): int(match[2]) << 10 for match in matches if match is not None}
@@ -221,7 +221,7 @@ def usage_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Usa
 
 
 def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
-    """The answer to `probe`. Raises NoAnswer."""
+    """Return the answer to `probe`. Raises NoAnswer."""
     clock, uptime, records = records_of(frame, LONGEST_TEXT)
     figures: dict[str, int] = {}
     texts: dict[str, str] = {}
@@ -279,7 +279,7 @@ def _figure(line: str) -> re.Match[str] | None:
 
 
 def _metadata(said: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    """What the metadata server said; what it left blank is taken from `tpu-env`, else it stays missing."""
+    """Return the metadata server's values; `tpu-env` fills in empty ones. Keys without a value are omitted."""
     tpu_env = _variables(said.pop("tpu-env", ""))
     fallbacks = {
         "accelerator-type": "ACCELERATOR_TYPE",
@@ -296,7 +296,7 @@ def _metadata(said: dict[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _variables(text: str) -> dict[str, str]:
-    """Lines such as `NODE_ID: 'v5e-a'`."""
+    """Parse lines like `NODE_ID: 'v5e-a'`."""
     found = {}
     for line in text.split("\n"):
         name, _, value = line.partition(":")
@@ -307,8 +307,8 @@ def _variables(text: str) -> dict[str, str]:
 
 
 def records_of(frame: Frame, longest: int) -> tuple[float, int, list[Record]]:
-    """The clock in seconds, the uptime in hundredths, and the rest of the lines, with at most `longest` bytes each."""
-    # A line of data begins with T: what follows a line of another kind is its own. No line has a tab.
+    """Return the clock in seconds, the uptime in hundredths, and the records with at most `longest` bytes each."""
+    # A line of data begins with "T " and belongs to the line before it. No line contains a tab.
     first, *grouped = (each.partition("\t") for each in frame.text.replace("\nT ", "\t").split("\n"))
     match = _CLOCK.fullmatch(first[0])
     if match is None or int(match[1]) > LATEST_CLOCK or int(match[2]) > LONGEST_UPTIME:
@@ -334,7 +334,7 @@ def _decode(encoded: str, longest: int) -> bytes:
 def _attempt(
     record: Record, uptime: int, facts: dict[Token, tuple[Fact, ...]] | None = None
 ) -> AttemptReport:
-    """One attempt, with its share of the facts: what is left of them is about no attempt of the answer."""
+    """Parse one attempt and remove its facts from `facts`: a fact that remains belongs to no attempt in the answer."""
     match = _ATTEMPT.fullmatch(record.line)
     if match is None or match[2] not in RemoteState.__members__:
         raise broken("the answer has a line that is about no attempt")
@@ -361,7 +361,7 @@ def _attempt(
 
 
 def _last_output_ago(hundredths: str, began: int) -> float | None:
-    """A task may set the times of its files: an output from before its start counts from the start."""
+    """Clamp an output time to the attempt's start: tasks can set the times of their files."""
     return None if hundredths == "-" else min(int(hundredths), began) / 100
 
 
