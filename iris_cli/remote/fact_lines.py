@@ -1,4 +1,4 @@
-"""Facts about failures in an answer: `D <token>`, with the file that the wrapper wrote (`shell/deaths.sh`)."""
+"""Parse facts about failures: `D <token>` and the file that the wrapper wrote (`shell/deaths.sh`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FACT = re.compile(rf"({'|'.join(FactKind)}) (proven|guess) ([ -~]{{1,{LONGEST_F
 
 
 def facts_of(data: bytes) -> tuple[Fact, ...]:
-    """The facts in a file, one of each kind. A task may have written it, so what is no fact is skipped."""
+    """Parse the facts in a file, one per kind. A task may have written it: skip anything malformed."""
     found: dict[FactKind, Fact] = {}
     lines, end, _ = data.decode("ascii", "replace").partition("\n.\n")
     for line in lines.split("\n") if end else ():
@@ -28,7 +28,7 @@ def facts_of(data: bytes) -> tuple[Fact, ...]:
 def add_facts(
     facts: dict[Token, tuple[Fact, ...]], line: str, data: bytes, tokens: Collection[Token]
 ) -> bool:
-    """Add the facts of a line; False if it is another line. Raises NoAnswer if they are not about `tokens`."""
+    """Add the facts of a line; return False for any other line. Raises NoAnswer if they are not about `tokens`."""
     match = _LINE.fullmatch(line)
     if match is None:
         return False
