@@ -1,4 +1,4 @@
-"""Do many slow things at once, each in a thread of its own; results are taken as they come."""
+"""Run many slow operations concurrently in threads; results are taken as they arrive."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from iris_cli.clock import SYSTEM_CLOCK
 T = TypeVar("T")
 R = TypeVar("R")
 
-PARALLELISM = 128  # with more, the threads wait for the interpreter and not for the network
+PARALLELISM = 128  # with more, threads wait for the interpreter lock, not for the network
 LINGER = 0.05  # seconds
 
 
 class FanOut(Protocol[R]):
-    """Things under way. One strand submits and takes; what runs meanwhile is nobody's business."""
+    """A set of concurrent operations. One thread submits and takes; only the operations run in others."""
 
     def submit(self, act: Callable[[], R]) -> None:
-        """Begin `act` as soon as its turn comes: at once, unless the most that may run at a time do."""
+        """Queue `act`; it starts at once unless the maximum number is already running."""
         ...
 
     def take(self, patience: float | None = None) -> list[R]:
-        """Results that have come, and if none has, those that come next.
+        """Return the results that have arrived; if there are none, wait for the next ones.
 
-        Waits up to `patience` seconds for the first one (None: as long as it takes). Empty if none came, or
-        if nothing is under way. What an `act` raised is raised here, after what came before it was taken.
+        Waits up to `patience` seconds for the first result (None: without limit). Empty if none arrived or nothing is
+        running. An exception of an `act` is raised after all results before it were taken.
         """
         ...
 
     def close(self) -> None:
-        """Begin nothing more and wait for nothing: results of what still runs are thrown away."""
+        """Start nothing more and do not wait: results of operations that still run are discarded."""
         ...
 
 
 _GLANCE = 0.5
-"""Seconds of the longest wait without looking up."""
+"""Longest single wait in seconds."""
 
 
 class _Raised(Struct, frozen=True):
@@ -49,9 +49,9 @@ class _Raised(Struct, frozen=True):
 
 
 class Threads(Generic[R]):
-    """A FanOut of at most `parallelism` threads, which keep nobody from leaving, not even the interpreter.
+    """A FanOut with at most `parallelism` daemon threads: they never delay the exit of the interpreter.
 
-    A batch of results holds what has come within `linger` seconds of its first one.
+    A batch holds the results that arrive within `linger` seconds of the first one.
     """
 
     def __init__(self, parallelism: int = PARALLELISM, *, linger: float = LINGER) -> None:
@@ -61,7 +61,7 @@ class Threads(Generic[R]):
         self._outcomes: SimpleQueue[R | _Raised] = SimpleQueue()
         self._arrived: deque[R | _Raised] = deque()
         self._threads = 0
-        self._missing = 0  # submitted, and not arrived yet
+        self._missing = 0  # submitted and not yet arrived
 
     def submit(self, act: Callable[[], R]) -> None:
         self._missing += 1
@@ -96,14 +96,14 @@ class Threads(Generic[R]):
         while (act := self._waiting.get()) is not None:
             try:
                 self._outcomes.put(act())
-            except BaseException as error:  # noqa: BLE001,RUF100 - handed over to whoever takes the results
+            except BaseException as error:  # noqa: BLE001,RUF100 - raised again in the thread that takes the results
                 self._outcomes.put(_Raised(error))
 
     def _next(self, wait: float | None) -> R | _Raised:
-        """The next outcome. Raises Empty.
+        """Return the next outcome. Raises Empty.
 
-        A signal that comes just before a thread begins to wait doesn't wake it: so that Ctrl-C is never lost, no wait
-        is a long one.
+        Waits in short steps: a signal that arrives just before a thread starts to wait does not wake it, and Ctrl-C
+        must never be lost.
         """
         end = None if wait is None else SYSTEM_CLOCK.monotonic() + wait
         while True:
@@ -115,7 +115,7 @@ class Threads(Generic[R]):
                     raise
 
     def _collect(self, patience: float | None) -> None:
-        """Wait for one outcome, then for what else comes soon."""
+        """Wait for one outcome, then for others that follow soon."""
         until = None
         while self._missing:
             wait = patience if until is None else max(0.0, until - SYSTEM_CLOCK.monotonic())
@@ -132,11 +132,10 @@ def fan_out(
 ) -> Iterator[tuple[T, R]]:
     """Yield `(item, act(item))` for each item exactly once, in the order in which they finish.
 
-    At most `parallelism` run at a time; the clock of an item starts when `act` is called for it, not before.
-    `act` should turn what can go wrong into its result. What it raises nevertheless stops nobody else: the
-    first exception is raised here after all other results were delivered. Nothing starts before the first
-    result is asked for. Whoever stops iterating (Ctrl-C too) leaves at once: no further item is begun, and
-    what already runs is not waited for, not even when the interpreter exits.
+    At most `parallelism` run at a time, the first ones when the first result is requested. `act` should return its
+    errors as results; an exception stops no other item, and the first one is raised after all results were delivered.
+    If iteration stops early (Ctrl-C included), no further item starts and running ones are not awaited, not even at
+    interpreter exit.
     """
     for batch in batches(Threads(parallelism, linger=0.0), items, act):
         yield from batch
@@ -148,16 +147,15 @@ def batches(
     act: Callable[[T], R],
     patience: float | None = None,
 ) -> Iterator[list[tuple[T, R]]]:
-    """The results of all items in batches, by a fan-out that is closed in the end.
+    """Yield the results of all items in batches, then close `threads`.
 
-    One slow host then holds up nothing that is already known of the others. It also ends if no result came for
-    `patience` seconds.
+    A slow host thus delays no result of the others. Stops early if no result arrived for `patience` seconds.
     """
 
     def one(item: T) -> tuple[T, R | _Raised]:
         try:
             return item, act(item)
-        except BaseException as error:  # noqa: BLE001,RUF100 - raised when all others were delivered, below
+        except BaseException as error:  # noqa: BLE001,RUF100 - raised below, after all results were delivered
             return item, _Raised(error)
 
     failure: _Raised | None = None
