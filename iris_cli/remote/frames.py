@@ -1,4 +1,4 @@
-"""Answers of workers as lines in a frame. What isn't a whole, well-formed frame is no answer at all."""
+"""Parse answers of workers: lines in a frame. Anything but a complete, well-formed frame is no answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _END = re.compile(rb"IRIS1 ([0-9a-f]{32}) END (0|[1-9][0-9]{0,6})")
 
 
 class Frame(Struct, frozen=True):
-    """What a worker said: `text` is its lines. `boot_id` and `incarnation` are empty where it has none."""
+    """The lines of a worker's answer. `boot_id` and `incarnation` are empty if the worker has none."""
 
     boot_id: str
     incarnation: str
@@ -24,10 +24,10 @@ class Frame(Struct, frozen=True):
 
 
 def parse_frame(output: bytes, nonce: str) -> Frame:
-    """Find the frame of this call in what came back, and check that it is whole. Raises NoAnswer (PROTOCOL).
+    """Find and validate the frame of this call in the output. Raises NoAnswer (PROTOCOL).
 
-    What a login shell prints before and after it doesn't count. The nonce is fresh in every call: it can't be
-    in anything that was there before.
+    Text that a login shell prints before or after the frame is ignored. The nonce is fresh for each call, so older
+    output cannot contain it.
     """
     mark = nonce.encode()
     if (marks := output.count(mark)) != 2:
@@ -57,12 +57,12 @@ def parse_frame(output: bytes, nonce: str) -> Frame:
 
 
 def broken(detail: str, *, hint: str = "") -> NoAnswer:
-    """What to raise for an answer that is none."""
+    """Return the error for a malformed answer."""
     return NoAnswer(SilenceKind.PROTOCOL, "answer", detail, hint=hint)
 
 
 def failed(output: Output) -> NoAnswer:
-    """What to raise for a script that did not come to its end."""
+    """Return the error for a script that did not run to its end."""
     said = output.stderr.decode("utf-8", "replace").strip().splitlines()
     words = "".join(char if char.isprintable() else "?" for char in said[-1][:200]) if said else "no message"
     hint = (
