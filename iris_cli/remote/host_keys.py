@@ -1,7 +1,7 @@
-"""Which host key belongs to whom: the user's own known_hosts files, and one of ours keyed by worker.
+"""Host keys: the user's known_hosts files, and our own file keyed by worker.
 
-The format of both is sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT". Files are read line by line, and a line that
-can't be used is passed over: one bad line must not lock out a fleet.
+Both have the format of sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT". Unusable lines are skipped: one bad line must not lock
+out all workers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LARGEST_FILE = 16 << 20
 
 
 class PresentedKey(Struct, frozen=True):
-    """A public host key: its type (`ssh-ed25519`), fingerprint as ssh prints it (`SHA256:…`), base64 blob."""
+    """A public host key: type (`ssh-ed25519`), fingerprint as ssh prints it (`SHA256:…`), base64 blob."""
 
     type: str
     fingerprint: str
@@ -36,7 +36,7 @@ class PresentedKey(Struct, frozen=True):
 
     @classmethod
     def of(cls, blob: bytes) -> PresentedKey:
-        """The key in SSH wire format (RFC 4253, 6.6). Raises ValueError."""
+        """Parse a key in SSH wire format (RFC 4253, 6.6). Raises ValueError."""
         length = int.from_bytes(blob[:4], "big")
         kind = blob[4 : 4 + length]
         if not kind or len(kind) != length or re.fullmatch(rb"[A-Za-z0-9@.+-]{1,64}", kind) is None:
@@ -53,7 +53,7 @@ class Line(Struct, frozen=True):
     key: PresentedKey
 
     def is_for(self, name: str) -> bool:
-        """Whether the line speaks of `name`, a host name or `[host]:port`."""
+        """Return True if the line applies to `name`, a host name or `[host]:port`."""
         if self.patterns.startswith("|"):
             return _is_hash_of(self.patterns, name)
         patterns = self.patterns.lower().split(",")
@@ -63,7 +63,7 @@ class Line(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """What is on record for one name. `certified` says that a certificate authority vouches for it."""
+    """The keys on record for one name. `certified` is True if a certificate authority vouches for it."""
 
     keys: tuple[PresentedKey, ...] = ()
     revoked: frozenset[str] = frozenset()
@@ -71,20 +71,19 @@ class Known(Struct, frozen=True):
 
 
 def parse(text: str) -> list[Line]:
-    """The usable lines of a known_hosts file."""
+    """Return the usable lines of a known_hosts file."""
     return [line for raw in text.splitlines() if (line := _parse_line(raw)) is not None]
 
 
 def name_of(host: str, port: int) -> str:
-    """How known_hosts files write a host: bare for port 22, else `[host]:port`."""
+    """Return a host's name in known_hosts files: bare for port 22, otherwise `[host]:port`."""
     return host if port == 22 else f"[{host}]:{port}"
 
 
 class HostKeys:
-    """The keys on record. `own` is our file; `run`-time additions go there, the user's files are only read.
+    """The keys on record. `own` is our file, which gets new keys; the user's files are only read.
 
-    Safe to use from several threads and by several processes. Raises OSError where a file can't be read,
-    trusted or written.
+    Thread-safe and safe across processes. Raises OSError if a file can't be read, trusted or written.
     """
 
     def __init__(self, own: Path) -> None:
@@ -92,21 +91,21 @@ class HostKeys:
         self._lock = threading.Lock()
         self._parsed: dict[Path, list[Line]] = {}
         self._mine: dict[str, tuple[PresentedKey, ...]] | None = None
-        self._as_of: tuple[int, ...] = ()  # which state of our file that is
+        self._as_of: tuple[int, ...] = ()  # version of our file that `_mine` was read from
 
     def of_worker(self, worker: str, name: str, files: Sequence[Path]) -> Known:
-        """Keys of a worker: our own entry wins over what `files` say of its host, a revocation over both."""
+        """Return a worker's keys: our own entry overrides `files`, a revocation overrides both."""
         mine = self._own_keys(worker)
-        # Only the marked lines are compared then: hashed names are slow, and a fleet asks for hundreds.
+        # Only the marked lines are compared in that case: hashed names are slow, and a fleet has hundreds.
         return Known(mine, self._revoked(name, files)) if mine else self._users(name, files)
 
     def of_jump_host(self, name: str, files: Sequence[Path]) -> Known:
-        """Keys of a jump host: here `files` win, so that `ssh` and `ssh-keygen -R` put it right."""
+        """Return a jump host's keys: `files` override ours, so `ssh` and `ssh-keygen -R` can correct them."""
         theirs = self._users(name, files)
         return theirs if theirs.keys else replace(theirs, keys=self._own_keys(name))
 
     def add_first(self, owner: str, key: PresentedKey) -> bool:
-        """Record the first key of `owner`; False if meanwhile somebody recorded another one."""
+        """Record the first key of `owner`; return False if another process has recorded a different one."""
         with self._rewriting() as lines:
             recorded = _keys_of(owner, parse("\n".join(lines)))
             if not recorded:
@@ -114,33 +113,33 @@ class HostKeys:
         return not recorded or key in recorded
 
     def put(self, owner: str, key: PresentedKey) -> None:
-        """Make `key` the only one on record for `owner`."""
+        """Make `key` the only recorded key of `owner`."""
         self.put_all({owner: key})
 
     def put_all(self, keys: Mapping[str, PresentedKey]) -> None:
-        """Make each of these the only key on record for its owner."""
+        """Make each of these keys the only recorded one of its owner."""
         with self._rewriting() as lines:
             lines[:] = [raw for raw in lines if _owner_of(raw) not in keys]
             lines += [_format(owner, key) for owner, key in keys.items()]
 
     def has(self, owner: str) -> bool:
-        """Whether we have a key on record for `owner`."""
+        """Return True if we have a recorded key for `owner`."""
         return bool(self._own_keys(owner))
 
     def forget(self, gone: Callable[[str], bool]) -> None:
-        """Remove what we have on record for those owners that are gone."""
+        """Remove the recorded keys of the owners for which `gone` is True."""
         if any(gone(_owner_of(raw)) for raw in _read(self._own, trusted=True).splitlines()):
             with self._rewriting() as lines:
                 lines[:] = [raw for raw in lines if not gone(_owner_of(raw))]
 
     def drop(self, owners: Container[str]) -> None:
-        """Have none on record for these, as if none of them had ever been met."""
+        """Remove the recorded keys of these owners."""
         self.forget(lambda owner: owner in owners)
 
     def _own_keys(self, owner: str) -> tuple[PresentedKey, ...]:
         with self._lock:
             as_of = _state_of(self._own)
-            if self._mine is None or as_of != self._as_of:  # others meet new hosts, too, while we go on
+            if self._mine is None or as_of != self._as_of:  # other processes may have added hosts
                 self._mine, self._as_of = _by_owner(parse(_read(self._own, trusted=True))), as_of
             return self._mine.get(owner, ())
 
@@ -164,7 +163,7 @@ class HostKeys:
 
     @contextmanager
     def _rewriting(self) -> Iterator[list[str]]:
-        """The lines of our file, written back whole: readers see the old file or the new one."""
+        """Yield the lines of our file; they replace it atomically at the end."""
         self._own.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._lock, _locked(self._own.with_name(self._own.name + ".lock")):
             lines = _read(self._own, trusted=True).splitlines()
@@ -195,7 +194,7 @@ def _fits(pattern: str, name: str) -> bool:
 
 
 def _is_hash_of(hashed: str, name: str) -> bool:
-    """`|1|salt|HMAC-SHA1(salt, name)`, both in base64: what `HashKnownHosts` writes."""
+    """Match `|1|salt|HMAC-SHA1(salt, name)` (base64), as written by `HashKnownHosts`."""
     try:
         _, version, salt, digest = hashed.split("|")
         key, wanted = base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True)
@@ -209,13 +208,13 @@ def _keys_of(owner: str, lines: Sequence[Line]) -> tuple[PresentedKey, ...]:
 
 
 def _owner_of(raw: str) -> str:
-    """Whose key a line of our own file is; "" for any other line, which stays as it is."""
+    """Return the owner in a line of our own file; "" for other lines, which are kept unchanged."""
     fields = raw.split()
     return fields[0] if len(fields) > 2 and fields[0][0] not in "#@" else ""
 
 
 def _by_owner(lines: Sequence[Line]) -> dict[str, tuple[PresentedKey, ...]]:
-    """A fleet asks for hundreds of them, one by one."""
+    """Index the keys by owner: a fleet looks up hundreds, one at a time."""
     owners: dict[str, tuple[PresentedKey, ...]] = {}
     for line in lines:
         if not line.marker:
@@ -228,7 +227,7 @@ def _format(owner: str, key: PresentedKey) -> str:
 
 
 def _read(path: Path, *, trusted: bool) -> str:
-    """The text of a file, empty if there is none. A `trusted` one must be a plain file only we can write."""
+    """Return the text of a file, "" if it is missing. A `trusted` one must be a regular file that only we can write."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_NOFOLLOW if trusted else 0)
     try:
         handle = os.open(path, flags)
@@ -247,7 +246,7 @@ def _read(path: Path, *, trusted: bool) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Keep others out between reading and replacing. The lock file stays: unlinking it would race."""
+    """Hold an exclusive lock. The lock file stays: unlinking it would race."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -257,7 +256,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _state_of(path: Path) -> tuple[int, ...]:
-    """What differs after a file was replaced."""
+    """Return a value that changes when the file is replaced."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
