@@ -1,1 +1,1 @@
-"""The program `iris` of tasks: one file of standard-library Python, which a probe writes to the worker."""
+"""The program `iris` for tasks: one file of standard-library Python that a probe writes to the worker."""
