@@ -1,4 +1,4 @@
-"""Command lines inside a task, read as the operator's iris reads them. A part of the program of tasks."""
+"""Parse command lines inside a task the way the operator's iris does. Part of the program for tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iris_cli.remote.inside.mail import Json
 from iris_cli.remote.inside.values import MOST_BYTES, OPTIONS
 
 Options = Dict[str, Tuple[str, str, Tuple[str, ...]]]
-# Of each spelling of an option: its name, the kind of its value, and the words of a choice.
+# For each spelling of an option: its name, the kind of its value, and the allowed words of a choice.
 SWITCHES = ("--wait", "--no-schedule", "--no-inherit-constraints")
 LAUNCH: Options = {
     **OPTIONS,
@@ -29,7 +29,7 @@ LOGS: Options = {
     "--attempt": ("attempt", "INDEX", ()),
 }
 ENDPOINT: Options = {"--metadata": ("metadata", "LABELS", ()), "--remove": ("remove", "ON", ())}
-# Of each command: the word that it needs, the most words, its options.
+# For each command: its required argument, the maximum number of arguments, its options.
 COMMANDS: dict[str, tuple[str, int, Options]] = {
     "launch": ("", sys.maxsize, LAUNCH),
     "status": ("", 1, {}),
@@ -50,12 +50,12 @@ HINTS = {
 
 
 class Line:
-    """The words and the options of a command line. Raises UsageError."""
+    """The arguments and options of a command line. Raises UsageError."""
 
     def __init__(self, command: str, words: list[str]) -> None:
         self.help, self.options = f"iris {command} --help", COMMANDS[command][2]
         self.words: list[str] = []
-        self._texts: dict[str, tuple[str, list[str]]] = {}  # of an option, with the spelling that came last
+        self._texts: dict[str, tuple[str, list[str]]] = {}  # of each option, with its last spelling
         rest = iter(words)
         for word in rest:
             if word.startswith("-") and word != "-":
@@ -65,7 +65,7 @@ class Line:
         self.said: Json = {key: self._value(*found) for key, found in self._texts.items()}
 
     def _keep(self, word: str, rest: Iterator[str]) -> None:
-        """Keep the text of an option, which is in its word or the next one."""
+        """Store the text of an option, which is part of the word or the next word."""
         flag, sign, text = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
         if flag not in self.options:
             raise self._unknown(flag)
@@ -93,7 +93,7 @@ class Line:
         return self.read(flag, kind, lambda: READERS.get(kind, str)(texts[-1]))
 
     def read(self, where: str, kind: str, act: Callable[[], Any]) -> Any:
-        """The value of an option or an argument; an error has its place. The operator's iris reads what stays text."""
+        """Return the value of an option or argument; prefix its errors with its place."""
         try:
             return act()
         except UsageError as error:
@@ -126,14 +126,14 @@ def request_id(text: str) -> str:
 
 
 def tail(text: str) -> int | None:
-    """A number of lines; None for `all`."""
+    """Parse a number of lines; None for `all`."""
     if not re.fullmatch("all|[0-9]{1,9}", text):
         raise UsageError(f"--tail {text[:20]!r} is not a number of lines", hint="say a number, or all")
     return None if text == "all" else int(text)
 
 
 def lines(path: str) -> tuple[str, ...]:
-    """The lines of a file, which travel in the request."""
+    """Return the lines of a file; they are sent with the request."""
     try:
         with open(path, "rb") as file:
             data = file.read(MOST_BYTES + 1)
