@@ -1,4 +1,4 @@
-"""Requests of a task and their answers: files of outbox/ and inbox/. A part of the program of tasks."""
+"""Requests of a task and their answers: files in outbox/ and inbox/. Part of the program for tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from iris_cli.remote.inside.values import FORMAT, MOST_BYTES
 READING = ("status", "wait", "logs")
 PATIENCE = 300.0  # seconds
 MOST_ANSWER = 16 << 20  # bytes: a job may have thousands of tasks
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5  # seconds between two looks for an answer
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5  # seconds between two checks for an answer
 Json = Dict[str, Any]
 
 
@@ -28,19 +28,19 @@ class Failure(IrisError):  # noqa: N818 - its message is what `iris` prints
 
 
 class OtherRequestError(Exception):
-    """The outbox has another request of this name."""
+    """The outbox has a different request with this name."""
 
 
 class MailFiles:
-    """The files of outbox/ and inbox/ of a task, by the name of the request."""
+    """The files in outbox/ and inbox/ of a task, by the name of the request."""
 
     def __init__(self, task_dir: str) -> None:
         self.outbox, self.inbox = os.path.join(task_dir, "outbox"), os.path.join(task_dir, "inbox")
 
     def write(self, name: str, raw: bytes) -> None:
-        """Write a request: complete, and on the disk, as soon as it has its name. One that was answered stays as it is.
+        """Write a request atomically and durably; do nothing if it has been answered.
 
-        Raises OSError, OtherRequestError.
+        Raises OSError, and OtherRequestError if the outbox has a different request with this name.
         """
         if os.path.exists(os.path.join(self.inbox, name)):
             return
@@ -68,7 +68,7 @@ class MailFiles:
             raise
 
     def answer(self, name: str) -> bytes | None:
-        """The text of an answer, at most 16 MiB of it; None if there is none. Raises OSError."""
+        """Return an answer (at most 16 MiB of it), None if there is none. Raises OSError."""
         try:
             with open(os.path.join(self.inbox, name), "rb") as file:
                 return file.read(MOST_ANSWER)
@@ -83,7 +83,7 @@ class MailFiles:
 
 
 def remove(path: str) -> None:
-    """Delete a file, if it can be deleted."""
+    """Delete a file; ignore errors."""
     with suppress(OSError):
         os.unlink(path)
 
@@ -95,9 +95,9 @@ def wait_for_answers(
     is_refusal: Callable[[Any], bool],
     clock: Any = time,
 ) -> list[Any]:
-    """The answers to requests, None for those without one after so many seconds. A refusal ends the wait.
+    """Wait for the answers to requests; None for each one missing after `timeout` seconds.
 
-    `clock` has `monotonic` and `sleep`.
+    A refusal ends the wait. `clock` has `monotonic` and `sleep`.
     """
     until = None if timeout is None else clock.monotonic() + timeout
     found: dict[str, Any] = {}
@@ -114,7 +114,7 @@ def wait_for_answers(
 
 
 class Mail(MailFiles):
-    """The mail of this task."""
+    """The requests of this task."""
 
     def __init__(self) -> None:
         task_dir = os.environ.get("IRIS_TASK_DIR", "")
@@ -124,14 +124,14 @@ class Mail(MailFiles):
             raise UsageError("IRIS_TASK_DIR names no directory of a task", hint=hint)
 
     def ask(self, op: str, fields: Json, name: str | None = None) -> Json:
-        """The result of a request. A `name` makes it repeatable: its answer stays in the inbox."""
+        """Send a request and return its result. With a `name` it can be repeated: its answer stays in the inbox."""
         asked = name or new_name()
         answer = None
         try:
             self.put(asked, op, fields)
             (answer,) = self.wait([asked], PATIENCE)
         finally:
-            # A request that changes something may still be carried out: it stays in the outbox.
+            # A request that changes something may still be executed: it stays in the outbox.
             if answer is not None or op in READING:
                 self.drop(asked, keep_answer=name is not None)
         if answer is None:
@@ -141,7 +141,7 @@ class Mail(MailFiles):
         return result_of(answer)
 
     def put(self, name: str, op: str, fields: Json) -> None:
-        """Write a request without the fields that are None."""
+        """Write a request; omit fields that are None."""
         request = {"v": FORMAT, "op": op, **{key: each for key, each in fields.items() if each is not None}}
         try:
             raw = json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
@@ -159,7 +159,7 @@ class Mail(MailFiles):
             raise Failure(problem, f"df -h {self.outbox}", ExitCode.NOT_WRITABLE) from error
 
     def wait(self, names: Sequence[str], timeout: float | None) -> list[Json | None]:
-        """The answers to requests, None for those without one after so many seconds. A refusal ends the wait."""
+        """Wait for the answers; None for each request without one after `timeout` seconds or after a refusal."""
         return wait_for_answers(names, timeout, self._look, lambda answer: not answer["ok"])
 
     def _look(self, name: str) -> Json | None:
@@ -171,17 +171,17 @@ class Mail(MailFiles):
             if answer["v"] == FORMAT and isinstance(answer["result" if answer["ok"] else "error"], dict):
                 return answer
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
-            pass  # as any other text that is no answer
+            pass  # reported below like any other malformed answer
         raise IrisError("the answer to a request can't be read")
 
 
 def new_name() -> str:
-    """A name that no other request has. Requests are carried out in the order of their names."""
+    """Return a unique name. Requests are executed in the order of their names."""
     return f"{time.time_ns():020d}-{os.urandom(8).hex()}"
 
 
 def result_of(answer: Json) -> Json:
-    """The result in an answer. Raises the error that is there instead."""
+    """Return the result in an answer. Raises the error if the answer has one instead."""
     if not answer["ok"]:
         error = answer["error"]
         raise Failure(str(error["message"]), str(error["hint"]), ExitCode(int(error["exit_code"])))
