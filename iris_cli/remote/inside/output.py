@@ -1,4 +1,4 @@
-"""What the commands print, as text and as JSON. A part of the program of tasks."""
+"""Output of the commands as text and as JSON. Part of the program for tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iris_cli.remote.inside.mail import Json
 
 
 class Output:
-    """Results go to stdout, messages to stderr."""
+    """Prints results to stdout and messages to stderr."""
 
     def __init__(self, as_json: bool, quiet: bool) -> None:
         self.as_json, self.quiet = as_json, quiet
@@ -32,7 +32,7 @@ class Output:
             self.warning(text)
 
     def ended(self, found: list[Json], *, timed_out: bool) -> None:
-        """Print jobs as `iris wait` does."""
+        """Print jobs in the format of `iris wait`."""
         if self.as_json:
             keys = {"id": "job", "state": "state", "display": "display", "why": "reason"}
             rows = [{"why": "", **each} for each in found]
@@ -58,7 +58,7 @@ class Output:
 
 
 def visible(text: str) -> str:
-    """The text as one line, its control characters shown by their numbers."""
+    """Return the text as one line, with control characters escaped."""
     signs = text.replace("\n", "⏎").replace("\t", " ").replace("\r", "\\x0d")
     return "".join(
         sign if sign.isprintable() or category(sign) in ("Zs", "Cn") else ascii(sign)[1:-1] for sign in signs
@@ -66,18 +66,18 @@ def visible(text: str) -> str:
 
 
 def status_document(answer: Json) -> Json:
-    """An answer in the shape of `iris status JOB --json`."""
+    """Convert an answer to the format of `iris status JOB --json`."""
     others = {key: each for key, each in answer.items() if key != "job"}
     return {**row(answer["job"]), **others, "tasks": list(map(row, answer["tasks"]))}
 
 
 def row(part: Json) -> Json:
-    """A job or a task of an answer, its times as text."""
+    """Return a job or task of an answer with its times as text."""
     return {key: time_text(value) if key.endswith("_at") else value for key, value in part.items()}
 
 
 def time_text(at: float | None) -> str | None:
-    """ISO 8601 in UTC; None for a time that no correct clock could have reported."""
+    """Format a time as ISO 8601 in UTC; None if it is out of range."""
     try:
         found = datetime(1970, 1, 1) + timedelta(milliseconds=round((at or 0) * 1000))
     except OverflowError:
@@ -86,7 +86,7 @@ def time_text(at: float | None) -> str | None:
 
 
 def log_of(task: Json, attempt: float | None) -> Json:
-    """The log of a task, without lines, as `iris logs --json` has it."""
+    """Return a task's log without lines in the format of `iris logs --json`."""
     last = task.get("attempt")
     number = last if attempt is None or last is None else attempt
     note = task.get("why", "") if last is None else "has written nothing"
