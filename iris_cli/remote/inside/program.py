@@ -1,6 +1,6 @@
-"""`iris` inside a task: the words, documents and exit codes of the whole iris, on Python 3.8 without any package.
+"""`iris` inside a task: commands, JSON and exit codes of the full iris, on Python 3.8 without any package.
 
-`rendering.py` joins this module, its neighbours and their values to the one file that a probe writes to a worker.
+`rendering.py` joins this module, its neighbours and their values into the single file that a probe writes to a worker.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ This is the iris of a task. launch takes the options of a job; all commands take
 """
 GLOBAL = ("--json", "-q", "--quiet", "--no-color", "-v", "--verbose")
 WORST_FIRST = {"FAILED": 1, "UNSCHEDULABLE": 9, "KILLED": 8}
-FARTHEST = 4 << 20  # bytes to go back for the last lines of a log
+FARTHEST = 4 << 20  # bytes to read back for the last lines of a log
 
 
 class Commands:
-    """Each command takes its words and options, and returns an exit code."""
+    """The commands: each takes its arguments and options and returns an exit code."""
 
     def __init__(self, output: Output, mail: Mail) -> None:
         self.output, self.mail = output, mail
@@ -136,7 +136,7 @@ class Commands:
         return 0
 
     def _log_lines(self, log: Json, stream: str, tail: int | None) -> Iterator[str]:
-        """All lines of a log, or the last `tail` ones."""
+        """Yield all lines of a log, or its last `tail` lines."""
         asked = {"task": log["task"], "stream": stream, "attempt": log["attempt"]}
         if tail is None:
             yield from (line or "" for line in self._lines_from(asked, 0))
@@ -147,7 +147,7 @@ class Commands:
         yield from (line for line in found[-tail:] if tail and line is not None)
 
     def _lines_from(self, asked: Json, offset: int) -> Iterator[str | None]:
-        """The lines of a log from an offset on. None is the part of a line that the offset is in."""
+        """Yield the lines of a log from an offset on; None for a line that the offset cuts."""
         rest, in_line = b"", None
         while True:
             answer = self.mail.ask("logs", {**asked, "offset": offset})
@@ -177,12 +177,12 @@ class Commands:
 
 
 def text_of(line: bytes) -> str:
-    """A line as text; of a progress bar its last state."""
+    """Decode a line; for a progress bar return its last state."""
     return line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
 
 
 def main(words: list[str]) -> int:
-    """Run one command. Global options may stand anywhere before `--`."""
+    """Run one command. Global options may appear anywhere before `--`."""
     end = words.index("--") if "--" in words else len(words)
     words, rest = words[:end], words[end + 1 :]
     output = Output("--json" in words, "-q" in words or "--quiet" in words)
@@ -230,7 +230,7 @@ def run(output: Output, words: list[str], rest: list[str]) -> int:
 
 
 def terminated(*_: Any) -> NoReturn:
-    """End with the clean-up that a signal would prevent."""
+    """Exit on SIGTERM through `finally` blocks, which the signal's default action would skip."""
     raise SystemExit(128 + signal.SIGTERM)
 
 
