@@ -1,4 +1,4 @@
-"""Writes the program `iris` of tasks: a few lines of sh that find a Python, then Python."""
+"""Builds the program `iris` for tasks: a few lines of sh that find a Python, then Python source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib import resources
 from iris_cli.remote.inside import values
 
 _PYTHONS = " ".join(["python3", "python", *(f"python3.{minor}" for minor in range(20, 7, -1))])
-# For Python the lines of sh are a string. -I: neither the directory nor the environment of a task adds a module.
+# To Python the lines of sh are a string. -I: neither the directory nor the environment of a task adds a module.
 _LAUNCHER = f'''\
 #!/bin/sh
 """:"
@@ -35,14 +35,14 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "remote.inside.command_line": (),
     "remote.inside.program": (),
 }
-"""Modules, each with the statements to take from it (none: all). Each uses only those before it."""
+"""Modules, each with the names to take from it (empty: all). Each uses only modules listed before it."""
 
 _LOCK = threading.Lock()
 
 
 def task_program() -> str:
-    """The text of the program, without a line feed at its end. Safe to call from several threads."""
-    with _LOCK:  # `ast.parse` of Python 3.11 fails if another thread is in it, and `cache` lets several in
+    """Return the source of the program, without a newline at its end. Thread-safe."""
+    with _LOCK:  # `ast.parse` of Python 3.11 is not thread-safe, and `cache` does not serialize calls
         return _rendered()
 
 
@@ -54,7 +54,7 @@ def _rendered() -> str:
 
 
 def _statements(name: str, chosen: Sequence[str]) -> Iterator[str]:
-    """The text of each statement of a module but docstrings and imports from this package."""
+    """Yield the source of each statement of a module except docstrings and imports from this package."""
     package, _, file = f"iris_cli.{name}".rpartition(".")
     source = (resources.files(package) / f"{file}.py").read_text("utf-8")
     for node in ast.parse(source).body:
