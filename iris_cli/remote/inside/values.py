@@ -20,4 +20,4 @@ OPTIONS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
         flags.split("/"), ("ON", "OFF") if row.kind is Kind.FLAG else (row.kind.name,), strict=False
     )
 }
-"""The key of a request, the kind of value and the words of a choice, for each option of `iris launch`."""
+"""For each option of `iris launch`: its key in a request, the kind of its value, the allowed words of a choice."""
