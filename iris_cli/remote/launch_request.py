@@ -1,4 +1,4 @@
-"""One launch, and the shell texts of the files that it becomes on the worker."""
+"""A launch request and the shell files written for it on the worker."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from iris_cli.core.model.variables import is_kept_by_shells, is_variable
 from iris_cli.remote.worker_script import early_signal_text, quote
 
 MARKER = "IRIS_ATTEMPT_TOKEN"
-"""The variable in the environment of every process of an attempt, by which its strays are found."""
+"""The variable in the environment of every process of an attempt: finds processes that outlive it."""
 
 _SHA256 = re.compile("[0-9a-f]{64}")
-_LONGEST_TIME = 10**9  # seconds: thirty years is as good as no limit
-# At the end of PATH: a whole `iris` of the host's goes before the small one that probes leave there.
+_LONGEST_TIME = 10**9  # seconds: thirty years count as no limit
+# At the end of PATH: an `iris` installed on the host comes before the small one that probes write.
 _PLACES = (
     'export IRIS_TASK_DIR="$1" IRIS_WORKDIR="$1/work" IRIS_OUTPUT_DIR="$1/output"'
     ' PATH="${PATH:-/usr/bin:/bin}:${1%/a/*}/bin"'
@@ -27,13 +27,12 @@ _PLACES = (
 
 
 class LaunchRequest(Struct, frozen=True, kw_only=True):
-    """What to start. Times in seconds; a `timeout`, `setup_timeout` or `lease` of 0 is none.
+    """An attempt to start. Times in seconds; 0 disables `timeout`, `setup_timeout` and `lease`.
 
-    `argv` is run without a shell, `setup` by one beforehand. Of a `workspace` (its SHA-256 in hexadecimal digits) it
-    gets a copy of its own, as the set-up has left it, which is run once for all that have the same two.
-    `exclusive` needs the chips of the host for itself, `ports` are those that it will listen on: for both it waits
-    `device_wait` at most. Before a `timeout` it is told by `signal`.
-    With a `lease` the task is stopped once no poll has renewed it for so long, counted from its start.
+    `argv` runs without a shell, `setup` runs in one beforehand, once for each pair of workspace and set-up. The attempt
+    gets its own copy of `workspace` (SHA-256, hexadecimal) as the set-up left it. `exclusive` needs all chips of the
+    host, `ports` are those it will listen on; it waits at most `device_wait` for both. `signal` is sent ahead of the
+    `timeout`. With a `lease` the task is stopped once no poll has renewed it for that long.
     """
 
     token: Token
@@ -52,10 +51,10 @@ class LaunchRequest(Struct, frozen=True, kw_only=True):
 
 
 class Shipment(Struct, frozen=True, kw_only=True):
-    """A workspace on its way: a gzip'd tar file of `packed_size` bytes, which `chunks` reads from its start.
+    """A packed workspace to upload: a gzipped tar file of `packed_size` bytes, which `chunks` reads from its start.
 
-    `hash` is the SHA-256 of the tar file in hexadecimal digits, `size` its bytes, of which no more than `limit` are
-    taken. Raises ValueError.
+    `hash` is the SHA-256 of the uncompressed tar file (hexadecimal), `size` its bytes, of which at most `limit` are
+    accepted. Raises ValueError.
     """
 
     hash: str
@@ -70,23 +69,22 @@ class Shipment(Struct, frozen=True, kw_only=True):
 
 
 def command_text(request: LaunchRequest) -> str:
-    """The file `cmd`: a function that becomes the command. Raises ValueError for what can't be executed."""
+    """Return the file `cmd`: a function that executes the command. Raises ValueError if it can't be executed."""
     if not request.argv or not request.argv[0] or request.argv[0].startswith("-"):
         raise ValueError("a command needs the name of a program that doesn't begin with '-'")
     kept = [f"{name}={value}" for name, value in request.env.items() if is_kept_by_shells(name)]
     if kept and "=" in request.argv[0]:
         raise ValueError(f"{request.argv[0][:40]!r} can't be told from a variable")
-    # Shells keep some names to themselves; none of them holds a secret.
+    # Shells reserve some names, which only `env` can set. None of them holds a secret.
     words = [*(["env", *kept] if kept else []), *request.argv]
     return f"task_cmd() {{\nexec {' '.join(map(_word, words))}\n}}\n"
 
 
 def environment_text(request: LaunchRequest, *, directories: bool = True) -> str:
-    """The file `env`: a function that exports everything, called only in the process of the task.
+    """Return the file `env`: a function that exports all variables, called only in the process of the task.
 
-    Without its own `directories` for what has none.
-
-    Raises ValueError for names that are none, and for text that no environment can hold.
+    `directories=False` omits the variables of the attempt's directories. Raises ValueError for an invalid name or a
+    value that no environment can hold.
     """
     lines = []
     for name, value in request.env.items():
@@ -101,16 +99,16 @@ def environment_text(request: LaunchRequest, *, directories: bool = True) -> str
 
 
 def setup_text(request: LaunchRequest) -> str:
-    """The file `setup`. Raises ValueError for text that no file of a shell can hold.
+    """Return the file `setup`. Raises ValueError if its text can't be written to a file.
 
-    It is what has a set-up run, and that makes the copy of a workspace, too.
+    A `workspace` alone needs one too: running it makes the attempt's copy.
     """
     _word(request.setup)
     return request.setup or (":\n" if request.workspace else "")
 
 
 def settings_text(request: LaunchRequest) -> str:
-    """The attempt's own settings in the file `run`. Raises ValueError for times and ports that are none."""
+    """Return the attempt's settings in the file `run`. Raises ValueError for an invalid time or port."""
     for port in request.ports:
         if not 0 < port < 1 << 16:
             raise ValueError(f"{port} is no port")
@@ -144,12 +142,12 @@ def _workspace_settings(request: LaunchRequest) -> list[str]:
 
 
 def set_up_key(workspace: str, command: str) -> str:
-    """What a worker knows the set-up of a workspace by; of none if that is empty."""
+    """Return the key by which a worker caches a set-up; `workspace` may be ""."""
     return hashlib.sha256(f"{workspace}\n{command}".encode()).hexdigest()
 
 
 def hundredths(seconds: float) -> int:
-    """Seconds as the library counts them. Raises ValueError for NaN."""
+    """Convert seconds to the library's unit. Raises ValueError for NaN."""
     if math.isnan(seconds):
         raise ValueError("a time must be a number")
     return math.ceil(100 * min(max(seconds, 0.0), _LONGEST_TIME))
