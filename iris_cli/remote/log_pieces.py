@@ -1,4 +1,4 @@
-"""Pieces of output files: how a script asks for them, and what its answer means."""
+"""Pieces of output files: the request lines in a script and the parsing of its answer."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from iris_cli.remote.answers import Record, records_of
 from iris_cli.remote.frames import Frame, broken
 
 LONGEST_PIECE = 512 << 10
-"""The most bytes that one call fetches of a file."""
-_ROOM = 2 << 10  # bytes of an answer for each piece, beside the piece itself
-_PACKED_MORE = 1 << 10  # bytes by which something that can't be packed may grow
+"""The maximum number of bytes of a file that one call fetches."""
+_ROOM = 2 << 10  # bytes of an answer for each piece, in addition to its data
+_PACKED_MORE = 1 << 10  # bytes by which incompressible data may grow
 _STREAMS = frozenset({"out", "err"})
 _NUMBER = "(0|[1-9][0-9]{0,14})"
 _LOG = re.compile(f"L {_NUMBER} {_NUMBER} {_NUMBER}(?: @{_NUMBER})?( gzip)?")
@@ -24,7 +24,7 @@ _LOG = re.compile(f"L {_NUMBER} {_NUMBER} {_NUMBER}(?: @{_NUMBER})?( gzip)?")
 class LogChunk(Struct, frozen=True, kw_only=True):
     """A piece of an output file: `data` begins at `offset` of `size` bytes. `inode` is 0 if there is no file.
 
-    `idle` is how long ago it was last written, in seconds by the worker's clock, if that was asked for and is known.
+    `idle` is the time since it was last written, in seconds by the worker's clock; None if not requested or unknown.
     """
 
     data: bytes
@@ -35,9 +35,9 @@ class LogChunk(Struct, frozen=True, kw_only=True):
 
 
 class LogPiece(Struct, frozen=True, kw_only=True):
-    """At most `limit` bytes of the output `stream` (`out` or `err`) of an attempt, from `offset` on.
+    """A request for at most `limit` bytes of an attempt's output `stream` (`out` or `err`) from `offset` on.
 
-    A negative offset counts from the end. `dated`: also when it was last written.
+    A negative offset counts from the end. With `dated` the answer includes when the file was last written.
     """
 
     token: Token
@@ -48,7 +48,7 @@ class LogPiece(Struct, frozen=True, kw_only=True):
 
 
 def piece_line(piece: LogPiece) -> str:
-    """A piece of at most LONGEST_PIECE bytes. Raises ValueError for what can't be asked for."""
+    """Return the line that requests a piece of at most LONGEST_PIECE bytes. Raises ValueError."""
     if piece.stream not in _STREAMS:
         raise ValueError(f"{piece.stream[:20]!r} is neither out nor err")
     dated = " dated" if piece.dated else ""
@@ -56,12 +56,12 @@ def piece_line(piece: LogPiece) -> str:
 
 
 def room_for(pieces: Sequence[LogPiece]) -> int:
-    """Bytes of an answer that has them all."""
+    """Return the maximum size in bytes of an answer with all pieces."""
     return sum(2 * piece.limit + _ROOM for piece in pieces)
 
 
 def log_chunks(frame: Frame, pieces: Sequence[LogPiece]) -> tuple[LogChunk, ...]:
-    """The answer to `logs`, about exactly these pieces. Raises NoAnswer."""
+    """Return the answer to `logs` about exactly these pieces. Raises NoAnswer."""
     longest = max((piece.limit for piece in pieces), default=0)
     clock, _, records = records_of(frame, longest + _PACKED_MORE)
     if len(records) != len(pieces):
@@ -83,7 +83,7 @@ def _log_chunk(record: Record, piece: LogPiece, clock: float) -> LogChunk:
 
 
 def _unpacked(packed: bytes, limit: int) -> bytes:
-    """Of gzip, whole; never more than `limit` bytes and one, however much was packed. Raises NoAnswer."""
+    """Decompress a complete gzip stream to at most `limit` + 1 bytes. Raises NoAnswer."""
     unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
         data = unpacking.decompress(packed, limit + 1)
