@@ -1,4 +1,4 @@
-"""Byte streams to a host: TCP, tuned for many short exchanges, or through a ProxyCommand."""
+"""Byte streams to a host: TCP, tuned for many short exchanges, or a ProxyCommand."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 from iris_cli.clock import SYSTEM_CLOCK
 
 UNACKNOWLEDGED_FOR = 5000
-"""Milliseconds after which Linux gives up a connection whose data nobody acknowledges."""
+"""Milliseconds without an acknowledgement after which Linux drops a connection."""
 
 
 class TunedSocket(socket.socket):
-    """A TCP connection. `fell_silent` says that the kernel gave it up because nobody answered."""
+    """A TCP connection. `fell_silent` is True if the kernel dropped it for lack of acknowledgements."""
 
     fell_silent = False
 
     def has_ended(self) -> bool:
-        """Whether the other side is known to have hung up, and everything before that was read."""
+        """Return True if the other side has closed the connection and all its data was read."""
         try:
             return not super().recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -35,7 +35,7 @@ class TunedSocket(socket.socket):
         except OSError as error:
             if error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH):
                 self.fell_silent = True
-                # Under its own name it would look like the reader's short time-out, which means "try again".
+                # As ETIMEDOUT it would look like the reader's short timeout, which means "try again".
                 raise ConnectionResetError(error.errno, error.strerror) from error
             raise
         # A delayed acknowledgement stalls SSH's small messages by 40 ms each.
@@ -56,14 +56,14 @@ class ProxySocket(socket.socket):
 
 
 def acknowledge_now(sock: socket.socket) -> None:
-    """Switch TCP's delayed acknowledgement off until the kernel switches it on again (it does, always)."""
+    """Switch off TCP's delayed acknowledgement; the kernel switches it on again after a while."""
     if hasattr(socket, "TCP_QUICKACK"):
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def resolve(host: str, port: int) -> list[tuple[Any, ...]]:
-    """The addresses of a host as `getaddrinfo` gives them. Blocks for as long as the resolver likes."""
+    """Return the addresses of a host as `getaddrinfo` does. Blocks without a time limit."""
     return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
@@ -94,7 +94,7 @@ def _tune(sock: socket.socket) -> None:
         ("TCP_KEEPIDLE", 15),
         ("TCP_KEEPINTVL", 5),
         ("TCP_KEEPCNT", 3),
-        # Set only now: before, it would also cut the connecting short.
+        # Set only after connecting: it would also shorten the connection timeout.
         ("TCP_USER_TIMEOUT", UNACKNOWLEDGED_FOR),
     ):
         if hasattr(socket, name):
@@ -103,7 +103,7 @@ def _tune(sock: socket.socket) -> None:
 
 
 def start_proxy(command: str) -> ProxySocket:
-    """Run a ProxyCommand of `~/.ssh/config`, its input and output on our socket. Raises OSError."""
+    """Run a ProxyCommand of `~/.ssh/config` with its stdin and stdout on our socket. Raises OSError."""
     ours, theirs = socket.socketpair()
     try:
         process = subprocess.Popen(  # noqa: S603 - the user's own command, as ssh runs it
@@ -124,7 +124,7 @@ def start_proxy(command: str) -> ProxySocket:
 
 
 def allow_many_connections() -> int:
-    """Raise the soft limit of open files: each host is a socket (macOS starts with 256). How many there may be."""
+    """Raise the soft limit of open files (macOS starts with 256) and return it: each host needs a socket."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 8192 if hard == resource.RLIM_INFINITY else min(8192, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -135,6 +135,6 @@ def allow_many_connections() -> int:
 
 
 def most_connections() -> int:
-    """How many open files there may be as it is."""
+    """Return the current limit of open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 8192 if soft == resource.RLIM_INFINITY else soft
