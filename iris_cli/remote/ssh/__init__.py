@@ -1,4 +1,4 @@
-"""The transport over SSH. Importing this costs nothing: the SSH library is loaded by the first call."""
+"""The transport over SSH. Importing it is cheap: the first call loads the SSH library."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
 
 
 class SshTransport:
-    """Runs scripts on hosts over SSH; one connection per host, and one for payloads, kept until `close` or until
-    there are too many.
+    """A transport over SSH. Keeps one connection per host, and one for payloads, until `close` or the limit.
 
-    Host keys are always verified: against `known_hosts` (our own file, keyed by worker id) and the user's
-    files. `ssh_config` is honoured where the Connection is silent. Where the process is `shared` with a program
-    of somebody else, its garbage collection and its limits stay as they are.
+    Host keys are always verified: against `known_hosts` (our own file, keyed by worker id) and the user's files.
+    `ssh_config` applies to settings that the Connection omits. With `shared` the process belongs to another program:
+    its garbage collection and limits stay unchanged.
     """
 
     def __init__(
@@ -61,9 +60,9 @@ class SshTransport:
         first_contact: bool = False,
         payload: Payload | None = None,
     ) -> Output:
-        """As Transport says. A kept connection that is found dead with nothing sent is replaced once.
+        """Run a script (see Transport.run). A kept connection found dead before anything was sent is replaced once.
 
-        What has a payload goes apart: on a slow line others would wait behind it, in vain, and cut the connection.
+        A payload gets a separate connection: other calls would time out behind it on a slow line.
         """
         dialer = self._loaded()
         from iris_cli.remote.ssh.script_run import ScriptRequest
@@ -78,7 +77,7 @@ class SshTransport:
         )
 
     def connect(self, target: Target, connect_timeout: float) -> Link:
-        """A connection for streams that last, which no call uses. The caller aborts it. Raises NoAnswer."""
+        """Open a connection for long-lived streams, used by no call. The caller aborts it. Raises NoAnswer."""
         dialer = self._loaded()
         call: Call[Link] = Call(connect_timeout)
         return call.perform(lambda: dialer.connect(call, dialer.route(target)))
@@ -86,7 +85,7 @@ class SshTransport:
     def open_terminal(
         self, target: Target, command: str, term: str, size: tuple[int, int], timeout: float
     ) -> tuple[Link, ByteStream]:
-        """A terminal of so many columns and lines that a command runs on, and its connection. Raises NoAnswer."""
+        """Run a command on a terminal of `size` (columns, lines); return its connection and stream. Raises NoAnswer."""
         dialer = self._loaded()
         call: Call[tuple[Link, ByteStream]] = Call(timeout, timeout)
 
@@ -105,27 +104,27 @@ class SshTransport:
         return call.perform(work)
 
     def presented_key(self, target: Target, connect_timeout: float) -> PresentedKey:
-        """The host key that the worker shows now, whatever is on record. Raises NoAnswer."""
+        """Return the host key that the worker presents now, whatever is on record. Raises NoAnswer."""
         dialer = self._loaded()
         call = Call[PresentedKey](connect_timeout)
         return call.perform(lambda: dialer.peek(call, dialer.route(target)))
 
     def known_keys(self, target: Target) -> tuple[PresentedKey, ...]:
-        """The host keys on record for the worker. Raises NoAnswer (LOCAL)."""
+        """Return the host keys on record for the worker. Raises NoAnswer (LOCAL)."""
         dialer = self._loaded()
         route = dialer.route(target)
         return dialer.known(route, route.end).keys
 
     def known_fingerprints(self, target: Target) -> tuple[str, ...]:
-        """The same as `SHA256:` fingerprints."""
+        """Return the host keys on record as `SHA256:` fingerprints. Raises NoAnswer (LOCAL)."""
         return tuple(key.fingerprint for key in self.known_keys(target))
 
     def accept_key(self, worker: WorkerId, key: PresentedKey) -> None:
-        """Make `key` the worker's only one on record. Raises NotWritableError."""
+        """Make `key` the worker's only recorded key. Raises NotWritableError."""
         self.accept_keys({worker: key})
 
     def accept_keys(self, keys: Mapping[WorkerId, PresentedKey]) -> None:
-        """Make each of these its worker's only one on record. Raises NotWritableError."""
+        """Make each of these keys its worker's only recorded one. Raises NotWritableError."""
         try:
             self._host_keys.put_all({str(worker): key for worker, key in keys.items()})
         except OSError as error:
@@ -134,7 +133,7 @@ class SshTransport:
             raise NotWritableError(f"can't record the host key of {whose}: {error}", hint=hint) from error
 
     def forget_keys(self, workers: Collection[WorkerId]) -> None:
-        """Have no key on record for these: their next one is a first one. Raises NotWritableError."""
+        """Remove the recorded keys of these workers. Raises NotWritableError."""
         try:
             self._host_keys.drop(workers)
         except OSError as error:
@@ -143,7 +142,7 @@ class SshTransport:
 
     @contextmanager
     def trusting(self, worker: WorkerId, key: PresentedKey) -> Iterator[SshTransport]:
-        """A transport of its own, for which `key` is the worker's only one; nothing is recorded.
+        """Yield a separate transport for which `key` is the worker's only key; nothing is recorded.
 
         Raises NotWritableError.
         """
@@ -161,14 +160,14 @@ class SshTransport:
                 other.close()
 
     def close(self) -> None:
-        """Drop all connections. Idempotent."""
+        """Close all connections. Idempotent."""
         with self._lock:
             dialer, self._dialer = self._dialer, None
         if dialer is not None:
             dialer.close()
 
     def _loaded(self) -> Dialer:
-        """Before the clock starts: loading the library takes a while."""
+        """Return the dialer. Called before a call's clock starts: loading the library takes a while."""
         with self._lock:
             if self._dialer is None:
                 from iris_cli.remote.ssh.config import Routes
@@ -186,10 +185,10 @@ class SshTransport:
 
 @cache
 def _settle() -> None:
-    """Collect garbage seldom, and not what was there before: a connection that has ended leaves no reference cycles.
+    """Reduce the cost of garbage collection and thread switches: an ended connection leaves no reference cycles.
 
-    Of the threads that wait for the interpreter's lock, each wakes once in the switch interval to ask for it: with
-    hundreds, that was half of the time that the system took.
+    Each thread that waits for the interpreter lock wakes once per switch interval. With hundreds of threads the default
+    interval costs half of the system time.
     """
     gc.freeze()
     gc.set_threshold(10_000)
