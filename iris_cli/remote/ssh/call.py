@@ -1,4 +1,4 @@
-"""The clock of one SSH call."""
+"""The deadline of one SSH call."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ _UNREACHED = frozenset({"turn", "resolve", "connect"})
 _OURS = frozenset({"configuration", "key"})
 
 
-class Abandoned(Exception):  # noqa: N818 - not an error: nobody waits for this work any more
-    """The caller has left at the deadline; the work must do nothing more."""
+class Abandoned(Exception):  # noqa: N818 - not an error: no caller waits for this work any more
+    """The caller has left at the deadline; the work must stop."""
 
 
 class Call(Generic[R]):
-    """Runs work in a thread of its own and leaves it behind at the deadline.
+    """A call whose work runs in a separate thread and is abandoned at the deadline.
 
-    So nothing can hold the caller up: not a resolver, an agent or a file system without time-outs, not a
-    server that falls silent. The work says where it is (`enter`), which link to cut when the time is over
-    (`guard`), when it is connected (the second time-out begins) and when it starts to send. Each of these
-    raises Abandoned once the caller has left: late work changes nothing.
+    Nothing can block the caller: no resolver, agent or file system without timeouts, no server that stops answering.
+    The work reports its step (`enter`), how to abort it (`guard`), when it is connected (the second timeout starts) and
+    when it starts to send. After the caller has left each of these raises Abandoned: late work changes nothing.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class Call(Generic[R]):
         connect_timeout: float,
         timeout: float = 0.0,
     ) -> None:
-        """Both time-outs in seconds."""
+        """Set both timeouts in seconds."""
         self._condition = threading.Condition()
         self._connect_deadline = SYSTEM_CLOCK.monotonic() + connect_timeout
         self._connect_timeout = connect_timeout
@@ -52,7 +51,7 @@ class Call(Generic[R]):
         self.sent = False
 
     def perform(self, work: Callable[[], R]) -> R:
-        """The result of `work`, or what it raised; NoAnswer at the deadline."""
+        """Return the result of `work` or raise its exception; raise NoAnswer at the deadline."""
         threading.Thread(target=self._run, args=(work,), name="iris-ssh-call", daemon=True).start()
         try:
             self._wait()
@@ -64,36 +63,36 @@ class Call(Generic[R]):
         return self._result  # type: ignore[return-value]  # done without an error: this is what work returned
 
     def remaining(self) -> float:
-        """Seconds until the deadline of the phase that the work is in."""
+        """Return the seconds until the deadline of the current phase."""
         return self._deadline - SYSTEM_CLOCK.monotonic()
 
     def enter(self, step: str | Callable[[], str], place: str = "") -> None:
-        """Note where the work is; a function is asked at the deadline."""
+        """Record the current step; if it is a function, it is called at the deadline."""
         with self._condition:
             self._check()
             self._step = (lambda: step) if isinstance(step, str) else step
             self._place = place or self._place
 
     def guard(self, cut: Callable[[], None] | None) -> None:
-        """Call `cut`, which must not block, if the deadline passes; None takes the guard away."""
+        """Call `cut`, which must not block, if the deadline passes; None removes it."""
         with self._condition:
             self._check()
             self._cut = cut
 
     def connecting(self) -> None:
-        """The first time-out counts: a connection has to be made."""
+        """Start the connect phase: the first timeout applies."""
         self._turn_to(self._connect_deadline, is_connected=False)
 
     def connected(self) -> None:
-        """The second time-out begins."""
+        """Start the second timeout."""
         self._turn_to(SYSTEM_CLOCK.monotonic() + self._timeout, is_connected=True)
 
     def progressed(self, latest: float) -> None:
-        """Something was achieved: the second time-out begins anew, but ends at that monotonic time."""
+        """Restart the second timeout after progress, but end no later than `latest` (monotonic)."""
         self._turn_to(min(SYSTEM_CLOCK.monotonic() + self._timeout, latest), is_connected=True)
 
     def sending(self) -> None:
-        """From now on it is not certain that nothing was sent."""
+        """Record that data may have been sent from now on."""
         with self._condition:
             self._check()
             self.sent = True
@@ -110,7 +109,7 @@ class Call(Generic[R]):
     def turn(
         self, lock: threading.Lock | threading.Semaphore, place: str = "", step: str = "turn"
     ) -> Iterator[None]:
-        """Hold `lock`, waited for no longer than the deadline."""
+        """Hold `lock`; wait for it until the deadline at most."""
         self.enter(step, place)
         if not lock.acquire(timeout=max(self.remaining(), 0)):
             raise Abandoned
@@ -123,11 +122,11 @@ class Call(Generic[R]):
         with self._condition:
             self._check()
             self._deadline, self._is_connected = deadline, is_connected
-            if deadline < self._wakes_at:  # else there is nothing to wake up for
+            if deadline < self._wakes_at:  # a later deadline needs no wake-up
                 self._condition.notify_all()
 
     def _check(self) -> None:
-        """Holding the lock."""
+        """Raise Abandoned if the caller has left. Call with the lock held."""
         if self._left:
             raise Abandoned
 
@@ -137,7 +136,7 @@ class Call(Generic[R]):
             result = work()
         except Abandoned:
             return
-        except BaseException as raised:  # noqa: BLE001,RUF100 - raised again where the caller waits
+        except BaseException as raised:  # noqa: BLE001,RUF100 - raised again in the caller's thread
             error = raised
         with self._condition:
             if not self._left:
@@ -145,11 +144,11 @@ class Call(Generic[R]):
                 self._condition.notify_all()
 
     def _wait(self) -> None:
-        """Until the work is done or the time is over, or on Ctrl-C. What was not sent by then never is."""
+        """Wait for the end of the work, the deadline or Ctrl-C. Nothing is sent after that."""
         with self._condition:
             try:
                 while not self._done and (left := self.remaining()) > 0:
-                    # No longer than the second time-out: then its beginning need not be told.
+                    # At most the second timeout: its start then needs no notification.
                     left = min(left, self._timeout or left)
                     self._wakes_at = SYSTEM_CLOCK.monotonic() + left
                     self._condition.wait(left)
