@@ -1,4 +1,4 @@
-"""From a Connection and `~/.ssh/config` to the chain of SSH servers to go through."""
+"""Resolve a Connection and `~/.ssh/config` to a chain of SSH servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from iris_cli.remote.host_keys import name_of
 from iris_cli.remote.transport import NoAnswer
 
 DEEPEST = 8
-"""Jump hosts in a chain, and files that include each other."""
+"""Limit for jump hosts in a chain and for nested Includes."""
 LARGEST_FILE = 1 << 20
 
 _HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}")
@@ -33,17 +33,17 @@ _JUMP = re.compile(
 )
 _YES = frozenset({"yes", "true"})
 _PROXIES = frozenset({"proxycommand", "proxyjump"})
-# The library would expand these from the file alone; a port or user of the Connection has to win.
+# Hide % and ~: paramiko would expand them from the file alone, ignoring the Connection's port and user.
 _HIDE = str.maketrans({"%": "\ue000", "~": "\ue001"})
 _SHOW = str.maketrans({"\ue000": "%", "\ue001": "~"})
 
 
 class Hop(Struct, frozen=True, kw_only=True):
-    """One SSH server on the way; the last one is the worker.
+    """One SSH server in the chain; the last one is the worker.
 
-    `label` is the name as it was written, `key_name` the one in known_hosts files, `known_hosts` those files
-    if they aren't the usual ones. `identities` are key files in order; when they are `explicit` nothing else
-    is tried, otherwise the agent first unless `identities_only`. Only a first hop has a `proxy_command`.
+    `label` is the name in the configuration, `key_name` the name in known_hosts files, `known_hosts` those files (None:
+    the defaults). `identities` are key files in order; if they are `explicit` no other key is tried, otherwise the
+    agent's come first unless `identities_only`. Only a first hop has a `proxy_command`.
     """
 
     label: str
@@ -67,7 +67,7 @@ class Jump(NamedTuple):
 
 
 class Routes:
-    """Reads the configuration once, then answers for each connection."""
+    """The SSH configuration, read once. Resolves connections to hops."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -79,7 +79,7 @@ class Routes:
                 self._config.parse(map(_unexpanded, _lines(path, path.parent, "Host *")))
 
     def to(self, connection: Connection) -> tuple[Hop, ...]:
-        """The servers to pass, in order, the worker itself last. Raises NoAnswer (LOCAL)."""
+        """Return the servers to pass in order, the worker last. Raises NoAnswer (LOCAL)."""
         return self._hops(connection)
 
     def _all_hops(self, connection: Connection) -> tuple[Hop, ...]:
@@ -101,7 +101,7 @@ class Routes:
         return [hop]
 
     def _before(self, jumps: str, connection: Connection, depth: int) -> list[Hop]:
-        """The hops of `a,b`: the way to `a` may lead over jump hosts of its own, `b` is reached from `a`."""
+        """Resolve the hops of `a,b`: `a` may have its own jump hosts, `b` is reached from `a`."""
         first, *others = [_parse_jump(text) for text in jumps.split(",")]
         return [
             *self._chain(first, connection, depth=depth + 1),
@@ -131,13 +131,13 @@ class Routes:
         )
 
     def _lookup(self, host: str) -> SSHConfigDict:
-        self._local_user()  # the library asks for it whatever the file says
+        self._local_user()  # paramiko asks for it in any case
         with _blamed_on(self._path):
             return self._config.lookup(host)
 
 
 def host_names(path: Path) -> list[str]:
-    """What stands behind `Host` in a configuration and what it includes, without patterns. Raises NoAnswer (LOCAL)."""
+    """Return the `Host` names of a configuration and its Includes, without patterns. Raises NoAnswer (LOCAL)."""
     found: dict[str, None] = {}
     with _blamed_on(path):
         for line in _lines(path, path.parent, "Host *"):
@@ -150,7 +150,7 @@ def host_names(path: Path) -> list[str]:
 
 @contextmanager
 def _blamed_on(path: Path | None) -> Iterator[None]:
-    """Whatever a configuration file makes the library raise is the file's fault."""
+    """Report any exception of the library as an error in the configuration file."""
     try:
         yield
     except Exception as error:
@@ -160,14 +160,14 @@ def _blamed_on(path: Path | None) -> Iterator[None]:
 def misconfigured(
     detail: str, *, hint: str = "check the host in cluster.yaml and in ~/.ssh/config"
 ) -> NoAnswer:
-    """Our own settings are wrong: nothing was sent, the worker was not asked."""
+    """Return the error for wrong local settings: nothing was sent."""
     return NoAnswer(SilenceKind.LOCAL, "configuration", detail, hint=hint, sent=False)
 
 
 def _lines(path: Path, base: Path, block: str, depth: int = 0) -> Iterator[str]:
-    """The lines of a file with its Includes, relative to `base`, in place: the library doesn't know them.
+    """Yield the lines of a file with its Includes (relative to `base`) in place: the library does not support them.
 
-    After an Include the enclosing Host or Match line, `block`, is repeated: what follows belongs to that again.
+    After an Include the enclosing Host or Match line, `block`, is repeated: the next lines belong to it.
     """
     if depth > DEEPEST:
         raise ValueError(f"more than {DEEPEST} files that include each other")
@@ -193,13 +193,13 @@ def _lines(path: Path, base: Path, block: str, depth: int = 0) -> Iterator[str]:
 
 
 def _unexpanded(line: str) -> str:
-    """The line, with the tokens of a proxy hidden from the library."""
+    """Return the line with the tokens of a proxy hidden from the library."""
     directive = _DIRECTIVE.match(line)
     return line.translate(_HIDE) if directive and directive[1].lower() in _PROXIES else line
 
 
 def _expandable(options: SSHConfigDict, key: str) -> str:
-    """The value as it stands in the file, "" if there is none."""
+    """Return the unexpanded value, "" if there is none."""
     return (options.get(key) or "").translate(_SHOW)
 
 
@@ -215,7 +215,7 @@ def _parse_jump(text: str) -> Jump:
 def _local_user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError) as error:  # a container may run under a number that has no name
+    except (KeyError, OSError) as error:  # a container's user id may have no name
         raise misconfigured("who runs this has no user name", hint="export USER=name") from error
 
 
@@ -230,7 +230,7 @@ def _files(setting: str) -> tuple[Path, ...]:
 
 
 def _expand(command: str, hop: Hop) -> str:
-    """Fill in %h, %p, %r and %n. They reach a shell: nothing that it could read otherwise may be in them."""
+    """Expand %h, %p, %r and %n. The values reach a shell, so only harmless characters are accepted."""
     values = {"%h": hop.host, "%p": str(hop.port), "%r": hop.user, "%n": hop.label, "%%": "%"}
     for value in values.values():
         if _PROXY_SAFE.fullmatch(value) is None:
