@@ -1,4 +1,4 @@
-"""Connections to workers, over jump hosts where need be; each is made once and kept."""
+"""Connections to workers, through jump hosts if needed; each is opened once and kept."""
 
 from __future__ import annotations
 
@@ -28,20 +28,18 @@ from iris_cli.remote.ssh.script_run import ScriptRequest
 from iris_cli.remote.transport import NoAnswer, Output, Target
 
 MOST_PROXIES = 8
-"""ProxyCommands that connect at the same time: most lead to one bastion, and sshd turns away the eleventh."""
+"""Maximum of ProxyCommands connecting at once: most lead to one bastion, whose sshd drops the eleventh."""
 
 MOST_KEPT = 1024
-"""Connections to workers that are kept although nobody uses them: each takes a socket and 120 KB."""
+"""Maximum of unused connections that are kept: each takes a socket and 120 KB."""
 FEW = 64
-"""Connections up to which the shell of a next call is started ahead. With more, it is the time of this machine
-that is scarce, and not the round trips.
-"""
+"""Connections up to which the shell of the next call is started in advance: beyond it local CPU time is scarce."""
 
 Endpoint = tuple[tuple[Hop, ...], str, bool]
 
 
 class _Slot(Struct):
-    """One endpoint. The lock is held while it is being connected: one new connection at a time."""
+    """One endpoint. The lock is held while connecting: one new connection at a time."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     link: Link | None = None
@@ -49,7 +47,7 @@ class _Slot(Struct):
 
 
 class Dialer:
-    """Makes and keeps links. Safe to use from several threads."""
+    """Opens and keeps links. Thread-safe."""
 
     def __init__(
         self,
@@ -62,19 +60,19 @@ class Dialer:
         self._host_keys = host_keys
         self._user_known_hosts = user_known_hosts
         self._keys = KeyRing()
-        self._links: WeakSet[Link] = WeakSet()  # also those that are being connected
+        self._links: WeakSet[Link] = WeakSet()  # includes links that are still connecting
         self._proxies = threading.BoundedSemaphore(MOST_PROXIES)
         self._most_kept = most_kept
         self._slots: dict[Endpoint, _Slot] = {}
-        self._unused: dict[Endpoint, _Slot] = {}  # those of workers, the one that was used last at the end
+        self._unused: dict[Endpoint, _Slot] = {}  # of workers, least recently used first
         self._lock = threading.Lock()
 
     def route(self, target: Target, *, first_contact: bool = False, apart: bool = False) -> Route:
-        """Raises NoAnswer (LOCAL)."""
+        """Resolve the route to a target. Raises NoAnswer (LOCAL)."""
         return Route(target, self._routes.to(target.connection), first_contact, apart)
 
     def answer(self, call: Call[Any], route: Route, request: ScriptRequest) -> Output:
-        """Run a script on the worker. A kept link that is found dead is replaced once. Raises NoAnswer."""
+        """Run a script on the worker. A kept link found dead is replaced once. Raises NoAnswer."""
         with self._in_use(route.endpoint(route.end)):
             ahead = len(self._slots) <= FEW and not route.apart
             while True:
@@ -88,17 +86,17 @@ class Dialer:
                         raise lost.no_answer from lost
 
     def connect(self, call: Call[Any], route: Route) -> Link:
-        """A connection to the worker that is the caller's alone, and ends with its `abort`. Raises NoAnswer."""
+        """Open a connection for the caller alone, who ends it with `abort`. Raises NoAnswer."""
         return self._dial(call, route, route.end)
 
     def peek(self, call: Call[Any], route: Route) -> PresentedKey:
-        """The host key that the worker shows now, whether or not it is the right one."""
+        """Return the host key that the worker presents now, accepted or not."""
         link, presented = self._meet(call, route, route.end, ())
         link.abort()
         return presented
 
     def known(self, route: Route, depth: int) -> Known:
-        """The host keys on record for one of the servers. Raises NoAnswer (LOCAL)."""
+        """Return the host keys on record for one server of the route. Raises NoAnswer (LOCAL)."""
         hop = route.hops[depth]
         files = self._user_known_hosts if hop.known_hosts is None else hop.known_hosts
         try:
@@ -109,16 +107,16 @@ class Dialer:
             raise _unusable(error) from error
 
     def close(self) -> None:
-        """Cut all connections."""
+        """Abort all connections."""
         with self._lock:
-            links = list(self._links)  # first: the slots may hold the only strong references
+            links = list(self._links)  # first, as the slots may hold the only strong references
             self._slots, self._unused = {}, {}
         for link in links:
             link.abort()
 
     @contextmanager
     def _in_use(self, endpoint: Endpoint) -> Iterator[None]:
-        """Keep the connection to a worker; if there are too many, those that were not used for longest go."""
+        """Keep the connection to a worker; beyond the limit, close those unused for longest."""
         superfluous = []
         with self._lock:
             slot = self._slots.setdefault(endpoint, _Slot())
@@ -127,7 +125,7 @@ class Dialer:
             while len(self._unused) >= self._most_kept:
                 oldest = self._unused.pop(next(iter(self._unused)))
                 superfluous.append(oldest.link)
-                oldest.link = None  # whoever wants it next waits for this lock, and finds none
+                oldest.link = None  # the next user waits for this lock, then finds no link
         for link in superfluous:
             if link is not None:
                 link.abort()
@@ -151,7 +149,7 @@ class Dialer:
             return slot.link
 
     def _dial(self, call: Call[Any], route: Route, depth: int) -> Link:
-        """One connection, proven to be to the right host and authenticated."""
+        """Open one connection, verify its host key and authenticate."""
         hop = route.hops[depth]
         known = self.known(route, depth)
         call.enter("key", "the ssh-agent or the key files")
@@ -164,16 +162,16 @@ class Dialer:
             except BaseException:
                 link.abort()
                 raise
-        call.guard(None)  # a jump host serves others too, who may have more time left
+        call.guard(None)  # other callers, maybe with later deadlines, share a jump host
         return link
 
     def _meet(
         self, call: Call[Any], route: Route, depth: int, key_types: Collection[str]
     ) -> tuple[Link, PresentedKey]:
-        """Connect and exchange keys. A server that hangs up at once is tried once more, a little later."""
+        """Connect and exchange keys. If the server hangs up at once, retry once after a short random pause."""
         with suppress(BannerMissing):
             return self._try_to_meet(call, route, depth, key_types)
-        SYSTEM_CLOCK.sleep(SYSTEM_RANDOMNESS.between(0.1, 0.6))  # callers are spread
+        SYSTEM_CLOCK.sleep(SYSTEM_RANDOMNESS.between(0.1, 0.6))  # spread concurrent callers
         try:
             return self._try_to_meet(call, route, depth, key_types)
         except BannerMissing as error:
@@ -198,7 +196,7 @@ class Dialer:
                 raise
 
     def _connect(self, call: Call[Any], route: Route, depth: int, key_types: Collection[str]) -> Link:
-        """A connection to one server: through the one before it, a ProxyCommand, or TCP."""
+        """Connect to one server: through the server before it, a ProxyCommand, or TCP."""
         hop, place = route.hops[depth], route.place(depth)
         if depth == 0:
             return Link(self._socket(call, hop, place), key_types)
@@ -226,7 +224,7 @@ class Dialer:
             ) from error
 
     def _verify(self, route: Route, depth: int, known: Known, presented: PresentedKey) -> None:
-        """Refuse every key but the right one. Raises NoAnswer (HOST_KEY, UNKNOWN_HOST, LOCAL)."""
+        """Reject every host key but the right one. Raises NoAnswer (HOST_KEY, UNKNOWN_HOST, LOCAL)."""
         if presented.base64 in known.revoked:
             raise verdicts.revoked(route, depth, presented)
         if known.keys and presented not in known.keys:
@@ -234,8 +232,8 @@ class Dialer:
         takes_first = route.first_contact and route.target.connection.known_hosts == "accept-new"
         if not known.keys and not takes_first:
             raise verdicts.unknown(route, depth, presented, known)
-        # A worker's key is pinned at first contact even if the user's files know it: then a change is noticed
-        # whatever those files say later.
+        # Pin a worker's key at first contact even if the user's files contain it: a change is then detected whatever
+        # those files say later.
         if route.first_contact and (route.is_worker(depth) or not known.keys):
             self._record(route, depth, presented)
 
