@@ -1,4 +1,4 @@
-"""The private keys to authenticate with."""
+"""The private keys for authentication."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from iris_cli.remote.transport import NoAnswer
 
 DEFAULT_IDENTITIES = (Path("~/.ssh/id_ed25519"), Path("~/.ssh/id_ecdsa"), Path("~/.ssh/id_rsa"))
 MOST_OFFERED = 5
-"""Keys offered to one server: OpenSSH hangs up after six (`MaxAuthTries`)."""
+"""Maximum of keys offered to one server: OpenSSH disconnects after six (`MaxAuthTries`)."""
 LARGEST_KEY = 64 << 10
 
 _MAGIC = b"openssh-key-v1\0"
 
 
-class Unusable(Exception):  # noqa: N818 - says what the file is
-    """A key file can't be used: why, and what to type."""
+class Unusable(Exception):  # noqa: N818 - describes the file
+    """A key file can't be used: the reason and a command that fixes it."""
 
     def __init__(self, detail: str, hint: str, *, missing: bool = False) -> None:
         super().__init__(detail)
@@ -36,7 +36,7 @@ class Unusable(Exception):  # noqa: N818 - says what the file is
 
 
 class KeyRing:
-    """Loads each key file once. Safe to use from several threads."""
+    """Private keys, each file loaded once. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,9 +44,9 @@ class KeyRing:
 
     @contextmanager
     def for_hop(self, hop: Hop) -> Iterator[list[paramiko.PKey]]:
-        """The keys to offer to a server, in order, at least one. Raises NoAnswer (LOCAL).
+        """Yield the keys to offer to a server in order, at least one. Raises NoAnswer (LOCAL).
 
-        The agent is asked anew each time: its protocol allows one question at a time on a connection.
+        Opens a new agent connection each time: the protocol allows one request at a time per connection.
         """
         with _agent() as held:
             keys: list[paramiko.PKey] = [] if hop.explicit or hop.identities_only else list(held)
@@ -76,7 +76,7 @@ class KeyRing:
 
 
 def _nothing_to_offer(hop: Hop, problems: Sequence[Unusable]) -> NoAnswer:
-    """Name the first problem of a configured key; of the usual ones only those that exist deserve a word."""
+    """Return the error for the first unusable key; missing default keys are not reported."""
     telling = [problem for problem in problems if hop.identities or not problem.missing]
     if not telling:
         telling = [
@@ -89,7 +89,7 @@ def _nothing_to_offer(hop: Hop, problems: Sequence[Unusable]) -> NoAnswer:
 
 @contextmanager
 def _agent() -> Iterator[tuple[paramiko.PKey, ...]]:
-    """The keys that ssh-agent holds; none if there is no agent or it doesn't answer sensibly."""
+    """Yield the keys in ssh-agent; none if there is no agent or it fails."""
     if not os.environ.get("SSH_AUTH_SOCK"):
         yield ()
         return
@@ -105,19 +105,19 @@ def _agent() -> Iterator[tuple[paramiko.PKey, ...]]:
 
 
 def _load(path: Path) -> paramiko.PKey | bytes:
-    """The private key in a file, or of one with a passphrase the public part (SSH wire format)."""
+    """Return the private key in a file; for an encrypted one the public key (SSH wire format)."""
     data = _read(path)
     try:
         public = _public_if_encrypted(path, data)
         return paramiko.PKey.from_path(path) if public is None else public
     except Unusable:
         raise
-    except Exception as error:  # the library has no common type for "not a key"
+    except Exception as error:  # the library raises various types for "not a key"
         raise Unusable(f"{path} is not a private key that can be used: {error}", "set ssh.key") from error
 
 
 def _read(path: Path) -> bytes:
-    """The file, if it is private as ssh demands: when it is ours, nobody else may read it."""
+    """Read a key file. As with ssh, a file that we own must not be readable by others."""
     quoted = shlex.quote(str(path))
     try:
         with path.open("rb") as file:
@@ -133,9 +133,9 @@ def _read(path: Path) -> bytes:
 
 
 def _public_if_encrypted(path: Path, data: bytes) -> bytes | None:
-    """The public part of a key with a passphrase; None if it has none.
+    """Return the public key of an encrypted private key; None if it is not encrypted.
 
-    OpenSSH's own format (PROTOCOL.key) says both in clear; of an older one the `.pub` file beside it is read.
+    OpenSSH's format (PROTOCOL.key) has both in clear text; older formats need the `.pub` file next to it.
     """
     text = data.decode("ascii", "replace")
     if "BEGIN OPENSSH PRIVATE KEY" not in text:
