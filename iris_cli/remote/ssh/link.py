@@ -22,29 +22,27 @@ from iris_cli.remote.transport import NoAnswer, Output, time_for
 
 COMMAND = "exec /bin/sh -s"
 MOST_SESSIONS = 4
-"""Calls that share a connection at the same time. sshd refuses the eleventh session (`MaxSessions`); to it, those
-that have just ended may not be over yet, and one is opened ahead.
-"""
+"""Maximum of concurrent calls per connection: sshd refuses the eleventh session (`MaxSessions`), still counts those
+that have just ended, and one more is opened in advance."""
 BELIEVED_FOR = 5.0
-"""Seconds for which a connection is taken to be alive because something has come over it."""
+"""Seconds after the last received data for which a connection is assumed to be alive."""
 WORN = 256 << 20
-"""Bytes after which a connection is replaced by its next user. After twice as many the library exchanges keys again,
-and a channel that the server closes during that stops its thread.
-"""
+"""Bytes after which the next user replaces a connection: after twice as many paramiko exchanges keys again,
+and its thread stops if the server closes a channel during that."""
 FOREVER = 1e9
-"""For the library's own timeouts, in seconds: the call's deadline is the only one."""
+"""Seconds for paramiko's own timeouts: only the call's deadline counts."""
 _PROHIBITED, _CONNECT_FAILED = 1, 2  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED, SSH_OPEN_CONNECT_FAILED, RFC 4254
 
-# What it would log are tracebacks of what is reported here anyway, straight to the terminal.
+# paramiko would log tracebacks to the terminal of errors that are reported by other means.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 
-class BannerMissing(Exception):  # noqa: N818 - says what is the matter
-    """The server hung up before it said who it is: too many connections (`MaxStartups`), or no sshd."""
+class BannerMissing(Exception):  # noqa: N818 - names the condition
+    """The server hung up without a banner: too many connections (`MaxStartups`), or it is not sshd."""
 
 
-class LinkLost(Exception):  # noqa: N818 - says what is the matter
-    """The connection was found dead before anything was sent over it; `was_new` at its first use."""
+class LinkLost(Exception):  # noqa: N818 - names the condition
+    """The connection was dead before anything was sent; `was_new` is True at its first use."""
 
     def __init__(self, no_answer: NoAnswer, *, was_new: bool) -> None:
         super().__init__(no_answer.detail)
@@ -53,7 +51,7 @@ class LinkLost(Exception):  # noqa: N818 - says what is the matter
 
 
 class _Spare:
-    """A shell that is started before anybody needs it; `channel` stays None if the server refuses it."""
+    """A shell started in advance; `channel` stays None if the server refuses it."""
 
     def __init__(self) -> None:
         self.channel: paramiko.Channel | None = None
@@ -69,7 +67,7 @@ class Link:
         key_types: Collection[str],
         carrier: Stream | None = None,
     ) -> None:
-        """Key types of the server that come first; `carrier` is what a tunnel goes through."""
+        """Wrap a socket. `key_types` are preferred host key types; `carrier` is the stream below a tunnel."""
         self._is_new = True
         self._is_cut = False
         self._sessions = threading.BoundedSemaphore(MOST_SESSIONS)
@@ -86,17 +84,17 @@ class Link:
         return self.stream.passed > WORN
 
     def abort(self) -> None:
-        """Cut the connection without waiting for anything."""
+        """Close the connection without blocking."""
         self._is_cut = True
-        # A timer of the library, whose thread would stay.
+        # Stops a timer thread of the library.
         self._transport.handshake_timeout = 0
         self._transport.packetizer.complete_handshake()
         self.stream.hang_up()
-        if not self._transport.is_alive():  # else its thread closes the socket
+        if not self._transport.is_alive():  # otherwise its thread closes the socket
             self.stream.close()
 
     def exchange_keys(self, call: Call[Any], place: str) -> PresentedKey:
-        """Greet and negotiate. The host key is then proven to be the server's, not to be the right one."""
+        """Negotiate. Afterwards the host key is proven to be the server's, not to be the right one."""
         transport, met = self._transport, threading.Event()
         call.guard(self.abort)
         call.enter(lambda: "key exchange" if transport.remote_version else "banner", place)
@@ -106,13 +104,13 @@ class Link:
             if not self.is_alive():
                 raise transport.get_exception() or EOFError()
             return PresentedKey.of(transport.get_remote_server_key().asbytes())
-        except Exception as error:  # whatever a server can make the library stumble over
+        except Exception as error:  # a server can make the library raise anything
             if not transport.remote_version:
                 raise BannerMissing(str(error)) from error
             raise self._lost(call, error) from error
 
     def authenticate(self, call: Call[Any], user: str, keys: Sequence[paramiko.PKey]) -> None:
-        """Offer the keys one after the other. There is no second try: it would lock operators out."""
+        """Offer the keys in turn. No second round: failed attempts could lock the user out."""
         call.enter("authentication")
         for offered, key in enumerate(keys):
             error = self._offer(user, key)
@@ -121,7 +119,7 @@ class Link:
                 return
             is_refused = error is None or isinstance(error, paramiko.AuthenticationException)
             if not (is_refused and self.is_alive()):
-                if offered and (is_refused or isinstance(error, EOFError)):  # hung up after too many keys
+                if offered and (is_refused or isinstance(error, EOFError)):  # after too many keys
                     break
                 raise self._lost(call, error or EOFError()) from error
             if isinstance(error, paramiko.BadAuthenticationType):
@@ -136,38 +134,38 @@ class Link:
         )
 
     def _offer(self, user: str, key: paramiko.PKey) -> Exception | None:
-        """Offer a key; the error that says why it was not accepted, if the server gives a reason or has gone.
+        """Offer a key; return the error if it was not accepted and there is one.
 
-        The library's thread signs. An agent may ask its user first: that holds up this connection alone.
+        The library's thread signs: an agent that asks its user first blocks only this connection.
         """
         answered = threading.Event()
         try:
             self._transport.auth_publickey(user, key, answered)
-        except Exception as error:  # the connection may be gone
+        except Exception as error:  # the connection may be lost
             return error
         self._await(answered)
         return self._transport.get_exception()
 
     def open_tunnel(self, call: Call[Any], host: str, port: int) -> paramiko.Channel:
-        """A byte stream from the server on to `host`."""
+        """Open a byte stream from the server to `host`. Raises NoAnswer."""
         kind, hint = SilenceKind.UNREACHABLE, ""
         wait = max(call.remaining(), 0)
         try:
             return self._transport.open_channel("direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=wait)
-        except Exception as error:  # not only the library's own kinds: the connection may be gone
+        except Exception as error:  # not only the library's types: the connection may be lost
             if isinstance(error, paramiko.ChannelException) and error.code == _PROHIBITED:
                 kind, hint = SilenceKind.PROTOCOL, "set AllowTcpForwarding yes in the jump host's sshd_config"
             detail = f"{call.place} at {host}:{port}, from the jump host: {readable(error)}"
             raise NoAnswer(kind, call.step, detail, hint=hint, sent=False) from error
 
     def open_port(self, port: int, timeout: float) -> ByteStream:
-        """A byte stream to a port of the server's own loopback, within that many seconds. Raises NoAnswer."""
+        """Open a byte stream to a port on the server's loopback within `timeout` seconds. Raises NoAnswer."""
         kind, hint = SilenceKind.PROTOCOL, ""
         try:
             channel = self._transport.open_channel(
                 "direct-tcpip", ("localhost", port), ("127.0.0.1", 0), timeout=timeout
             )
-        except Exception as error:  # not only the library's own kinds: the connection may be gone
+        except Exception as error:  # not only the library's types: the connection may be lost
             detail = readable(error)
             if isinstance(error, paramiko.ChannelException) and error.code == _CONNECT_FAILED:
                 detail = f"nothing listens on port {port}"
@@ -177,29 +175,29 @@ class Link:
         return ByteStream(channel, self.stream)
 
     def open_terminal(self, command: str, term: str, size: tuple[int, int], timeout: float) -> ByteStream:
-        """The terminal, of so many columns and lines, that a command runs on. Raises NoAnswer."""
+        """Run a command on a new terminal of `size` (columns, lines). Raises NoAnswer."""
         try:
             channel = self._transport.open_session(timeout=timeout)
             channel.settimeout(timeout)
             channel.get_pty(term, *size)
             channel.exec_command(command)
             channel.settimeout(None)
-        except Exception as error:  # not only the library's own kinds: the connection may be gone
+        except Exception as error:  # not only the library's types: the connection may be lost
             hint = "set PermitTTY yes in the sshd_config of the worker" if self.is_alive() else ""
             raise NoAnswer(SilenceKind.PROTOCOL, "terminal", readable(error), hint=hint) from error
         return ByteStream(channel, self.stream)
 
     def execute(self, call: Call[Any], request: ScriptRequest, *, ahead: bool) -> Output:
-        """Run the script; `ahead` starts the shell of the next call at the same time.
+        """Run the script; `ahead` also starts the shell of the next call.
 
-        Raises LinkLost if the connection was dead with nothing sent, else NoAnswer.
+        Raises LinkLost if the connection was dead before anything was sent, otherwise NoAnswer.
         """
         was_new, self._is_new = self._is_new, False
         try:
             with call.turn(self._sessions, step="session"):
-                call.guard(self.abort)  # not before: a call that waits for its turn must not cut the others
+                call.guard(self.abort)  # only now: a call waiting for a session must not abort the others
                 return self._run(call, request, ahead=ahead)
-        except Abandoned:  # cut by the guard, or not used at all
+        except Abandoned:  # aborted by the guard, or never used
             raise
         except NoAnswer:
             self.abort()
@@ -208,7 +206,7 @@ class Link:
             lost = self._lost(call, error)
             if not call.sent:
                 if isinstance(error, paramiko.SSHException) and not self._is_ending():
-                    raise lost from error  # refused; the connection serves others
+                    raise lost from error  # refused; the connection stays usable
                 raise LinkLost(lost, was_new=was_new) from error
             self.abort()
             raise lost from error
@@ -232,7 +230,7 @@ class Link:
         return output
 
     def _progress_of(self, call: Call[Any], request: ScriptRequest) -> Callable[[], None]:
-        """Called with each piece of a payload that was sent."""
+        """Return a function to call after each piece of a payload is sent."""
         payload = request.payload
         if payload is None:
             return lambda: None
@@ -245,14 +243,14 @@ class Link:
         return channel
 
     def _start_spare(self) -> None:
-        """Start the shell of the next call, which then has one round trip and not three."""
+        """Start the shell of the next call, which then takes one round trip instead of three."""
         if self._spares:
             return
         spare = _Spare()
         self._spares.append(spare)
 
         def start() -> None:
-            with suppress(Exception):  # the next call will see
+            with suppress(Exception):  # the next call reports the error
                 spare.channel = self._open_shell()
             spare.is_decided.set()
 
@@ -262,7 +260,7 @@ class Link:
         self._spares.clear()
 
     def _take_spare(self) -> paramiko.Channel | None:
-        """The shell that was started ahead, if there is one and it still runs."""
+        """Return the shell started in advance if it still runs, otherwise None."""
         try:
             spare = self._spares.pop()
         except IndexError:
@@ -274,31 +272,31 @@ class Link:
         return None if channel is None or channel.closed else channel
 
     def _make_sure(self) -> None:
-        """Raises EOFError if the connection is dead; only one that was quiet for a while has to prove it."""
+        """Raise EOFError if the connection is dead. Sends a keepalive if it was quiet for a while."""
         if SYSTEM_CLOCK.monotonic() - self.stream.heard_at > BELIEVED_FOR:
             self._transport.global_request("keepalive@openssh.com", wait=True)
         if not self.is_alive():
             raise EOFError
 
     def _is_ending(self) -> bool:
-        """Whether the connection has ended; its thread needs a moment to say so after the last channel."""
+        """Return True if the connection has ended; wait briefly, as it may end just after its last channel."""
         self._transport.join(GLANCE)
         return not self.is_alive()
 
     def _await(self, event: threading.Event) -> None:
-        """Wait for the event, the end of the connection, or the end of the call: the library's thread may hang."""
+        """Wait for the event or the end of the connection; a call's guard ends it even if that thread hangs."""
         while not event.wait(GLANCE) and self.is_alive():
             pass
 
     def _lost(self, call: Call[Any], error: Exception) -> NoAnswer:
-        """What a broken connection means: silence only if the network says that nobody is there."""
+        """Classify a broken connection: TIMEOUT only if the network reports that the host does not answer."""
         kind = SilenceKind.TIMEOUT if self.stream.fell_silent else SilenceKind.PROTOCOL
         return NoAnswer(kind, call.step, f"{call.place}: {readable(error)}", sent=call.sent)
 
 
 def _prefer(options: paramiko.SecurityOptions, key_types: Collection[str]) -> None:
-    """Ask first for what costs least, and for the types of host key that are on record."""
-    # One pass instead of a cipher and a checksum, the latter compared byte by byte in Python.
+    """Prefer the cheapest algorithms and the host key types on record."""
+    # One pass instead of a cipher and a checksum, which paramiko compares byte by byte in Python.
     options.ciphers = sorted(options.ciphers, key=lambda name: "-gcm@" not in name)
     options.digests = sorted(options.digests, key=lambda name: "-etm@" not in name)
     options.kex = sorted(options.kex, key=_cost)
@@ -306,7 +304,7 @@ def _prefer(options: paramiko.SecurityOptions, key_types: Collection[str]) -> No
 
 
 def _cost(method: str) -> int:
-    """The rank of a key exchange. In one with group exchange the server chooses how long we calculate."""
+    """Return the rank of a key exchange. With group exchange the server determines our computing time."""
     if method.startswith("curve25519-"):
         return 0
     if method.endswith("-sha1"):
@@ -315,12 +313,12 @@ def _cost(method: str) -> int:
 
 
 def _key_type(algorithm: str) -> str:
-    """The type of the key that a signature algorithm uses: RSA keys have several."""
+    """Return the key type of a signature algorithm: RSA keys have several."""
     return "ssh-rsa" if algorithm.startswith("rsa-sha2-") else algorithm
 
 
 def readable(error: BaseException) -> str:
-    """An error in one short printable line: parts of it may come from the server."""
+    """Return an error as one short printable line: parts of it may come from the server."""
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror
     elif isinstance(error, EOFError):
