@@ -1,4 +1,4 @@
-"""The way to a worker, server by server."""
+"""The chain of servers to a worker."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from iris_cli.remote.transport import Target
 
 
 class Route(Struct, frozen=True):
-    """A target, the servers to pass (the worker itself last), and whether a first host key may be taken now.
+    """A target, its chain of servers (the worker last), and whether an unknown host key may be accepted.
 
-    A server is named by its depth: its index in `hops`. What goes `apart` has connections of its own.
+    A server is identified by its depth, its index in `hops`. `apart` requests a separate connection.
     """
 
     target: Target
@@ -21,18 +21,18 @@ class Route(Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """The depth of the worker."""
+        """Depth of the worker."""
         return len(self.hops) - 1
 
     def is_worker(self, depth: int) -> bool:
         return depth == self.end
 
     def place(self, depth: int) -> str:
-        """The server in words."""
+        """Return the server's name for messages."""
         return (
             f"worker {self.target.worker}" if self.is_worker(depth) else f"jump host {self.hops[depth].label}"
         )
 
     def endpoint(self, depth: int) -> tuple[tuple[Hop, ...], str, bool]:
-        """What must be equal for a connection to serve again: the way, and whose host key was checked."""
+        """Return the key by which connections are reused: the chain and the worker whose host key was verified."""
         return self.hops[: depth + 1], self.target.worker if self.is_worker(depth) else "", self.apart
