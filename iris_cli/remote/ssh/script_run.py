@@ -1,4 +1,4 @@
-"""One run of a script in a shell on the other side of a connection."""
+"""One run of a script in a remote shell."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from iris_cli.remote.transport import NoAnswer, Output, Payload
 
 PIECE = 32 << 10
 GLANCE = 0.25
-"""Seconds of the longest wait without looking whether the connection was cut."""
+"""Longest wait in seconds without checking that the connection is alive."""
 _FULL = 0.05
-"""Seconds to wait for room to write before reading: a shell that can't write its output reads no input."""
+"""Seconds to wait for room to write before reading: a shell blocked on its output reads no input."""
 
 
 class ScriptRequest(Struct, frozen=True, kw_only=True):
-    """The script, how many bytes it may print on each stream, and what it may ask for."""
+    """A script, the maximum bytes of each output stream, and a payload that the script may ask for."""
 
     script: bytes
     limit: int
@@ -27,10 +27,9 @@ class ScriptRequest(Struct, frozen=True, kw_only=True):
 
 
 class ScriptRun:
-    """Sends a script to the shell behind a channel, then its payload, and collects the output.
+    """Sends a script and its payload to the shell on a channel and collects the output.
 
-    Raises EOFError if the connection ends before the output does, NoAnswer for too much output or a payload that
-    can't be read.
+    Raises EOFError if the connection ends before the output, NoAnswer for too much output or an unreadable payload.
     """
 
     def __init__(self, channel: Channel, request: ScriptRequest, is_alive: Callable[[], bool]) -> None:
@@ -39,11 +38,11 @@ class ScriptRun:
         self._is_alive = is_alive
         self._out = bytearray()
         self._err = bytearray()
-        self._searched = 0  # bytes of stdout that do not hold the mark
+        self._searched = 0  # bytes of stdout known not to contain the mark
         self.step = "script"
 
     def send(self, progressed: Callable[[], None]) -> None:
-        """Send the script and its end, with the payload between them if the script asks for it."""
+        """Send the script and close its stdin; before closing send the payload if the script asks for it."""
         self._send(self._request.script, lambda: None)
         payload = self._request.payload
         if payload is not None:
@@ -58,7 +57,7 @@ class ScriptRun:
         self.step = "output"
 
     def finish(self) -> Output:
-        """Read to the end of the output."""
+        """Read the output to its end and return it."""
         while self._read():
             pass
         self._drain_stderr()
@@ -72,7 +71,7 @@ class ScriptRun:
         return Output(stdout=bytes(self._out), stderr=bytes(self._err), status=status)
 
     def _send(self, data: bytes, progressed: Callable[[], None]) -> bool:
-        """False if the shell takes no more input."""
+        """Send the data; return False if the shell accepts no more input."""
         rest = memoryview(data)
         self._channel.settimeout(_FULL)
         while rest:
@@ -95,7 +94,7 @@ class ScriptRun:
         return True
 
     def _is_asked_for(self, mark: bytes) -> bool:
-        """Wait until the mark is a line of stdout; False if the output ends before."""
+        """Wait until the mark is a line of stdout; return False if the output ends before."""
         while True:
             found = self._out.find(mark, self._searched)
             self._searched = max(0, len(self._out) - len(mark))
@@ -105,7 +104,7 @@ class ScriptRun:
                 return False
 
     def _read(self) -> bool:
-        """Wait for some of stdout, and take what is there of stderr. False at the end of the output."""
+        """Wait for stdout data and collect available stderr data. Return False at the end of the output."""
         self._channel.settimeout(GLANCE)
         try:
             data = self._channel.recv(PIECE)
