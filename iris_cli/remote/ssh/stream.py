@@ -1,4 +1,4 @@
-"""The byte stream of one SSH connection, as the SSH library reads and writes it."""
+"""The byte stream of one SSH connection, with the socket interface that paramiko expects."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from iris_cli.remote.sockets import TunedSocket
 
 READ_AHEAD = 64 << 10
 LOGIN_CREDIT = 256 << 10
-"""Bytes that a server may send until it has accepted a key."""
+"""Bytes that a server may send before it has accepted a key."""
 CREDIT = 16 << 20
-"""Bytes that a server may send while no call takes its output: several windows of 2 MiB each."""
+"""Bytes that a server may send between two calls: several windows of 2 MiB each."""
 
 
 class Stream:
     """A socket, or a tunnel through another connection.
 
-    Reads block until data comes or `hang_up` is called: the library's short timeouts, which would wake the thread of
-    each connection ten times a second, are ignored. A server that sends more than its credit is cut off: the library
-    believes packets and output of any size.
+    Reads block until data arrives or `hang_up` is called: paramiko's short timeouts are ignored, as they would wake a
+    thread per connection ten times a second. A server that sends more than its credit is disconnected: paramiko accepts
+    packets and output of any size.
     """
 
     def __init__(self, raw: socket.socket | Channel, carrier: Stream | None = None) -> None:
-        """`carrier` is the stream of the connection that a tunnel goes through."""
+        """Wrap a socket; `carrier` is the stream of the connection below a tunnel."""
         raw.settimeout(None)
         self.heard_at = SYSTEM_CLOCK.monotonic()
         self.credit = LOGIN_CREDIT
@@ -36,13 +36,13 @@ class Stream:
         self._raw = raw
         self._carrier = carrier
         self._data = b""
-        self._read = 0  # bytes of the data that the library has
-        self._closed = False  # the library looks at this name of a socket when the interpreter exits
+        self._read = 0  # bytes of the data already returned to paramiko
+        self._closed = False  # paramiko reads this attribute of a socket at interpreter exit
 
-    # What the library calls
+    # Called by paramiko
 
     def settimeout(self, timeout: float | None) -> None:
-        """Do nothing."""
+        """Ignore the timeout."""
 
     def recv(self, size: int) -> bytes:
         if self._read == len(self._data):
@@ -62,27 +62,27 @@ class Stream:
             self.hang_up()
         self._close_raw()
 
-    # What we call
+    # Called by iris
 
     def hang_up(self) -> None:
-        """End the stream from any thread; the reading or writing thread wakes. Never waits."""
+        """Close the stream from any thread and wake its reader and writer. Never blocks."""
         if isinstance(self._raw, socket.socket):
             with suppress(OSError):
                 self._raw.shutdown(socket.SHUT_RDWR)
-        else:  # the goodbye to the jump host may wait for the connection to it
+        else:  # closing may block on the connection to the jump host
             threading.Thread(target=self._close_raw, name="iris-ssh-close", daemon=True).start()
 
     def has_ended(self) -> bool:
-        """Whether the server is known to have hung up."""
+        """Return True if the server is known to have disconnected."""
         return isinstance(self._raw, TunedSocket) and self._raw.has_ended()
 
     @property
     def fell_silent(self) -> bool:
-        """Whether the kernel gave up the connection because nobody acknowledged its data."""
+        """True if the kernel dropped the connection for lack of acknowledgements."""
         return isinstance(self._raw, TunedSocket) and self._raw.fell_silent
 
     def _close_raw(self) -> None:
-        with suppress(OSError, EOFError, SSHException):  # the connection below a tunnel may be gone
+        with suppress(OSError, EOFError, SSHException):  # the connection below a tunnel may be lost
             self._raw.close()
 
     def _receive(self) -> bytes:
