@@ -1,4 +1,4 @@
-"""Why a host key is not accepted, and what to do about it."""
+"""Reasons for rejecting a host key, each with a hint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from iris_cli.remote.transport import NoAnswer
 
 
 def changed(route: Route, depth: int, presented: PresentedKey, known: Known) -> NoAnswer:
-    """Another key is on record: a re-created host, or somebody in between."""
+    """Report a key that differs from the recorded one: a re-created host or a man in the middle."""
     on_record = ", ".join(f"{key.type} {key.fingerprint}" for key in known.keys)
     detail = (
         f"{route.place(depth)} shows {presented.type} {presented.fingerprint}, but on record is {on_record}"
@@ -22,7 +22,7 @@ def changed(route: Route, depth: int, presented: PresentedKey, known: Known) -> 
 
 
 def revoked(route: Route, depth: int, presented: PresentedKey) -> NoAnswer:
-    """The key is marked `@revoked`: nothing but another key helps."""
+    """Report a key marked `@revoked`: only a new host key helps."""
     detail = f"{route.place(depth)} shows {presented.type} {presented.fingerprint}, which is marked @revoked"
     return _refusal(
         SilenceKind.HOST_KEY, detail, "give the host a new key, or take the mark out of known_hosts"
@@ -30,9 +30,9 @@ def revoked(route: Route, depth: int, presented: PresentedKey) -> NoAnswer:
 
 
 def unknown(route: Route, depth: int, presented: PresentedKey, known: Known) -> NoAnswer:
-    """No key is on record, and this is not the time to take one."""
+    """Report a host without a recorded key when none may be accepted."""
     hop = route.hops[depth]
-    # Of workers the same words for all: a fleet that is new shows as one line, and its keys where they are taken.
+    # The same words for all workers: a new fleet then shows as one line.
     detail = "no host key on record"
     if not route.is_worker(depth):
         detail += (
