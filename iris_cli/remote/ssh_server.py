@@ -1,4 +1,4 @@
-"""An SSH server for one key on loopback, which runs each command in a given environment: the hosts of `demo/`."""
+"""An SSH server on loopback for the demo's hosts: accepts one key, runs commands in a given environment."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ LOOPBACK = "127.0.0.1"
 
 
 class SshServer:
-    """Accepts connections in threads of its own until the process ends.
+    """A server that accepts connections in threads until the process ends.
 
-    `client_key` is the public part of the only key that may log in, in base64. Commands start in the `HOME` of
-    `environment`.
+    `client_key` is the public part (base64) of the only accepted key. Commands start in the `HOME` of `environment`.
     """
 
     def __init__(self, host_key: Path, client_key: str, environment: Mapping[str, str]) -> None:
@@ -42,12 +41,12 @@ class SshServer:
 
 
 def public_part(private_key: str) -> str:
-    """The public part, in base64, of the key in a file."""
+    """Return the public part (base64) of the private key in a file."""
     return paramiko.PKey.from_path(private_key).get_base64()
 
 
 class _Door(paramiko.ServerInterface):
-    """One connection: who may come in, and what it may ask for."""
+    """The permissions of one connection."""
 
     def __init__(self, server: SshServer) -> None:
         self.server = server
@@ -79,11 +78,11 @@ def _serve(connection: socket.socket, server: SshServer) -> None:
     try:
         transport.start_server(server=_Door(server))
     except (paramiko.SSHException, EOFError, OSError):
-        transport.close()  # a port scan, or a client that gave up
+        transport.close()  # a port scan, or a client that disconnected
 
 
 def _execute(server: SshServer, channel: paramiko.Channel, command: bytes) -> None:
-    """Run a command as sshd does: the channel stays open until its streams are closed, by children too."""
+    """Run a command as sshd does: the channel stays open until its streams are closed, also by children."""
     process = subprocess.Popen(  # noqa: S603 - running what an authenticated client sends is what a server does
         ["/bin/sh", "-c", os.fsdecode(command)],
         stdin=subprocess.PIPE,
@@ -111,7 +110,7 @@ def _execute(server: SshServer, channel: paramiko.Channel, command: bytes) -> No
         channel.send_exit_status(status if status >= 0 else 128 - status)
         channel.close()
     except (OSError, EOFError, paramiko.SSHException):
-        return  # the client has gone
+        return  # the client has disconnected
 
 
 def _feed(channel: paramiko.Channel, sink: IO[bytes]) -> None:
@@ -121,7 +120,7 @@ def _feed(channel: paramiko.Channel, sink: IO[bytes]) -> None:
             sink.flush()
         sink.close()
     except OSError:
-        return  # the command ended without reading all of it
+        return  # the command ended without reading all its input
 
 
 def _drain(source: IO[bytes], send: Any) -> None:
@@ -129,4 +128,4 @@ def _drain(source: IO[bytes], send: Any) -> None:
         while data := os.read(source.fileno(), 1 << 15):
             send(data)
     except OSError:
-        return  # the client has gone
+        return  # the client has disconnected
