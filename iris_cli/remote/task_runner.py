@@ -1,4 +1,4 @@
-"""Launch, watch and stop attempts on a worker: one script, one answer for each call."""
+"""Launch, poll and stop attempts on a worker: one script and one answer per call."""
 
 from __future__ import annotations
 
@@ -45,33 +45,35 @@ from iris_cli.remote.worker_script import quote
 __all__ = ["LaunchRequest", "LogChunk", "LogPiece", "Shipment", "TaskRunner"]
 
 _ROOM_FOR_TOKENS = 1 << 20
-_ROOM_FOR_REQUESTS = 640 << 10  # the library says when to stop: 256 KiB and one request, in base64
-_REAP_PATIENCE = 2.0  # longer than it waits for the files to go
-_PROBE_PATIENCE = 5.0  # a probe asks the metadata server, too
-_USAGE_PATIENCE = 30.0  # every file is looked at, maybe on a cold disk
-_SHIP_PATIENCE = 25.0  # what is received is checked, extracted, and written to disk
+_ROOM_FOR_REQUESTS = 640 << 10  # the library stops at 256 KiB and one request, in base64
+_REAP_PATIENCE = 2.0  # longer than `reap` waits for deletion
+_PROBE_PATIENCE = 5.0  # a probe also queries the metadata server
+_USAGE_PATIENCE = 30.0  # the worker examines every file, maybe on a cold disk
+_SHIP_PATIENCE = 25.0  # the archive is verified, extracted, and synced to disk
 _UNPACKED_PER_SECOND = 5e6  # bytes, on a slow disk
-_UNWEDGE_PATIENCE = 10.0  # every process is looked into, and every attempt
+_UNWEDGE_PATIENCE = 10.0  # the worker inspects every process and every attempt
 
 
 Held = tuple[Token, RequestId]
-"""A request that is known, and waits for what it is to be answered with."""
+"""A known request whose answer is not ready yet."""
 
 _BOOT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
-    """The calls of the worker protocol. Safe to use from many threads.
+    """The calls of the worker protocol. Thread-safe.
 
-    Every call returns either a whole answer or a Silence, which tells nothing of what happened there. All of
-    them may be repeated at will. What can't be sent at all is a ValueError.
+    Every call returns a complete answer or a Silence, which tells nothing about what happened on the worker. All of
+    them except `run_command` can be repeated. Raises ValueError for what can't be sent.
     """
 
     def probe(
         self, target: Target, *, first_contact: bool = False, make: bool = True
     ) -> ProbeReport | Silence:
-        """Find out what it is. `first_contact`: take its key. Unless it is to `make` its directory, with the program of
-        its tasks, nothing is made there, and who was never probed has no incarnation to tell."""
+        """Inspect the worker. `first_contact` accepts its host key. With `make=False` nothing is created on it.
+
+        A worker whose directory was never created reports no incarnation.
+        """
         call = [
             "cautions=",
             f"program={quote(task_program())}" if make else "",
@@ -94,13 +96,13 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
     def prepare(
         self, target: Target, requests: Sequence[LaunchRequest], *, boot_id: str, incarnation: str, go: bool
     ) -> WorkerReport | Silence:
-        """Get attempts ready on that host since that boot; with `go` start those that need no set-up at once.
+        """Prepare attempts on that host since that boot; with `go` start those without a set-up at once.
 
-        Another host, or the same one after a reboot, does nothing and answers without any attempts. Where a workspace
-        is lacking (which the answer says) nothing is done for those who need it: see `ship`.
+        A different host, or the same host after a reboot, does nothing and reports no attempts. If the report lists a
+        workspace as lacking, nothing was done for the attempts that need it: see `ship`.
         """
         tokens = [request.token for request in requests]
-        # Polls and probes tell the time: on a worker it costs a process.
+        # No clock reading: it costs a process on the worker, and polls and probes do it.
         steps = ["untimed=1", *(prepare_line(request) for request in requests)]
         if go:
             steps += go_lines(tokens)
@@ -117,11 +119,11 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         boot_id: str,
         incarnation: str,
     ) -> WorkerReport | Silence:
-        """Bring a packed workspace there, for attempts that wait for it; not sent if it is there by now.
+        """Upload a packed workspace for attempts that wait for it, unless the worker has it by now.
 
-        If that worker can't have it these attempts end as NOSTART, `disk` or `workspace`, and their log says why.
-        Else the answer is `lacking` it only where another call is under way with it. Cut off anywhere, nothing is
-        left but what the next one removes. Refused as `prepare` is.
+        If the worker can't store it, these attempts end as NOSTART (`disk` or `workspace`) and their log says why.
+        Otherwise the report lists it as lacking only if another call is uploading it. After a cut connection the next
+        call removes what is left. Bound to host and boot like `prepare`.
         """
         mark = f"IRIS1 {SYSTEM_RANDOMNESS.hexadecimal(16)} READY"
         figures = f"{workspace.size} {workspace.limit} {workspace.packed_size}"
@@ -135,16 +137,16 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
     def go(
         self, target: Target, tokens: Sequence[Token], *, boot_id: str, incarnation: str
     ) -> WorkerReport | Silence:
-        """Start attempts that are prepared; of all others just say how they are. Refused as `prepare` is."""
+        """Start prepared attempts; only report the state of all others. Bound to host and boot like `prepare`."""
         return self._launch(target, "go", go_lines(tokens), tokens, boot_id, incarnation)
 
     def poll(
         self, target: Target, tokens: Sequence[Token], *, renew: bool = True, held: Sequence[Held] = ()
     ) -> WorkerReport | Silence:
-        """How these attempts are, and what they ask for, in one round trip.
+        """Report the states of these attempts and their requests, in one round trip.
 
-        Changes nothing but what `renew` does to their leases; a poll without an answer may have renewed them too. The
-        requests in `held` are known, and are not told again.
+        Changes nothing except leases (`renew`); a poll without an answer may have renewed them too. Requests in `held`
+        are known and not sent again.
         """
         return self._report(target, "poll", ["renewing=1"] if renew else [], tokens, tokens, held)
 
@@ -157,18 +159,18 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         telling: bool = True,
         held: Sequence[Held] = (),
     ) -> WorkerReport | Silence:
-        """Give attempts the answers to requests of theirs, which go by that; then how all of them are, as `poll`.
+        """Deliver answers to requests, which deletes the requests; then report all attempts like `poll`.
 
-        Whatever ends this call: what wasn't answered is told again, and may be answered again. Not `telling`: what they
-        ask for now is for a later poll.
+        However this call ends, unanswered requests are reported again and can be answered again. With `telling=False`
+        new requests are left for a later poll.
         """
         steps = [answer_line(*each) for each in answers]
         return self._report(target, "answer", steps, tokens, tokens if telling else (), held)
 
     def stop(self, target: Target, stops: Sequence[tuple[Token, float]]) -> WorkerReport | Silence:
-        """The fence: none of these attempts (each with its grace in seconds) runs or will ever start.
+        """Fence these attempts (each with its grace in seconds): none runs or will ever start.
 
-        That is so once the answer, or a later poll, says STOPPED, or how the attempt ended by itself.
+        That is proven once this report, or a later poll, says STOPPED or how the attempt ended by itself.
         """
         tokens = unique([token for token, _ in stops])
         steps = [
@@ -190,15 +192,13 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         clear: Sequence[Holder | Token] = (),
         grace: float = 30.0,
     ) -> UnwedgeReport | Silence:
-        """Who holds the chips there, and which attempts are there that are not in `keep`.
+        """Report the processes that hold the chips, and the attempts that are not in `keep`.
 
-        `keep` are the attempts of this worker that live by the log as it is *now*: neither they nor their processes
-        are touched, or reported as strangers. `known` are those that have ended by the log: reported only if they
-        have not ended there. With the operator's consent `clear` names processes and attempts of an earlier report,
-        and exactly these are stopped: SIGTERM, after `grace` seconds SIGKILL, by a process of its own there, so that
-        losing this call changes nothing. To see how that goes, ask again without `clear`: a process has gone when
-        it isn't among the holders, an attempt when it isn't among the attempts. Raises ValueError if `clear` names
-        what is to be kept.
+        `keep` are the attempts of this worker that are live in the log *now*: neither they nor their processes are
+        touched or reported. `known` have ended in the log: reported only if they have not ended on the worker. With the
+        operator's consent `clear` names processes and attempts of an earlier report; exactly these get SIGTERM, and
+        SIGKILL after `grace` seconds, from a separate process, so losing this call changes nothing. Call again without
+        `clear` to see what is left. Raises ValueError if `clear` names something to keep.
         """
         kept = unique(keep)
         holders = [each for each in clear if isinstance(each, Holder)]
@@ -219,10 +219,10 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         return self.ask(target, "unwedge", call, read, room=_ROOM_FOR_TOKENS, patience=_UNWEDGE_PATIENCE)
 
     def reap(self, target: Target, tokens: Sequence[Token]) -> ReapReport | Silence:
-        """Remove the files of attempts that have ended; of those that live nothing is touched.
+        """Delete the files of attempts that have ended; live attempts are not touched.
 
-        Their tokens stay, and how they ended: none of them can ever start. The answer names those of which nothing
-        else is left. A large one takes longer than this call, which may be repeated.
+        Their tokens and exit records stay: none of them can ever start. The report names those with no other files
+        left. A large one takes longer than this call, which can be repeated.
         """
         tokens = unique(tokens)
         words = " ".join(tokens)
@@ -237,7 +237,7 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         return self.ask(target, "reap", call, read, room=64 * len(tokens), patience=_REAP_PATIENCE)
 
     def usage(self, target: Target, tokens: Sequence[Token]) -> UsageReport | Silence:
-        """How much room the files of these attempts take there: what `reap` would free. Changes nothing."""
+        """Report the disk usage of these attempts: what `reap` would free. Changes nothing."""
         tokens = unique(tokens)
         call = [self.open_line(target), "begin_frame", f"tell_usage {' '.join(tokens)}", "end_frame"]
         read = partial(usage_report, worker=target.worker, tokens=tokens)
@@ -246,13 +246,13 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
     def logs(
         self, target: Target, token: Token, *, stream: str, offset: int, limit: int
     ) -> LogChunk | Silence:
-        """At most `limit` bytes of one output file from `offset` on; a negative one counts from the end."""
+        """Fetch at most `limit` bytes of one output file from `offset` on; a negative offset counts from the end."""
         piece = LogPiece(token=token, stream=stream, offset=offset, limit=limit)
         answer = self.pieces(target, [piece])
         return answer if isinstance(answer, Silence) else answer[0]
 
     def pieces(self, target: Target, wanted: Sequence[LogPiece]) -> tuple[LogChunk, ...] | Silence:
-        """These pieces of output files, in the same order, in one round trip. Each at most LONGEST_PIECE bytes."""
+        """Fetch pieces of output files, at most LONGEST_PIECE bytes each, in order and in one round trip."""
         wanted = [replace(each, limit=max(0, min(each.limit, LONGEST_PIECE))) for each in wanted]
         call = [self.open_line(target), "begin_frame", *map(piece_line, wanted), "end_frame"]
         return self.ask(target, "logs", call, partial(log_chunks, pieces=wanted), room=room_for(wanted))
@@ -269,7 +269,7 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         payload: Payload | None = None,
         patience: float = 0.0,
     ) -> WorkerReport | Silence:
-        """A call that is only for that host since that boot; it tells which of the workspaces are lacking."""
+        """Make a call bound to a host and boot; the report lists which of the workspaces are lacking."""
         tokens = unique(tokens)
         call = [
             "session_mask",
@@ -300,7 +300,7 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         telling: Sequence[Token] = (),
         held: Sequence[Held] = (),
     ) -> WorkerReport | Silence:
-        """A call for whatever host answers. Those in `telling` say what they ask for, less what is `held`."""
+        """Make a call for any host. Attempts in `telling` report their requests except those in `held`."""
         tokens, telling = unique(tokens), unique(telling)
         call = [
             self.open_line(target),
@@ -318,7 +318,7 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
 
 
 def prepare_line(request: LaunchRequest) -> str:
-    """Raises ValueError for what no shell could be given."""
+    """Return the line that prepares an attempt. Raises ValueError for text that no shell can hold."""
     texts = (command_text(request), environment_text(request), setup_text(request), settings_text(request))
     words = [parse_token(request.token), *map(quote, texts)]
     call = f"prepare_with {request.workspace}" if request.workspace else "prepare"
@@ -326,24 +326,24 @@ def prepare_line(request: LaunchRequest) -> str:
 
 
 def answer_line(token: Token, request: RequestId, answer: bytes) -> str:
-    """One answer for a task; nothing where the directory of attempts is missing."""
+    """Return the line that delivers one answer; it does nothing without the directory of attempts."""
     words = parse_token(token), quote(parse_request_id(request)), quote(answer.decode("ascii"))
     return f'[ -n "$missing" ] || answer {" ".join(words)}'
 
 
 def asking_lines(telling: Sequence[Token], held: Sequence[Held]) -> list[str]:
-    """Let these tasks say what they ask for, less what is held."""
+    """Return the lines that report these attempts' requests except those in `held`."""
     known = " ".join(f"{parse_token(token)}/{parse_request_id(request)}" for token, request in held)
     return [*([f"held='{known}'"] if known else []), f"tell_requests {' '.join(telling)}"]
 
 
 def go_lines(tokens: Sequence[Token]) -> list[str]:
-    """Each of them starts if it is prepared."""
+    """Return the lines that start each attempt if it is prepared."""
     return [f"go {parse_token(token)}" for token in tokens]
 
 
 def process_word(holder: Holder) -> str:
-    """One process for the library. Raises ValueError for what no worker could have said."""
+    """Return a process as a shell word. Raises ValueError for a holder that no worker could have reported."""
     if not _BOOT_ID.fullmatch(holder.boot_id) or min(holder.pid, holder.start) < 0:
         raise ValueError(f"{holder!r:.80} is no process of a report")
     return f"{holder.boot_id}:{holder.pid}:{holder.start}"
