@@ -1,4 +1,4 @@
-"""The command of a terminal on a worker that starts an attempt there."""
+"""The command that starts an attempt on a terminal of its worker."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from iris_cli.remote.worker_script import directory_word
 
 
 def terminal_command(cluster_id: str, target: Target, token: Token) -> str:
-    """What starts a prepared attempt on the terminal that it runs on; it ends with the attempt.
+    """Return the command that starts a prepared attempt on the terminal; it ends with the attempt.
 
-    What the wrapper itself prints goes nowhere; the task has the terminal by the descriptors 7 and 8.
+    Output of the wrapper is discarded; the task gets the terminal as file descriptors 7 and 8.
     """
     root = directory_word(target.connection.remote_dir)
     steps = (
