@@ -1,4 +1,4 @@
-"""The port through which everything remote goes: run one script on one host, before one deadline."""
+"""The port for all remote access: run one script on one host before one deadline."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from iris_cli.core.model.worker import Connection
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """A worker and the way to it."""
+    """A worker and its connection settings."""
 
     worker: WorkerId
     connection: Connection
 
 
 class Output(Struct, frozen=True, kw_only=True):
-    """What a script left behind when it ended: both streams, and its exit status (-1 if none came)."""
+    """The result of a script: both streams and the exit status (-1 if none was received)."""
 
     stdout: bytes
     stderr: bytes
@@ -28,10 +28,10 @@ class Output(Struct, frozen=True, kw_only=True):
 
 
 class Payload(Struct, frozen=True, kw_only=True):
-    """Bytes that a script takes from its stdin once it has printed `mark` as a line on its stdout; not before.
+    """Bytes for a script's stdin, sent only after the script has printed `mark` as a line on stdout.
 
-    A shell reads ahead: what comes with its script it may take for more of that. `chunks` begins anew whenever it is
-    called; an OSError of it is a LOCAL NoAnswer. `size` in bytes is for the deadline: nothing is lost if it is wrong.
+    A shell reads ahead and could take earlier bytes for more script. Each call of `chunks` starts from the beginning;
+    an OSError from it becomes a LOCAL NoAnswer. `size` (bytes) only sets the deadline.
     """
 
     mark: bytes
@@ -40,7 +40,7 @@ class Payload(Struct, frozen=True, kw_only=True):
 
 
 class NoAnswer(Exception):  # noqa: N818 - the protocol's own word; not every "no answer" is an error
-    """The call ended without an answer. Whether the script ran is unknown, unless `sent` is False."""
+    """The call ended without an answer. The script may have run unless `sent` is False."""
 
     def __init__(
         self, kind: SilenceKind, step: str, detail: str, *, hint: str = "", sent: bool = True
@@ -53,30 +53,30 @@ class NoAnswer(Exception):  # noqa: N818 - the protocol's own word; not every "n
         self.sent = sent
 
     def silence(self, worker: WorkerId) -> Silence:
-        """The same as an observation."""
+        """Return this error as an observation."""
         return Silence(
             worker=worker, kind=self.kind, step=self.step, detail=self.detail, hint=self.hint, sent=self.sent
         )
 
 
 SLOWEST = 32 << 10
-"""Bytes per second: a payload that is sent more slowly than that is given up."""
+"""Bytes per second: slower payloads are aborted."""
 _UNDER_WAY = 2 << 20
-"""Bytes of a payload that count as sent and may not have arrived: what sshd takes before the script has."""
+"""Bytes of a payload that count as sent but may not have arrived: sshd buffers them."""
 
 
 def time_for(size: int) -> float:
-    """Seconds that a payload of so many bytes may take at most."""
+    """Return the maximum seconds for sending a payload of `size` bytes."""
     return 60.0 + size / SLOWEST
 
 
 def time_to_arrive(size: int) -> float:
-    """Seconds that the end of a payload of so many bytes may take at most when all of it was sent."""
+    """Return the maximum seconds between sending the last byte of a payload and its arrival."""
     return min(size, _UNDER_WAY) / SLOWEST
 
 
 class Transport(Protocol):
-    """Runs scripts on hosts. Safe to call from many threads; connections are kept until `close`."""
+    """Runs scripts on hosts. Thread-safe; connections are kept until `close`."""
 
     def run(
         self,
@@ -91,14 +91,13 @@ class Transport(Protocol):
     ) -> Output:
         """Feed `script` to `exec /bin/sh -s` on the target and wait for its end.
 
-        `connect_timeout` bounds everything up to an authenticated connection, `timeout` the rest, both in
-        seconds and both by closing the socket. More than `limit` bytes on either stream is a PROTOCOL
-        NoAnswer. With `first_contact` an unknown host key is taken and recorded where the connection says
-        `accept-new`. With a `payload` the clock begins anew with each piece of it, for as long as `time_for`
-        says at most. Raises NoAnswer.
+        `connect_timeout` covers everything up to an authenticated connection, `timeout` the rest; both are in seconds
+        and end by closing the socket. More than `limit` bytes on either stream is a PROTOCOL NoAnswer. With
+        `first_contact` an unknown host key is accepted and recorded if the connection says `accept-new`. Each piece of
+        a `payload` restarts the timeout, up to `time_for`. Raises NoAnswer.
         """
         ...
 
     def close(self) -> None:
-        """Drop all connections. Idempotent."""
+        """Close all connections. Idempotent."""
         ...
