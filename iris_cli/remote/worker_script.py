@@ -1,4 +1,4 @@
-"""Puts together the one script that a call sends to a worker: the shell library, and the call on its last lines."""
+"""Builds the single script that a call sends to a worker: the shell library, then the call in the last lines."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from msgspec import Struct
 
 
 class HostPaths(Struct, frozen=True, kw_only=True):
-    """Where a host shows itself. Tests have their own; without a readable `proc` the library uses ps."""
+    """Paths of system files on a host. Tests replace them; without a readable `proc` the library uses ps."""
 
     proc: str = "/proc"
     dev: str = "/dev"
     sys: str = "/sys"
     mounts: str = "/proc/self/mounts"
-    root: str = ""  # before the absolute paths of the host's own configuration
-    lock: str = "/tmp/libtpu_lockfile"  # noqa: S108 - where the TPU library has it
+    root: str = ""  # prefix of absolute paths of the host's configuration
+    lock: str = "/tmp/libtpu_lockfile"  # noqa: S108 - where libtpu puts it
 
 
 _PROCESSES = ("host", "attempt", "group", "tree")
@@ -44,7 +44,7 @@ _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
     }
 )
 _LASTING: Mapping[str, Sequence[str]] = MappingProxyType(
-    {  # what is left to run on the worker when the call is over: it travels as text, too
+    {  # processes that keep running on the worker after the call; sent as text, too
         "prepare": (*_PROCESSES, "fence", "devices"),
         "prepare_with": (*_PROCESSES, "fence", "devices", "trees"),
         "stop": (*_PROCESSES, "fence", "stop"),
@@ -58,28 +58,27 @@ _WRAPPER: Mapping[str, Sequence[str]] = MappingProxyType(
         "prepare_with": ("run", "metadata", "deaths", "copies"),
     }
 )
-"""What only the processes of an attempt run, behind that: the call itself writes it, and need not read it."""
+"""Parts that only an attempt's processes run: the call writes them to a file without executing them."""
 
 _FED = frozenset({"ship"})
-"""Calls that take something from their stdin once they run."""
+"""Calls that read a payload from stdin."""
 
 _LONE = frozenset({"stop", *_FED})
-"""Calls that are read by the shell alone: a fence has to do without another process where none can be started."""
+"""Calls read by the shell alone: a fence must work even if no further process can be started."""
 
 _READ_AT_ONCE = (
     'if [ -n "${BASH_VERSION-}" ] && command -v cat >/dev/null 2>&1; then'
     ' call_text=$(cat); eval "$call_text"; exit; fi'
 )
-"""bash reads its stdin byte by byte, which takes half of the time of a call. Cut off, it doesn't end in a brace."""
+"""bash reads stdin byte by byte, half of a call's time. A truncated script does not end in a brace."""
 
 
 def worker_script(call: str, body: Sequence[str], paths: HostPaths) -> bytes:
-    """The script of a call. Cut off anywhere, even before its last byte, it does nothing.
+    """Return the script of a call. Cut off anywhere, even before its last byte, it does nothing.
 
-    It is one brace group, which a shell runs when it has read all of it; bash has a line before it. Whatever is
-    started in it reads nothing of the script. One that is fed has a newline behind it: its shell can't wait for the
-    end of its stdin.
-    Raises ValueError for text that can't be encoded.
+    It is one brace group, which a shell runs only when it has read all of it; bash has a line before it. Nothing
+    started in it can read the script. A call with a payload ends in a newline, as its shell can't wait for the end of
+    stdin. Raises ValueError for text that can't be encoded.
     """
     end = [b""] if call in _FED else []
     return b"\n".join([_library(call, paths), *(line.encode() for line in body), b"exit 0", b"}", *end])
@@ -87,7 +86,7 @@ def worker_script(call: str, body: Sequence[str], paths: HostPaths) -> bytes:
 
 @cache
 def _library(call: str, paths: HostPaths) -> bytes:
-    """What all scripts of a call begin with: a fan-out sends hundreds of them."""
+    """Return the beginning of all scripts of a call; cached, as a fan-out sends hundreds."""
     library = _head(paths) + _shell(*_LASTING.get(call, ()))
     lines = [
         *([] if call in _LONE else [_READ_AT_ONCE]),
@@ -102,19 +101,19 @@ def _library(call: str, paths: HostPaths) -> bytes:
 
 
 def quote(text: str) -> str:
-    """The text as one shell word. Raises ValueError for a NUL, which no shell can hold."""
+    """Return the text as one shell word. Raises ValueError for a NUL, which no shell can hold."""
     if "\0" in text:
         raise ValueError("a NUL byte can't be passed to a program")
     return shlex.quote(text)
 
 
 def early_signal_text() -> str:
-    """What stands behind the settings of an attempt with an early signal, and goes with no other."""
+    """Return the library part that follows the settings of an attempt with an early signal."""
     return _shell("early")
 
 
 def directory_word(remote_dir: str) -> str:
-    """`remote_dir` as a shell word; `~` is the home directory there, and so is where a relative path begins.
+    """Return `remote_dir` as a shell word; `~` is the remote home, and relative paths start there.
 
     Raises ValueError for another user's home.
     """
@@ -130,13 +129,13 @@ def directory_word(remote_dir: str) -> str:
 
 def _head(paths: HostPaths) -> str:
     places = [f"iris_{name}={quote(getattr(paths, name))}\n" for name in paths.__struct_fields__]
-    # The session's environment must not change what the library means.
+    # The session's environment must not affect the library.
     return "".join(places) + "set +eu\nunset CDPATH IFS\n"
 
 
 @cache
 def _shell(*names: str) -> str:
-    """Files of the library without comments and indentation: fewer bytes to send, and to store."""
+    """Return files of the library without comments and indentation: less to send and store."""
     lines = []
     for name in names:
         source = resources.files("iris_cli") / "remote" / "shell" / f"{name}.sh"
