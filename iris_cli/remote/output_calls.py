@@ -1,6 +1,6 @@
-"""The calls for files on a worker: what attempts have written, what it keeps for later ones, what tasks pack.
+"""Calls for files on a worker: output of attempts, caches, and workspaces that tasks packed.
 
-All that comes back is hostile text: names are bytes as they are there, and nothing here touches a file.
+Everything returned is untrusted: names are raw bytes, and this module writes no files.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from iris_cli.remote.worker_script import quote
 R = TypeVar("R")
 
 BLOCK = 64 << 10
-"""So many bytes are read at a time there."""
+"""Unit in bytes of the offsets that a worker reads at."""
 PIECE = 1 << 20
-"""The most bytes of a file, or of many small ones together, that one call fetches."""
+"""The maximum number of bytes, of one file or of many small ones together, that one call fetches."""
 MOST_NAMES = 256
 LONGEST_NAMES = 32 << 10
-"""How many files, and bytes of names, one call for many small files takes."""
+"""Limits of one call for many small files: number of files, bytes of their names."""
 LONGEST_LIST = 16 << 20
-"""Bytes of the list of an attempt's files. Of a longer one only the beginning is known."""
+"""Bytes of the list of an attempt's files. A longer list is truncated."""
 
-_PATIENCE = 60.0  # every file is looked at, maybe on a cold disk; or fetched, on a slow line
+_PATIENCE = 60.0  # every file is examined, maybe on a cold disk; or fetched over a slow connection
 _NUMBER = r"(?:0|[1-9][0-9]{0,14})"
 _OUTPUT = re.compile(r"O ([0-9a-f]{32}) (here|partial|link|gone)")
 _FILE = re.compile(rf"({_NUMBER}) ({_NUMBER}) ({_NUMBER}) ([^\n\0]+)".encode(), re.DOTALL)
@@ -42,9 +42,9 @@ _PLAIN = re.compile(rb"[\x20-\x7e]*")
 
 
 class Version(Struct, frozen=True):
-    """What changes when a file does: its size in bytes, when it was last written, and which file it is.
+    """Properties that change with a file: size in bytes, modification time, inode.
 
-    `mtime` is in seconds since the epoch, by the worker's clock.
+    `mtime` is in seconds since the epoch by the worker's clock.
     """
 
     size: int
@@ -53,11 +53,10 @@ class Version(Struct, frozen=True):
 
 
 class FileList(Struct, frozen=True, kw_only=True):
-    """The files of one attempt: `out`, `err` and what is below `output/`. A version of None isn't known yet.
+    """The files of one attempt: `out`, `err` and those below `output/`. A version of None is not known yet.
 
-    `gone`: nothing is left of them. `partial`: there are more, which could not be looked at; `link`: `output` is
-    one by now; `cut`: there are more
-    than fit into the answer, which holds the more of each attempt the fewer are asked for.
+    `gone`: no file is left. `partial`: some directories could not be read. `link`: `output` has become a symbolic link.
+    `cut`: the list is truncated; each attempt gets an equal share of the answer.
     """
 
     token: Token
@@ -69,14 +68,14 @@ class FileList(Struct, frozen=True, kw_only=True):
 
 
 class FileLists(Struct, frozen=True, kw_only=True):
-    """What a worker has of some attempts; `clock` is its time, in seconds since the epoch."""
+    """The files of some attempts; `clock` is the worker's time in seconds since the epoch."""
 
     clock: float
     lists: tuple[FileList, ...]
 
 
 class FilePiece(Struct, frozen=True, kw_only=True):
-    """Bytes of a file from `offset` on. There is no such file if the inode is 0."""
+    """Bytes of a file from `offset` on. The inode is 0 if there is no such file."""
 
     data: bytes
     offset: int
@@ -84,13 +83,13 @@ class FilePiece(Struct, frozen=True, kw_only=True):
 
 
 class OutputCalls:
-    """More calls of a TaskRunner, by the same means. Each answers wholly or not at all, and changes nothing."""
+    """Calls that fetch output through a TaskRunner. Each is answered completely or not at all and changes nothing."""
 
     def __init__(self, runner: WorkerCalls) -> None:
         self._runner = runner
 
     def list_files(self, target: Target, tokens: Sequence[Token]) -> FileLists | Silence:
-        """The files of each of these attempts, in the order of the tokens."""
+        """List the files of each of these attempts, in the order of the tokens."""
         words = " ".join(map(parse_token, tokens))
         step = f"files {LONGEST_LIST // max(1, len(tokens))} {words}"
 
@@ -103,14 +102,14 @@ class OutputCalls:
     def batch(
         self, target: Target, token: Token, names: Sequence[bytes]
     ) -> tuple[tuple[Version, bytes], ...] | Silence | None:
-        """Many small files at once, at most PIECE bytes in all; None if that can't be done now: ask for each."""
+        """Fetch small files, at most PIECE bytes in total; None if one changed or is missing: use `piece` for each."""
         step = f"batch {parse_token(token)} {PIECE} {' '.join(map(_word, names))}"
         return self._ask(target, step, partial(_batch, names=len(names)), room=2 * PIECE)
 
     def piece(
         self, target: Target, token: Token, name: bytes, offset: int, limit: int = PIECE
     ) -> FilePiece | Silence:
-        """At least one byte of a file from `offset` on, unless it ends before, and at most `limit`."""
+        """Fetch at most `limit` bytes of a file from `offset` on; at least one byte unless the file ends there."""
         first, last = offset // BLOCK, -(-min(offset + limit, offset + PIECE) // BLOCK)
         step = f"piece {parse_token(token)} {first} {last - first} {_word(name)}"
         longest = (last - first) * BLOCK
@@ -123,7 +122,7 @@ class OutputCalls:
 
 
 def _word(name: bytes) -> str:
-    """A name for the library, with a point behind it. Raises ValueError for a NUL."""
+    """Return a name as a shell word, with a dot appended. Raises ValueError for a NUL."""
     if b"\0" in name:
         raise ValueError("a NUL byte can't be in the name of a file")
     if _PLAIN.fullmatch(name):
@@ -135,7 +134,7 @@ def _word(name: bytes) -> str:
 
 
 def _file_lists(records: list[Record], tokens: Sequence[Token]) -> tuple[FileList, ...]:
-    """Raises NoAnswer."""
+    """Parse the lists of files. Raises NoAnswer."""
     found = []
     for number, record in enumerate(records):
         match = _OUTPUT.fullmatch(record.line)
@@ -156,7 +155,7 @@ def _file_lists(records: list[Record], tokens: Sequence[Token]) -> tuple[FileLis
 
 def _file_list(token: Token, how: str, data: bytes, odd: bytes) -> FileList:
     lines, names = data.split(b"\n"), odd.split(b"\0")
-    cut = bool(lines.pop() + names.pop())  # what has no end was cut off
+    cut = bool(lines.pop() + names.pop())  # an entry without its terminator was cut off
     files: dict[bytes, Version | None] = {}
     for line in lines:
         match = _FILE.fullmatch(line)
@@ -175,7 +174,7 @@ def _file_list(token: Token, how: str, data: bytes, odd: bytes) -> FileList:
 
 
 def _batch(frame: Frame, names: int) -> tuple[tuple[Version, bytes], ...] | None:
-    """Raises NoAnswer."""
+    """Parse many small files; None if one changed or is missing. Raises NoAnswer."""
     _, _, records = records_of(frame, PIECE)
     said = [record.line for record in records]
     if said in (["S changed"], [f"B {names}", "S changed"]):
@@ -190,7 +189,7 @@ def _batch(frame: Frame, names: int) -> tuple[tuple[Version, bytes], ...] | None
         versions.append(Version(int(match[1]), int(match[2]), int(match[3])))
     data = records[0].data
     if len(versions) != names or sum(each.size for each in versions) != len(data):
-        return None  # one is missing, or they are more than was asked for
+        return None  # a file is missing, or they exceed the limit
     files, start = [], 0
     for version in versions:
         files.append((version, data[start : start + version.size]))
@@ -199,7 +198,7 @@ def _batch(frame: Frame, names: int) -> tuple[tuple[Version, bytes], ...] | None
 
 
 def _piece(frame: Frame, *, longest: int, start: int, offset: int, limit: int) -> FilePiece:
-    """Raises NoAnswer."""
+    """Parse a piece of a file. Raises NoAnswer."""
     _, _, records = records_of(frame, longest)
     match = _PIECE.fullmatch(records[0].line) if len(records) == 1 else None
     if match is None:
@@ -212,23 +211,23 @@ def _piece(frame: Frame, *, longest: int, start: int, offset: int, limit: int) -
 
 
 SHORTEST = 600.0
-"""Seconds for which nothing goes: somebody may have been told to use it whom the caller knows nothing of."""
+"""Seconds for which an unused entry is always kept: another dispatcher may just have been told to use it."""
 
 PACKED = "outbox/.packed"
-"""Where a task puts what it has packed, in its directory."""
+"""Directory in which a task places workspaces it has packed, relative to the attempt's directory."""
 
-_CACHES_PATIENCE = 30.0  # every file is looked at, maybe on a cold disk
+_CACHES_PATIENCE = 30.0  # the worker examines every file, maybe on a cold disk
 _HASH = re.compile("[0-9a-f]{64}")
 _CACHE_SIZE = re.compile(r"S ([ws]/[0-9a-f]{64}) (0|[1-9][0-9]{0,14})")
 
 
 class CacheCalls(WorkerCalls):
-    """The part of the runner for caches, and for what tasks pack themselves."""
+    """The calls of TaskRunner for caches and for workspaces that tasks have packed."""
 
     def packed(self, target: Target, token: Token, workspace: str, offset: int) -> FilePiece | Silence:
-        """A piece of the compressed tar file of that hash that an attempt has put into its outbox.
+        """Fetch a piece of the packed workspace with this hash from an attempt's outbox.
 
-        As `OutputCalls.piece`. Raises ValueError for what is no hash.
+        Works like `OutputCalls.piece`. Raises ValueError if `workspace` is not a hash.
         """
         if _HASH.fullmatch(workspace) is None:
             raise ValueError(f"{workspace[:80]!r} is no hash")
@@ -245,11 +244,11 @@ class CacheCalls(WorkerCalls):
         unused_for: float,
         remove: bool = False,
     ) -> CacheReport | Silence:
-        """How much room is taken there by what nobody has used for so many seconds (ten minutes at least).
+        """Return the size of cache entries unused for so many seconds (at least ten minutes).
 
-        `keep` are the workspaces and set-ups (by hash and key) of attempts that live: they count as used. With `remove`
-        all that goes, and the answer is what is left: a large one takes longer than this call, which may be repeated.
-        Another host, or the same one after a reboot, does nothing. Raises ValueError for what is no hash.
+        Entries in `keep` (hashes and set-up keys of live attempts) count as used. With `remove` the others are deleted
+        and the answer lists what is left; deleting may outlast this call, so repeat it. A different host, or the same
+        host after a reboot, does nothing. Raises ValueError if `keep` has something that is not a hash.
         """
         wrong = [each for each in keep if _HASH.fullmatch(each) is None]
         if wrong:

@@ -1,4 +1,4 @@
-"""The calls of a worker beside those of its tasks: each sends a script and reads its answer."""
+"""Calls of a worker for commands and stacks, and the base of all calls: send a script, read its answer."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from iris_cli.remote.worker_script import HostPaths, directory_word, quote, work
 
 R = TypeVar("R")
 
-_ROOM = 64 << 10  # bytes of an answer beside what was asked for; a login shell may be talkative
+_ROOM = 64 << 10  # bytes of an answer beyond the requested data; a login shell may print a lot
 _ROOM_PER_ATTEMPT = 8 << 10
 
 
 class WorkerCalls:
-    """What all groups of calls have in common. Safe to use from many threads."""
+    """The base of all groups of calls. Thread-safe."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class WorkerCalls:
         self._paths = paths or HostPaths()
 
     def open_line(self, target: Target, then: str = "") -> str:
-        """Go to the worker's directory there."""
+        """Return the lines that enter the worker's directory."""
         if not is_name(target.worker):
             raise ValueError(f"{target.worker[:80]!r} can't name a directory")
         where = f"{directory_word(target.connection.remote_dir)} {self._cluster_id} {target.worker}"
@@ -68,9 +68,9 @@ class WorkerCalls:
         first_contact: bool = False,
         payload: Payload | None = None,
     ) -> R | Silence:
-        """Send one script and read its answer, which `read` may refuse by NoAnswer.
+        """Send one script and parse its answer with `read`, which may raise NoAnswer.
 
-        The more attempts it is `about`, the more it may say, and the longer it may take.
+        `about` is the number of attempts: each one allows more output and more time.
         """
         nonce = SYSTEM_RANDOMNESS.hexadecimal(16)
         script = worker_script(name, [f"nonce={nonce}", *call], self._paths)
@@ -92,19 +92,19 @@ class WorkerCalls:
 
 
 def unique(tokens: Sequence[Token]) -> list[Token]:
-    """Each of them once, in order. Raises ValueError for what is no token."""
+    """Return the tokens without duplicates, in order. Raises ValueError for an invalid token."""
     return [parse_token(token) for token in dict.fromkeys(tokens)]
 
 
 LONGEST_OUTPUT = 512 << 10
-_COMMAND_ENDING = 20.0  # seconds: it is asked to end, killed, and what it has left is looked for
+_COMMAND_ENDING = 20.0  # seconds: SIGTERM, SIGKILL, and the search for processes left over
 _COMMAND_ANSWER = re.compile(r"X (gone|none|[0-9]{1,3}) ([01])")
 
 
 class CommandRequest(Struct, frozen=True, kw_only=True):
-    """A command for a worker, or for the directory of one of its attempts. It gets `timeout` seconds.
+    """A command to run on a worker, or in the directory of one of its attempts, for at most `timeout` seconds.
 
-    The first `limit` bytes of what it prints, both streams in one, come back. `token` is its own, not the attempt's.
+    The first `limit` bytes of its output (stdout and stderr merged) are returned. `token` names this command.
     """
 
     token: Token
@@ -116,9 +116,9 @@ class CommandRequest(Struct, frozen=True, kw_only=True):
 
 
 class CommandEnd(Struct, frozen=True, kw_only=True):
-    """How a command ended. `exit_code` is None where it has none: it was `gone` (the directory isn't there), or killed
-    hard. `timed_out`: it had to be ended. `cut`: it printed more than this.
-    """
+    """The result of a command; `exit_code` is None if it was killed or never ran (`gone`: no such directory).
+
+    `timed_out`: it was ended at its timeout. `cut`: `output` is truncated."""
 
     exit_code: int | None
     output: bytes
@@ -128,18 +128,18 @@ class CommandEnd(Struct, frozen=True, kw_only=True):
 
 
 class OperatorCalls(WorkerCalls):
-    """The part of the runner for commands. The first of them is the only call that can't be repeated."""
+    """The calls of TaskRunner for commands. Only `run_command` can't be repeated."""
 
     def run_command(self, target: Target, request: CommandRequest) -> CommandEnd | Silence:
-        """Run it to its end, with nothing to read. Raises ValueError for what no shell could be given.
+        """Run a command to its end without input. Raises ValueError for text that no shell can hold.
 
-        Whoever goes away meanwhile doesn't end it: `end_command` does, and its time-out.
+        A lost connection does not end it: `end_command` and its timeout do.
         """
         limit = max(0, min(request.limit, LONGEST_OUTPUT))
         token = parse_token(request.token)
         home = f"$root/a/{parse_token(request.attempt)}" if request.attempt else ""
         launch = LaunchRequest(token=token, argv=request.argv, env=request.env)
-        # One byte more says that there was more.
+        # One byte more shows that the output is truncated.
         step = f"run_command {token} {hundredths(request.timeout)} {limit + 1}"
         call = [
             "mask=$(umask) timed=0",
@@ -154,7 +154,7 @@ class OperatorCalls(WorkerCalls):
         return self.ask(target, "exec", call, read, room=2 * limit, patience=patience)
 
     def end_command(self, target: Target, tokens: Sequence[Token]) -> Silence | None:
-        """End these commands of the worker, also those that are still on their way there; None once that is done."""
+        """End these commands, including those not started yet; return None once that is done."""
         words = [parse_token(token) for token in tokens]
         steps = [f"(stop_command {quote(word)})" for word in words]
         call = [self.open_line(target), *steps, "begin_frame", "end_frame"]
@@ -176,11 +176,11 @@ def _command_end(frame: Frame, limit: int) -> CommandEnd:
 
 
 SIGNALS = ("USR1", "USR2")
-"""Those with which a program may be asked for its stacks."""
+"""Signals that may be sent to a program to request its stacks."""
 
-_STACKS_TIME = 30.0  # seconds in which programs are asked, on one host
-_STACKS_ENDING = 20.0  # ... and for the last of them, and to list the others
-_LONGEST_STACKS = 160 << 10  # bytes of one program: three files of 48 KiB at most
+_STACKS_TIME = 30.0  # seconds for requesting stacks on one host
+_STACKS_ENDING = 20.0  # further seconds for the last request and for listing processes
+_LONGEST_STACKS = 160 << 10  # bytes for one program: three files of 48 KiB at most
 _STACKS_ROOM = 1 << 20  # bytes of an answer for each attempt: the library stops at half a MiB, in base64
 _STACKS_OF = pattern(r"N ([0-9a-f]{32}) ([A-Z]+) (-|0|[1-9][0-9]{0,6})")
 _PROGRAM = pattern(
@@ -189,12 +189,12 @@ _PROGRAM = pattern(
 
 
 class Program(Struct, frozen=True, kw_only=True):
-    """A process of a task. `state` is the kernel's letter: `R` runs, `S` sleeps, `D` waits for a device.
+    """A process of a task. `state` is the kernel's letter: `R` running, `S` sleeping, `D` waiting for a device.
 
-    `how` says where `dump` is from: `spy` or `handler`; or why there is none: `deaf` (it was sent a signal, and said
-    nothing), `catches.USR1` (that may be faulthandler's), `silent` (Python without any), `other` (no Python), `late`
-    (no time or room was left). `trouble` is what py-spy said when it failed. `threads`: the kernel's view of a
-    program without a stack.
+    `how` is the source of `dump` (`spy`, `handler`) or the reason why it is empty: `deaf` (no reaction to the signal),
+    `catches.USR1` (that handler may be faulthandler's), `silent` (Python without a handler), `other` (not Python),
+    `late` (no time or room left). `trouble` is py-spy's error message. `threads` is the kernel's view of a program
+    without a stack.
     """
 
     pid: int
@@ -207,7 +207,7 @@ class Program(Struct, frozen=True, kw_only=True):
 
 
 class Programs(Struct, frozen=True, kw_only=True):
-    """The processes of an attempt, the oldest first. `count` is how many it has, None if they can't be listed."""
+    """The processes of an attempt, oldest first. `count` is their number, None if they can't be listed."""
 
     token: Token
     state: RemoteState
@@ -216,15 +216,15 @@ class Programs(Struct, frozen=True, kw_only=True):
 
 
 class StackCalls(WorkerCalls):
-    """The part of the runner for stacks."""
+    """The calls of TaskRunner for stacks."""
 
     def stacks(
         self, target: Target, tokens: Sequence[Token], *, consent: str = ""
     ) -> tuple[Programs, ...] | Silence:
-        """What the programs of these attempts are doing, in one round trip. py-spy stops each for a moment.
+        """Return the stacks of these attempts' programs, in one round trip. py-spy pauses each program briefly.
 
-        Without py-spy a program is sent a signal, if it has a handler for it and the file `stacks.<SIGNAL>` of its task
-        open; one that `consent` names, of SIGNALS, also without the file. Raises ValueError for another one.
+        Without py-spy a program gets a signal if it handles it and has the file `stacks.<SIGNAL>` of its task open.
+        `consent` names a signal (of SIGNALS) that may be sent even without that file. Raises ValueError for others.
         """
         if consent and consent not in SIGNALS:
             raise ValueError(f"{consent[:20]!r} is none of {', '.join(SIGNALS)}")
