@@ -109,7 +109,9 @@ def show_places(output: Output, results: Sequence[RankStacks]) -> None:
     ]
     states = _states(results)
     said += [_sentence(doing, ranks) for doing, ranks in states]
-    seen = {each.task for _, ranks in states for each in ranks} | {each.task for each in results if each.found}
+    seen = {each.task for _, ranks in states for each in ranks} | {
+        each.task for each in results if each.found
+    }
     unseen = [each.task.index for each in results if each.asked and each.task not in seen]
     said += [f"{_ranks(unseen)}: no answer"] if unseen else []
     if said:
