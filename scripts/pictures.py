@@ -101,12 +101,17 @@ def drawn(title: str, lines: Sequence[Sequence[Segment]]) -> str:
         f'<text y="{MARGIN + FONT + LINE * number}">{"".join(pieces(line))}</text>'
         for number, line in enumerate(lines)
     ]
-    width, height = round(2 * MARGIN + ADVANCE * COLUMNS), 2 * MARGIN + LINE * len(lines)
+    width, height = picture_width(), 2 * MARGIN + LINE * len(lines)
     frame = f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"/>'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
     return "\n".join(
         (head, f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>", frame, *rows, "</svg>", "")
     )
+
+
+def picture_width() -> int:
+    """The width of every picture in pixels."""
+    return round(2 * MARGIN + ADVANCE * COLUMNS)
 
 
 def pieces(line: Sequence[Segment]) -> Iterator[str]:

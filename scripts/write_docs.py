@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from json_schema import json_page, json_schema
 from pictures import pictures
+from session_picture import session
 from transitions_page import with_transitions
 from typer.main import get_command
 
@@ -139,7 +140,7 @@ def main() -> int:
     pages[states] = with_transitions(states.read_text(encoding="utf-8"))
     pages[DOCS / "json-schema.json"] = json_schema()
     stale = []
-    for path, text in {**pages, **dict(pictures())}.items():
+    for path, text in {**pages, **dict([*pictures(), session()])}.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(path.name)
             if "--check" not in sys.argv:
@@ -351,7 +352,7 @@ def json() -> Iterator[str]:
 
 def known_causes() -> Iterator[str]:
     yield from ("# Known causes", "", NOTE, "")
-    yield from (*_KNOWN_CAUSES, "| rule | output or exit | cause | fix | source |", "|---|---|---|---|---|")
+    yield from (*_KNOWN_CAUSES, "", "| rule | output or exit | cause | fix | source |", "|---|---|---|---|---|")
     for rule in rules():
         signs = (
             *(f"`` {saying.strip()} ``" for saying in rule.says),
@@ -375,6 +376,8 @@ iris recognizes the failures in the table below. When a job has failed, `iris st
 output and the exit of the task that failed first with these rules, from the top. They show the first rule that matches.
 `*` matches any text within a line. If the output only reports that another rank failed (*echo*), iris also searches the
 output of the other ranks.
+
+![iris status of a failed gang: the rank that failed first, its last lines, the known cause and the fix](pictures/failed.svg)
 
 Rules are text with `*`, not regular expressions, so no output can make the search slow. iris searches the last 64 KiB.
 The rules are Python modules in `iris_cli/core/known_causes/`; a test has a real message for each rule.

@@ -1,4 +1,4 @@
-"""Pictures stand alone: nothing is fetched for them, and each is shown. That they are today's: test_docs.py."""
+"""Pictures are self-contained, and a page shows each of them. test_docs.py checks that they are up to date."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def test_a_picture_is_small_and_needs_nothing_else(picture: Path) -> None:
     text = picture.read_text(encoding="utf-8")
     kinds = {element.tag.removeprefix(SVG) for element in ElementTree.fromstring(text).iter()}
-    assert kinds == {"svg", "title", "style", "rect", "text", "tspan"}
+    assert kinds - {"g"} == {"svg", "title", "style", "rect", "text", "tspan"}
     assert re.findall(r"url\(|href|src|@import", text) == []
     assert len(text) < 20_000
 
@@ -30,6 +30,18 @@ def test_the_pictures_show_what_a_terminal_would() -> None:
     assert "RUNNING" in words["status"]
     assert "rank 2 failed first: exit 1" in words["failed"]
     assert "one change" in words["why"]
+    assert "known cause: the memory of a chip is full" in words["session"]
+    assert "bigger-2: SUCCEEDED" in words["session"]
+
+
+def test_the_session_shows_its_lines_one_after_the_other() -> None:
+    session = (ROOT / "docs" / "pictures" / "session.svg").read_text(encoding="utf-8")
+    shown = re.findall(r"@keyframes g(\d+) { 0% { visibility: hidden } ([\d.]+)%", session)
+    moments = [float(percent) for _, percent in shown]
+    assert [f'<g class="g{number}">' in session for number, _ in shown] == [True] * len(shown)
+    assert len(shown) > 5
+    assert moments == sorted(set(moments))
+    assert moments[-1] < 100
 
 
 def test_each_picture_is_shown_somewhere() -> None:

@@ -1,0 +1,105 @@
+"""An animated picture of a terminal session: commands of docs/first-gang.md with their output, as SVG.
+
+A test types the commands of that page against real SSH servers and compares the output, so the picture shows what iris
+prints. The animation is CSS inside the file; where animations are off, the picture shows the first screen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+from pictures import DIRECTORY, FONT, LINE, MARGIN, STYLE, pieces, picture_width
+from rich.segment import Segment
+from rich.style import Style
+
+from iris_cli.render.tables import STYLES
+
+PAGE = DIRECTORY.parent / "first-gang.md"
+
+SHOWN = (
+    "iris launch --tpu v5litepod-16 --name bigger --workdir . -- python3 train.py 1024",
+    "iris wait bigger",
+    "iris status bigger",
+    "iris launch --again bigger -- python3 train.py 512",
+    "iris wait bigger-2",
+    "iris logs bigger-2 --rank 0",
+)
+
+ROWS = 30
+"""Lines of the terminal."""
+
+ANSWER, READ, READ_LINE, LAST = 0.8, 1.2, 0.22, 3.0
+"""Seconds until a command prints its output; to read it, and each line of it; and before the session starts again."""
+
+_COLOURED = re.compile(rf"\b({'|'.join(STYLES)})\b|^known cause:.*|^rank \d+ failed first.*", re.MULTILINE)
+
+
+def session() -> tuple[Path, str]:
+    """The picture with the file that it belongs into."""
+    outputs = dict(_steps(PAGE.read_text(encoding="utf-8")))
+    moment, rows, groups, scrolls = 0.0, 0, [], [(0.0, 0)]
+    for command in SHOWN:
+        output = outputs[command].splitlines()
+        for lines, bold in (([f"$ {command}"], True), (output, False)):
+            groups.append((moment, "".join(_rows(lines, rows, bold))))
+            rows += len(lines)
+            scrolls.append((moment, max(0, rows - ROWS)))
+            moment += ANSWER if bold else READ + READ_LINE * len(lines)
+    return DIRECTORY / "session.svg", _drawn(groups, scrolls, moment + LAST)
+
+
+def _steps(page: str) -> Iterator[tuple[str, str]]:
+    """Each command of a page with its output."""
+    for block in re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = step.partition("\n")
+            yield command, output
+
+
+def _rows(lines: list[str], above: int, bold: bool) -> Iterator[str]:
+    for number, line in enumerate(lines, above):
+        segments = [Segment(line, Style(bold=True))] if bold else list(_coloured(line))
+        yield f'<text y="{MARGIN + FONT + LINE * number}">{"".join(pieces(segments))}</text>'
+
+
+def _coloured(line: str) -> Iterator[Segment]:
+    """The pieces of a line, with states in the colours in which iris shows them."""
+    end = 0
+    for match in _COLOURED.finditer(line):
+        bold = "bold yellow" if match[0].startswith("known") else "bold red"
+        yield Segment(line[end : match.start()])
+        yield Segment(match[0], Style.parse(STYLES.get(match[0], bold)))
+        end = match.end()
+    yield Segment(line[end:])
+
+
+def _drawn(groups: list[tuple[float, str]], scrolls: list[tuple[float, int]], length: float) -> str:
+    """The SVG: each group of lines becomes visible at its time, and the whole scrolls up."""
+    appear = "".join(
+        f"@keyframes g{number} {{ 0% {{ visibility: hidden }} {moment / length:.2%} {{ visibility: visible }} }}\n"
+        f".g{number} {{ animation: g{number} {length:.1f}s step-end infinite }}\n"
+        for number, (moment, _) in enumerate(groups)
+        if moment
+    )
+    up = " ".join(f"{at / length:.2%} {{ transform: translateY({-LINE * rows}px) }}" for at, rows in scrolls)
+    style = (
+        f"{STYLE}{appear}@keyframes up {{ {up} }}\n.up {{ animation: up {length:.1f}s step-end infinite }}\n"
+        "@media (prefers-reduced-motion: reduce) { g { animation: none !important } }\n"
+    )
+    width, height = picture_width(), 2 * MARGIN + LINE * ROWS
+    return "\n".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
+            f"<title>{escape('A session with iris')}</title>",
+            f"<style>{style}</style>",
+            f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"/>',
+            '<g class="up">',
+            *(f'<g class="g{number}">{rows}</g>' for number, (_, rows) in enumerate(groups)),
+            "</g>",
+            "</svg>",
+            "",
+        )
+    )
