@@ -272,9 +272,9 @@ def json_page() -> Iterator[str]:
 
 _HEAD = """\
 With `--json` every command prints one JSON document on stdout, and errors as one document on stderr. Where a command
-lists several documents, each belongs to one of its options, or to its use inside a task. In addition to the fields below,
-every document has `schema_version`, which is 1; the rows of `iris log export` do not. All fields are present, except
-those marked *optional*. Later versions may add fields.
+lists several documents, each belongs to one of its options, or to its use inside a task. Every document also has
+`schema_version`, which is 1; the rows of `iris log export` do not. All fields are present, except those marked
+*optional*. Later versions may add fields.
 
 A *time* is text in ISO 8601, in UTC: `2026-11-20T14:03:09.120Z`. It is null if no correct clock could have reported it.
 Ages and durations are in seconds, sizes in bytes.

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from html import escape
 from pathlib import Path
 
-from pictures import DIRECTORY, FONT, LINE, MARGIN, STYLE, pieces, picture_width
+from pictures import DIRECTORY, FONT, LINE, MARGIN, STYLE, picture_width, pieces
 from rich.segment import Segment
 from rich.style import Style
 
@@ -90,10 +89,11 @@ def _drawn(groups: list[tuple[float, str]], scrolls: list[tuple[float, int]], le
         "@media (prefers-reduced-motion: reduce) { g { animation: none !important } }\n"
     )
     width, height = picture_width(), 2 * MARGIN + LINE * ROWS
+    box = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     return "\n".join(
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
-            f"<title>{escape('A session with iris')}</title>",
+            f'<svg xmlns="http://www.w3.org/2000/svg" {box}>',
+            "<title>A terminal session with iris</title>",
             f"<style>{style}</style>",
             f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"/>',
             '<g class="up">',

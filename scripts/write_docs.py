@@ -352,7 +352,12 @@ def json() -> Iterator[str]:
 
 def known_causes() -> Iterator[str]:
     yield from ("# Known causes", "", NOTE, "")
-    yield from (*_KNOWN_CAUSES, "", "| rule | output or exit | cause | fix | source |", "|---|---|---|---|---|")
+    yield from (
+        *_KNOWN_CAUSES,
+        "",
+        "| rule | output or exit | cause | fix | source |",
+        "|---|---|---|---|---|",
+    )
     for rule in rules():
         signs = (
             *(f"`` {saying.strip()} ``" for saying in rule.says),
@@ -377,7 +382,7 @@ output and the exit of the task that failed first with these rules, from the top
 `*` matches any text within a line. If the output only reports that another rank failed (*echo*), iris also searches the
 output of the other ranks.
 
-![iris status of a failed gang: the rank that failed first, its last lines, the known cause and the fix](pictures/failed.svg)
+![iris status of a failed gang: the first failed rank, its last lines, the known cause and the fix](pictures/failed.svg)
 
 Rules are text with `*`, not regular expressions, so no output can make the search slow. iris searches the last 64 KiB.
 The rules are Python modules in `iris_cli/core/known_causes/`; a test has a real message for each rule.

@@ -15,7 +15,12 @@ from iris_cli.ops.loop.cron.entry import LOG as CRON_LOG
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md"), *ROOT.glob("state/*.md")]
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "examples").rglob("*.md"),
+        *ROOT.glob("state/*.md"),
+    ]
 )
 GENERATED = frozenset({"CHANGELOG.md", "api.md", "cli.md", "job-files.md", "json.md", "known-causes.md"})
 
@@ -80,7 +85,9 @@ TURNS = re.compile(
 def test_a_page_is_free_of_literary_turns(page: Path) -> None:
     if page.name in GENERATED:
         pytest.skip("its sentences come from the product")
-    text = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(
+        r"^```.*?^```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
     assert [line.strip() for line in text.splitlines() if TURNS.search(line)] == []
 
 

@@ -32,7 +32,7 @@ SEARCHED = 2000
 
 _LISTED = 3  # seeds of each row: when the product changes, a seed may become another story
 _FURTHER = 60  # seeds behind the first one that are searched for the others
-_BEGIN = "| mutation | what is left out | seeds | the first breach |\n|---|---|---|---|\n"
+_BEGIN = "| mutation | changed behaviour | seeds | first breach |\n|---|---|---|---|\n"
 _ROW = re.compile(r"^\| `([a-z-]+)` \| .* \| ([\d, ]+) \| .* \|\n", re.MULTILINE)
 
 

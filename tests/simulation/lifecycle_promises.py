@@ -19,7 +19,7 @@ _THE_LIFE_OF_A_TASK = (
     ),
     Mutation(
         "one-retry-too-many",
-        "a task is retried once more than `max_retries_failure` allows",
+        "a task is retried once more often than `max_retries_failure` allows",
         change(
             f"{_LIFECYCLE}.attempts",
             "task.failures < job.max_retries_failure",
@@ -28,7 +28,7 @@ _THE_LIFE_OF_A_TASK = (
     ),
     Mutation(
         "one-preemption-too-many",
-        "a task is retried once more than `max_retries_preemption` allows",
+        "a task is retried once more often than `max_retries_preemption` allows",
         change(
             f"{_LIFECYCLE}.attempts",
             "task.preemptions < job.max_retries_preemption",
@@ -67,7 +67,7 @@ _THE_LIFE_OF_A_TASK = (
     ),
     Mutation(
         "started-when-seen",
-        "a task starts when an invocation sees it run",
+        "the recorded start of a task is when an invocation sees it run",
         change(
             f"{_LIFECYCLE}.attempts",
             "started_at = round(draft.at - (report.started_ago or 0.0), 3)",
@@ -76,7 +76,7 @@ _THE_LIFE_OF_A_TASK = (
     ),
     Mutation(
         "ended-when-seen",
-        "a task ends when an invocation sees its exit",
+        "the recorded end of a task is when an invocation sees its exit",
         change(
             f"{_LIFECYCLE}.attempts",
             "at = round(draft.at - (report.ended_ago or 0.0), 3)",
@@ -85,7 +85,7 @@ _THE_LIFE_OF_A_TASK = (
     ),
     Mutation(
         "tolerates-one-less",
-        "one failure less than `max_task_failures` fails a job",
+        "one failure fewer than `max_task_failures` fails a job",
         change(
             "iris_cli.core.model.cluster",
             "failed > job.max_task_failures",
@@ -103,7 +103,7 @@ _THE_LIFE_OF_A_TASK = (
     ),
     Mutation(
         "lost-hosts-tolerated",
-        "a job succeeds though a task of it lost its host for good",
+        "a job succeeds although one of its tasks lost its host for good",
         change(
             "iris_cli.core.model.cluster",
             "only_tolerated = failed + states.count(TaskState.SUCCEEDED) == len(states)",
@@ -147,7 +147,7 @@ _GANGS = (
     ),
     Mutation(
         "verdict-at-once",
-        "a verdict does not wait for the answers to a poll that is under way",
+        "a verdict does not wait for the answers to a running poll",
         change(
             f"{_LIFECYCLE}.gangs",
             "        return True  # however long ago",
@@ -165,7 +165,7 @@ _GANGS = (
     ),
     Mutation(
         "one-round-too-few",
-        "a gang is retried once less than `max_retries_failure` allows",
+        "a gang is retried once less often than `max_retries_failure` allows",
         change(
             f"{_LIFECYCLE}.gangs",
             "return job.failed_rounds <= job.max_retries_failure",
@@ -174,7 +174,7 @@ _GANGS = (
     ),
     Mutation(
         "one-round-too-many",
-        "a gang is retried once more than `max_retries_failure` allows",
+        "a gang is retried once more often than `max_retries_failure` allows",
         change(
             f"{_LIFECYCLE}.gangs",
             "return job.failed_rounds <= job.max_retries_failure",
@@ -183,7 +183,7 @@ _GANGS = (
     ),
     Mutation(
         "preempted-rounds-too-few",
-        "a gang is retried once less than `max_retries_preemption` allows",
+        "a gang is retried once less often than `max_retries_preemption` allows",
         change(
             f"{_LIFECYCLE}.gangs",
             "return job.preempted_rounds <= job.max_retries_preemption",
@@ -201,7 +201,7 @@ _GANGS = (
     ),
     Mutation(
         "first-success-ends-a-gang",
-        "a gang has succeeded when one rank of it has",
+        "a gang succeeds when one of its ranks has succeeded",
         change(
             f"{_LIFECYCLE}.gangs",
             "if all(attempt.end is not None and attempt.end.reason is EndReason.OK for",
@@ -258,7 +258,7 @@ _DISPATCH_AND_WORKERS = (
     ),
     Mutation(
         "auth-is-silence",
-        "a worker that refuses the key counts as silent",
+        "a worker that rejects the key counts as silent",
         change(
             f"{_LIFECYCLE}.workers",
             "    if silence.kind is SilenceKind.AUTH:\n        return WorkerCondition.AUTH_FAILED\n",

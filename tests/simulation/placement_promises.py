@@ -15,7 +15,7 @@ _PLACEMENT = (
     ),
     Mutation(
         "after-not-awaited",
-        "a job starts before the jobs that it comes after have ended",
+        "a job starts before its dependencies have ended",
         change(
             f"{_SCHEDULING}.plan",
             "[dependency for dependency, state in states.items() if state is not JobState.SUCCEEDED]",
@@ -24,7 +24,7 @@ _PLACEMENT = (
     ),
     Mutation(
         "after-in-vain",
-        "a job waits for ever for a job that failed",
+        "a job waits forever for a dependency that failed",
         change(
             f"{_SCHEDULING}.plan",
             "    return state.terminal and state is not JobState.SUCCEEDED",
@@ -33,7 +33,7 @@ _PLACEMENT = (
     ),
     Mutation(
         "younger-first",
-        "the younger of two equal jobs goes first",
+        "the younger of two equal jobs is placed first",
         change(
             f"{_SCHEDULING}.order",
             "roots[job.priority].append((job.order,",
@@ -42,7 +42,7 @@ _PLACEMENT = (
     ),
     Mutation(
         "low-priority-first",
-        "low priority goes before high",
+        "low priority is placed before high priority",
         change(
             f"{_SCHEDULING}.order",
             "    for priority in Priority:\n        entries",
@@ -124,7 +124,7 @@ _PLACEMENT = (
     ),
     Mutation(
         "gpus-handed-out-twice",
-        "one GPU goes to two tasks",
+        "one GPU is assigned to two tasks",
         change("iris_cli.core.model.worker", "if gpu not in taken)", "if gpu >= 0)"),
     ),
 )

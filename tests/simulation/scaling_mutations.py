@@ -202,13 +202,13 @@ def _set_up_anew() -> Iterator[None]:
 
 
 SCALING_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("slice-names-again", "the names of slices that are gone are used again", _names_are_used_again),
+    Mutation("slice-names-again", "names of deleted slices are reused", _names_are_used_again),
     Mutation(
         "the-going-do-not-count", "a slice that is being deleted does not count", _the_going_do_not_count
     ),
     Mutation(
         "old-lists-count",
-        "what a list lacks is gone, whatever was done since it was asked for",
+        "a slice that is missing in a list is gone, even if it was requested after the list",
         _old_lists_count,
         ("cloud_slow",),
     ),
@@ -218,55 +218,55 @@ SCALING_MUTATIONS: tuple[Mutation, ...] = (
         _silence_is_an_empty_list,
         ("cloud_down", "cloud_unreliable"),
     ),
-    Mutation("busy-slices-are-idle", "a slice is idle since it joined", _busy_slices_are_idle),
+    Mutation("busy-slices-are-idle", "a slice counts as idle since it joined", _busy_slices_are_idle),
     Mutation(
         "unknown-slices-stay",
-        "what is listed and not in the log is left alone",
+        "a listed slice that is not in the log is kept",
         _unknown_slices_stay,
         ("cloud_unreliable", "cloud_unreliable", "sold_out", "no_quota"),
     ),
-    Mutation("slices-may-stick", "nothing is given up that takes too long", _not_stuck),
+    Mutation("slices-may-stick", "a slice that takes too long is not given up", _not_stuck),
     Mutation(
         "failed-slices-stay",
-        "a slice that has failed is taken for one that is being made",
+        "a failed slice counts as one that is being created",
         lambda: _seen_as(CloudState.FAILED, CloudState.CREATING),
         ("fall_ill",),
     ),
     Mutation(
         "preempted-slices-stay",
-        "a slice that was preempted is taken for one that is ready",
+        "a preempted slice counts as ready",
         lambda: _seen_as(CloudState.STOPPED, CloudState.READY),
         ("preempt", "preempt_all"),
     ),
     Mutation("below-the-least", "`min_slices` keeps no slice", _below_the_least, amid=some_always),
     Mutation(
         "asked-to-go-once",
-        "a deletion is asked for once, heard or not",
+        "a deletion is requested only once, even if the call was lost",
         _asked_to_go_once,
         ("preempt", "fall_ill"),
         deletions_get_lost,
     ),
     Mutation(
         "join-one-by-one",
-        "the VMs of a slice are workers one by one",
+        "the VMs of a slice become workers one by one",
         _one_by_one,
         ("unreliable", "unreliable", "slow", "partition"),
     ),
     Mutation(
         "half-made-is-whole",
-        "a slice of which VMs lack is complete",
+        "a slice with missing VMs counts as complete",
         _half_made_is_whole,
         amid=most_go_wrong,
     ),
     Mutation(
         "the-dead-live-on",
-        "that a slice is gone ends nothing that ran there",
+        "attempts on a deleted slice do not end",
         _the_dead_live_on,
         ("preempt", "vanish"),
     ),
     Mutation(
         "asked-before-it-is-written",
-        "a slice is asked for before it is in the log",
+        "a slice is requested before it is in the log",
         _asked_before_it_is_written,
     ),
     Mutation(
@@ -274,10 +274,10 @@ SCALING_MUTATIONS: tuple[Mutation, ...] = (
         "a VM is a worker before its set-up has ended",
         lambda: patch.object(Slice, "to_set_up", ()),
     ),
-    Mutation("set-up-anew", "each pass begins the set-up of a VM anew", _set_up_anew),
+    Mutation("set-up-anew", "each pass starts the set-up of a VM again", _set_up_anew),
     Mutation(
         "waits-from-the-future",
-        "a wait that began in the future, by a clock that was wrong, goes on until then",
+        "a wait that began in the future, because of a wrong clock, lasts until then",
         _no_clock_is_ever_wrong,
         ("wrong_clock",),
     ),

@@ -42,24 +42,24 @@ SECOND_TRIES_PROMISES = (
     ),
     Mutation(
         "retry-forgotten",
-        "`retry` says that it stopped an attempt, and the log has no order",
+        "`retry` reports a stopped attempt, but the log has no stop order",
         change(f"{_LIFECYCLE}.jobs", "stop(draft, attempt_id, EndReason.RETRIED)", "attempt_id.task"),
     ),
     Mutation(
         "again-takes-all",
-        "`--again --failed` also submits what has succeeded",
+        "`--again --failed` also submits tasks that succeeded",
         change(
             f"{_LIFECYCLE}.again", "if task.state is not TaskState.SUCCEEDED", "if task.state is not None"
         ),
     ),
     Mutation(
         "again-loses-a-field",
-        "a job that is submitted again has the default grace",
+        "a relaunched job has the default grace",
         change(f"{_LIFECYCLE}.again", "fields |= _device(job)", 'fields |= {**_device(job), "grace": None}'),
     ),
     Mutation(
         "again-waits-again",
-        "a job that is submitted again waits for the jobs that the first one waited for",
+        "a relaunched job waits for the dependencies of the first one",
         change(
             f"{_LIFECYCLE}.again",
             'fields |= {\n        "cpu": resources.cpu,',
@@ -73,17 +73,17 @@ SECOND_TRIES_PROMISES = (
     ),
     Mutation(
         "quiet-since-it-was-weighed",
-        "a silence is dated by when it was weighed, not by when the worker told it",
+        "quiet time is dated by when iris processed it, not by when the worker reported it",
         change(f"{_LIFECYCLE}.attempts", "draft.at - report.waited - report", "draft.at - report"),
     ),
     Mutation(
         "quiet-for-good",
-        "a task that writes again stays marked",
+        "a task that writes again stays marked as quiet",
         change(f"{_LIFECYCLE}.attempts", "elif before is not None and not is_quiet and", "elif False and"),
     ),
     Mutation(
         "quiet-too-soon",
-        "a task is marked after half of its `silent_after`",
+        "a task is marked as quiet after half of its `silent_after`",
         change(
             f"{_LIFECYCLE}.attempts",
             "is_quiet = 0 < silent_after <= report.last_output_ago",
@@ -92,7 +92,7 @@ SECOND_TRIES_PROMISES = (
     ),
     Mutation(
         "never-quiet",
-        "no task is marked",
+        "no task is marked as quiet",
         change(
             f"{_LIFECYCLE}.attempts",
             "is_quiet = 0 < silent_after <= report.last_output_ago",
