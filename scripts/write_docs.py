@@ -387,7 +387,7 @@ output of the other ranks.
 Rules are text with `*`, not regular expressions, so no output can make the search slow. iris searches the last 64 KiB.
 The rules are Python modules in `iris_cli/core/known_causes/`; a test has a real message for each rule.
 
-`status` and `why` never call a worker. They search the output that was pulled, or the last 4 KiB that the log holds. If
+For a failure `status` and `why` call no worker. They search pulled output, or the last 4 KiB that the log holds. If
 neither shows the cause, the cycle that recorded the failure reads the last 64 KiB from the worker once and stores the
 matching lines below `logs/`: for the first four attempts of a job, and for at most 16 attempts in a cycle.
 """.splitlines()
