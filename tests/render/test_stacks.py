@@ -12,7 +12,7 @@ from iris_cli.core.messages.stacks import Frame, KernelThread, Thread
 from iris_cli.ops.logs.stacks import RankStacks
 from iris_cli.remote.worker_calls import Program, Programs
 from iris_cli.render.console import Output
-from iris_cli.render.logs.stacks import show_stacks
+from iris_cli.render.logs.stacks import show_places, show_stacks
 
 WAITS = (Frame("wait", "/usr/lib/python3.11/threading.py", 327), Frame("main", "train.py", 12))
 READS = (Frame("read", "/venv/lib/python3.11/site-packages/data/files.py", 3), Frame("main", "train.py", 9))
@@ -204,3 +204,43 @@ def test_the_program_of_a_rank_is_its_python_not_the_shell_around_it(
     answer = Programs(token=Token("0" * 32), state=RemoteState.RUNNING, count=2, programs=(shell, python))
     result = RankStacks(task=TaskId(JobId("train"), 0), worker=WorkerId("w"), answer=answer, threads=((), ()))
     assert shown([result], capsys)[0].startswith("no stack: rank 0 sleeps in pipe_read\n")
+
+
+SPY_WAIT = (Frame("Condition.wait", "threading.py", 331), Frame("Event.wait", "threading.py", 629))
+ARRAY = Frame("block_until_ready", "jax/_src/array.py", 655)
+
+
+@pytest.mark.parametrize(
+    ("odd", "most", "words"),
+    [
+        (READS, WAITS, "ranks 0-1 in main (train.py:12); rank 2 in main (train.py:9)"),
+        # py-spy names the files of Python and of packages without their directories
+        (
+            (*SPY_WAIT, Frame("load", "data.py", 3)),
+            (*SPY_WAIT, Frame("reduce", "train.py", 5)),
+            "ranks 0-1 in reduce (train.py:5); rank 2 in load (data.py:3)",
+        ),
+        (
+            (ARRAY, Frame("evaluate", "train.py", 8)),
+            (ARRAY, Frame("step", "train.py", 5)),
+            "ranks 0-1 in step (train.py:5); rank 2 in evaluate (train.py:8)",
+        ),
+        ((), SPY_WAIT, "ranks 0-1 in Condition.wait (threading.py:331); rank 2 in no Python frame"),
+        (WAITS[1:], WAITS, "ranks 0-1 in wait (threading.py:327); rank 2 in main (train.py:12)"),
+    ],
+)
+def test_each_place_is_named_by_the_innermost_call_of_the_program_that_no_other_place_has(
+    odd: tuple[Frame, ...], most: tuple[Frame, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_places(Output(), [rank(index, (main(*(odd if index == 2 else most)),)) for index in range(3)])
+    assert capsys.readouterr().out == f"now: {words}\n"
+
+
+def test_ranks_in_one_place_are_named_by_the_program_and_those_without_an_answer_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    silence = Silence(worker=WorkerId("w2"), kind=SilenceKind.TIMEOUT, step="connect", detail="timed out")
+    silent = RankStacks(task=TaskId(JobId("train"), 2), worker=WorkerId("w2"), silence=silence)
+    found = main(*SPY_WAIT, Frame("reduce", "src/train.py", 5))
+    show_places(Output(), [rank(0, (found,)), rank(1, (found,)), silent])
+    assert capsys.readouterr().out == "now: ranks 0-1 in reduce (train.py:5); rank 2: no answer\n"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence, Set
 
 from msgspec import Struct
 
@@ -102,11 +103,12 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
 
 def show_places(output: Output, results: Sequence[RankStacks]) -> None:
     """One line that says which ranks are in the same place: `now: ranks 0-1 in psum (train.py:4); rank 2 sleeps`."""
-    said = [
-        f"{_ranks(place.ranks)} in {_words(_own(place.frames))}" if place.frames else _ranks(place.ranks)
-        for place in places(results)
-        if place.kind == MAIN
-    ]
+    mains = [place for place in places(results) if place.kind == MAIN]
+    said = []
+    for place in mains:
+        elsewhere = {frame for other in mains if other is not place for frame in other.frames}
+        where = _words(_own(place.frames, elsewhere)) if place.frames else "no Python frame"
+        said.append(f"{_ranks(place.ranks)} in {where}")
     states = _states(results)
     said += [_sentence(doing, ranks) for doing, ranks in states]
     seen = {each.task for _, ranks in states for each in ranks} | {
@@ -119,13 +121,20 @@ def show_places(output: Output, results: Sequence[RankStacks]) -> None:
     output.flush()
 
 
-def _own(frames: Sequence[Frame]) -> Frame:
-    """The innermost call of the program itself, with the name of its file alone.
+def _own(frames: Sequence[Frame], elsewhere: Set[Frame]) -> Frame:
+    """The innermost call of the program itself, with the name of its file alone; if possible none from `elsewhere`.
 
     What waits is mostly a library, the same for different places.
     """
-    own = next((each for each in frames if each.line and not _LIBRARY.match(each.file)), frames[0])
-    return Frame(own.function, own.file.rpartition("/")[2], own.line)
+    own = [each for each in frames if each.line and not _is_library(each.file)] or frames
+    found = next((each for each in (*own, *frames) if each not in elsewhere), own[0])
+    return Frame(found.function, found.file.rpartition("/")[2], found.line)
+
+
+def _is_library(file: str) -> bool:
+    """Whether a file belongs to an installed package or to Python, which py-spy names by its path in the library."""
+    top = file.partition("/")[0].removesuffix(".py")
+    return _LIBRARY.match(file) is not None or top in sys.stdlib_module_names
 
 
 def _ranks(ranks: Sequence[int]) -> str:
