@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from iris_cli.core.ids import Token
 from iris_cli.core.model.job import SIGNALS, EarlySignal
-from iris_cli.core.model.variables import is_kept_by_shells, is_variable
-from iris_cli.remote.worker_script import early_signal_text, quote
+from iris_cli.core.model.variables import is_kept_by_shells, is_of_container_clients, is_variable
+from iris_cli.remote.worker_script import container_text, early_signal_text, quote
 
 MARKER = "IRIS_ATTEMPT_TOKEN"
 """The variable in the environment of every process of an attempt: finds processes that outlive it."""
 
+_OWN = ("IRIS_TASK_DIR", "IRIS_WORKDIR", "IRIS_OUTPUT_DIR", MARKER)
 _SHA256 = re.compile("[0-9a-f]{64}")
 _LONGEST_TIME = 10**9  # seconds: thirty years count as no limit
 # At the end of PATH: an `iris` installed on the host comes before the small one that probes write.
@@ -32,7 +33,8 @@ class LaunchRequest(Struct, frozen=True, kw_only=True):
     `argv` runs without a shell, `setup` runs in one beforehand, once for each pair of workspace and set-up. The attempt
     gets its own copy of `workspace` (SHA-256, hexadecimal) as the set-up left it. `exclusive` needs all chips of the
     host, `ports` are those it will listen on; it waits at most `device_wait` for both. `signal` is sent ahead of the
-    `timeout`. With a `lease` the task is stopped once no poll has renewed it for that long.
+    `timeout`. With an `image` the program runs in a container of it, with `gpus` that has the host's GPUs. With a
+    `lease` the task is stopped once no poll has renewed it for that long.
     """
 
     token: Token
@@ -48,6 +50,8 @@ class LaunchRequest(Struct, frozen=True, kw_only=True):
     exclusive: bool = False
     ports: tuple[int, ...] = ()
     device_wait: float = 60
+    image: str = ""
+    gpus: bool = False
 
 
 class Shipment(Struct, frozen=True, kw_only=True):
@@ -72,12 +76,26 @@ def command_text(request: LaunchRequest) -> str:
     """Return the file `cmd`: a function that executes the command. Raises ValueError if it can't be executed."""
     if not request.argv or not request.argv[0] or request.argv[0].startswith("-"):
         raise ValueError("a command needs the name of a program that doesn't begin with '-'")
-    kept = [f"{name}={value}" for name, value in request.env.items() if is_kept_by_shells(name)]
+    kept = [f"{name}={value}" for name, value in request.env.items() if _is_argument(request, name)]
+    if request.image:
+        return f"task_cmd() {{\nexec \"$@\" {' '.join(map(_word, _in_container(request, kept)))}\n}}\n"
     if kept and "=" in request.argv[0]:
         raise ValueError(f"{request.argv[0][:40]!r} can't be told from a variable")
     # Shells reserve some names, which only `env` can set. None of them holds a secret.
     words = [*(["env", *kept] if kept else []), *request.argv]
     return f"task_cmd() {{\nexec {' '.join(map(_word, words))}\n}}\n"
+
+
+def _in_container(request: LaunchRequest, kept: Sequence[str]) -> list[str]:
+    """The end of the arguments of docker or podman: a name without a value stands for that of the client's own."""
+    names = [name for name in request.env if not _is_argument(request, name)]
+    variables = [word for each in (*kept, *names, *_OWN) for word in ("-e", each)]
+    return [*variables, request.image, *request.argv]
+
+
+def _is_argument(request: LaunchRequest, name: str) -> bool:
+    """Whether the variable is set in the arguments of a command: it is no secret, and can't be exported."""
+    return is_kept_by_shells(name) or (bool(request.image) and is_of_container_clients(name))
 
 
 def environment_text(request: LaunchRequest, *, directories: bool = True) -> str:
@@ -91,7 +109,7 @@ def environment_text(request: LaunchRequest, *, directories: bool = True) -> str
         if not is_variable(name):
             raise ValueError(f"{name[:80]!r} is not the name of an environment variable")
         word = _word(value)
-        if not is_kept_by_shells(name):
+        if not _is_argument(request, name):
             lines.append(f"export {name}={word}")
     marker = f"export {MARKER}={request.token}"
     own = [_PLACES] if directories else []
@@ -104,7 +122,7 @@ def setup_text(request: LaunchRequest) -> str:
     A `workspace` alone needs one too: running it makes the attempt's copy.
     """
     _word(request.setup)
-    return request.setup or (":\n" if request.workspace else "")
+    return request.setup or (":\n" if request.workspace or request.image else "")
 
 
 def settings_text(request: LaunchRequest) -> str:
@@ -122,7 +140,9 @@ def settings_text(request: LaunchRequest) -> str:
         "ports": quote(" ".join(map(str, request.ports))),
     }
     lines = [f"{name}={value}" for name, value in settings.items()]
-    return "\n".join([*lines, *_workspace_settings(request), *_early(request.signal)])
+    return "\n".join(
+        [*lines, *_workspace_settings(request), *_image_settings(request), *_early(request.signal)]
+    )
 
 
 def _early(signal: EarlySignal | None) -> list[str]:
@@ -139,6 +159,15 @@ def _workspace_settings(request: LaunchRequest) -> list[str]:
         raise ValueError(f"{request.workspace[:80]!r} is no workspace")
     key = set_up_key(request.workspace, request.setup) if request.setup else ""
     return [f"workspace={request.workspace}", f"set_up_key={key}", "set_up() { set_up_copy; }"]
+
+
+def _image_settings(request: LaunchRequest) -> list[str]:
+    if not request.image:
+        return []
+    copied = "set_up_copy && " if request.workspace or request.setup else ""
+    set_up = f"set_up() {{ have_runtime && {copied}have_image; }}"
+    settings = [f"image={_word(request.image)}", f"gpus={int(request.gpus)}", set_up]
+    return [*settings, container_text().rstrip("\n")]
 
 
 def set_up_key(workspace: str, command: str) -> str:

@@ -112,6 +112,11 @@ def early_signal_text() -> str:
     return _shell("early")
 
 
+def container_text() -> str:
+    """What stands behind the settings of an attempt with an image, and goes with no other."""
+    return _shell("container")
+
+
 def directory_word(remote_dir: str) -> str:
     """Return `remote_dir` as a shell word; `~` is the remote home, and relative paths start there.
 

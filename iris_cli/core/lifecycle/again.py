@@ -89,6 +89,7 @@ def _fields(job: Job, said: JobRequest) -> dict[str, Any]:
     fields |= {
         "cpu": resources.cpu,
         "memory": resources.memory,
+        "image": job.image or None,
         "tolerate": job.tolerations,
         "secrets": tuple(
             f"{name}=@{file}" if (file := job.secret_files.get(name)) else name for name in job.secrets
@@ -103,7 +104,7 @@ def _fields(job: Job, said: JobRequest) -> dict[str, Any]:
 
 
 _WORKED_OUT = frozenset(
-    ("again", "after", "replicas", "slices", "array", "each_line", "secrets", "signal", "image", "client")
+    ("again", "after", "replicas", "slices", "array", "each_line", "secrets", "signal", "client")
 )
 """Fields with the same name in a request and in a job, but not with the same value, or not for the next job."""
 

@@ -8,11 +8,14 @@ from typing import Any
 from iris_cli.core.ids import clip
 from iris_cli.core.model.array import format_indexes, parse_array
 from iris_cli.core.model.job import Job, JobRequest
-from iris_cli.core.model.variables import is_variable, secret_source
+from iris_cli.core.model.variables import is_of_container_clients, is_variable, secret_source
+from iris_cli.core.text import pattern
 from iris_cli.core.units import count, format_duration
 from iris_cli.errors import UsageError
 
 MOST_PORTS = 16
+_IMAGE = pattern(r"[A-Za-z0-9\[][A-Za-z0-9._/:@+\[\]-]*")
+_LONGEST_IMAGE = 512
 
 
 def array_of(request: JobRequest) -> tuple[JobRequest, dict[str, Any]]:
@@ -54,6 +57,23 @@ def check_client(job: Job) -> None:
             f"a terminal shows one task, and this job has {job.replicas}",
             hint="choose a TPU type of one VM; iris launch --follow shows the output of many tasks",
         )
+
+
+def check_image(job: Job, image: str | None) -> None:
+    """Refuse text that docker and podman would take for an option, and secrets that they would take for their own."""
+    if image is None:
+        return
+    if _IMAGE.fullmatch(image) is None or len(image) > _LONGEST_IMAGE:
+        raise UsageError(
+            f"{clip(image)!r} can't be the name of an image",
+            hint="write REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:...: such as ghcr.io/lab/train:3",
+        )
+    for name in job.secrets:
+        if is_of_container_clients(name):
+            raise UsageError(
+                f"secret {name} can't be given to a container: docker and podman read that variable themselves",
+                hint="choose another name",
+            )
 
 
 def check_end(job: Job) -> None:

@@ -10,7 +10,7 @@ from iris_cli.core import AttributeValue, Cluster, Limits, constraints
 from iris_cli.core.events.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id
-from iris_cli.core.lifecycle.asked import array_of, check_client, check_end, check_ports, secrets_of
+from iris_cli.core.lifecycle.asked import array_of, check_client, check_end, check_image, check_ports, secrets_of
 from iris_cli.core.model.job import CoschedulingConfig, Job, JobRequest, parse_early_signal
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
 from iris_cli.core.model.variables import MAX_STRING, check_variable
@@ -43,7 +43,6 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
             f"{clip(command[0])!r} can't be the name of a program",
             hint="iris launch [OPTIONS] -- COMMAND ...",
         )
-    _check_supported(request)
     request, array = array_of(request)
     device = _device(request)
     replicas, slices, group_by = _shape(request, device, fleet)
@@ -69,12 +68,6 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
     )
     _check(job)
     return job
-
-
-def _check_supported(request: JobRequest) -> None:
-    for row in JOB_FIELDS:
-        if not row.supported and getattr(request, row.name) is not None:
-            raise UsageError(f"{row.flags[0]} is not supported yet", hint=f"leave out {row.name}")
 
 
 def _failing(request: JobRequest, gang: bool) -> dict[str, bool]:
@@ -296,6 +289,7 @@ def _check(job: Job) -> None:
             hint="make them a gang: --group-by ATTRIBUTE",
         )
     check_client(job)
+    check_image(job, request.image)
     check_end(job)
     check_ports(job)
     try:

@@ -76,7 +76,6 @@ class JobField(NamedTuple):
     not_inside: str = ""  # why it can't be asked for from inside a task, as a hint; '': it can
     inherited: bool = False  # a child job has its parent's, unless its request says otherwise
     into: str = ""  # the field that this is another way to write
-    supported: bool = True  # a job may be submitted with it
 
     @property
     def file_key(self) -> str:
@@ -130,8 +129,7 @@ _FILES = (
              choices=EnvPreset),
     JobField("ports", Kind.PORTS, "--ports NAMES",
              "Names of ports, such as http,metrics; IRIS_PORT_HTTP is set to a free port."),
-    JobField("image", Kind.TEXT, "--image IMAGE", "Container image to run the task in (not supported yet).",
-             supported=False),
+    JobField("image", Kind.TEXT, "--image IMAGE", "Container image to run the task in, by docker or podman."),
 )
 
 _OUTPUT = (

@@ -15,6 +15,9 @@ _KEPT_BY_SHELLS = frozenset(
     {"_", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS", "HISTCMD", "LINENO"}
     | {"OPTIND", "PPID", "RANDOM", "SECONDS", "SHELLOPTS", "SHLVL", "SRANDOM", "UID"}
 )
+_OF_CLIENTS = re.compile(
+    "PATH|HOME|TMPDIR|LD_.*|XDG_.*|CONTAINERS?_.*|DOCKER_(HOST|CONTEXT|CONFIG|TLS.*|CERT_PATH|API_VERSION)"
+)
 
 
 def is_variable(name: str) -> bool:
@@ -25,6 +28,11 @@ def is_variable(name: str) -> bool:
 def is_kept_by_shells(name: str) -> bool:
     """Whether some shell keeps the variable to itself: it can be set for a program, and not by `export`."""
     return name in _KEPT_BY_SHELLS or name.startswith("BASH")
+
+
+def is_of_container_clients(name: str) -> bool:
+    """Whether docker or podman reads the variable itself: the value for a program in a container must not reach it."""
+    return _OF_CLIENTS.fullmatch(name) is not None
 
 
 def check_variable(name: str) -> None:

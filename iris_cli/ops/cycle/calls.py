@@ -201,6 +201,8 @@ def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) ->
         exclusive=place.on_tpu,
         ports=(*((coordinator_port(place),) if listens(place) else ()), *place.attempt.ports),
         device_wait=session.limits.device_wait,
+        image=place.job.image,
+        gpus=bool(place.attempt.gpus),
     )
     command_text(request), environment_text(request)
     return request

@@ -168,7 +168,7 @@ is_proven() {
 # its task is about to end itself: that is waited for, a quarter of a second.
 prove() {
     for pause in 0.02 0.03 0.05 0.05 0.1 ''; do
-        if processes_of "$@" && [ -z "$found" ]; then
+        if processes_of "$@" && [ -z "$found" ] && no_containers "$@"; then
             proven="$proven $*"
             return
         fi
@@ -176,7 +176,8 @@ prove() {
     done
     [ $# -gt 1 ] || return
     for suspect; do
-        ! processes_of "$suspect" || [ -n "$found" ] || proven="$proven $suspect"
+        ! processes_of "$suspect" || [ -n "$found" ] || ! no_containers "$suspect" ||
+            proven="$proven $suspect"
     done
 }
 
@@ -267,5 +268,30 @@ is_gone() {
     group_of "${2:-$1}" "$1"
     look "$1" "" "" "$self" && [ -z "$found" ] || return
     nap 0.03
-    look "$1" "" "" "$self" && [ -z "$found" ] && ! is_populated
+    look "$1" "" "" "$self" && [ -z "$found" ] && ! is_populated && no_container "${2:-$1}" "$1"
+}
+
+# no_containers TOKENS: as below, of each.
+no_containers() {
+    for each; do no_container "$each" "$each" || return; done
+}
+
+# no_container DIRECTORY TOKEN: remove the container of an attempt of which no process is left, if the file
+# `container` says that it may have one. It may be one that was made and never started, or has exited. False if
+# the runtime doesn't say that it is gone.
+no_container() {
+    runtime=
+    [ -f "$1/container" ] && read -r runtime _ 2>/dev/null <"$1/container"
+    case $runtime in docker | podman) ;; *) return 0 ;; esac
+    timeout 4 "$runtime" rm -f -v "iris-$2" >/dev/null 2>&1
+    left=$(timeout 4 "$runtime" ps -aq --filter "name=iris-$2" 2>/dev/null) && [ -z "$left" ] || return
+    rm -f "$1/container"
+}
+
+# is_client PID: whether it runs a container for an attempt. It would pass a signal on to a program that has it
+# already, and ends with that.
+is_client() {
+    words=
+    IFS= read -r words 2>/dev/null <"$iris_proc/$1/cmdline"
+    case $words in docker"run--nameiris-"* | podman"run--nameiris-"*) ;; *) return 1 ;; esac
 }

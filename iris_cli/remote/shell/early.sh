@@ -19,7 +19,7 @@ warn() {
     warned=0 handlers=
     for process in $found; do
         # What the wrapper forks has its handlers, too, until it is the task.
-        executes_run "${process%%:*}" "$token" && continue
+        executes_run "${process%%:*}" "$token" || is_client "${process%%:*}" && continue
         is_handled "${process%%:*}" "$early_number" || continue
         warned=$((warned + 1)) handlers="$handlers $process"
     done

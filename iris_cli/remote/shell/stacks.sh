@@ -43,7 +43,7 @@ tell_programs() {
     pythons=
     for process; do
         shift
-        executes_run "${process%%:*}" "$token" && continue
+        executes_run "${process%%:*}" "$token" || is_client "${process%%:*}" && continue
         set -- "$@" "$process"
         [ $# -gt 64 ] || ! is_python "${process%%:*}" || pythons="$pythons ${process%%:*}"
     done

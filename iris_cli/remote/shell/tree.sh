@@ -123,7 +123,7 @@ end_all() {
                 [ "$2" = last ] && [ -n "$leaders" ] && quiet=0
             fi
             # One look and the word of the kernel are as good as two, but not for a fence.
-            if [ "$quiet" -gt 0 ] && ! is_populated; then
+            if [ "$quiet" -gt 0 ] && ! is_populated && no_container . "$1"; then
                 case $quiet$2$populated$own_group in 1keep0?*) return 0 ;; esac
                 [ "$quiet" -lt 2 ] || return 0
             fi
@@ -161,6 +161,7 @@ press() {
     for process in $others; do
         case " $termed " in *" $process "*) continue ;; esac
         termed="$termed $process"
+        ! is_client "${process%%:*}" || continue
         signal TERM "$process"
         signal CONT "$process"
     done

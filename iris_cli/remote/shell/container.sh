@@ -1,0 +1,97 @@
+# Of an attempt with an image, behind its settings image and gpus: its program runs in a container of docker or
+# podman, by the name iris-<token>. The client of the runtime is the command of the wrapper. The container has
+# the namespaces of the host for processes, network and memory, so the search finds its processes by the
+# marker, signals reach them, and no program is process 1, which would ignore them.
+#
+# The set-up writes the file `runtime`: docker or podman, and the user in the container. The wrapper links it to
+# `container` BEFORE it starts the client: from then on the attempt has not ended until the runtime has no
+# container of that name.
+
+# have_runtime -> $runtime, which works without a password.
+have_runtime() {
+    tried=
+    for runtime in docker podman; do
+        said='not installed'
+        if ! command -v timeout >/dev/null 2>&1; then
+            said='timeout is not installed'
+        elif command -v "$runtime" >/dev/null 2>&1; then
+            said=$(runtime_user 2>&1) && printf '%s %s\n' "$runtime" "$said" 2>/dev/null >runtime && return
+        fi
+        tried="$tried; $runtime: ${said##*"$newline"}"
+    done
+    printf 'iris: not started: no container runtime can be used: %s\n' "${tried#; }" 2>/dev/null >>err
+    return 1
+}
+
+# runtime_user: print the user in the container whose files belong to this user. False if $runtime fails. Root
+# in a container of another user's runtime is that user.
+runtime_user() {
+    case $runtime in
+    docker) said=$(timeout 30 docker info -f 'server={{.ServerVersion}} {{.SecurityOptions}}' 2>&1) ;;
+    podman) said=$(timeout 30 podman info -f 'server={{.Version.Version}}' 2>&1) ;;
+    esac
+    case $said in
+    *server=[0-9]*) ;;
+    *) printf '%s' "${said:-no answer}" && return 1 ;;
+    esac
+    case $runtime$said in
+    podman* | *name=rootless*) printf 0:0 ;;
+    *) printf '%s:%s' "$(id -u)" "$(id -g)" ;;
+    esac
+}
+
+# have_image: pull it, if it isn't there. The last words are those of the runtime.
+have_image() {
+    "$runtime" image inspect "$image" >/dev/null 2>&1 && return
+    said=$("$runtime" pull -q "$image" 2>&1 >/dev/null) && return
+    printf 'iris: not started: %s pull %s failed:\n%s\n' "$runtime" "$image" "$said" 2>/dev/null >>err
+    return 1
+}
+
+# In place of that of `run`: task_cmd appends names of variables, the image and the command. All is made before
+# the variables of the job take these names.
+run_task() {
+    read -r runtime user <runtime && ln runtime container 2>/dev/null || return 125
+    set -- "$runtime" run --name "iris-$token" --pull never --entrypoint '' --user "$user" --userns host \
+        --pid host --network host --ipc host --log-driver none --security-opt label=disable \
+        -v "$dir:$dir" -w "$dir/work"
+    program=${dir%/a/*}/bin/iris
+    [ ! -f "$program" ] || set -- "$@" -v "$program:/usr/local/bin/iris:ro"
+    if [ "$user" != 0:0 ]; then
+        for each in $(id -G); do set -- "$@" --group-add "$each"; done
+        set -- "$@" -e "HOME=$dir/work" -e "USER=$(id -un)" # which the image doesn't know
+    fi
+    if [ "$exclusive" = 1 ]; then
+        for each in "$iris_dev"/accel[0-9]* "$iris_dev"/vfio/*; do
+            [ ! -e "$each" ] || set -- "$@" --device "$each"
+        done
+        locked=$(ulimit -l) # memory that the chips reach
+        is_number "$locked" && locked=$((locked * 1024)) || locked=-1
+        set -- "$@" --ulimit "memlock=$locked:$locked"
+    fi
+    case $gpus$runtime in
+    1docker) set -- "$@" --gpus all ;;
+    1podman) set -- "$@" --device nvidia.com/gpu=all ;;
+    esac
+    umask "$mask" && cd work && task_env "$dir" && task_cmd "$@"
+}
+
+# The container has a group of its own, by the runtime.
+make_group() { group= own_group=; }
+
+# is_by_signal CODE: a client exits with 128+n for signal n, which proves none. Ask why it is 137, BEFORE the
+# container is removed.
+is_by_signal() {
+    killed=
+    read -r runtime user <runtime
+    [ "$1" != 137 ] || killed=$(timeout 30 "$runtime" inspect -f '{{.State.OOMKilled}}' "iris-$token" 2>/dev/null)
+    return 1
+}
+
+count_kills() {
+    own_kills=0 shared_kills=0
+    [ "$killed" != true ] || own_kills=1
+}
+
+newline='
+'

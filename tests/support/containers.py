@@ -1,0 +1,122 @@
+"""Real podman with a store of its own, and one image of a few programs: no registry, nothing of this machine's store."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.ids import Token
+from tests.support.waiting import PATIENCE
+
+IMAGE = "localhost/iris-test/box:1"
+_PROGRAMS = ("sh", "sleep", "env", "cat", "id", "setsid", "dd", "tail", "ls")
+
+_CONF = """
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
+[engine]
+cgroup_manager = "cgroupfs"
+runtime = "{runtime}"
+events_logger = "none"
+tmp_dir = "{directory}/tmp"
+"""
+_STORE = """
+[storage]
+driver = "vfs"
+graphroot = "{directory}/graph"
+runroot = "{directory}/run"
+"""
+
+
+class Podman:
+    """Its `env` makes hosts use this store, and hides a docker of this machine."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        runtime = "runc" if shutil.which("runc") else "crun"
+        (directory / "containers.conf").write_text(_CONF.format(directory=directory, runtime=runtime))
+        (directory / "storage.conf").write_text(_STORE.format(directory=directory))
+        self.env = {
+            "CONTAINERS_CONF": str(directory / "containers.conf"),
+            "CONTAINERS_STORAGE_CONF": str(directory / "storage.conf"),
+            "DOCKER_HOST": f"unix://{directory}/no-docker",
+        }
+
+    def __call__(self, *words: str, stdin: bytes = b"") -> str:
+        done = subprocess.run(
+            ["podman", *words],
+            input=stdin,
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+            env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", **self.env},
+        )
+        if done.returncode:
+            raise RuntimeError(f"podman {words}: {done.stderr.decode(errors='replace')}")
+        return done.stdout.decode()
+
+    @cached_property
+    def inspected(self) -> dict[str, str]:
+        """What `podman inspect` said of a container, by its name."""
+        return {}
+
+    def containers(self) -> list[str]:
+        """The names of all containers, in whatever state."""
+        return [name for each in json.loads(self("ps", "-a", "--format", "json") or "[]") for name in each["Names"]]
+
+    def remove_all(self) -> None:
+        self("rm", "-f", "-a")
+
+
+def podman_with_image(directory: Path) -> Podman:
+    """Import the image and run it once. Skips the test where podman is missing or can't run containers."""
+    for program in ("podman", "busybox"):
+        if shutil.which(program) is None:
+            pytest.skip(f"no {program} on this machine (scripts/install-test-tools.sh installs it as root)")
+    podman = Podman(directory)
+    try:
+        podman("import", "-", IMAGE, stdin=_root_file_system())
+        podman("run", "--rm", "--network", "host", "--pid", "host", IMAGE, "sh", "-c", "exit 0")
+    except RuntimeError as error:
+        pytest.skip(f"podman can't run containers here: {error}")
+    return podman
+
+
+def conmons(token: Token) -> list[int]:
+    """The processes of podman that watch over the container of an attempt."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"conmon") and f"iris-{token}".encode() in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+def _root_file_system() -> bytes:
+    """A tar file with busybox, the libraries that it needs, and links for its programs."""
+    busybox = shutil.which("busybox") or ""
+    listed = subprocess.run(["ldd", busybox], capture_output=True, text=True, check=False).stdout
+    out = BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for path in {"/bin/busybox", *re.findall(r"(/\S+) \(", listed)}:
+            tar.add(Path(busybox if path == "/bin/busybox" else path).resolve(), path)
+        for name in _PROGRAMS:
+            link = tarfile.TarInfo(f"/bin/{name}")
+            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+            tar.addfile(link)
+        for name in ("/tmp", "/proc", "/etc"):  # noqa: S108 - in the image
+            directory = tarfile.TarInfo(name)
+            directory.type, directory.mode = tarfile.DIRTYPE, 0o1777
+            tar.addfile(directory)
+    return out.getvalue()
