@@ -18,6 +18,11 @@ MARKER = "IRIS_ATTEMPT_TOKEN"
 """The variable in the environment of every process of an attempt: finds processes that outlive it."""
 
 _OWN = ("IRIS_TASK_DIR", "IRIS_WORKDIR", "IRIS_OUTPUT_DIR", MARKER)
+_ENTER = (
+    'set -- $(cat "$IRIS_TASK_DIR/container" 2>/dev/null)',
+    "[ $# = 2 ] || { echo 'iris: the container of this task is not running' >&2; exit 1; }",
+    'if [ -t 0 ]; then set -- "$@" -it; else set -- "$@" -i; fi',
+)
 _SHA256 = re.compile("[0-9a-f]{64}")
 _LONGEST_TIME = 10**9  # seconds: thirty years count as no limit
 # At the end of PATH: an `iris` installed on the host comes before the small one that probes write.
@@ -78,7 +83,7 @@ def command_text(request: LaunchRequest) -> str:
         raise ValueError("a command needs the name of a program that doesn't begin with '-'")
     kept = [f"{name}={value}" for name, value in request.env.items() if _is_argument(request, name)]
     if request.image:
-        return f"task_cmd() {{\nexec \"$@\" {' '.join(map(_word, _in_container(request, kept)))}\n}}\n"
+        return f'task_cmd() {{\nexec "$@" {" ".join(map(_word, _in_container(request, kept)))}\n}}\n'
     if kept and "=" in request.argv[0]:
         raise ValueError(f"{request.argv[0][:40]!r} can't be told from a variable")
     # Shells reserve some names, which only `env` can set. None of them holds a secret.
@@ -86,11 +91,29 @@ def command_text(request: LaunchRequest) -> str:
     return f"task_cmd() {{\nexec {' '.join(map(_word, words))}\n}}\n"
 
 
+def beside_text(request: LaunchRequest) -> str:
+    """A function that becomes the command beside an attempt: in its container, if it has an image."""
+    if not request.image:
+        return command_text(request)
+    kept = [f"{name}={value}" for name, value in request.env.items() if _is_argument(request, name)]
+    return f"task_cmd() {{\n{container_steps(_variables(request, kept), request.argv)}\n}}\n"
+
+
+def container_steps(variables: Sequence[str], argv: Sequence[str]) -> str:
+    """Shell text that becomes a command in the container of the attempt in $IRIS_TASK_DIR, with these options `-e`."""
+    options = f'--user "$2" --workdir "$IRIS_WORKDIR" {" ".join(map(_word, variables))}'
+    command = " ".join(map(_word, argv))
+    return "; ".join([*_ENTER, f'exec "$1" exec "$3" {options} "iris-${{IRIS_TASK_DIR##*/}}" {command}'])
+
+
 def _in_container(request: LaunchRequest, kept: Sequence[str]) -> list[str]:
     """The end of the arguments of docker or podman: a name without a value stands for that of the client's own."""
+    return [*_variables(request, kept), request.image, *request.argv]
+
+
+def _variables(request: LaunchRequest, kept: Sequence[str]) -> list[str]:
     names = [name for name in request.env if not _is_argument(request, name)]
-    variables = [word for each in (*kept, *names, *_OWN) for word in ("-e", each)]
-    return [*variables, request.image, *request.argv]
+    return [word for each in (*kept, *names, *_OWN) for word in ("-e", each)]
 
 
 def _is_argument(request: LaunchRequest, name: str) -> bool:

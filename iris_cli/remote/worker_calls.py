@@ -18,7 +18,7 @@ from iris_cli.core.text import pattern
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote.answers import Record, records_of
 from iris_cli.remote.frames import Frame, broken, failed, parse_frame
-from iris_cli.remote.launch_request import LaunchRequest, command_text, environment_text, hundredths
+from iris_cli.remote.launch_request import LaunchRequest, beside_text, environment_text, hundredths
 from iris_cli.remote.transport import NoAnswer, Payload, Target, Transport
 from iris_cli.remote.worker_script import HostPaths, directory_word, quote, worker_script
 
@@ -104,6 +104,8 @@ _COMMAND_ANSWER = re.compile(r"X (gone|none|[0-9]{1,3}) ([01])")
 class CommandRequest(Struct, frozen=True, kw_only=True):
     """A command to run on a worker, or in the directory of one of its attempts, for at most `timeout` seconds.
 
+    For an attempt with an `image` the command runs in its container.
+
     The first `limit` bytes of its output (stdout and stderr merged) are returned. `token` names this command.
     """
 
@@ -111,6 +113,7 @@ class CommandRequest(Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     env: Mapping[str, str]
     attempt: Token | None = None
+    image: str = ""
     timeout: float = 60.0
     limit: int = 256 << 10
 
@@ -138,7 +141,7 @@ class OperatorCalls(WorkerCalls):
         limit = max(0, min(request.limit, LONGEST_OUTPUT))
         token = parse_token(request.token)
         home = f"$root/a/{parse_token(request.attempt)}" if request.attempt else ""
-        launch = LaunchRequest(token=token, argv=request.argv, env=request.env)
+        launch = LaunchRequest(token=token, argv=request.argv, env=request.env, image=request.image)
         # One byte more shows that the output is truncated.
         step = f"run_command {token} {hundredths(request.timeout)} {limit + 1}"
         call = [
@@ -146,7 +149,7 @@ class OperatorCalls(WorkerCalls):
             self.open_line(target),
             f'dir="{home}"',
             environment_text(launch, directories=bool(home)),
-            command_text(launch),
+            beside_text(launch),
             f'{step} "{home + "/work" if home else "$HOME"}"',
             "end_frame",
         ]

@@ -12,7 +12,6 @@ import yaml
 from msgspec.structs import fields
 
 from iris_cli.core.model.job import JobRequest
-from iris_cli.core.model.job_fields import JOB_FIELDS
 from iris_cli.errors import ExitCode
 from tests.support.site import Site
 
@@ -52,6 +51,7 @@ FIELDS: dict[str, tuple[list[str], Any, dict[str, Any]]] = {
         ["TOKEN", "KEY=@keys/k"],
         {"secrets": ["TOKEN", "KEY"], "secret_files": {"KEY": "HERE/keys/k"}},
     ),
+    "image": (["--image", "ghcr.io/lab/train:3"], "ghcr.io/lab/train:3", {"image": "ghcr.io/lab/train:3"}),
     "setup": (["--setup", "make x"], "make x", {"setup": "make x"}),
     "env_preset": (["--env-preset", "slurm"], "slurm", {"env_preset": "slurm"}),
     "priority": (["--priority", "high"], "high", {"priority": "high"}),
@@ -155,19 +155,18 @@ def test_every_field_is_among_them() -> None:
     }
     shipped, inside_a_task = {"workdir", "workspace", "lines"}, {"inherit_constraints"}
     of_another_job, of_a_terminal, of_a_script = {"again", "failed"}, {"client"}, {"job_script"}
-    refused = {row.name for row in JOB_FIELDS if not row.supported}
     assert {item.name for item in fields(JobRequest)} - told == (
-        shipped | inside_a_task | of_another_job | of_a_terminal | of_a_script | refused
+        shipped | inside_a_task | of_another_job | of_a_terminal | of_a_script
     )
 
 
-def test_an_image_is_refused_wherever_it_is_said_and_nothing_is_recorded(site: Site) -> None:
+def test_an_image_that_could_be_an_option_is_refused_and_nothing_is_recorded(site: Site) -> None:
     site.iris("launch", "--no-schedule", "--", "true")
     recorded = site.events()
-    (site.directory / "job.yaml").write_text("{command: [a], image: python}")
-    for words in (["job.yaml"], ["--image", "python", "--force", "--", "a"]):
+    (site.directory / "job.yaml").write_text("{command: [a], image: --privileged}")
+    for words in (["job.yaml"], ["--image=--privileged", "--force", "--", "a"]):
         refused = site.iris("launch", "--no-schedule", *words, code=ExitCode.USAGE)
-        assert refused.err == "error: --image is not supported yet\nhint: leave out image\n"
+        assert refused.err.startswith("error: '--privileged' can't be the name of an image\nhint: ")
     assert site.events() == recorded
 
 

@@ -40,7 +40,7 @@ ASKED: tuple[dict[str, Any], ...] = (
     {"tpu": "v4-16", "group_by": "tpu-name", "max_retries_failure": 0},
     {"replicas": 3, "cpu": 2.0, "memory": 5 << 30, "max_task_failures": 1, "timeout": 60.0},
     {"array": "0-4%2", "keep_going": False, "timeout": 90.0, "signal": "USR1@30s", "ports": ("http",)},
-    {"secrets": ("TOKEN=@/etc/token", "KEY"), "setup": "true", "silent_after": 60.0},
+    {"secrets": ("TOKEN=@/etc/token", "KEY"), "setup": "true", "silent_after": 60.0, "image": "python"},
 )
 
 

@@ -98,10 +98,33 @@ def test_a_row_is_complete() -> None:
         assert row.help.endswith("."), row.name
 
 
-def test_a_job_with_a_field_that_is_not_supported_yet_is_refused() -> None:
-    unsupported = [row for row in JOB_FIELDS if not row.supported]
-    assert [row.name for row in unsupported] == ["image"]
-    with pytest.raises(UsageError, match="--image is not supported yet") as refused:
-        accept(Cluster(), JobRequest(command=("true",), image="python:3.13"), [])
+@pytest.mark.parametrize(
+    "image", ["", "-v/:/host", "a b", "a\nb", "a\x1b[31m", "a;id", "$(id)", "x" * 513, "ä"]
+)
+def test_an_image_that_could_be_an_option_or_mislead_a_terminal_is_refused(image: str) -> None:
+    with pytest.raises(UsageError, match="can't be the name of an image") as refused:
+        accept(Cluster(), JobRequest(command=("true",), image=image), [])
     assert refused.value.exit_code is ExitCode.USAGE
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "python",
+        "ghcr.io/lab/train:3",
+        "localhost:5000/a/b@sha256:" + "0" * 64,
+        "[::1]:5000/a",
+        "oci-archive:/a/b.tar",
+    ],
+)
+def test_an_image_is_kept_as_it_is_written(image: str) -> None:
+    assert accept(Cluster(), JobRequest(command=("true",), image=image), []).image == image
     assert accept(Cluster(), JobRequest(command=("true",)), []).image == ""
+
+
+def test_a_secret_that_the_client_of_a_container_would_read_is_refused() -> None:
+    request = JobRequest(command=("true",), secrets=("DOCKER_HOST", "TOKEN"), image="python")
+    with pytest.raises(UsageError, match="secret DOCKER_HOST can't be given to a container"):
+        accept(Cluster(), request, [])
+    assert accept(Cluster(), JobRequest(command=("true",), secrets=("DOCKER_HOST",)), []).secrets

@@ -1,4 +1,4 @@
-"""Real podman with a store of its own, and one image of a few programs: no registry, nothing of this machine's store."""
+"""Real podman with a store of its own, and one image of a few programs: it needs no registry."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import tarfile
-from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 
@@ -63,14 +62,13 @@ class Podman:
             raise RuntimeError(f"podman {words}: {done.stderr.decode(errors='replace')}")
         return done.stdout.decode()
 
-    @cached_property
-    def inspected(self) -> dict[str, str]:
-        """What `podman inspect` said of a container, by its name."""
-        return {}
-
     def containers(self) -> list[str]:
         """The names of all containers, in whatever state."""
-        return [name for each in json.loads(self("ps", "-a", "--format", "json") or "[]") for name in each["Names"]]
+        return [
+            name
+            for each in json.loads(self("ps", "-a", "--format", "json") or "[]")
+            for name in each["Names"]
+        ]
 
     def remove_all(self) -> None:
         self("rm", "-f", "-a")
@@ -115,7 +113,7 @@ def _root_file_system() -> bytes:
             link = tarfile.TarInfo(f"/bin/{name}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             tar.addfile(link)
-        for name in ("/tmp", "/proc", "/etc"):  # noqa: S108 - in the image
+        for name in ("/tmp", "/proc", "/etc"):
             directory = tarfile.TarInfo(name)
             directory.type, directory.mode = tarfile.DIRTYPE, 0o1777
             tar.addfile(directory)

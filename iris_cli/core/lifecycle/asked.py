@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iris_cli.core.ids import clip
@@ -59,7 +59,7 @@ def check_client(job: Job) -> None:
         )
 
 
-def check_image(job: Job, image: str | None) -> None:
+def check_image(image: str | None, secrets: Sequence[str]) -> None:
     """Refuse text that docker and podman would take for an option, and secrets that they would take for their own."""
     if image is None:
         return
@@ -68,7 +68,7 @@ def check_image(job: Job, image: str | None) -> None:
             f"{clip(image)!r} can't be the name of an image",
             hint="write REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:...: such as ghcr.io/lab/train:3",
         )
-    for name in job.secrets:
+    for name in secrets:
         if is_of_container_clients(name):
             raise UsageError(
                 f"secret {name} can't be given to a container: docker and podman read that variable themselves",

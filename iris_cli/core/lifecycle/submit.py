@@ -10,7 +10,14 @@ from iris_cli.core import AttributeValue, Cluster, Limits, constraints
 from iris_cli.core.events.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id
-from iris_cli.core.lifecycle.asked import array_of, check_client, check_end, check_image, check_ports, secrets_of
+from iris_cli.core.lifecycle.asked import (
+    array_of,
+    check_client,
+    check_end,
+    check_image,
+    check_ports,
+    secrets_of,
+)
 from iris_cli.core.model.job import CoschedulingConfig, Job, JobRequest, parse_early_signal
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
 from iris_cli.core.model.variables import MAX_STRING, check_variable
@@ -66,6 +73,7 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
         max_dispatch_failures=(limits or Limits()).max_dispatch_failures,
         **chosen,
     )
+    check_image(request.image, job.secrets)
     _check(job)
     return job
 
@@ -289,7 +297,6 @@ def _check(job: Job) -> None:
             hint="make them a gang: --group-by ATTRIBUTE",
         )
     check_client(job)
-    check_image(job, request.image)
     check_end(job)
     check_ports(job)
     try:

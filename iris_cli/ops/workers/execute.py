@@ -66,8 +66,11 @@ def _orders(
     """What is to be sent, and where nothing is."""
 
     def order(worker: Worker, env: Mapping[str, str], task: TaskId | None, attempt: Token | None) -> _Order:
+        image = cluster.jobs[task.job].image if task is not None else ""
         token = Token(session.randomness.hexadecimal(16))
-        request = CommandRequest(token=token, argv=tuple(command), env=env, attempt=attempt, timeout=timeout)
+        request = CommandRequest(
+            token=token, argv=tuple(command), env=env, attempt=attempt, image=image, timeout=timeout
+        )
         return _Order(worker, task, request)
 
     if what in cluster.workers and what not in cluster.jobs:
@@ -95,7 +98,8 @@ def task_environment(session: Session, cluster: Cluster, task: Task, attempt: At
             f"{task.id}: worker {error.args[0]}, where another rank was, is no longer part of the cluster",
             hint=f"name the worker of this one: {attempt.worker}",
         ) from error
-    env = environment(place, _default_env(session, place.worker), {})
+    hidden = dict.fromkeys(place.job.secrets, "") if place.job.image else {}  # the container has them
+    env = {**environment(place, _default_env(session, place.worker), {}), **hidden}
     try:
         line = line_of(session.state, place.job, place.index)
     except ValueError:

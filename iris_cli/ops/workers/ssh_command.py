@@ -11,7 +11,11 @@ from iris_cli.ops.cycle.environment import device_guards
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.ops.workers.execute import task_environment
+from iris_cli.remote.launch_request import container_steps
 from iris_cli.remote.worker_script import directory_word
+
+_DIRECTORIES = ("IRIS_TASK_DIR", "IRIS_WORKDIR", "IRIS_OUTPUT_DIR")
+_ANY_SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi")
 
 
 def ssh_command(session: Session, what: str) -> list[str]:
@@ -38,7 +42,8 @@ def ssh_command(session: Session, what: str) -> list[str]:
     said = task_environment(session, cluster, task, attempt)
     del said["IRIS_TASK_DEFAULT_ENV_JSON"]
     env = {name: value for name, value in said.items() if name.startswith("IRIS_") or name in guards}
-    return [*_way(session, worker), *_shell(_directory(session, worker, attempt), env)]
+    image = cluster.jobs[task.id.job].image
+    return [*_way(session, worker), *_shell(_directory(session, worker, attempt), env, image)]
 
 
 def _way(session: Session, worker: Worker) -> list[str]:
@@ -79,8 +84,11 @@ def _directory(session: Session, worker: Worker, attempt: Attempt) -> str:
     return f"{root}/{session.cluster_id}/{worker.id}/a/{attempt.token}"
 
 
-def _shell(directory: str, env: Mapping[str, str]) -> list[str]:
-    """What runs there: a shell with these variables, in the work directory if there is one. Nothing: a login."""
+def _shell(directory: str, env: Mapping[str, str], image: str = "") -> list[str]:
+    """What runs there: a shell with these variables, in the work directory if there is one. Nothing: a login.
+
+    The shell of a task with an image is in its container.
+    """
     if not directory and not env:
         return []
     steps = []
@@ -93,5 +101,7 @@ def _shell(directory: str, env: Mapping[str, str]) -> list[str]:
             "unset d",
         ]
     steps += [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
-    script = "; ".join([*steps, 'exec "${SHELL:-/bin/sh}"'])
+    variables = [word for name in (*env, *_DIRECTORIES) for word in ("-e", name)]
+    steps += [container_steps(variables, _ANY_SHELL) if image else 'exec "${SHELL:-/bin/sh}"']
+    script = "; ".join(steps)
     return [f"exec /bin/sh -c {shlex.quote(script)}"]

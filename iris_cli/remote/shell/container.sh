@@ -1,10 +1,10 @@
-# Of an attempt with an image, behind its settings image and gpus: its program runs in a container of docker or
-# podman, by the name iris-<token>. The client of the runtime is the command of the wrapper. The container has
-# the namespaces of the host for processes, network and memory, so the search finds its processes by the
-# marker, signals reach them, and no program is process 1, which would ignore them.
+# Of an attempt with an image, behind its settings image and gpus: its program runs in a container of docker
+# or podman named iris-<token>. The client of the runtime is the command of the wrapper. The container shares the
+# namespaces of the host for processes, network and memory: the search finds its processes by the marker, and
+# none of them is process 1, which would ignore signals.
 #
-# The set-up writes the file `runtime`: docker or podman, and the user in the container. The wrapper links it to
-# `container` BEFORE it starts the client: from then on the attempt has not ended until the runtime has no
+# The set-up writes the file `runtime`: docker or podman, and the user in the container. The wrapper links it
+# to `container` BEFORE it starts the client: from then on the attempt has not ended until the runtime has no
 # container of that name.
 
 # have_runtime -> $runtime, which works without a password.
@@ -84,7 +84,8 @@ make_group() { group= own_group=; }
 is_by_signal() {
     killed=
     read -r runtime user <runtime
-    [ "$1" != 137 ] || killed=$(timeout 30 "$runtime" inspect -f '{{.State.OOMKilled}}' "iris-$token" 2>/dev/null)
+    [ "$1" != 137 ] ||
+        killed=$(timeout 30 "$runtime" inspect -f '{{.State.OOMKilled}}' "iris-$token" 2>/dev/null)
     return 1
 }
 

@@ -1,0 +1,357 @@
+"""A program in a container: it starts, ends and is stopped as without one, and leaves no container in any case."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.ids import Token
+from iris_cli.core.messages.observations import RemoteState
+from iris_cli.core.model.job import EarlySignal
+from iris_cli.remote.operator_calls import CommandEnd, CommandRequest
+from tests.remote.conftest import MakeHost
+from tests.support.containers import IMAGE, Podman, conmons, podman_with_image
+from tests.support.devices import Devices
+from tests.support.local_transport import tools_of
+from tests.support.oom import no_kills
+from tests.support.waiting import until
+from tests.support.worker_host import WorkerHost, kill, marked
+
+CANARY = "canary-7d1f"
+STARTED = {RemoteState.PREPARED, RemoteState.NOSTART}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+    podman = podman_with_image(tmp_path_factory.mktemp("podman"))
+    yield podman
+    podman.remove_all()
+
+
+@pytest.fixture
+def podman(store: Podman) -> Iterator[Podman]:
+    """After each test nothing of it is left, whoever has removed it."""
+    yield store
+    left = store.containers()
+    store.remove_all()
+    assert left == []
+
+
+@pytest.fixture
+def host(podman: Podman, host_shell: str, make_host: MakeHost) -> WorkerHost:
+    host = make_host(host_shell, env=podman.env)
+    host.probe()
+    return host
+
+
+def launched(host: WorkerHost, *argv: str, **settings: object) -> Token:
+    """Start an attempt once its image is there."""
+    request = host.request(*argv, **{"image": IMAGE} | settings)
+    host.prepare(request)
+    host.wait(request.token, STARTED)
+    host.go(request.token)
+    return request.token
+
+
+def running(host: WorkerHost, script: str, **settings: object) -> Token:
+    """Start a script that says `ready`, and wait until it does."""
+    token = launched(host, "sh", "-c", script, **settings)
+    until(lambda: b"ready\n" in host.output(token), lambda: (host.poll(token), host.output(token, "err")))
+    return token
+
+
+def is_gone(podman: Podman, token: Token) -> bool:
+    return not (marked(token) or conmons(token) or f"iris-{token}" in podman.containers())
+
+
+def test_output_files_and_exit_code_are_those_of_the_program(host: WorkerHost, podman: Podman) -> None:
+    script = 'echo out; echo err >&2; echo "$PWD" >made; cat made >"$IRIS_OUTPUT_DIR/result"; exit 42'
+    token = launched(host, "sh", "-c", script)
+    report = host.wait(token)
+    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 42, "")
+    assert is_gone(podman, token)
+    assert (host.output(token), host.output(token, "err")) == (b"out\n", b"err\n")
+    directory = host.attempt_dir(token)
+    assert (directory / "work/made").read_text() == f"{directory}/work\n"
+    assert (directory / "output/result").stat().st_uid == os.getuid()
+    assert host.wait(launched(host, "sh", "-c", "exit 0")).exit_code == 0
+
+
+def test_variables_arrive_byte_for_byte_and_stand_in_no_arguments(host: WorkerHost, podman: Podman) -> None:
+    env = {
+        **{"TOKEN": f"{CANARY} \n'$HOME'\t# \"", "EMPTY": "", "PATH": "/bin:/opt/of the image"},
+        **{"user": "mine", "dir": "mine", "token": "mine", "runtime": "mine", "LD_LIBRARY_PATH": "/opt/lib"},
+    }
+    token = running(host, "env -0 >env; echo ready; sleep 1000", env=env)
+    got = dict(
+        line.split("=", 1)
+        for line in (host.attempt_dir(token) / "work/env").read_text().split("\0")
+        if "=" in line
+    )
+    assert {name: got.get(name) for name in env} == env
+    assert got["IRIS_WORKDIR"] == f"{host.attempt_dir(token)}/work"
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert CANARY.encode() not in path.read_bytes(), path
+        except OSError:
+            continue
+    said = json.loads(podman("inspect", f"iris-{token}"))[0]
+    in_the_variables = json.dumps(said["Config"].pop("Env"))
+    assert CANARY in in_the_variables
+    assert CANARY not in json.dumps(said)
+    assert host.secrets(token) == []
+    assert host.stopped(token, grace=0).state is RemoteState.STOPPED
+
+
+@pytest.mark.two_shells
+def test_a_stop_ends_what_dies_by_a_signal_at_once(host: WorkerHost, podman: Podman) -> None:
+    token = running(host, "echo ready; exec sleep 1000")
+    assert host.stopped(token, grace=1000).state is RemoteState.STOPPED
+    assert is_gone(podman, token)
+
+
+def test_a_program_hears_one_signal_and_has_its_grace(host: WorkerHost, podman: Podman) -> None:
+    script = 'trap "echo heard; sleep 0.5; echo saved; exit 7" TERM; echo ready; while :; do sleep 0.1; done'
+    token = running(host, script)
+    assert host.stopped(token, grace=1000).state is RemoteState.STOPPED
+    assert host.output(token) == b"ready\nheard\nsaved\n"
+    assert is_gone(podman, token)
+
+
+def test_a_program_that_ignores_the_signal_is_killed(host: WorkerHost, podman: Podman) -> None:
+    token = running(host, 'trap "" TERM; echo ready; while :; do sleep 0.1; done')
+    assert host.stopped(token, grace=0.3).state is RemoteState.STOPPED
+    assert is_gone(podman, token)
+
+
+def test_a_time_limit_and_a_lease_end_the_container(host: WorkerHost, podman: Podman) -> None:
+    request = host.request("sleep", "1000", image=IMAGE, timeout=1, grace=0)
+    leased = host.request("sleep", "1000", image=IMAGE, lease=2, grace=0)
+    host.prepare(request, leased)
+    host.wait_for_all([request.token, leased.token], STARTED)
+    host.go(request.token, leased.token)
+    report, ended = host.wait_for_all([request.token, leased.token], renew=False)
+    assert (report.state, report.cause) == (RemoteState.EXITED, "timeout")
+    assert (ended.state, ended.cause) == (RemoteState.CANCELLED, "lease")
+    assert is_gone(podman, request.token)
+    assert is_gone(podman, leased.token)
+
+
+def test_what_the_program_leaves_behind_ends_with_it(host: WorkerHost, podman: Podman) -> None:
+    """The runtime ends what forgot its environment, the search what left its session."""
+    script = "setsid sleep 1001 & setsid env -i /bin/sleep 1002 & sleep 0.5; exit 3"
+    token = launched(host, "sh", "-c", script, grace=0)
+    assert host.wait(token).exit_code == 3
+    assert is_gone(podman, token)
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert path.read_bytes() not in (b"sleep\x001001\0", b"/bin/sleep\x001002\0")
+        except OSError:
+            continue
+
+
+@pytest.mark.two_shells
+def test_a_stop_ends_the_container_of_a_killed_wrapper(host: WorkerHost, podman: Podman) -> None:
+    token = running(host, "echo ready; exec sleep 1000")
+    kill(host.wrapper(token))
+    until(lambda: host.state(token) is RemoteState.ORPHANED)
+    assert f"iris-{token}" in podman.containers()
+    assert host.stopped(token).state is RemoteState.STOPPED
+    assert is_gone(podman, token)
+
+
+def test_an_attempt_is_lost_only_when_its_container_is_removed(host: WorkerHost, podman: Podman) -> None:
+    """All of its processes were killed: podman keeps a container that has ended."""
+    token = running(host, "echo ready; exec sleep 1000")
+    for pid in (host.wrapper(token), *marked(token)):
+        kill(pid)
+    until(lambda: not marked(token))
+    assert f"iris-{token}" in podman.containers()
+    assert host.wait(token).state is RemoteState.LOST
+    assert is_gone(podman, token)
+
+
+def test_nothing_is_proven_while_the_runtime_does_not_answer(
+    podman: Podman, make_host: MakeHost, tmp_path: Path
+) -> None:
+    tools = tools_of("dash", tmp_path / "tools")
+    host = make_host(env=podman.env, tools=tools)
+    host.probe()
+    token = running(host, "echo ready; exec sleep 1000")
+    (tools / "podman").write_text("#!/bin/sh\nexit 125\n")
+    (tools / "podman").chmod(0o755)
+    for pid in (host.wrapper(token), *marked(token)):
+        kill(pid)
+    until(lambda: not marked(token))
+    assert host.state(token) is RemoteState.ORPHANED
+    (tools / "podman").unlink()
+    assert host.wait(token).state is RemoteState.LOST
+
+
+def test_a_reap_removes_a_container_that_was_never_started(host: WorkerHost, podman: Podman) -> None:
+    token = launched(host, "sh", "-c", "exit 1")
+    host.wait(token)
+    directory = host.attempt_dir(token)
+    os.link(directory / "runtime", directory / "container")
+    podman("create", "--name", f"iris-{token}", IMAGE, "sh")
+    assert host.reaped(token) == {token}
+    assert is_gone(podman, token)
+
+
+def test_a_killed_program_is_told_by_its_code(host: WorkerHost) -> None:
+    report = host.wait(launched(host, "sh", "-c", "kill -9 $$"))
+    assert (report.exit_code, report.cause) == (137, "")
+
+
+def test_the_runtime_proves_that_memory_ran_out(host: WorkerHost, podman: Podman) -> None:
+    token = running(
+        host, "echo ready; while [ ! -e gate ]; do sleep 0.1; done; exec dd if=/dev/zero of=/dev/null bs=256M"
+    )
+    group = memory_group(json.loads(podman("inspect", f"iris-{token}"))[0]["State"]["Pid"])
+    with no_kills():
+        group.write_text(str(32 << 20))
+        (host.attempt_dir(token) / "work/gate").touch()
+        report = host.wait(token)
+    assert (report.exit_code, report.cause) == (137, "oom")
+    assert [(fact.kind, fact.proven) for fact in report.facts if fact.kind == "memory"] == [("memory", True)]
+    assert is_gone(podman, token)
+
+
+def memory_group(pid: int) -> Path:
+    """The file for the memory limit of the process's own group. Skips the test if it has none."""
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        for file in (
+            f"/sys/fs/cgroup/memory{path}/memory.limit_in_bytes",
+            f"/sys/fs/cgroup{path}/memory.max",
+        ):
+            if "libpod" in path and controllers in ("memory", "") and Path(file).exists():
+                return Path(file)
+    pytest.skip("the container has no memory control group here")
+
+
+def test_a_missing_image_is_told_by_the_runtime(host: WorkerHost) -> None:
+    report = host.wait(launched(host, "true", image="localhost:1/iris/nowhere:1"))
+    assert (report.state, report.cause, report.exit_code) == (RemoteState.NOSTART, "setup", 1)
+    lines = report.log_tail.splitlines()
+    assert lines[0] == "iris: not started: podman pull localhost:1/iris/nowhere:1 failed:"
+    assert lines[-1].startswith("Error: initializing source docker://localhost:1/iris/nowhere:1")
+
+
+def test_a_stop_ends_a_pull(podman: Podman, make_host: MakeHost, tmp_path: Path) -> None:
+    tools = tools_of("dash", tmp_path / "tools")
+    host = make_host(tools=tools)
+    fake(tools, "podman", "info) echo server=5 ;; image) exit 1 ;; pull) sleep 1000 ;;")
+    host.probe()
+    request = host.request("true", image="a", env={})
+    host.prepare(request)
+    until(lambda: any("pull" in Path(f"/proc/{pid}/cmdline").read_text() for pid in marked(request.token)))
+    assert host.stopped(request.token).state is RemoteState.STOPPED
+    assert not marked(request.token)
+
+
+@pytest.mark.two_shells
+def test_a_worker_without_a_usable_runtime_says_what_it_lacks(
+    host_shell: str, make_host: MakeHost, tmp_path: Path
+) -> None:
+    tools = tools_of(host_shell, tmp_path / "tools")
+    fake(
+        tools,
+        "docker",
+        'info) echo "permission denied while trying to connect to /run/docker.sock" >&2; exit 1 ;;',
+    )
+    fake(tools, "podman", "*) exit 3 ;;")
+    host = make_host(host_shell, tools=tools)
+    host.probe()
+    report = host.wait(launched(host, "true", image="a"))
+    assert (report.state, report.cause) == (RemoteState.NOSTART, "setup")
+    assert report.log_tail == (
+        "iris: not started: no container runtime can be used:"
+        " docker: permission denied while trying to connect to /run/docker.sock; podman: no answer\n"
+    )
+
+
+@pytest.mark.parametrize("security", ["name=seccomp,profile=builtin", "name=seccomp name=rootless"])
+def test_docker_gets_the_user_the_devices_and_names_of_variables(
+    security: str, make_host: MakeHost, tmp_path: Path
+) -> None:
+    devices = Devices(tmp_path)
+    tools = tools_of("dash", tmp_path / "tools")
+    fake_docker(tools, tmp_path, security)
+    host = make_host(tools=tools, paths=devices.paths)
+    host.probe()
+    settings = {"exclusive": True, "gpus": True, "env": {"TOKEN": CANARY, "HOME": "/data"}}
+    token = launched(host, "sh", "-c", 'echo "$TOKEN"', image="lab/a:1", **settings)
+    assert host.wait(token).exit_code == 0
+    assert host.output(token) == f"{CANARY}\n".encode()
+    words = (tmp_path / "run").read_text().splitlines()
+    pairs = list(zip(words, words[1:], strict=False))
+    rootless = "rootless" in security
+    user = "0:0" if rootless else f"{os.getuid()}:{os.getgid()}"
+    assert ("--user", user) in pairs
+    given = [path for option, path in pairs if option == "--device"]
+    assert given == [*devices.chips, f"{devices.dev}/vfio/vfio"]
+    assert ("--gpus", "all") in pairs
+    assert {("--network", "host"), ("--pid", "host"), ("--pull", "never")} <= set(pairs)
+    variables = [name for option, name in pairs if option == "-e"]
+    assert "TOKEN" in variables
+    assert variables.count("HOME=/data") == 1
+    assert words[-4:] == ["lab/a:1", "sh", "-c", 'echo "$TOKEN"']
+    assert CANARY not in " ".join(words)
+
+
+def test_a_command_of_the_operator_runs_in_the_container(host: WorkerHost, podman: Podman) -> None:
+    token = running(host, "echo ready; exec sleep 1000", env={"KEY": CANARY})
+    beside = CommandRequest(
+        token=Token("c" * 32),
+        argv=("sh", "-c", 'echo "$LR|$KEY|$PWD"; ls /; exit 5'),
+        env={"LR": "1e-3", "KEY": ""},
+        attempt=token,
+        image=IMAGE,
+    )
+    end = host.runner.run_command(host.target, beside)
+    assert isinstance(end, CommandEnd)
+    lines = end.output.decode().splitlines()
+    assert (end.exit_code, lines[0]) == (5, f"1e-3||{host.attempt_dir(token)}/work")
+    assert "usr" not in lines  # which every worker has
+    assert host.stopped(token).state is RemoteState.STOPPED
+    late = host.runner.run_command(host.target, beside)
+    assert isinstance(late, CommandEnd)
+    assert (late.exit_code, late.output) == (1, b"iris: the container of this task is not running\n")
+
+
+def test_a_command_that_must_end_leaves_nothing_in_the_container(host: WorkerHost) -> None:
+    token = running(host, "echo ready; exec sleep 1000")
+    beside = Token("d" * 32)
+    end = host.runner.run_command(
+        host.target,
+        CommandRequest(token=beside, argv=("sleep", "1003"), env={}, attempt=token, image=IMAGE, timeout=1.0),
+    )
+    assert isinstance(end, CommandEnd)
+    assert end.timed_out
+    assert not marked(beside)
+    assert host.state(token) is RemoteState.RUNNING
+    assert host.stopped(token).state is RemoteState.STOPPED
+
+
+def test_an_early_signal_reaches_only_the_program(host: WorkerHost) -> None:
+    script = 'trap "echo warned; exit 4" USR1; echo ready; while :; do sleep 0.1; done'
+    token = running(host, script, timeout=1000, signal=EarlySignal("USR1", 995))
+    assert host.wait(token).exit_code == 4
+    assert host.output(token) == b"ready\nwarned\n"
+    assert b"SIGUSR1 to 1 process(es)" in host.output(token, "err")
+
+
+def fake(tools: Path, name: str, cases: str) -> None:
+    (tools / name).write_text(f"#!/bin/sh\ncase $1 in\n{cases}\nesac\n")
+    (tools / name).chmod(0o755)
+
+
+def fake_docker(tools: Path, directory: Path, security: str) -> None:
+    """It writes down the arguments of `run`, and runs the command on this machine."""
+    run = f'run) printf "%s\\n" "$@" >{directory}/run; while [ "$1" != lab/a:1 ]; do shift; done; shift; exec "$@" ;;'
+    fake(tools, "docker", f'info) echo "server=28.2.2 [{security}]" ;;\n{run}')
