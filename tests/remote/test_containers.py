@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -83,13 +84,16 @@ def test_output_files_and_exit_code_are_those_of_the_program(host: WorkerHost, p
 
 def test_variables_arrive_byte_for_byte_and_stand_in_no_arguments(host: WorkerHost, podman: Podman) -> None:
     env = {
-        **{"TOKEN": f"{CANARY} \n'$HOME'\t# \"", "EMPTY": "", "PATH": "/bin:/opt/of the image"},
-        **{"user": "mine", "dir": "mine", "token": "mine", "runtime": "mine", "LD_LIBRARY_PATH": "/opt/lib"},
+        "TOKEN": f"{CANARY} \n'$HOME'\t# \"",
+        "EMPTY": "",
+        "PATH": "/bin:/opt/of the image",
+        "LD_LIBRARY_PATH": "/opt/lib",
+        **dict.fromkeys(("user", "dir", "token", "runtime", "image", "container_id"), "mine"),
     }
-    token = running(host, "env -0 >env; echo ready; sleep 1000", env=env)
+    token = running(host, "env -0 >seen; echo ready; sleep 1000", env=env)
     got = dict(
         line.split("=", 1)
-        for line in (host.attempt_dir(token) / "work/env").read_text().split("\0")
+        for line in (host.attempt_dir(token) / "work/seen").read_text().split("\0")
         if "=" in line
     )
     assert {name: got.get(name) for name in env} == env
@@ -289,7 +293,7 @@ def test_docker_gets_the_user_the_devices_and_names_of_variables(
     assert host.wait(token).exit_code == 0
     assert host.output(token) == f"{CANARY}\n".encode()
     words = (tmp_path / "run").read_text().splitlines()
-    pairs = list(zip(words, words[1:], strict=False))
+    pairs = list(pairwise(words))
     rootless = "rootless" in security
     user = "0:0" if rootless else f"{os.getuid()}:{os.getgid()}"
     assert ("--user", user) in pairs
@@ -317,7 +321,7 @@ def test_a_command_of_the_operator_runs_in_the_container(host: WorkerHost, podma
     assert isinstance(end, CommandEnd)
     lines = end.output.decode().splitlines()
     assert (end.exit_code, lines[0]) == (5, f"1e-3||{host.attempt_dir(token)}/work")
-    assert "usr" not in lines  # which every worker has
+    assert "var" not in lines  # which every worker has
     assert host.stopped(token).state is RemoteState.STOPPED
     late = host.runner.run_command(host.target, beside)
     assert isinstance(late, CommandEnd)

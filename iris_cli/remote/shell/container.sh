@@ -79,13 +79,15 @@ run_task() {
 # The container has a group of its own, by the runtime.
 make_group() { group= own_group=; }
 
-# is_by_signal CODE: a client exits with 128+n for signal n, which proves none. Ask why it is 137, BEFORE the
-# container is removed.
+# is_by_signal CODE: a client exits with 128+n for signal n, which proves none. Ask the runtime about a failure,
+# BEFORE the container is removed: its identifier is in the lines of the kernel about its group.
 is_by_signal() {
     killed=
+    [ "$1" != 0 ] || return
     read -r runtime user <runtime
-    [ "$1" != 137 ] ||
-        killed=$(timeout 30 "$runtime" inspect -f '{{.State.OOMKilled}}' "iris-$token" 2>/dev/null)
+    # shellcheck disable=SC2046
+    set -- $(timeout 30 "$runtime" inspect -f '{{.State.OOMKilled}} {{.Id}}' "iris-$token" 2>/dev/null)
+    killed=${1-} container_id=${2-}
     return 1
 }
 

@@ -52,7 +52,7 @@ kernel_log() { limited dmesg || limited journalctl -k -b -n 1000 --no-pager -o s
 # weigh CODE UPTIME: facts from the gathered text. A line of the kernel may hold words of any process of
 # the host: its name. So a line counts by how it begins, and only with a number that is ours as a proof.
 weigh() {
-    LC_ALL=C awk -v code="$1" -v from="$2" -v process="$process" -v group="/iris-$token" \
+    LC_ALL=C awk -v code="$1" -v from="$2" -v process="$process" -v group="${container_id:-/iris-$token/}" \
         -v own="$own_kills" -v shared="$shared_kills" '
         function told(kind, proof, text) {
             gsub(/[^ -~]/, "?", text)
@@ -97,7 +97,7 @@ weigh() {
                 sub(/,uid=[0-9]+$/, "", line)
                 victim = number("[0-9]+$") # behind the name, which the process chooses
                 place[victim] = where
-                if (index(where, group "/")) ours[victim] = 1
+                if (index(where, group)) ours[victim] = 1
             }
             if (line ~ /^((Memory cgroup out|Out) of memory[^:]*: )?Killed process [0-9]+ /) {
                 kills++
