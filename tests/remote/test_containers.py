@@ -13,7 +13,7 @@ import pytest
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState
 from iris_cli.core.model.job import EarlySignal
-from iris_cli.remote.operator_calls import CommandEnd, CommandRequest
+from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
 from tests.remote.conftest import MakeHost
 from tests.support.containers import IMAGE, Podman, conmons, podman_with_image
 from tests.support.devices import Devices

@@ -17,10 +17,7 @@ from tests.simulation.source_changes import change
 _SHORT = sorted(mutation.name for mutation in (*PROMISES, *SECOND_TRIES_PROMISES))[::3]
 _EACH = pytest.mark.parametrize(
     "mutation",
-    [
-        pytest.param(each, id=each.name, marks=() if each.name in _SHORT else pytest.mark.soak)
-        for each in ALL
-    ],
+    [pytest.param(each, id=each.name, marks=() if each.name in _SHORT else pytest.mark.soak) for each in ALL],
 )
 _PROMISE = pytest.mark.parametrize(
     "mutation", [*PROMISES, *SECOND_TRIES_PROMISES], ids=lambda mutation: mutation.name
