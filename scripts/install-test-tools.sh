@@ -12,6 +12,8 @@ set -eu
   if [ "$(uname)" = Linux ]; then
     command -v ip >/dev/null 2>&1 || missing="$missing iproute2"
     command -v strace >/dev/null 2>&1 || missing="$missing strace"
+    command -v podman >/dev/null 2>&1 || missing="$missing podman"
+    command -v runc >/dev/null 2>&1 || command -v crun >/dev/null 2>&1 || missing="$missing runc"
   fi
   if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then

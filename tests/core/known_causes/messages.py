@@ -181,6 +181,20 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "OSError: [Errno 28] No space left on device\n",
         "tee: ckpt/part-0: No space left on device\n",
     ),
+    "container-runtime": (
+        "iris: not started: no container runtime can be used: docker: not installed; podman: not installed\n",
+    ),
+    "image-pull": (
+        "iris: not started: docker pull ghcr.io/lab/train:3 failed:\nError response from daemon: manifest unknown\n",
+        'iris: not started: podman pull train:3 failed:\nError: short-name "train:3" did not resolve to an alias\n',
+    ),
+    "image-program": (
+        'Error: runc: runc create failed: unable to start container process: exec: "train": executable file not found'
+        " in $PATH: OCI runtime attempted to invoke a command that was not found\n",
+        "docker: Error response from daemon: failed to create task for container: failed to create shim task: OCI"
+        ' runtime create failed: runc create failed: unable to start container process: exec: "./run.sh": stat'
+        " ./run.sh: no such file or directory: unknown\n",
+    ),
     "disk-quota": ("OSError: [Errno 122] Disk quota exceeded: '/home/me/.cache/pip'\n",),
     "disk-read-only": ("OSError: [Errno 30] Read-only file system: '/mnt/data/ckpt'\n",),
     "nfs-stale": ("OSError: [Errno 116] Stale file handle\n",),

@@ -1,0 +1,27 @@
+"""What iris, docker and podman say of a container that could not be started."""
+
+from __future__ import annotations
+
+from iris_cli.core.known_causes.rule import Rule
+
+# fmt: off
+CONTAINERS = (
+    Rule(name="container-runtime", source="https://docs.docker.com/engine/install/linux-postinstall/",
+         next="iris ssh {worker}",
+         says=("iris: not started: no container runtime can be used",),
+         cause="the user of the worker can use neither docker nor podman without a password",
+         fix="On the worker: install podman, or add the user to the group docker (sudo usermod -aG docker USER)."),
+    Rule(name="image-pull", source="https://docs.docker.com/reference/cli/docker/image/pull/",
+         next="iris ssh {worker}",
+         says=("iris: not started: docker pull *failed", "iris: not started: podman pull *failed"),
+         cause="the image can't be pulled",
+         fix="Check its name and tag. A private registry needs a login of the worker's user: docker login there, or "
+             "in --setup."),
+    Rule(name="image-program", source="https://docs.docker.com/engine/containers/run/#exit-status",
+         says=("unable to start container process: exec: *: executable file not found",
+               "unable to start container process: exec: *: no such file or directory",
+               "OCI runtime attempted to invoke a command that was not found"),
+         cause="the image has no such program",
+         fix="The command is looked up in the image, without its ENTRYPOINT: write the path that it has there, or ship "
+             "it with --workdir and write ./PROGRAM."),
+)
