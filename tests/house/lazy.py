@@ -24,7 +24,7 @@ LAZY: Mapping[str, str] = {
     ),
     # Only an attempt with an error text is explained, and only a refused job.
     "core.known_causes": (
-        "core.known_causes.access core.known_causes.exits core.known_causes.host "
+        "core.known_causes.access core.known_causes.containers core.known_causes.exits core.known_causes.host "
         "core.known_causes.jax core.known_causes.multi_host core.known_causes.torch core.known_causes.tpu"
     ),
     "core.lifecycle.never": "core.scheduling.sets core.scheduling.explain.wording",

@@ -1,0 +1,122 @@
+"""`iris launch --image` on real SSH hosts with real podman: what an operator sees of a container."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from iris_cli.errors import ExitCode
+from tests.e2e.conftest import Lab
+from tests.support.containers import IMAGE, Podman, podman_with_image
+from tests.support.site import Site
+from tests.support.waiting import PATIENCE, until
+
+pytestmark = pytest.mark.ssh
+
+CANARY = "canary-31c7e2"
+JOB = ("launch", "--cpu", "0.1", "--image", IMAGE)
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+    podman = podman_with_image(tmp_path_factory.mktemp("podman"))
+    yield podman
+    podman.remove_all()
+
+
+@pytest.fixture
+def site(podman: Podman, ssh_lab: Lab, tmp_path: Path) -> Iterator[Site]:
+    """One host with podman. After the test no container is left, whoever ended it."""
+    directory = tmp_path / "operator"
+    directory.mkdir()
+    site = Site(directory, ssh_lab(1, env=podman.env))
+    site.write_config({"a": site.hosts}, tpu="v5litepod-1")
+    yield site
+    left = podman.containers()
+    podman.remove_all()
+    assert left == []
+
+
+def test_a_container_has_the_workspace_the_secrets_and_the_iris_of_tasks(site: Site) -> None:
+    (site.directory / "data").mkdir()
+    (site.directory / "data/in").write_text("shipped\n")
+    script = 'cat in; echo "${#TOKEN} $LR"; command -v iris; echo made >"$IRIS_OUTPUT_DIR/out"'
+    ran = site.iris(
+        *(*JOB, "--wait", "--name", "train", "--workdir", "data", "-e", "LR=1e-3", "--secret", "TOKEN"),
+        *("--", "sh", "-c", script),
+        env={"TOKEN": CANARY},
+    )
+    assert site.iris("logs", "train").out.splitlines() == [
+        "shipped",
+        f"{len(CANARY)} 1e-3",
+        "/usr/local/bin/iris",
+    ]
+    site.iris("pull", "train")
+    assert (site.directory / "iris-out/train/task-0/attempt-0/out").read_text() == "made\n"
+    assert CANARY not in ran.out + ran.err
+    for path in [*site.directory.rglob("*"), *site.hosts[0].home.rglob("*")]:
+        assert not path.is_file() or CANARY.encode() not in path.read_bytes(), path
+
+
+def test_a_missing_image_ends_the_job_with_the_words_of_the_runtime(site: Site) -> None:
+    site.iris(
+        *(
+            "launch",
+            "--cpu",
+            "0.1",
+            "--name",
+            "typo",
+            "--image",
+            "localhost:1/lab/trian:3",
+            "--wait",
+            "--",
+            "true",
+        ),
+        code=ExitCode.FAILED,
+    )
+    card = site.iris("status", "typo").out
+    assert "the image can't be pulled" in card
+    assert "localhost:1/lab/trian:3" in card
+    assert "connection refused" in card
+
+
+def test_exec_and_ssh_enter_the_container_and_a_cancel_removes_it(site: Site, podman: Podman) -> None:
+    wait = "echo here >made; while :; do sleep 0.1; done"
+    site.iris(*JOB, "--name", "train", "--secret", "TOKEN", "--", "sh", "-c", wait, env={"TOKEN": CANARY})
+    site.until(lambda: site.job("train")["state"] == "RUNNING")
+    until(lambda: list(site.hosts[0].home.rglob("work/made")))
+    look = 'cat made; echo "[$TOKEN]"; [ -e /var ] || echo "in the image"'
+    ran = site.iris("exec", "train", "--", "sh", "-c", look)
+    assert ran.out.splitlines() == ["here", "[]", "in the image"]
+    shown = shlex.split(site.iris("ssh", "train/task-0", "--print").out)
+    typed = subprocess.run(
+        shown,
+        input='cat made; [ -e /var ] || echo "in the image"; echo $IRIS_TASK_ID\n',
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        env={"HOME": str(site.directory), "PATH": "/usr/bin:/bin"},
+    )
+    assert typed.stdout.splitlines() == ["here", "in the image", "train/task-0"], typed
+    assert len(podman.containers()) == 1
+    site.iris("cancel", "train")
+    site.until(lambda: site.job("train")["tasks"][0]["attempts"][-1]["state"] == "ENDED")
+    assert podman.containers() == []
+
+
+def test_a_cancel_ends_the_container_of_a_killed_wrapper(site: Site, podman: Podman) -> None:
+    site.iris(*JOB, "--name", "train", "--", "sleep", "1000")
+    site.until(lambda: site.job("train")["state"] == "RUNNING")
+    until(podman.containers)
+    (pid,) = site.hosts[0].home.rglob("a/*/pid")
+    os.kill(int(pid.read_text().split()[0]), signal.SIGKILL)
+    site.iris("cancel", "train")
+    site.until(lambda: site.job("train")["tasks"][0]["attempts"][-1]["state"] == "ENDED")
+    assert podman.containers() == []
