@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -35,15 +36,25 @@ runroot = "{directory}/run"
 """
 
 
-class Podman:
-    """Its `env` makes hosts use this store, and hides a docker of this machine."""
+NOBODY = 12345
+"""An ordinary user who is in no file of this machine: podman maps this one alone."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+
+class Podman:
+    """Its `env` makes hosts use this store, and hides a docker of this machine. `user`: whose podman it is, by root."""
+
+    def __init__(self, directory: Path, user: int | None = None) -> None:
+        self.directory, self._user = directory, user
         runtime = "runc" if shutil.which("runc") else "crun"
         (directory / "containers.conf").write_text(_CONF.format(directory=directory, runtime=runtime))
         (directory / "storage.conf").write_text(_STORE.format(directory=directory))
+        if user is not None:
+            for name in ("run", "home"):
+                (directory / name).mkdir(mode=0o700)
+            for path in (directory, *directory.iterdir()):
+                os.chown(path, user, user)
         self.env = {
+            **({} if user is None else {"HOME": f"{directory}/home", "XDG_RUNTIME_DIR": f"{directory}/run"}),
             "CONTAINERS_CONF": str(directory / "containers.conf"),
             "CONTAINERS_STORAGE_CONF": str(directory / "storage.conf"),
             "DOCKER_HOST": f"unix://{directory}/no-docker",
@@ -51,8 +62,9 @@ class Podman:
 
     def __call__(self, *words: str, stdin: bytes = b"") -> str:
         done = subprocess.run(
-            ["podman", *words],
+            [*as_user(self._user), "podman", *words],
             input=stdin,
+            cwd=self.directory,
             capture_output=True,
             timeout=PATIENCE,
             check=False,
@@ -74,12 +86,17 @@ class Podman:
         self("rm", "-f", "-a")
 
 
-def podman_with_image(directory: Path) -> Podman:
+def as_user(user: int | None) -> list[str]:
+    """The beginning of a command that this user runs."""
+    return [] if user is None else ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+
+
+def podman_with_image(directory: Path, user: int | None = None) -> Podman:
     """Import the image and run it once. Skips the test where podman is missing or can't run containers."""
     for program in ("podman", "busybox"):
         if shutil.which(program) is None:
             pytest.skip(f"no {program} on this machine (scripts/install-test-tools.sh installs it as root)")
-    podman = Podman(directory)
+    podman = Podman(directory, user)
     try:
         podman("import", "-", IMAGE, stdin=_root_file_system())
         podman("run", "--rm", "--network", "host", "--pid", "host", IMAGE, "sh", "-c", "exit 0")

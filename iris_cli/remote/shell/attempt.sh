@@ -283,8 +283,9 @@ no_container() {
     runtime=
     [ -f "$1/container" ] && read -r runtime _ 2>/dev/null <"$1/container"
     case $runtime in docker | podman) ;; *) return 0 ;; esac
-    timeout 4 "$runtime" rm -f -v "iris-$2" >/dev/null 2>&1
-    left=$(timeout 4 "$runtime" ps -aq --filter "name=iris-$2" 2>/dev/null) && [ -z "$left" ] || return
+    if ! timeout 4 "$runtime" rm -f -v "iris-$2" >/dev/null 2>&1; then
+        left=$(timeout 4 "$runtime" ps -aq --filter "name=iris-$2" 2>/dev/null) && [ -z "$left" ] || return
+    fi
     rm -f "$1/container"
 }
 

@@ -1,6 +1,6 @@
 # Of an attempt with an image, behind its settings image and gpus: its program runs in a container of docker
-# or podman named iris-<token>. The client of the runtime is the command of the wrapper. The container shares the
-# namespaces of the host for processes, network and memory: the search finds its processes by the marker, and
+# or podman named iris-<token>. The client of the runtime is the command of the wrapper. The container has the
+# processes, network and shared memory of the host: the search finds its processes by the marker, and
 # none of them is process 1, which would ignore signals.
 #
 # The set-up writes the file `runtime`: docker or podman, and the user in the container. The wrapper links it
@@ -53,7 +53,7 @@ have_image() {
 run_task() {
     read -r runtime user <runtime && ln runtime container 2>/dev/null || return 125
     set -- "$runtime" run --name "iris-$token" --pull never --entrypoint '' --user "$user" --userns host \
-        --pid host --network host --ipc host --log-driver none --security-opt label=disable \
+        --pid host --network host --log-driver none --security-opt label=disable -v /dev/shm:/dev/shm \
         -v "$dir:$dir" -w "$dir/work"
     program=${dir%/a/*}/bin/iris
     [ ! -f "$program" ] || set -- "$@" -v "$program:/usr/local/bin/iris:ro"
