@@ -20,8 +20,8 @@ MARKER = "IRIS_ATTEMPT_TOKEN"
 _OWN = ("IRIS_TASK_DIR", "IRIS_WORKDIR", "IRIS_OUTPUT_DIR", MARKER)
 _ENTER = (
     'set -- $(cat "$IRIS_TASK_DIR/container" 2>/dev/null)',
-    "[ $# = 2 ] || { echo 'iris: the container of this task is not running' >&2; exit 1; }",
-    'if [ -t 0 ]; then set -- "$@" -it; else set -- "$@" -i; fi',
+    "[ $# -ge 2 ] || { echo 'iris: the container of this task is not running' >&2; exit 1; }",
+    'if [ -t 0 ]; then set -- "$1" "$2" -it; else set -- "$1" "$2" -i; fi',
 )
 _SHA256 = re.compile("[0-9a-f]{64}")
 _LONGEST_TIME = 10**9  # seconds: thirty years count as no limit

@@ -23,13 +23,14 @@ have_runtime() {
     return 1
 }
 
-# runtime_user: print the user in the container whose files belong to this user. False if $runtime fails. Root
-# in a container of another user's runtime is that user.
+# runtime_user: print the user in the container whose files belong to this user, and `limits` if the runtime can
+# limit memory. False if it fails. Root in a container of another user's runtime is that user.
 runtime_user() {
     case $runtime in
-    docker) said=$(timeout 30 docker info -f 'server={{.ServerVersion}} {{.SecurityOptions}}' 2>&1) ;;
-    podman) said=$(timeout 30 podman info -f 'server={{.Version.Version}}' 2>&1) ;;
+    docker) said='server={{.ServerVersion}} {{.SecurityOptions}} memory={{.MemoryLimit}}' ;;
+    podman) said='server={{.Version.Version}} {{.Host.CgroupControllers}}' ;;
     esac
+    said=$(timeout 30 "$runtime" info -f "$said" 2>&1)
     case $said in
     *server=[0-9]*) ;;
     *) printf '%s' "${said:-no answer}" && return 1 ;;
@@ -38,6 +39,7 @@ runtime_user() {
     podman* | *name=rootless*) printf 0:0 ;;
     *) printf '%s:%s' "$(id -u)" "$(id -g)" ;;
     esac
+    case $said in *memory=true* | *[\[\ ]memory[\ \]]*) printf ' limits' ;; esac
 }
 
 # have_image: pull it, if it isn't there. The last words are those of the runtime.
@@ -51,7 +53,7 @@ have_image() {
 # In place of that of `run`: task_cmd appends names of variables, the image and the command. All is made before
 # the variables of the job take these names.
 run_task() {
-    read -r runtime user <runtime && ln runtime container 2>/dev/null || return 125
+    read -r runtime user can <runtime && ln runtime container 2>/dev/null || return 125
     set -- "$runtime" run --name "iris-$token" --pull never --entrypoint '' --user "$user" --userns host \
         --pid host --network host --log-driver none --security-opt label=disable -v /dev/shm:/dev/shm \
         -v "$dir:$dir" -w "$dir/work"
@@ -69,6 +71,7 @@ run_task() {
         is_number "$locked" && locked=$((locked * 1024)) || locked=-1
         set -- "$@" --ulimit "memlock=$locked:$locked"
     fi
+    case $can$memory_limit in limits[1-9]*) set -- "$@" --memory "${memory_limit}b" ;; esac
     case $gpus$runtime in
     1docker) set -- "$@" --gpus all ;;
     1podman) set -- "$@" --device nvidia.com/gpu=all ;;
@@ -76,15 +79,16 @@ run_task() {
     umask "$mask" && cd work && task_env "$dir" && task_cmd "$@"
 }
 
-# The container has a group of its own, by the runtime.
+# The container has a group of its own, by the runtime, which limits its memory, too.
 make_group() { group= own_group=; }
+limit_memory() { :; }
 
 # is_by_signal CODE: a client exits with 128+n for signal n, which proves none. Ask the runtime about a failure,
 # BEFORE the container is removed: its identifier is in the lines of the kernel about its group.
 is_by_signal() {
     killed=
     [ "$1" != 0 ] || return
-    read -r runtime user <runtime
+    read -r runtime _ <runtime
     # shellcheck disable=SC2046
     set -- $(timeout 30 "$runtime" inspect -f '{{.State.OOMKilled}} {{.Id}}' "iris-$token" 2>/dev/null)
     killed=${1-} container_id=${2-}
