@@ -221,6 +221,6 @@ def _is_well(site: Site, program: Program) -> None:
     site.nothing_is_lost()
     site.truth.after_healing()
     for job in program.unexplained():
-        site.story.breach(f"{job} has not ended, and nobody says why, though everything was mended long ago")
+        site.story.breach(f"{job} has not ended and has no reason, long after all faults ended")
     for attempt, _ in site.truth.cluster.live_attempts():
-        site.story.breach(f"{attempt} still holds its worker, though everything was mended long ago")
+        site.story.breach(f"{attempt} still holds its worker, long after all faults ended")

@@ -141,7 +141,7 @@ class Truth:
     def _ended_by_proof(self, event: Event, life: Life) -> None:
         unwatched = life.over_by_lease and (not life.supervised or (life.where and life.where.unkillable))
         if life.where is not None and not unwatched:
-            self.story.breach(f"{life.id} is over in the log, and lives on {life.where.name}")
+            self.story.breach(f"{life.id} has ended in the log, but lives on {life.where.name}")
         if isinstance(event, TaskDispatchFailed) and life.started and not life.misfortune:
             self.story.breach(f"{life.id} is said not to have started, and has")
         if not isinstance(event, AttemptEnded):
@@ -311,7 +311,7 @@ class Truth:
         if life.started:
             self.story.breach(f"{life.id} starts a second time")
         if life.over and not life.presumed:
-            self.story.breach(f"{life.id} starts on {machine.name}, and is over in the log")
+            self.story.breach(f"{life.id} starts on {machine.name}, but has ended in the log")
         life.started, life.where, life.started_at = True, machine, self.now()
         self.on_start(machine, token)
         self._alone(machine, life)
