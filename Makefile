@@ -1,15 +1,15 @@
-# Everything here works on a fresh machine with Python 3.11 or newer; it all happens in .venv.
+# All targets work on a fresh machine with Python 3.11 or newer; they use the virtual environment .venv.
 PYTHON ?= $(shell for each in python3.13 python3.12 python3.11 python3; do \
 	command -v $$each >/dev/null 2>&1 && $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { echo $$each; exit; }; done; echo python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Tests run in parallel in more processes than there are processors, because many tests only wait. They are given out a
-# few at a time, else one process is left with all the long ones. WORKERS=0 runs them one by one.
+# Tests run in more processes than there are processors, because many tests only wait. They are distributed in small
+# chunks, so that no process gets all the long ones. WORKERS=0 runs them one by one.
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 6)))
 ARGS ?=
 ONLY ?=
-# The long versions of the tests, in parts of at most twenty minutes on two processors: docs/faults.md has the figures.
+# The long versions of the tests, in parts; docs/faults.md has their times.
 PART ?= remote faults journal core simulation
 SOAK_remote := tests/remote
 SOAK_faults := tests/faults tests/e2e tests/cli tests/package tests/bench
@@ -20,14 +20,14 @@ SOAK_simulation := tests/simulation
 .PHONY: help demo demo-autoscale test test-jax soak bench lint types docs clean
 
 help:
-	@echo "make demo            run the main job on a local cluster (KEEP=1 leaves it running)"
-	@echo "make demo-autoscale  slices on demand, on an emulator of Google's TPU API"
+	@echo "make demo            run gangs on a local cluster (KEEP=1 keeps it running)"
+	@echo "make demo-autoscale  show slices on demand with an emulator of Google's TPU API"
 	@echo "make test            run all tests (ARGS='-k gang' runs some)"
 	@echo "make test-jax        install JAX and run a real gang program"
-	@echo "make soak            the long versions of the tests, about an hour (PART=journal runs one part)"
+	@echo "make soak            run the long versions of the tests, about 100 minutes (PART=journal runs one part)"
 	@echo "make bench           measure against docs/performance.md (ONLY=8,9 measures some targets)"
-	@echo "make lint types      ruff, mypy"
-	@echo "make docs            write the generated pages of docs/ anew"
+	@echo "make lint types      run ruff and mypy"
+	@echo "make docs            regenerate pages of docs/"
 
 demo: $(VENV)/.installed
 	@$(BIN)/iris demo $(if $(KEEP),--keep)

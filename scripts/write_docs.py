@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 from json_schema import json_page, json_schema
+from page_texts import EXIT_CODES, JOB_FILES, KNOWN_CAUSES, QUIET
 from pictures import pictures
 from session_picture import session
 from transitions_page import with_transitions
@@ -236,48 +237,15 @@ def _first_paragraph(thing: Any) -> str:
 def cli() -> Iterator[str]:
     yield from ("# Command line", "", NOTE, "")
     yield "Global options are accepted anywhere before `--`. Every command accepts `--json`: [JSON output](json.md)."
-    yield from ("", "## Quiet output", "", *_QUIET)
+    yield from ("", "## Quiet output", "", *QUIET)
     yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
-    yield from (f"| {code.value} | {_MEANINGS[code]} |" for code in ExitCode)
+    yield from (f"| {code.value} | {EXIT_CODES[code]} |" for code in ExitCode)
     root = get_command(build((*COMMANDS, *SETUP_COMMANDS)))
     yield from _command("iris", root)
 
 
-_QUIET = (
-    "With `--quiet` a command prints only the result it was asked for, and stdout has nothing else:",
-    "",
-    "- `launch` prints the job id, `pull` its directories, `status`, `workers` and `worker show` one name a line,",
-    "  `why` the first reason, `loop show` the first line. `logs`, `exec`, `history`, `watch`, `log export` and",
-    "  `--dry-run` print what they show, `doctor` and `log verify` only what is wrong.",
-    "- An action that succeeds prints nothing, and its exit code is 0: `schedule`, `autoscale`, `cancel`, `wait`,",
-    "  `gc`, `init`, `report --html`, `config validate`, `cluster import`, `log compact`, `cron install`,",
-    "  `cron remove`, `loop start`, `loop stop`, and `worker` with `probe`, `drain`, `uncordon`, `taint`, `forget`",
-    "  or `unwedge`.",
-    "- Progress, hints and reports are not printed. Errors go to stderr, and so do warnings: a job that failed, output",
-    "  that is missing, a log that was repaired. Before a question its subject is shown; `--yes` skips both.",
-    "",
-    "`--json` is not affected: the document is the result.",
-)
-
-_MEANINGS = {
-    ExitCode.OK: "done",
-    ExitCode.FAILED: "failed, or the output could not be written; for `wait` and `--wait`: the job failed",
-    ExitCode.USAGE: "the command or the job asks for something that can't be meant",
-    ExitCode.CONFIG: "`cluster.yaml` or a job file is wrong",
-    ExitCode.NOT_FOUND: "no such job, task or worker",
-    ExitCode.LOCKED: "another invocation holds the state directory; the message says who",
-    ExitCode.LOG_DAMAGED: "the event log can't be trusted as it is; nothing was written",
-    ExitCode.UNREACHABLE: "some workers did not answer",
-    ExitCode.KILLED: "the job was cancelled",
-    ExitCode.UNSCHEDULABLE: "the job can't be placed",
-    ExitCode.NOT_WRITABLE: "the state can't be written; nothing was dispatched",
-    ExitCode.INTERRUPTED: "interrupted; what is in the log stays true",
-    ExitCode.NOT_RUN: "`iris run` failed, or its program has no exit code; other codes of it are the program's own",
-}
-
-
 def job_files() -> Iterator[str]:
-    yield from ("# Job files", "", NOTE, "", *_JOB_FILES)
+    yield from ("# Job files", "", NOTE, "", *JOB_FILES)
     rows = [row for row in JOB_FIELDS if row.job_file]
     for group in dict.fromkeys(row.group for row in rows):
         title = ("", f"## {group}") if group else ()
@@ -299,53 +267,6 @@ def job_files() -> Iterator[str]:
                 yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-_JOB_FILES = """\
-A job file describes a job in YAML. `iris launch job.yaml` submits it. Command-line options override the file;
-options for `env` and `labels` add to it. Relative paths start at the directory of the file. An unknown key is an error.
-iris reports all problems of a file at once, each with its line.
-
-```yaml
-name: train
-command: [python3, train.py]
-tpu: v5litepod-16
-workdir: .
-env: {LR: 0.1}
-max_retries_failure: 3
-timeout: 12h
-```
-
-The column `defaults:` marks the keys that `cluster.yaml` can set for every job under `defaults:`. The last column
-shows which keys [requests from inside a task](requests.md) accept: all except those that would read files on the
-operator's machine. In a request `each_line` is the list of lines. The [Python client](client.md) has keywords with the
-same names, and `group_by` for `coscheduling`.
-
-## Job scripts
-
-A script can hold its own options. `iris launch train.sh` submits it, and `iris launch train.sh -- --lr 0.1` gives it
-arguments:
-
-```sh
-#!/bin/bash
-#IRIS --tpu v5litepod-16 --workdir .
-#IRIS --timeout 12h --max-retries-failure 3
-##IRIS --priority low       (turned off by the second #)
-
-set -e
-python3 train.py "$@"
-```
-
-- The first line names the program that runs the script, as on any Unix: `#!/bin/bash`, `#!/usr/bin/env python3`.
-- `#IRIS` lines stand below it, among comments and blank lines, before the program begins. One in a later line is an
-  error, so that none is ignored silently. Each takes options of `iris launch` that describe the job, written as in a
-  shell, without expansion of variables; `-e NAME` copies a variable of the shell that runs `iris launch`.
-- Options of the command line override them, as they override a job file. Paths start at the directory of the script.
-- The script is shipped as it was at launch, executable whatever its mode was. Without `--workdir` the task starts in a
-  directory that holds only the script. With `--workdir` it keeps its place in that directory, even if `.irisignore`
-  matches it; a script from elsewhere is put at the top.
-- `#SBATCH` lines are comments: write the options of `iris` beside them.
-""".splitlines()
-
-
 def json() -> Iterator[str]:
     yield from ("# JSON output", "", NOTE, "", *json_page())
 
@@ -353,7 +274,7 @@ def json() -> Iterator[str]:
 def known_causes() -> Iterator[str]:
     yield from ("# Known causes", "", NOTE, "")
     yield from (
-        *_KNOWN_CAUSES,
+        *KNOWN_CAUSES,
         "",
         "| rule | output or exit | cause | fix | source |",
         "|---|---|---|---|---|",
@@ -374,23 +295,6 @@ def known_causes() -> Iterator[str]:
             f"[{host}]({rule.source})",
         )
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-_KNOWN_CAUSES = """\
-iris recognizes the failures in the table below. When a job has failed, `iris status JOB` and `iris why JOB` compare the
-output and the exit of the task that failed first with these rules, from the top. They show the first rule that matches.
-`*` matches any text within a line. If the output only reports that another rank failed (*echo*), iris also searches the
-output of the other ranks.
-
-![iris status of a failed gang: the first failed rank, its last lines, the known cause and the fix](pictures/failed.svg)
-
-Rules are text with `*`, not regular expressions, so no output can make the search slow. iris searches the last 64 KiB.
-The rules are Python modules in `iris_cli/core/known_causes/`; a test has a real message for each rule.
-
-For a failure `status` and `why` call no worker. They search pulled output, or the last 4 KiB that the log holds. If
-neither shows the cause, the cycle that recorded the failure reads the last 64 KiB from the worker once and stores the
-matching lines below `logs/`: for the first four attempts of a job, and for at most 16 attempts in a cycle.
-""".splitlines()
 
 
 def _command(path: str, command: Any) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A training loop in miniature. `framework` stands for yours: it makes the ranks meet at each step."""
+"""A miniature training loop. `framework` stands for your library: it synchronizes the ranks at each step."""
 
 import os
 import sys
