@@ -97,6 +97,13 @@ FAILURES = {
         "iris launch --again script --workdir .",
         "./train.sh",
     ),
+    "python-script": Failure(
+        ("python3", "no_such.py"),
+        "failed: exit 2",
+        "script-missing",
+        "iris launch --again python-script --workdir .",
+        "can't open file 'no_such.py'",
+    ),
     "x-bit": Failure(
         ("./plain.sh",),
         "failed: exit 126",

@@ -233,6 +233,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "bash: ./train.sh: No such file or directory\n",
         "run.sh: line 3: ./train.sh: No such file or directory\n",
         "/home/me/.iris/1/w/a/2/run: line 2: /home/me/.iris/1/w/a/2/work/train.sh: No such file or directory\n",
+        "python3: can't open file '/home/me/.iris/1/w/a/2/work/train.py': [Errno 2] No such file or directory\n",
     ),
     "variable-missing": (
         "  File \"<frozen os>\", line 679, in __getitem__\nKeyError: 'DATA'\n",
