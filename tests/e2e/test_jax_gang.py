@@ -122,7 +122,10 @@ def test_a_rank_that_sleeps_while_the_other_waits_in_a_collective_is_shown(slice
     )
     shown = site.iris("why", "hangs").out
     assert "quiet" in shown
-    assert shown.endswith("\nnext: iris stacks hangs\n")
+    *_, follow_up, now = shown.splitlines()
+    assert follow_up == "next: iris stacks hangs"
+    assert now.startswith("now: ")
+    assert "rank 1 sleeps in hrtimer_nanosleep" in now
     seen = site.iris("stacks", "hangs", code=1).out  # without py-spy there is no full stack
     first = seen.splitlines()[0]
     assert "rank 1 sleeps in hrtimer_nanosleep" in first
