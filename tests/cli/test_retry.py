@@ -95,6 +95,19 @@ def test_of_an_array_that_has_ended_the_hint_submits_what_did_not_succeed(
     assert "hint: iris launch --again sweep --failed\n" in capsys.readouterr().err
 
 
+def test_the_status_of_a_job_says_that_its_retry_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Lab().worker("w").job("job").schedule().reports("job/* running").retry("job")
+    session_of(made.reports("job/* exited 1").schedule(), tmp_path / "state")
+    config = tmp_path / "cluster.yaml"
+    config.write_text("cluster: {name: lab}\nworkers: []\n")
+    assert app.run(["--config", str(config), "status", "job"]) == ExitCode.OK
+    assert [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("retry")] == [
+        ["retry", "as", "asked"]
+    ]
+
+
 @pytest.mark.parametrize("word", ["requeue", "restart"])
 def test_other_tools_words_for_it_are_understood(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run([word, "train"]) == ExitCode.USAGE

@@ -87,7 +87,7 @@ def _facts(status: JobStatus) -> Table:
         [
             ("where", where(job)),
             ("why", late_why(job) if status.failure is None else ""),
-            ("retry", job.retry.removeprefix("retry ")),
+            ("retry", job.retry.removeprefix("retry").lstrip(" ,")),
             ("output", job.quiet),
             ("when", times),
             ("command", shlex.join(status.command)),
