@@ -38,7 +38,7 @@ def open_provider(
         with _client_of_google():
             from iris_cli.capacity.gcp.provider import GcpProvider
         return GcpProvider(scope.project, scope.zone, owner, known, clock=clock)
-    raise ProviderError(Refusal.INVALID, f"there is no provider {scope.provider} in this program")
+    raise ProviderError(Refusal.INVALID, f"unknown provider {scope.provider}")
 
 
 def list_nodes(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[str, Any]:

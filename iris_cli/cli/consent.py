@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 _DEAFEST = 0.2  # seconds
 
 
-def require(iris: Context, question: str, *, yes: bool, undone: str) -> None:
-    """Go on only with consent. `undone` is what then has not happened: `nothing was written`.
+def require(iris: Context, question: str, *, yes: bool, to: str, undone: str) -> None:
+    """Go on only with consent `to` do something. `undone` is what then has not happened: `nothing was written`.
 
     Raises IrisError for a no, UsageError where nobody can be asked.
     """
     answer = True if yes else ask(iris, question)
     if answer is None:
-        raise UsageError(f"{undone}: there is nobody to ask", hint="--yes says yes to it")
+        raise UsageError(f"not a terminal: pass --yes to {to}")
     if not answer:
         raise IrisError(undone)
 
 
-def given(iris: Context, question: str, *, yes: bool, undone: str) -> bool:
+def given(iris: Context, question: str, *, yes: bool, to: str) -> bool:
     """Whether it is to be done, of what was shown first, which is worth something alone."""
     answer = True if yes else ask(iris, question)
     if answer is None:
-        iris.output.warning(f"{question} There is nobody to ask: {undone}; --yes does it")
+        iris.output.warning(f"not a terminal: pass --yes to {to}")
     return bool(answer)
 
 

@@ -59,7 +59,7 @@ class Context(Workplace, dict=True):
             return ""
         if self.starts_loop and starts_by_itself(self) and not why_forbidden(self.state.path):
             return ""
-        return f"nobody runs cycles: {cycles.fix}"
+        return f"no cycles are running: {cycles.fix}"
 
     def cycles_for_json(self, session: Session) -> Cycles | None:
         """Start the background loop if the open jobs need one; return who runs cycles after this command.

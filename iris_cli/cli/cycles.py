@@ -62,7 +62,7 @@ def autoscale(iris: Context, *, once: bool = False, interval: float | None = Non
 def _only_one(*, once: bool, interval: float | None) -> float | None:
     """Once, or every so many seconds: not both."""
     if once and interval is not None:
-        raise UsageError("--once ends after one, --interval goes on", hint="leave one of them out")
+        raise UsageError("--once and --interval exclude each other", hint="drop one of them")
     return interval
 
 

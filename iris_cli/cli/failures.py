@@ -80,7 +80,7 @@ def unexpected(error: Exception) -> IrisError:
     """A fault of ours, in one line. What is in the log stays true; the command can be run again."""
     fault = IrisError(
         f"internal error: {type(error).__name__}: {error}",
-        hint="run it again with --verbose and report what it prints; iris doctor checks the state",
+        hint="report the output of the same command with --verbose",
     )
     fault.__cause__ = error  # whose traceback is the one that helps
     return fault

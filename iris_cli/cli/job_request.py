@@ -89,7 +89,7 @@ def _variables(texts: Texts) -> dict[str, str]:
         name, sign, value = text.partition("=")
         if not sign and name not in os.environ:
             raise UsageError(
-                f"--env {name[:80]}: there is no such variable here", hint=f"write --env {name[:80]}=VALUE"
+                f"--env {name[:80]}: not set in this shell", hint=f"write --env {name[:80]}=VALUE"
             )
         env[name] = value if sign else os.environ[name]
     return env

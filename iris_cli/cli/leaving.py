@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import Session
     from iris_cli.ops.workplace import Workplace
 
-_BY_HAND = "jobs wait until somebody runs: iris watch --schedule, or iris cron install"
+_BY_HAND = "jobs stay pending until you run: iris watch --schedule, or iris cron install"
 
 
 def see_to_cycles(
@@ -37,10 +37,10 @@ def see_to_cycles(
                 output.warning(why)
             return
         words = error.message if isinstance(error, IrisError) else error.strerror or str(error)
-        output.warning(f"warning: the background loop could not be started: {words}; {_BY_HAND}")
+        output.warning(f"warning: the background loop failed to start: {words}; {_BY_HAND}")
         return
     if pid is not None:
-        until = ", ends when you log out (loginctl enable-linger keeps it)" if ends else ""
+        until = ", ends when you log out (to keep it: loginctl enable-linger)" if ends else ""
         output.message(f"background loop started (pid {pid}){until}: iris loop show")
     elif is_left and (why := why_no_cycle()):
         output.message(why)

@@ -26,10 +26,10 @@ def told(error: typer.TyperException) -> UsageError:
         meant = _meant(option, _options(context)) or ([f"--{near}"] if near else [])
         hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else hint
         if option == f"--{near}":  # it is one that isn't moved to the front, such as --version
-            hint = f"it stands before the command: iris {option}"
+            hint = f"it goes before the command: iris {option}"
     elif message.startswith(_TOO_MANY):
         words = message.rpartition(" (")[2].rstrip(")")
-        message = f"there is more than `{path}` takes: {clip(words)}"
+        message = f"unexpected argument for `{path}`: {clip(words)}"
         if getattr(context.command, "command_metavar", ""):
             hint = f"put -- before the command: -- {clip(words)}"
     for theirs, ours in _WORDS.items():
@@ -73,7 +73,7 @@ def no_such_command(path: str, name: str, commands: dict[str, Any]) -> UsageErro
         else ""
     )
     hint = f"did you mean '{meant}'?" if meant else did_you_mean(clip(name), commands)
-    return UsageError(f"there is no command `{path} {clip(name)}`", hint=hint or f"{path} --help")
+    return UsageError(f"no such command: {path} {clip(name)}", hint=hint or f"{path} --help")
 
 
 _WORDS = {"a valid float": "a number", "a valid int": "a whole number", "number range": "number"}

@@ -79,7 +79,7 @@ def status(
     from iris_cli.ops.views.status import cluster_status
 
     if at is not None:
-        raise UsageError("--watch shows what is, --at what was", hint="leave one of them out")
+        raise UsageError("--watch and --at exclude each other", hint="drop one of them")
 
     def names() -> Collection[str]:
         if job is not None:

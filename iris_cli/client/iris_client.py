@@ -114,7 +114,9 @@ class IrisClient:
         ranks = _ranks(job_id, stream_logs_from)
         state = self._backend.wait(job_id, timeout, ranks, on_line or _write)
         if state is None:
-            raise WaitTimeoutError(f"{job_id} goes on after {timeout:g} s", hint="wait longer, or cancel it")
+            raise WaitTimeoutError(
+                f"{job_id} has not ended after {timeout:g} s", hint="wait longer, or cancel it"
+            )
         return state
 
     def wait_all(self, jobs: Iterable[str | HasId], timeout: float | None = None) -> list[JobState]:
@@ -143,7 +145,7 @@ class IrisClient:
         for found in self.status(wanted.job).tasks:
             if found.id == str(wanted):
                 return found
-        raise NotFoundError(f"no task {str(wanted)!r}", hint=f"list_tasks({wanted.job!r}) has them all")
+        raise NotFoundError(f"no task {str(wanted)!r}", hint=f"list_tasks({wanted.job!r}) lists them")
 
     def task_logs(
         self, task: str, *, tail: int | None = None, attempt: int | None = None, streams: Sequence[str] = BOTH
@@ -171,7 +173,7 @@ class IrisClient:
     ) -> list[LogLine]:
         chosen = (streams,) if isinstance(streams, str) else tuple(streams)
         if not chosen or not set(chosen) <= set(BOTH):
-            raise UsageError(f"streams are of {', '.join(BOTH)}, not {streams!r:.80}")
+            raise UsageError(f"streams must be of {', '.join(BOTH)}, not {streams!r:.80}")
         return self._backend.logs(what, LogQuery(tail=tail, attempt=attempt, streams=chosen))
 
     def pull(self, job: str | HasId, directory: str | os.PathLike[str] = PULLED) -> Path:
@@ -357,12 +359,12 @@ def _ranks(job: JobId, chosen: int | str | Sequence[int] | None) -> tuple[int, .
             return ()
         task = parse_task_id(chosen)
         if task.job != job:
-            raise UsageError(f"{chosen[:80]} is no task of {job}")
+            raise UsageError(f"{chosen[:80]} is not a task of {job}")
         return (task.index,)
     ranks = (chosen,) if isinstance(chosen, int) else tuple(chosen)
     if not ranks or not all(type(rank) is int and rank >= 0 for rank in ranks):
         raise UsageError(
-            f"stream_logs_from={chosen!r:.80} names no task",
+            f"stream_logs_from={chosen!r:.80} is not a task",
             hint='write the index of a task, a list of them, the id of one, or "all"',
         )
     return ranks

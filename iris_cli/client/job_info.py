@@ -142,8 +142,8 @@ class _Reader:
         if not text:
             if otherwise is _NEEDED:
                 raise UsageError(
-                    f"{name} is not set, though IRIS_JOB_ID is: this is the environment of a task in part only",
-                    hint="hand all IRIS_* variables on to the programs that a task starts",
+                    f"{name} is not set, but IRIS_JOB_ID is",
+                    hint="pass all IRIS_* variables to child programs",
                 )
             return otherwise  # type: ignore[return-value]  # of the type that the field has
         try:
@@ -153,10 +153,10 @@ class _Reader:
 
 
 def _refuse(name: str, text: str, why: str) -> NoReturn:
-    raise UsageError(f"{name}={clip(text)!r} can't be: {why}", hint="iris sets it; leave it as it is")
+    raise UsageError(f"invalid {name}={clip(text)!r}: {why}", hint="do not change it")
 
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 9):
-        raise ValueError("it is no number of tasks or tries")
+        raise ValueError("not a number")
     return int(text)

@@ -83,7 +83,7 @@ class Mailbox:
             self._files.write(name, raw)
         except OtherRequestError as error:
             raise UsageError(
-                f"request id {name} is that of another request", hint="choose an id for each request"
+                f"request id {name} belongs to another request", hint="choose an id for each request"
             ) from error
         except OSError as error:
             raise _unwritable(self._files.outbox, error) from error
@@ -130,7 +130,7 @@ def result_of(answer: Answer) -> Mapping[str, Any]:
 def _checked(text: str) -> RequestId:
     if not is_request_id(text):
         raise UsageError(
-            f"{clip(text)!r} can't be a request id", hint="use 1 to 64 letters, digits, '.', '_' and '-'"
+            f"{clip(text)!r} is not a request id", hint="use 1 to 64 letters, digits, '.', '_' and '-'"
         )
     return RequestId(text)
 
@@ -138,16 +138,14 @@ def _checked(text: str) -> RequestId:
 def unanswered(timeout: float | None, name: str = "") -> UnansweredError:
     """After so many seconds in which nobody polled."""
     return UnansweredError(
-        f"no answer for {format_duration(timeout or 0)}: does nobody poll this cluster?",
+        f"no answer for {format_duration(timeout or 0)}: no cycles are running",
         hint="run `iris loop start` on the operator's machine"
-        + ("; the request waits for it" if name else ""),
+        + ("; the request stays queued" if name else ""),
         request_id=name,
     )
 
 
 def _unwritable(directory: str, error: OSError) -> IrisError:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return UsageError(
-            f"{directory} is no outbox of a task", hint="iris sets IRIS_TASK_DIR; leave it as it is"
-        )
+        return UsageError(f"{directory} is not the outbox of a task", hint="do not change IRIS_TASK_DIR")
     return NotWritableError(f"can't write to {directory}: {error.strerror}", hint=f"df -h {directory}")

@@ -186,7 +186,10 @@ class Outbox:
         return bool(self.ask(Cancel(job=JobId(job), reason=reason))["cancelled"])
 
     def retry(self, what: str) -> int:
-        raise UsageError(f"a task can't retry {what[:80]}", hint="exit with a failure: max_retries_failure")
+        raise UsageError(
+            f"{what[:80]!r}: retry is not available inside a task",
+            hint="exit with an error; max_retries_failure retries it",
+        )
 
     def endpoints(self, job: str | None) -> tuple[Endpoint, ...]:
         asked = Endpoints(job=None if job is None else JobId(job))
@@ -225,7 +228,7 @@ def _understood(read: Callable[P, T]) -> Callable[P, T]:
         except (KeyError, TypeError, ValueError) as error:
             raise IrisError(
                 "the answer to a request can't be understood",
-                hint="are iris here and on the operator's machine of the same version?",
+                hint="use the same version of iris in the task and on the operator's machine",
             ) from error
 
     return reader

@@ -60,8 +60,8 @@ class StateDirectory:
 
         if request_id is not None:
             raise UsageError(
-                "request_id is for programs inside a task",
-                hint="give the job a name: that can't be taken twice",
+                "request_id is only available inside a task",
+                hint="use name",
             )
         session = self._session("submit")
         job = launch(session, request)
@@ -151,7 +151,7 @@ class StateDirectory:
         from iris_cli.ops.views.job_status import job_status
 
         if job is None:
-            raise UsageError("outside of a task it takes a job to list endpoints of", hint="endpoints(JOB)")
+            raise UsageError("outside a task, name the job", hint="endpoints(JOB)")
         return tuple(
             Endpoint(
                 name=each.name,
@@ -176,7 +176,7 @@ class StateDirectory:
 def _only_inside() -> NoReturn:
     raise UsageError(
         "endpoints can only be registered from inside a task",
-        hint="call it from the program that iris runs: there it needs no state directory",
+        hint="call it from a program inside a task",
     )
 
 

@@ -85,30 +85,30 @@ def _each(place: Place, read: Callable[[str, Place], AttributeValue]) -> dict[st
 def _label(key: str, place: Place) -> AttributeValue:
     value = scalar(place)
     if fault := label_fault(key, str(value)):
-        raise UsageError(fault, hint="write attributes of your own under attributes")
+        raise UsageError(fault, hint="write your own attributes under attributes")
     return AttributeValue(value)
 
 
 def label_fault(key: str, value: object) -> str:
     """Why a provider's label can't be an attribute; '' if it can."""
     if key in _PLACE:
-        return "iris takes it from the slice itself"
+        return "iris takes it from the slice"
     if key in _RESERVED or key.startswith(TAINT_KEY_PREFIX):
         return "the name is reserved"
     if _KEY.fullmatch(key) is None:
-        return "the name can't be the key of an attribute"
+        return "not a valid attribute name"
     if not isinstance(value, str) or not value.isprintable():
-        return "the value is not printable text"
+        return "the value is not printable"
     return "" if len(value) <= _LONGEST_LABEL else f"the value is longer than {_LONGEST_LABEL} characters"
 
 
 def _attribute(key: str, place: Place) -> AttributeValue:
     if key.startswith(TAINT_KEY_PREFIX):
         raise UsageError(
-            "taints are not written here", hint=f"write taints: [{key.removeprefix(TAINT_KEY_PREFIX)}]"
+            "taints are not attributes", hint=f"write taints: [{key.removeprefix(TAINT_KEY_PREFIX)}]"
         )
     if key in _RESERVED:
-        raise UsageError(f"{key!r} is reserved", hint="iris fills it in, from the type or from the probe")
+        raise UsageError(f"{key!r} is reserved", hint="iris sets it from the type or the probe")
     if _KEY.fullmatch(key) is None:
         raise UsageError(
             f"{clip(key)!r} can't be the key of an attribute", hint="use letters, digits and _ . : / -"
@@ -126,7 +126,7 @@ def _declare(
     declared = AttributeValue(value)
     if attributes.setdefault(key, declared) != declared:
         entry.at(key).problem(
-            f"{key} is {str(declared)!r} here and {str(attributes[key])!r} under attributes", "say it once"
+            f"{key} is {str(declared)!r}, but {str(attributes[key])!r} under attributes", "set it once"
         )
 
 

@@ -96,9 +96,9 @@ def slice_hosts(above: Connection) -> Callable[[Place], list[tuple[Connection, P
         for item in items:
             found += [(connection, item) for connection in item.read(lambda each: _ways(each, above)) or ()]
             if len(found) > MOST_HOSTS:
-                raise UsageError(f"these are more than {MOST_HOSTS} hosts")
+                raise UsageError(f"more than {MOST_HOSTS} hosts")
         if not found and not items:
-            raise UsageError("there are no hosts")
+            raise UsageError("no hosts")
         return found
 
     return read
@@ -120,7 +120,7 @@ def with_port(name: str, above: Connection) -> Connection:
         return replace(above, host=name)
     port = int(match[2])
     if not 1 <= port <= 65535:
-        raise UsageError(f"port {port} must lie between 1 and 65535")
+        raise UsageError(f"port {port} must be between 1 and 65535")
     return replace(above, host=match[1], port=port)
 
 
@@ -136,11 +136,11 @@ def expanded(pattern: str) -> list[str]:
             raise UsageError(f"the range [{first}-{last}] runs backwards")
         count *= int(last) - int(first) + 1
         if count > MOST_HOSTS:
-            raise UsageError(f"these are more than {MOST_HOSTS} hosts")
+            raise UsageError(f"more than {MOST_HOSTS} hosts")
     names = list(_each(pattern))
     if _HOST.fullmatch(names[0]) is None:
         raise UsageError(
-            f"{clip(pattern)!r} is not a host name or an address", hint="a range is written like host-[0-3]"
+            f"{clip(pattern)!r} is not a host name or an address", hint="write a range as host-[0-3]"
         )
     return names
 

@@ -96,7 +96,7 @@ def argv(place: Place) -> tuple[str, ...]:
     words = tuple(shlex.split(text(place)))
     if signs := _SHELL_SIGNS.intersection(words):
         raise UsageError(
-            f"{min(signs)!r} means something to a shell only",
+            f"{min(signs)!r} has a meaning only in a shell",
             hint='write [sh, -c, "..."], or script: in a job file',
         )
     return words
@@ -106,7 +106,7 @@ def _script(place: Place) -> tuple[str, ...]:
     """Shell text as the argument vector that runs it."""
     body = text(place)
     if body.startswith("#!") and _SHEBANG_OF_SH.match(body) is None:
-        raise UsageError("a script is run by sh", hint="put it in a file and write command: [...]")
+        raise UsageError("a script runs with sh", hint="put it in a file and write command: [...]")
     return ("/bin/bash" if "bash" in body.partition("\n")[0] else "/bin/sh", "-c", body)
 
 
@@ -204,7 +204,7 @@ def job_request(place: Place) -> JobRequest:
     with section(place) as job:
         said = {row.name: read_field(job, row) for row in JOB_FIELDS if row.job_file}
         if "command" in job and "script" in job:
-            job.at("script").problem("there is a command already", "keep one of command and script")
+            job.at("script").problem("a command is already given", "keep one of command and script")
         _refuse_known(job)
     return request_of(said)
 

@@ -86,7 +86,7 @@ def _cluster(place: Place) -> ClusterConfig:
         entries = [each for some in (*slices, *workers) for each in some]
         _check_names(entries)
         if not entries and not groups:
-            place.warn("there are no workers yet")
+            place.warn("no workers yet")
         limits = top.get("limits", _limits, Limits())
         silent_after = top.get("silent_after", duration, limits.silent_after)
         validate.unique("scale group", ((group.name, entry) for entry, group in groups))
@@ -126,7 +126,7 @@ def _slices(place: Place, above: Inherited) -> list[list[_Entry]]:
         found.append(item.read(lambda entry: _slice(entry, above)) or [])
         total += len(found[-1])
         if total > MOST_HOSTS:
-            raise UsageError(f"these are more than {MOST_HOSTS} hosts")
+            raise UsageError(f"more than {MOST_HOSTS} hosts")
     return found
 
 
@@ -194,10 +194,10 @@ def _device(entry: Section) -> Device | None:
     if tpu is None:
         return gpus
     if gpus is not None:
-        entry.at("tpu").problem("a worker has one kind of accelerator, not both")
+        entry.at("tpu").problem("a worker has a TPU or a GPU, not both")
     known = lookup(tpu)
     if known is not None and known.vms > 1:
-        entry.at("tpu").problem(f"{tpu} has {known.vms} VMs", "write it under slices, with all its hosts")
+        entry.at("tpu").problem(f"{tpu} has {known.vms} VMs", "write it under slices with all its hosts")
     return Device("tpu", tpu)
 
 
@@ -239,9 +239,7 @@ def _webhook(place: Place) -> str:
     """A URL. What is wrong with one is said without repeating it: who knows it may post there."""
     found = text(place)
     if _URL.fullmatch(found) is None:
-        raise UsageError(
-            "this is not a URL to post to", hint="write https://host/..., without a user or blanks in it"
-        )
+        raise UsageError("not a URL to post to", hint="write https://host/... without user or blanks")
     return found
 
 

@@ -16,7 +16,7 @@ def at_home(name: str) -> Path:
     try:
         return Path(name).expanduser()
     except RuntimeError:
-        raise UsageError(f"{clip(name)}: there is no such home directory") from None
+        raise UsageError(f"{clip(name)}: no such home directory") from None
 
 
 def find_config(explicit: Path | None, environ: Mapping[str, str], cwd: Path) -> Path:
@@ -29,17 +29,15 @@ def find_config(explicit: Path | None, environ: Mapping[str, str], cwd: Path) ->
         path = cwd / named
         if not path.is_file():
             source = "--config" if explicit else "$IRIS_CONFIG"
-            raise ConfigError(
-                f"{source} names {named}, and there is no such file", hint="`iris init` makes one"
-            )
+            raise ConfigError(f"{source}: no such file: {named}", hint="create one: iris init")
         return path
     places = [cwd / FILE_NAME, *_user_places(environ)]
     for path in places:
         if path.is_file():
             return path
     raise ConfigError(
-        f"there is no {FILE_NAME} (looked for {', '.join(map(str, places))})",
-        hint="`iris cluster import` or `iris init` makes one, or say --config FILE",
+        f"no {FILE_NAME} (looked for {', '.join(map(str, places))})",
+        hint="create one: iris cluster import or iris init; or use --config FILE",
     )
 
 

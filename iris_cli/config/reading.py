@@ -115,7 +115,7 @@ class Section(Struct):
             if key not in self._known:
                 crowded = place.report.crowded
                 hint = "" if crowded else did_you_mean(clip(key), self._known)
-                place.problem("unknown key", hint or f"known are: {', '.join(sorted(self._known))}")
+                place.problem("unknown key", hint or f"known keys: {', '.join(sorted(self._known))}")
 
 
 @contextmanager
@@ -132,9 +132,9 @@ def text(place: Place) -> str:
     if not isinstance(value, str):
         _wrong(place, "text", f'write it in quotes: "{place.node.text}"' if place.node.text else "")
     if not value.strip():
-        raise UsageError("it is blank")
+        raise UsageError("must not be blank")
     if "\0" in value:
-        raise UsageError("it holds a NUL character")
+        raise UsageError("contains a NUL character")
     return value
 
 
@@ -143,7 +143,7 @@ def written(place: Place) -> str:
     if place.node.value is None or isinstance(place.node.value, tuple | dict):
         _wrong(place, "text")
     if "\0" in place.node.text:
-        raise UsageError("it holds a NUL character")
+        raise UsageError("contains a NUL character")
     return place.node.text
 
 
@@ -163,7 +163,7 @@ def integer(least: int, most: int = 1_000_000_000) -> Callable[[Place], int]:
         if type(value) is not int:
             _wrong(place, "a whole number")
         if not least <= value <= most:
-            raise UsageError(f"must lie between {least} and {most}, not {clip(str(value))}")
+            raise UsageError(f"must be between {least} and {most}, not {clip(str(value))}")
         return value
 
     return read
@@ -176,7 +176,7 @@ def number(place: Place) -> float:
     try:
         return float(value)
     except OverflowError:
-        _wrong(place, "a number that can be meant")
+        _wrong(place, "a finite number")
 
 
 def scalar(place: Place) -> str | int | float | bool:

@@ -137,7 +137,7 @@ class _Nodes:
 
 def _checked(text: str) -> str:
     if any("\ud800" <= char <= "\udfff" for char in text):
-        raise UsageError("the request holds half a character (a lone surrogate)")
+        raise UsageError("the request has a lone surrogate")
     return text
 
 
@@ -151,7 +151,7 @@ def _request(place: Place) -> Request:
         entry.need("v", integer(FORMAT, FORMAT), FORMAT)
         op = entry.need("op", word_of(list(OPS)), "")
         if not op:
-            raise UsageError("it doesn't say what is asked for")
+            raise UsageError("op is missing")
         return _OF[op](entry)
 
 
@@ -192,7 +192,7 @@ def _job(place: Place) -> JobRequest:
         elif key in _READ_INSIDE:
             continue
         elif key in _ELSEWHERE:
-            found.problem("can't be asked for from inside a task", _ELSEWHERE[key])
+            found.problem("not available inside a task", _ELSEWHERE[key])
         else:
             found.problem("unknown key", did_you_mean(clip(key), FIELDS))
     if "secrets" in known:
@@ -214,20 +214,20 @@ def _is_said(entries: Mapping[str, Place], name: str) -> bool:
 def _own_secret(place: Place) -> None:
     """A file would be one of the operator's machine."""
     if "=" in written(place):
-        raise UsageError("a secret is asked for by its name alone")
+        raise UsageError("write only the name of a secret")
 
 
 def _lines(place: Place) -> tuple[str, ...]:
     found = list_of(_a_line)(place)
     if not 0 < len(found) <= MOST_INDEXES:
-        raise UsageError(f"there are {len(found)} lines, and a job takes 1 to {MOST_INDEXES}")
+        raise UsageError(f"{len(found)} lines; a job has 1 to {MOST_INDEXES}")
     return found
 
 
 def _a_line(place: Place) -> str:
     line = written(place)
     if "\0" in line or "\n" in line:
-        raise UsageError("a line holds a NUL character or a line break, which no variable of a task can have")
+        raise UsageError("a line has a NUL character or a line break")
     return line
 
 

@@ -77,7 +77,7 @@ def slice_template(place: Place) -> SliceTemplate:
 def _only_gcp_has(entry: Section) -> None:
     for key in _GCP_ONLY:
         if entry.get(key, lambda _: True):
-            entry.at(key).problem("only provider gcp has this key")
+            entry.at(key).problem("only for provider gcp")
 
 
 def _of_gcp(entry: Section) -> SliceTemplate:
@@ -85,8 +85,10 @@ def _of_gcp(entry: Section) -> SliceTemplate:
     template = SliceTemplate(
         provider=Provider.GCP,
         type=_type(entry, options.topology),
-        project=entry.need("project", matching(_PROJECT, "the id of a project"), ""),
-        zone=entry.need(ZONE_ATTRIBUTE_KEY, matching(_CLOUD_NAME, "a zone", "they read like us-west4-a"), ""),
+        project=entry.need("project", matching(_PROJECT, "a project id"), ""),
+        zone=entry.need(
+            ZONE_ATTRIBUTE_KEY, matching(_CLOUD_NAME, "a zone", "write a zone such as us-west4-a"), ""
+        ),
         runtime=entry.need("runtime", matching(_RUNTIME, "the name of a runtime version"), ""),
         preemptible=entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean, options.spot),
         gcp=options,
@@ -121,9 +123,9 @@ def _labels(place: Place) -> dict[str, str]:
         if _LABEL_KEY.fullmatch(key) is None:
             entry.problem(f"{clip(key)!r} is not the key of a label", hint)
         elif key.startswith(LABEL_PREFIX):
-            entry.problem(f"{LABEL_PREFIX}... are labels of iris' own")
+            entry.problem(f"{LABEL_PREFIX}... is reserved for iris")
     if len(found) > _MOST_LABELS:
-        place.problem(f"these are more than {_MOST_LABELS} labels")
+        place.problem(f"more than {_MOST_LABELS} labels")
     return found
 
 
@@ -135,7 +137,7 @@ def _type(entry: Section, topology: str) -> str:
             entry.at("topology").problem("'accelerator' is missing", _TOGETHER)
         return entry.need("type", tpu_type, "")
     if entry.get("type", tpu_type):
-        entry.at("type").problem("type and accelerator exclude each other", "leave out one of them")
+        entry.at("type").problem("type and accelerator exclude each other", "drop one of them")
     if not topology:
         entry.at("accelerator").problem("'topology' is missing", _TOGETHER)
     if not family or not topology:
@@ -154,14 +156,12 @@ def _check_tier(entry: Section, template: SliceTemplate) -> None:
         entry.at(PREEMPTIBLE_ATTRIBUTE_KEY).problem("spot slices are preemptible")
     if options.reserved and template.preemptible:
         entry.at("reserved" if "reserved" in entry else "reservation").problem(
-            "reserved slices are not preemptible", "leave out one of them"
+            "reserved slices are not preemptible", "drop one of them"
         )
     if options.reservation and not options.reserved:
-        entry.at("reserved").problem("reserved is false, and there is a reservation")
+        entry.at("reserved").problem("reserved is false, but reservation is set")
     if options.reservation and not options.queued:
-        entry.at("reservation").problem(
-            "only queued resources take a reservation by its name", "write queued: true"
-        )
+        entry.at("reservation").problem("a named reservation needs a queued resource", "write queued: true")
 
 
 def read_scale_group(place: Place, above: Inherited) -> ScaleGroup:
@@ -210,7 +210,7 @@ def _check_place(attributes: dict[str, AttributeValue], template: SliceTemplate,
         if attributes.setdefault(ZONE_ATTRIBUTE_KEY, zone) != zone:
             there = place.down("attributes", ZONE_ATTRIBUTE_KEY)
             there.problem(
-                f"zone is {str(attributes[ZONE_ATTRIBUTE_KEY])!r} here and {str(zone)!r} in slice_template"
+                f"zone is {str(attributes[ZONE_ATTRIBUTE_KEY])!r}, but {str(zone)!r} in slice_template"
             )
     region_and_zone(attributes, place.down("attributes", REGION_ATTRIBUTE_KEY))
     there = place.down("attributes", PREEMPTIBLE_ATTRIBUTE_KEY)

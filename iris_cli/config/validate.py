@@ -29,7 +29,7 @@ def region_and_zone(attributes: dict[str, AttributeValue], region_place: Place) 
     region = attributes.setdefault(REGION_ATTRIBUTE_KEY, AttributeValue(derived))
     if region.value != derived:
         region_place.problem(
-            f"region {region.value!r} does not fit zone {str(zone)!r}", f"that zone lies in {derived!r}"
+            f"region {region.value!r} does not fit zone {str(zone)!r}", f"that zone is in {derived!r}"
         )
 
 
@@ -41,7 +41,8 @@ def preemptible_as_template(
     said = attributes.setdefault(PREEMPTIBLE_ATTRIBUTE_KEY, wanted)
     if said != wanted:
         place.problem(
-            f"preemptible is {said} for the workers and {wanted} in slice_template", "say the same in both"
+            f"preemptible is {said} for the workers and {wanted} in slice_template",
+            "set the same value in both",
         )
 
 
@@ -49,7 +50,7 @@ def host_count(tpu_type: str, hosts: int, place: Place) -> None:
     """A slice has as many hosts as its type has VMs. Types that aren't known pass with a warning."""
     known = lookup(tpu_type)
     if known is None:
-        place.warn(f"TPU type {tpu_type} is not known; taken to have {hosts} VMs")
+        place.warn(f"TPU type {tpu_type} is unknown; assuming {hosts} VMs")
     elif hosts != known.vms and not (known.chips_per_vm == _EIGHT_CHIPS and hosts == 2):
         place.problem(
             f"{describe(tpu_type)} has {known.vms} hosts, not {hosts}",
@@ -62,7 +63,7 @@ def unique(what: str, named: Iterable[tuple[str, Place]]) -> None:
     first: dict[str, Place] = {}
     for name, place in named:
         if name in first:
-            place.problem(f"{what} {name!r} is there already", f"first on line {first[name].node.line}")
+            place.problem(f"{what} {name!r} already exists", f"first on line {first[name].node.line}")
         else:
             first[name] = place
 
@@ -99,4 +100,4 @@ def _alike_but_for_case(key: str, found: Sequence[tuple[HostConfig, Place]]) -> 
         other = spellings.setdefault(text.casefold(), text)
         if other != text:
             spellings[text.casefold()] = text  # one warning per change of spelling, not per host
-            place.warn(f"{key} {text!r} differs from {other!r} in case only; values are compared exactly")
+            place.warn(f"{key} {text!r} differs from {other!r} only in case; values are compared exactly")

@@ -53,15 +53,15 @@ def read_env_file(path: Path) -> dict[str, str]:
 def _lines(path: Path, report: Report) -> list[str]:
     try:
         if not path.is_file():
-            raise FileNotFoundError(2, "there is no such file")
+            raise FileNotFoundError(2, "no such file")
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES or b"\0" in data:
-            raise ValueError("it is no file of variables: too large, or with NUL bytes")
+            raise ValueError("not a file of variables: too large, or with NUL bytes")
         # A value may hold what Unicode takes for the end of a line, too.
         return data.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError:
-        report.add(1, "", "it is not UTF-8 text")
+        report.add(1, "", "not UTF-8 text")
     except ValueError as error:
         report.add(1, "", str(error))
     except OSError as error:

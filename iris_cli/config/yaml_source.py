@@ -66,17 +66,17 @@ def read_yaml(path: Path, report: Report, data: bytes | None = None) -> Node | N
 def _read(path: Path) -> bytes:
     try:
         if not path.is_file():
-            raise _Refused(1, "there is no such file" if not path.exists() else "this is not a file")
+            raise _Refused(1, "no such file" if not path.exists() else "not a regular file")
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise _Refused(1, f"it can't be read: {error.strerror}") from error
+        raise _Refused(1, f"can't be read: {error.strerror}") from error
     return _short_enough(data)
 
 
 def _short_enough(data: bytes) -> bytes:
     if len(data) > MOST_BYTES:
-        raise _Refused(1, f"it is larger than {MOST_BYTES >> 20} MiB")
+        raise _Refused(1, f"larger than {MOST_BYTES >> 20} MiB")
     return data
 
 
@@ -84,10 +84,10 @@ def _decode(data: bytes) -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _Refused(1 + data.count(b"\n", 0, error.start), "it is not UTF-8 text") from error
+        raise _Refused(1 + data.count(b"\n", 0, error.start), "not UTF-8 text") from error
     if odd := _CONTROL.search(text):
         line = 1 + text.count("\n", 0, odd.start())
-        raise _Refused(line, f"there is a control character (U+{ord(odd[0]):04X}) in the text")
+        raise _Refused(line, f"control character (U+{ord(odd[0]):04X})")
     return text
 
 
@@ -114,7 +114,9 @@ class _Builder:
         next(self._events)  # the end of the document
         after = next(self._events)
         if not isinstance(after, yaml.StreamEndEvent):
-            raise _Refused(_line(after), "a second document begins here", "keep one document per file")
+            raise _Refused(
+                _line(after), "a second document starts in this line", "keep one document per file"
+            )
         return root
 
     def _parse(self) -> Iterator[yaml.Event]:
@@ -170,14 +172,14 @@ class _Builder:
             value = self._node(next(self._events), depth + 1)
             if key in entries:
                 first = entries[key].line
-                self._report.add(_line(event), "", f"{clip(key)!r} is written twice, first on line {first}")
+                self._report.add(_line(event), "", f"{clip(key)!r} is set twice, first on line {first}")
             else:
                 entries[key] = Node(_line(event), value.value, value.text)
         return Node(_line(start), entries)
 
     def _key(self, event: yaml.Event, depth: int) -> str:
         if not isinstance(event, yaml.ScalarEvent):
-            raise _Refused(_line(event), "a key must be a simple word")
+            raise _Refused(_line(event), "a key must be plain text")
         key = self._node(event, depth).text
         if key == "<<":
             raise _Refused(_line(event), "merge keys are not supported", "write the values out")

@@ -172,7 +172,7 @@ def build_worker_attributes(
     zone = facts.get(ZONE_ATTRIBUTE_KEY, "").rpartition("/")[2]  # projects/N/zones/ZONE
     preemptible = facts.get(PREEMPTIBLE_ATTRIBUTE_KEY, "false").lower()
     if preemptible not in ("true", "false"):
-        warnings.append(f"preemptible is neither true nor false but {preemptible[:40]!r}: taken as false")
+        warnings.append(f"preemptible is {preemptible[:40]!r}, not true or false: using false")
         preemptible = "false"
     found = {
         DEVICE_TYPE_ATTRIBUTE_KEY: facts.get(DEVICE_TYPE_ATTRIBUTE_KEY) or ("tpu" if tpu_type else "cpu"),
@@ -208,7 +208,7 @@ def _tpu_type(facts: Mapping[str, str], warnings: list[str]) -> str:
     except UsageError:
         tpu_type = text
     if lookup(tpu_type) is None:
-        warnings.append(f"TPU type {tpu_type[:40]!r} is not known: its VM count is that of the slice itself")
+        warnings.append(f"unknown TPU type {tpu_type[:40]!r}: using the VM count of the slice")
     return tpu_type
 
 
@@ -224,7 +224,7 @@ def _vm_count(facts: Mapping[str, str], tpu_type: str, warnings: list[str]) -> i
     else:
         return table
     if table is not None and count != table:
-        warnings.append(f"{tpu_type} has {table} VMs by the table, this slice has {count}")
+        warnings.append(f"{tpu_type} should have {table} VMs, this slice has {count}")
     return count
 
 
@@ -236,4 +236,4 @@ def _worker_number(facts: Mapping[str, str], name: str, *, needed: bool) -> tupl
         return int(text), ""
     if text:
         return "", f"worker id {text[:40]!r} of {tpu} is not a whole number"
-    return "", f"{tpu} does not say which of its workers this is" if needed else ""
+    return "", f"{tpu} reports no worker id" if needed else ""

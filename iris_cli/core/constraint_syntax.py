@@ -33,7 +33,7 @@ _SIGNS = {
     "<=": ConstraintOp.LE,
 }
 _SIGN_OF = {op: sign for sign, op in _SIGNS.items()}
-_FORMS = "write key=value, key!=value, key>=1, key in a,b, key or !key; ~ in front only prefers"
+_FORMS = "write key=value, key!=value, key>=1, key in a,b, key or !key; a leading ~ makes it soft"
 
 
 def parse_constraint(text: str) -> Constraint:
@@ -86,7 +86,7 @@ def _hint(body: str) -> str:
     if sign in _SIGNS and not value:
         return f'give a value after {sign}, or {key}{sign}"" for the empty text'
     if sign == "=" and "," in value and '"' not in value:
-        return f"write {key.strip()} in {value} for one of several values"
+        return f"write {key.strip()} in {value} for several values"
     return _FORMS
 
 

@@ -196,7 +196,7 @@ def preemptible_preference_from_constraints(constraints: Iterable[Constraint]) -
             raise ValueError(f"{PREEMPTIBLE_ATTRIBUTE_KEY} takes only =true or =false")
         wanted.add(text == "true")
     if len(wanted) > 1:
-        raise ValueError(f"{PREEMPTIBLE_ATTRIBUTE_KEY} is asked to be both true and false")
+        raise ValueError(f"{PREEMPTIBLE_ATTRIBUTE_KEY} is both true and false")
     return wanted.pop() if wanted else None
 
 

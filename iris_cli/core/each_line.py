@@ -17,7 +17,7 @@ def split_lines(file: str, data: bytes) -> tuple[str, ...]:
     name = clip(file)
     lines = re.sub(rb"\A\xef\xbb\xbf|\n\Z", b"", data).split(b"\n") if data else []
     if not lines:
-        raise UsageError(f"{name} has no lines: there would be no task")
+        raise UsageError(f"{name} has no lines")
     if len(lines) > MOST_INDEXES:
         raise UsageError(
             f"{name} has {len(lines)} lines, more than {MOST_INDEXES}", hint="split it into several jobs"
@@ -28,10 +28,10 @@ def split_lines(file: str, data: bytes) -> tuple[str, ...]:
 def _checked_line(where: str, line: bytes) -> str:
     line = re.sub(rb"\r\Z", b"", line)
     if b"\0" in line:
-        raise UsageError(f"{where}: the line holds a NUL byte, which no program can be given")
+        raise UsageError(f"{where}: the line has a NUL byte")
     if len(LINE_VARIABLE) + 1 + len(line) > MAX_STRING:
         raise UsageError(
-            f"{where}: the line takes {len(line)} bytes, more than a variable can hold",
+            f"{where}: the line has {len(line)} bytes, more than a variable can hold",
             hint="write the name of a file",
         )
     try:

@@ -56,7 +56,7 @@ def canonical_type(text: str) -> str:
     if match is None:
         raise UsageError(
             f"{text[:80]!r} is not a TPU type",
-            hint=did_you_mean(text[:80], known_types()) or "TPU types read like v4-32 or v5litepod-16",
+            hint=did_you_mean(text[:80], known_types()) or "write it like v4-32 or v5litepod-16",
         )
     family, size = match.groups()
     return f"{_SPELLINGS.get(family, family)}-{size}"
@@ -66,7 +66,7 @@ def family_of(text: str) -> str:
     """The canonical name of a family (`v5e` -> `v5litepod`). Raises UsageError."""
     family = _SPELLINGS.get(text.lower(), text.lower())
     if family not in _ARRANGEMENTS:
-        raise UsageError(f"{text[:80]!r} is no family of TPUs", hint=f"there are {', '.join(_ARRANGEMENTS)}")
+        raise UsageError(f"{text[:80]!r} is not a TPU family", hint=f"there are {', '.join(_ARRANGEMENTS)}")
     return family
 
 
@@ -93,7 +93,7 @@ def arranged_type(family: str, arrangement: str) -> str:
     name = family.lower().replace("_", "")
     sides = arrangement.split("x")
     if not all(side.isascii() and side.isdecimal() and len(side) < 5 and int(side) for side in sides):
-        raise UsageError(f"{arrangement[:80]!r} is no arrangement of chips", hint="it reads like 2x2x2")
+        raise UsageError(f"{arrangement[:80]!r} is not a chip topology", hint="write it like 2x2x2")
     return canonical_type(_entry(_SPELLINGS.get(name, name), arrangement).accelerator_type)
 
 
@@ -103,7 +103,9 @@ def type_of(family: str, arrangement: str) -> str:
     match = _ARRANGED.fullmatch(arrangement)
     example = _ARRANGEMENTS[family].split()[1]
     if match is None or match[1].count("x") != example.count("x"):
-        raise UsageError(f"{arrangement[:80]!r} is no topology of {family}", hint=f"they read like {example}")
+        raise UsageError(
+            f"{arrangement[:80]!r} is not a topology of {family}", hint=f"write it like {example}"
+        )
     return arranged_type(family, match[1])
 
 

@@ -98,7 +98,7 @@ class LocalCluster:
     def check(self) -> None:
         """Raises IrisError where no demo lives."""
         if not self._is_claimed():
-            raise IrisError(f"{self.root} holds no demo cluster", hint="name its directory with --dir")
+            raise IrisError(f"no demo cluster in {self.root}", hint="name its directory with --dir")
 
     def stop(self) -> int:
         """End the servers of a kept cluster and remove its directory; returns how many were ended."""

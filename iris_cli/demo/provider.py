@@ -55,9 +55,7 @@ class LocalProvider:
         if known is None:
             raise ProviderError(Refusal.INVALID, f"TPU type {group.template.type} is not known")
         if not group.connection.key:
-            raise ProviderError(
-                Refusal.INVALID, "local slices need `ssh: {key: ...}`, the key that they let in"
-            )
+            raise ProviderError(Refusal.INVALID, "local slices need `ssh: {key: ...}`")
         path = self._root / name
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,7 +91,7 @@ class LocalProvider:
             shutil.rmtree(draft)
             if self._is_mine(path):
                 return False
-            raise ProviderError(Refusal.INVALID, f"there is a slice {path.name} of somebody else") from None
+            raise ProviderError(Refusal.INVALID, f"a slice {path.name} of another owner exists") from None
         return True
 
     def _is_mine(self, path: Path) -> bool:
@@ -106,7 +104,9 @@ class LocalProvider:
         hosts: tuple[SliceHost, ...] = ()
         if made is None:
             young = 0 <= self._clock.now() - float(said.get("made_at", 0.0)) < _MAKING
-            state, detail = (CloudState.CREATING, "") if young else (CloudState.FAILED, "cut off half-made")
+            state, detail = (
+                (CloudState.CREATING, "") if young else (CloudState.FAILED, "creation was interrupted")
+            )
         else:
             hosts = tuple(
                 SliceHost(host="127.0.0.1", port=each["port"], key=each["key"]) for each in made["hosts"]

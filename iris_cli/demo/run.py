@@ -37,28 +37,31 @@ _TOUR: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("", ("logs", "hello")),
     ("", ("status",)),
     (
-        "Another gang. Its rank 2 will fail when the file `go` is there.",
+        "Another gang. Its rank 2 fails as soon as the file `go` exists.",
         ("launch", "--name", "doomed", "--tpu", TPU, "--grace", "2s", "--", "sh", "-c", _DOOMED),
     ),
     (
-        "A third one takes the other slice,",
+        "A third gang takes the other slice,",
         ("launch", "--name", "busy", "--tpu", TPU, "--", "sh", "-c", _BUSY),
     ),
     (
-        "a CPU job finds room beside them,",
+        "a CPU job runs beside them,",
         ("launch", "--name", "side", "--cpu", "0.5", "--", "sh", "-c", _SIDE),
     ),
     (
-        "and a fourth gang has to wait. Why?",
+        "and a fourth gang is pending. Why?",
         ("launch", "--name", "patient", "--tpu", TPU, "--", "sh", "-c", _HELLO),
     ),
     ("", ("why", "patient")),
-    ("Who places it when there is room? A launch has left a small process behind.", ("loop", "show")),
     (
-        "Watch: rank 2 of doomed fails, the loop stops its siblings, and places patient on a slice.",
+        "Who places it when a slice is free? The background loop, started by the first launch.",
+        ("loop", "show"),
+    ),
+    (
+        "Rank 2 of doomed fails; the loop stops its siblings and places patient on their slice.",
         ("watch", "--until-idle", "--interval", "0.5"),
     ),
-    ("Which rank was it, and why?", ("status", "doomed")),
+    ("Which rank failed, and why?", ("status", "doomed")),
     ("The loop ends with the last job.", ("loop", "show")),
     ("", ("status",)),
 )
@@ -143,12 +146,12 @@ def _invite(output: Output, cluster: LocalCluster, elsewhere: bool) -> None:
     program = "iris" if shutil.which("iris") else shlex.join(this_program())
     lines = (
         "",
-        "The cluster is yours to play with:",
+        "The cluster is still running. Try:",
         *(["  unset IRIS_STATE_DIR"] if elsewhere else []),
         f"  export IRIS_CONFIG={shlex.quote(str(cluster.config))}",
         f"  {program} launch --tpu {TPU} --wait -- sh -c 'hostname; echo $IRIS_TASK_INDEX'",
         f"  {program} status",
-        f"End it with:  {program} demo --stop --dir {shlex.quote(str(cluster.root))}",
+        f"Stop it with:  {program} demo --stop --dir {shlex.quote(str(cluster.root))}",
     )
     for line in lines:
         output.done(line)

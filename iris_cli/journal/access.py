@@ -36,7 +36,7 @@ def check_writable(directory: Path) -> None:
     """Raise NotWritableError if the state can't be written, or if others can get at it; NotFoundError."""
     statuses = _statuses(directory)
     if not statuses:
-        raise NotFoundError(f"there is no state directory {directory}", hint="begin with: iris init")
+        raise NotFoundError(f"no state directory {directory}", hint="create it: iris init")
     _refuse_others(directory, statuses)
     user = os.geteuid()
     for path, status in statuses.items():
@@ -48,15 +48,13 @@ def check_writable(directory: Path) -> None:
     if fix := _closing(statuses):
         raise NotWritableError(f"{directory} is open to other users", hint=fix)
     if not os.access(directory, os.W_OK | os.X_OK):
-        raise NotWritableError(
-            f"{directory} can't be written", hint="name another directory with --state-dir"
-        )
+        raise NotWritableError(f"{directory} can't be written", hint="use another directory with --state-dir")
 
 
 def why_unwritable(directory: Path) -> str:
     """What keeps everybody from writing the state now, a full or read-only disk, and what to do; "" if nothing does."""
     error = _unwritable(directory)
-    return f"{error.message}, so no cycle can run: {error.hint}" if error is not None else ""
+    return f"{error.message}, no cycle can run: {error.hint}" if error is not None else ""
 
 
 def how_writable(directory: Path) -> str:
@@ -107,7 +105,7 @@ def _refuse_others(directory: Path, statuses: dict[str, os.stat_result]) -> None
     directories = (str(directory), f"{directory}/{ARCHIVE}")
     for path, status in statuses.items():
         if stat.S_ISLNK(status.st_mode):
-            raise NotWritableError(f"{path} is a symbolic link", hint="put a regular file in its place")
+            raise NotWritableError(f"{path} is a symbolic link", hint="replace it with a regular file")
         if path in directories and not stat.S_ISDIR(status.st_mode):
             raise NotWritableError(f"{path} is not a directory", hint="move it away")
         if path not in directories and not stat.S_ISREG(status.st_mode):

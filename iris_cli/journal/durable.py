@@ -178,5 +178,5 @@ _HINTS = {
     errno.EROFS: "the file system is read-only; use --state-dir to name a directory on another one",
     errno.EACCES: "check the permissions of the state directory",
     errno.EIO: "the disk reports errors: check it (dmesg), then run the command again",
-    errno.ELOOP: "it is a symbolic link: put a regular file in its place",
+    errno.ELOOP: "it is a symbolic link: replace it with a regular file",
 }

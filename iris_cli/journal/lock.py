@@ -40,8 +40,8 @@ class HeldLock:
             named = None
         if named is None or (named.st_dev, named.st_ino) != (ours.st_dev, ours.st_ino):
             raise LockedError(
-                f"{self._path} was deleted or replaced while it was held: another command may be writing",
-                hint="nothing was written; run the command again, and leave that file alone",
+                f"{self._path} was deleted or replaced while locked: another command may be writing",
+                hint="nothing was written; run the command again, and do not delete that file",
             )
 
     def prove(self) -> None:
@@ -102,7 +102,7 @@ def _locked(directory: Path, waiter: Holder) -> LockedError:
         )
     return LockedError(
         f"{directory} is locked by {holder or 'another command'}",
-        hint="wait for it, or give it longer with --lock-timeout; the lock goes when that process ends",
+        hint="wait for it, or raise --lock-timeout; the lock ends with that process",
     )
 
 
@@ -114,6 +114,6 @@ def _unlockable(path: Path, error: OSError) -> IrisError:
 
 def _without_locks(directory: Path) -> NotWritableError:
     return NotWritableError(
-        f"the file system of {directory} has no locks",
-        hint="name a directory on a local disk with --state-dir",
+        f"the file system of {directory} does not support locks",
+        hint="use a directory on a local disk with --state-dir",
     )

@@ -165,7 +165,7 @@ class StateDir:
             raise not_readable(self._log, error) from error
         if fold.cluster.seq != position.seq:
             raise LogDamagedError(
-                f"{self._log} can't be read up to seq {position.seq} any more", hint="run: iris log verify"
+                f"{self._log} is no longer readable up to seq {position.seq}", hint="run: iris log verify"
             )
         return fold.cluster
 
@@ -313,7 +313,7 @@ class StateDir:
                 lock.prove()
             loaded, messages = self._recover(after_seq, accept_loss=accept_loss)
             if begun and loaded.end.header is None:
-                raise NotFoundError(f"there is no event log in {self.path}", hint="begin with: iris init")
+                raise NotFoundError(f"no event log in {self.path}", hint="create it: iris init")
             actor = f"{self.actor} {command}"
             writer = Writer(self._store, lock, loaded, (*messages, *self._warnings(loaded.end.at)), actor)
             try:
@@ -339,10 +339,10 @@ class StateDir:
 
     def _warnings(self, last: float) -> Iterator[str]:
         if self._on_network and not told_before(self.path, self._on_network):
-            what = f"{self.path} is on {self._on_network}, where locks may not hold"
-            yield f"{what}: name a local one with --state-dir (iris doctor goes on saying so)"
+            what = f"{self.path} is on {self._on_network}, where locks are unreliable"
+            yield f"{what}: use a local directory with --state-dir (see iris doctor)"
         if (behind := last - self._now()) > _CLOCK_STEP:
-            yield f"the clock of this machine stands {format_duration(behind)} behind the last event"
+            yield f"the clock of this machine is {format_duration(behind)} behind the last event"
 
     @cached_property
     def _on_network(self) -> str:

@@ -110,7 +110,7 @@ def check_state(state: StateDir) -> Iterator[Finding]:
     """Whether the state directory is there, private, writable and on a local disk."""
     if not state.path.exists():
         yield fine(
-            "state", f"{state.path} is not there yet: the first command that writes makes it", aside=True
+            "state", f"{state.path} does not exist yet: the first command that writes creates it", aside=True
         )
         return
     try:
@@ -118,11 +118,11 @@ def check_state(state: StateDir) -> Iterator[Finding]:
     except IrisError as error:
         yield failed_by("state", error)
     else:
-        yield fine("state", f"{state.path} is private and can be written", aside=True)
+        yield fine("state", f"{state.path}: private, writable", aside=True)
     if kind := network_file_system(state.path):
         yield warning(
             "state",
-            f"{state.path} is on {kind}, where locks may not hold",
+            f"{state.path} is on {kind}, where locks are unreliable",
             "iris --state-dir DIR ...  # name a local directory",
         )
 
@@ -132,7 +132,7 @@ def check_snapshot(state: StateDir, cluster: Cluster) -> Iterator[Finding]:
     if cluster.past is not None:
         yield fine("snapshot", "in use", aside=True)
     elif state.has_snapshot:
-        text = "ignored: it isn't one of this log, made by this program; the log was replayed"
+        text = "ignored: written for another log or version; the log was replayed"
         yield fine("snapshot", text, aside=True)
 
 
@@ -140,12 +140,12 @@ def check_cluster(cluster: Cluster) -> Iterator[Finding]:
     """Whether the state makes sense."""
     found = breaches(cluster)
     for breach in found[:_MOST_BREACHES]:
-        yield failure("invariants", breach, "keep a copy of the state directory, and report this")
+        yield failure("invariants", breach, "copy the state directory and report this")
     if len(found) > _MOST_BREACHES:
         yield failure("invariants", f"and {len(found) - _MOST_BREACHES} more")
     if not found:
         jobs, workers = count(len(cluster.jobs), "job"), count(len(cluster.workers), "worker")
-        yield fine("invariants", f"all hold, with {jobs} and {workers}", aside=True)
+        yield fine("invariants", f"valid, {jobs} and {workers}", aside=True)
 
 
 def check_keeper(session: Session, cluster: Cluster) -> Iterator[Finding]:
@@ -155,7 +155,7 @@ def check_keeper(session: Session, cluster: Cluster) -> Iterator[Finding]:
 
     if (found := objection(session)) is not None:
         yield warning(
-            "slices", str(found), "iris autoscale --adopt  # unless that directory still manages them"
+            "slices", str(found), "iris autoscale --adopt  # only if the other directory is no longer in use"
         )
 
 

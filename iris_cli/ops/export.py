@@ -45,7 +45,7 @@ def rows(state: StateDir, after_seq: int = 0) -> Iterator[Row]:
     if reading.damage is not None:
         raise reading.damage.error()
     if not reading.begun:
-        raise NotFoundError(f"there is no event log in {state.path}", hint="name one with --state-dir")
+        raise NotFoundError(f"no event log in {state.path}", hint="name a directory with --state-dir")
 
 
 class _Places:

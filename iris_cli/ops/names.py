@@ -49,7 +49,7 @@ def unknown(cluster: Cluster, text: str, kinds: str) -> NotFoundError:
 def no_task(cluster: Cluster, task: TaskId) -> NotFoundError:
     """That a job has fewer tasks."""
     last = TaskId(task.job, cluster.jobs[task.job].replicas - 1)
-    return NotFoundError(f"{clip(task.job)} has no task-{task.index}", hint=f"its last one is {last}")
+    return NotFoundError(f"{clip(task.job)} has no task-{task.index}", hint=f"the last one is {last}")
 
 
 def _hint(cluster: Cluster, text: str, kinds: str) -> str:
@@ -118,7 +118,7 @@ def select_tasks(
     found = [task for task in tasks if 0 <= number < len(task.attempts)]
     if not found:
         most = max(len(task.attempts) for task in tasks)
-        hint = f"the last one is {most - 1}" if most else "nothing of it was ever placed"
+        hint = f"the last one is {most - 1}" if most else "it was never placed"
         raise NotFoundError(f"{clip(what)} has no attempt {number}", hint=hint)
     return [(task, task.attempts[number]) for task in found]
 

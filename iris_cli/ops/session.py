@@ -200,7 +200,7 @@ class Session(Struct, dict=True):
         ours, theirs = self._header, header
         if ours is not None and theirs is not None and ours.cluster_id != theirs.cluster_id:
             raise LogDamagedError(
-                "the event log is now that of another cluster than this command began with",
+                "the event log was replaced by one of another cluster",
                 hint="run the command again",
             )
         self._header = header

@@ -75,8 +75,8 @@ class Workplace(Struct, dict=True):
     def config_file(self) -> Path:
         if self.is_inside:
             raise UsageError(
-                "this needs the state directory of an operator, and a task has none",
-                hint="inside a task there are launch, status, wait, cancel, logs and register-endpoint",
+                "not available inside a task: it needs the state directory",
+                hint="available inside a task: launch, status, wait, cancel, logs, register-endpoint",
             )
         from iris_cli.config.locate import find_config
 

@@ -98,7 +98,7 @@ def worker_report(
     lacking = _lacking(records, workspaces) if workspaces and not refused else []
     attempts = tuple(_attempt(record, uptime, facts) for record in records[: len(records) - len(lacking)])
     if sorted(attempt.token for attempt in attempts) != ([] if refused else sorted(tokens)) or facts:
-        raise broken("the answer is not about the attempts that were asked for")
+        raise broken("the answer is about other attempts")
     return WorkerReport(
         worker=worker,
         boot_id=frame.boot_id,
@@ -123,7 +123,7 @@ def _asked(
         if match := _REQUEST.fullmatch(record.line):
             size, token = int(match[3]), Token(match[1])
             if token not in telling or match.group(1, 2) in found or not is_request_id(match[2]):
-                raise broken("the answer has a request that was not asked for")
+                raise broken("the answer has an unexpected request")
             if size <= MOST_BYTES and len(record.data) < size:
                 continue  # another process has answered and deleted it while it was read
             data = record.data if size <= MOST_BYTES else None
@@ -133,7 +133,7 @@ def _asked(
         else:
             others.append(record)
     if not set(tokens).issuperset(asking):
-        raise broken("the answer is not about the attempts that were asked for")
+        raise broken("the answer is about other attempts")
     ordered = sorted(found.values(), key=lambda each: (each.token, each.id))
     return tuple(ordered), tuple(asking), others
 
@@ -142,7 +142,7 @@ def _lacking(records: Sequence[Record], workspaces: Sequence[str]) -> list[str]:
     matches = [_LACKING.fullmatch(record.line) for record in records if not record.data]
     said = [match[1] for match in matches if match is not None]
     if len(set(said)) != len(said) or not set(said) <= set(workspaces):
-        raise broken("the answer is not about the workspaces that were asked for")
+        raise broken("the answer is about other workspaces")
     return said
 
 
@@ -162,7 +162,7 @@ def unwedge_report(
             attempts.append(_attempt(record, uptime))
     tokens = [attempt.token for attempt in attempts]
     if len({*tokens, *keep}) != len(tokens) + len(set(keep)) or not set(tokens).issuperset(cleared):
-        raise broken("the answer is not about the attempts that were asked for")
+        raise broken("the answer is about other attempts")
     if len({holder.pid for holder in holders}) != len(holders):
         raise broken("the answer names a process twice")
     return UnwedgeReport(
@@ -194,7 +194,7 @@ def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Reap
     matches = [_TOKEN.fullmatch(record.line) for record in records]
     said = [Token(match[1]) for match in matches if match is not None]
     if len(said) != len(records) or len(set(said)) != len(said) or not set(said) <= set(tokens):
-        raise broken("the answer is not about the attempts that were asked for")
+        raise broken("the answer is about other attempts")
     return ReapReport(
         worker=worker,
         boot_id=frame.boot_id,
@@ -211,7 +211,7 @@ def usage_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Usa
     matches = [_USAGE.fullmatch(record.line) for record in records]
     sizes = {Token(match[1]): int(match[2]) << 10 for match in matches if match is not None}
     if len(sizes) != len(records) or not set(sizes) <= set(tokens):
-        raise broken("the answer is not about the attempts that were asked for")
+        raise broken("the answer is about other attempts")
     return UsageReport(
         worker=worker,
         boot_id=frame.boot_id,
@@ -241,15 +241,15 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
         elif (match := _MISSING.fullmatch(record.line)) and not text and len(missing) < _MOST_MISSING:
             missing.append(match[1])
         else:
-            raise broken("the answer has a line that belongs to no probe")
+            raise broken("the answer has an unexpected line")
     if missing:
         warnings.insert(0, f"refused: {_missing_commands(missing)}")
     if len(set(tokens)) != len(tokens) or sum(map(len, warnings)) > LONGEST_WARNINGS:
-        raise broken("the answer says too much")
+        raise broken("the answer is too long")
     gpu_variant = texts.pop("gpu_variant", "")
     containment = texts.pop("containment", "")
     if containment not in ("", "cgroup", "session"):
-        raise broken("the answer names an unknown containment")
+        raise broken("unknown containment")
     return ProbeReport(
         worker=worker,
         boot_id=frame.boot_id,
@@ -312,22 +312,22 @@ def records_of(frame: Frame, longest: int) -> tuple[float, int, list[Record]]:
     first, *grouped = (each.partition("\t") for each in frame.text.replace("\nT ", "\t").split("\n"))
     match = _CLOCK.fullmatch(first[0])
     if match is None or int(match[1]) > LATEST_CLOCK or int(match[2]) > LONGEST_UPTIME:
-        raise broken("the answer does not begin with a time that can be")
+        raise broken("the answer has an invalid time")
     if first[1]:
-        raise broken("the answer has data that belongs to nothing")
+        raise broken("the answer has unexpected data")
     records = [Record(line, _decode(data.replace("\t", ""), longest)) for line, _, data in grouped]
     return float(match[1]), int(match[2]), records
 
 
 def _decode(encoded: str, longest: int) -> bytes:
     if len(encoded) > longest * 4 // 3 + 8:
-        raise broken("the answer has more data than was asked for")
+        raise broken("the answer has too much data")
     try:
         data = base64.b64decode(encoded, validate=True)
     except binascii.Error as error:
         raise broken("the answer's data is malformed") from error
     if len(data) > longest:
-        raise broken("the answer has more data than was asked for")
+        raise broken("the answer has too much data")
     return data
 
 
@@ -337,12 +337,12 @@ def _attempt(
     """Parse one attempt and remove its facts from `facts`: a fact that remains belongs to no attempt in the answer."""
     match = _ATTEMPT.fullmatch(record.line)
     if match is None or match[2] not in RemoteState.__members__:
-        raise broken("the answer has a line that is about no attempt")
+        raise broken("the answer has an unexpected line")
     if len(record.data) > LONGEST_TAIL:
-        raise broken("the answer has more data than was asked for")
+        raise broken("the answer has too much data")
     times = [int(match[group]) for group in (5, 6) if match[group] != "-"]
     if max(times, default=0) > uptime + _SLACK:
-        raise broken("the answer is about something before the host was booted")
+        raise broken("the answer has a time before the host's boot")
     report = AttemptReport(
         token=Token(match[1]),
         state=RemoteState(match[2]),
@@ -356,7 +356,7 @@ def _attempt(
         facts=facts.pop(Token(match[1]), ()) if facts else (),
     )
     if not report.consistent or times != sorted(times, reverse=True):
-        raise broken(f"the answer contradicts itself about an attempt that is {report.state}")
+        raise broken(f"the answer is contradictory about an attempt that is {report.state}")
     return report
 
 

@@ -32,14 +32,14 @@ def parse_frame(output: bytes, nonce: str) -> Frame:
     mark = nonce.encode()
     if (marks := output.count(mark)) != 2:
         raise broken(
-            "the answer has no frame" if not marks else "the frame of the answer is cut off or doubled"
+            "the answer has no frame" if not marks else "the frame of the answer is truncated or doubled"
         )
     (first, after_first), (last, after_last) = (
         (output.rfind(b"\n", 0, at) + 1, output.find(b"\n", at) + 1)
         for at in (output.find(mark), output.rfind(mark))
     )
     if not after_last:
-        raise broken("the frame of the answer is cut off or doubled")
+        raise broken("the frame of the answer is truncated or doubled")
     begin = _BEGIN.fullmatch(output, first, after_first - 1)
     end = _END.fullmatch(output, last, after_last - 1)
     if begin is None or end is None or begin[1] != mark or end[1] != mark:
@@ -65,10 +65,8 @@ def failed(output: Output) -> NoAnswer:
     """Return the error for a script that did not run to its end."""
     said = output.stderr.decode("utf-8", "replace").strip().splitlines()
     words = "".join(char if char.isprintable() else "?" for char in said[-1][:200]) if said else "no message"
-    hint = (
-        "the login shell there must be able to run: exec /bin/sh -s" if output.status in (1, 126, 127) else ""
-    )
-    return broken(f"the call ended with status {output.status}: {words}", hint=hint)
+    hint = "the login shell must be able to run: exec /bin/sh -s" if output.status in (1, 126, 127) else ""
+    return broken(f"the call exited with {output.status}: {words}", hint=hint)
 
 
 def _known(word: str) -> str:

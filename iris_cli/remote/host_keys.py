@@ -240,7 +240,7 @@ def _read(path: Path, *, trusted: bool) -> str:
         if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
             raise OSError(f"{path} is not a known_hosts file")
         if trusted and status.st_mode & 0o022:
-            raise PermissionError(f"others may write to {path} (chmod 600 {path})")
+            raise PermissionError(f"{path} is writable by others (chmod 600 {path})")
         return file.read(LARGEST_FILE).decode("utf-8", "replace")
 
 

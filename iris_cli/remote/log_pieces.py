@@ -65,20 +65,20 @@ def log_chunks(frame: Frame, pieces: Sequence[LogPiece]) -> tuple[LogChunk, ...]
     longest = max((piece.limit for piece in pieces), default=0)
     clock, _, records = records_of(frame, longest + _PACKED_MORE)
     if len(records) != len(pieces):
-        raise broken("the answer is not about the pieces that were asked for")
+        raise broken("the answer is about other pieces")
     return tuple(_log_chunk(record, piece, clock) for record, piece in zip(records, pieces, strict=True))
 
 
 def _log_chunk(record: Record, piece: LogPiece, clock: float) -> LogChunk:
     match = _LOG.fullmatch(record.line)
     if match is None:
-        raise broken("the answer is no piece of a log")
+        raise broken("the answer is not a piece of a log")
     offset, size, inode = (int(number) for number in match.groups()[:3])
     data = _unpacked(record.data, piece.limit) if match[5] else record.data
     idle = max(0.0, clock - int(match[4])) if match[4] else None
     asked = min(piece.offset, size) if piece.offset >= 0 else max(0, size + piece.offset)
     if len(data) > piece.limit or offset != asked:
-        raise broken("the answer is another piece of a log than was asked for")
+        raise broken("the answer is another piece of the log")
     return LogChunk(data=data, offset=offset, size=size, inode=inode, idle=idle)
 
 
@@ -90,5 +90,5 @@ def _unpacked(packed: bytes, limit: int) -> bytes:
     except zlib.error as error:
         raise broken("the answer's data is malformed") from error
     if len(data) <= limit and (not unpacking.eof or unpacking.unused_data):
-        raise broken("the answer's data is cut off, or more than that")
+        raise broken("the answer's data is truncated or too long")
     return data

@@ -253,7 +253,7 @@ def _programs(frame: Frame, tokens: Sequence[Token]) -> tuple[Programs, ...]:
     for record in records:
         if match := _STACKS_OF.fullmatch(record.line):
             if match[2] not in RemoteState.__members__ or record.data:
-                raise broken("the answer has a line that is about no attempt")
+                raise broken("the answer has an unexpected line")
             count = None if match[3] == "-" else int(match[3])
             found.append(Programs(token=Token(match[1]), state=RemoteState(match[2]), count=count))
         elif found:

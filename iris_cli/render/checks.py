@@ -86,10 +86,10 @@ def _subjects(subjects: list[str]) -> str:
 
 
 def _summary(findings: list[Finding]) -> str:
-    words = {Level.FAIL: "failed", Level.WARN: "to look at", Level.OK: "fine"}
+    words = {Level.FAIL: "failed", Level.WARN: "warnings", Level.OK: "fine"}
     counts = {level: _count(findings, level) for level in words}
     if not counts[Level.FAIL] and not counts[Level.WARN]:
-        return "nothing is wrong"
+        return "no problems found"
     return ", ".join(f"{number} {words[level]}" for level, number in counts.items() if number)
 
 

@@ -184,14 +184,14 @@ def show_started(output: Output, loop: Runner) -> None:
     if output.as_json:
         output.document(StartedDocument(loop.pid or None, running=True))
     else:
-        output.done(f"the background loop runs (pid {loop.pid}); it ends with the last job")
+        output.done(f"background loop running (pid {loop.pid}); it ends with the last job")
 
 
 def show_nothing_to_do(output: Output) -> None:
     if output.as_json:
         output.document(StartedDocument(None, running=False))
     else:
-        output.done("nothing to do: no job is open")
+        output.done("nothing to do: no open jobs")
 
 
 def show_stopped(output: Output, loop: Runner | None) -> None:
@@ -199,7 +199,7 @@ def show_stopped(output: Output, loop: Runner | None) -> None:
         output.document(StoppedDocument(stopped=True, pid=loop.pid or None if loop is not None else None))
         return
     was = f"stopped the background loop (pid {loop.pid})" if loop is not None else "no loop was running"
-    output.done(f"{was}; none starts until: iris loop start")
+    output.done(f"{was}; start it again with: iris loop start")
 
 
 def show_loop(
@@ -237,9 +237,9 @@ def show_loop(
     if mode is Mode.OFF:
         output.line("cluster.yaml says loop: off")
     elif order.stopped:
-        output.line(f"stopped at {order.since} by {order.by}: iris loop start")
+        output.line(f"stopped at {order.since} by {order.by} (iris loop start)")
     if killed_at_logout:
-        output.line("a loop ends when you log out: loginctl enable-linger keeps it running")
+        output.line("the loop ends when you log out; to keep it: loginctl enable-linger")
     for trouble in cycles.troubles:
         if not (invalid and fix_of(trouble) == VALIDATE):  # printed above, with the problem
             output.line(trouble)
@@ -293,7 +293,7 @@ def show_installed(
         warnings = [each.text for each in (*keys, *lacking)]
         output.document(InstalledDocument(where, changed, warnings))
         return
-    output.done(f"{'installed' if changed else 'there already'}: {where}")
+    output.done(f"{'installed' if changed else 'already installed'}: {where}")
     output.done("next: iris cron show, a minute from now")
 
 
@@ -301,7 +301,7 @@ def show_removed(output: Output, removed: Sequence[str]) -> None:
     if output.as_json:
         output.document(RemovedDocument(removed))
         return
-    output.done(f"removed: {', '.join(removed)}" if removed else "there was nothing to remove")
+    output.done(f"removed: {', '.join(removed)}" if removed else "nothing to remove")
 
 
 def show_cron(output: Output, found: dict[str, str], cycle: CycleAge, log: Path) -> None:

@@ -97,15 +97,15 @@ def show_verdict(output: Output, log: Path, verdict: Verdict) -> None:
     for fault in verdict.findings:
         output.line(f"{log.parent / fault.file}: {fault}")
     if verdict.unfinished is not None:
-        aside = ": the next command that writes sets it aside" if verdict.ok else ""
+        aside = ": the next command that writes moves it aside" if verdict.ok else ""
         output.message(f"{log}: {verdict.unfinished}{aside}")
     records = count(verdict.records, "transaction")
     if verdict.ok:
         archive = f", with {count(verdict.segments, 'segment')} of its archive" if verdict.segments else ""
         cluster = f" (cluster {header.cluster_name})" if header else ""
-        output.done(f"{log}{archive}: {records}, all sound{cluster}")
+        output.done(f"{log}{archive}: {records}, all valid{cluster}")
     else:
-        output.line(f"{log}: {records} can be read, the first {sound.seq} of them are sound")
+        output.line(f"{log}: {records} readable, the first {sound.seq} valid")
 
 
 def show_salvage(output: Output, report: SalvageReport) -> None:
@@ -115,13 +115,13 @@ def show_salvage(output: Output, report: SalvageReport) -> None:
             SalvageDocument(report.kept, report.lost, report.findings, report.old_log, report.old_segments)
         )
     elif not report.findings:
-        output.done("the log is sound; nothing was changed")
+        output.done("the log is valid; nothing changed")
     else:
-        output.failed(f"kept {count(report.kept, 'transaction')}, gave up {report.lost} from the damage on")
+        output.failed(f"kept {count(report.kept, 'transaction')}, dropped {report.lost} after the damage")
         if report.old_log is not None:
-            output.done(f"the old log is {report.old_log}")
+            output.done(f"old log: {report.old_log}")
         for segment in report.old_segments:
-            output.done(f"an old segment is {segment}")
+            output.done(f"old segment: {segment}")
 
 
 def show_compacted(output: Output, done: Compacted | None) -> None:
@@ -129,11 +129,11 @@ def show_compacted(output: Output, done: Compacted | None) -> None:
     if output.as_json:
         output.document(_compacted(done) if done is not None else CompactedDocument(compacted=False))
     elif done is None:
-        output.done("the log has nothing to move to the archive")
+        output.done("nothing to move to the archive")
     else:
         before, archived = format_memory(done.bytes_before), format_memory(done.bytes_archived)
-        output.done(f"seq {done.segment.first} to {done.segment.last} went to {done.segment.file}")
-        output.done(f"the log had {before}, of which the archive makes {archived}")
+        output.done(f"moved seq {done.segment.first} to {done.segment.last} to {done.segment.file}")
+        output.done(f"{before} in the log, {archived} in the archive")
 
 
 def show_accepted(output: Output, messages: Sequence[str], seq: int) -> None:
@@ -143,7 +143,7 @@ def show_accepted(output: Output, messages: Sequence[str], seq: int) -> None:
         return
     for message in messages:
         output.failed(message)
-    output.done(f"the log goes on at seq {seq}")
+    output.done(f"next seq: {seq}")
 
 
 def _compacted(done: Compacted) -> CompactedDocument:
@@ -161,13 +161,13 @@ def show_history(output: Output, history: History) -> None:
 def _history(history: History, width: int) -> Iterator[Text | Table]:
     yield from (text(message, "bold red") for message in history.messages)
     if history.archived:
-        words = f"what happened before seq {history.archived + 1} is in the archive: --all shows it"
+        words = f"events before seq {history.archived + 1} are in the archive: add --all"
         yield text(words, "dim")
     if history.earlier:
         what = count(history.earlier, f"earlier {'event' if history.subject else 'transaction'}")
-        yield text(f"{what} not shown: --limit 0 shows all", "dim")
+        yield text(f"{what} not shown: add --limit 0", "dim")
     if not history.entries:
-        yield text("nothing has happened yet", "dim")
+        yield text("no events yet", "dim")
         return
     rows = ((clock_time(each.at), str(each.seq), each.text, each.actor) for each in history.entries)
     only = ("TIME (UTC)", "WHAT") if width < NARROW else ()

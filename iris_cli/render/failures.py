@@ -63,11 +63,11 @@ def _company(group: Company) -> str:
     several = len(group.tasks) > 1
     names = fold(f"task-{task.index}" for task in group.tasks)
     who = f"{len(group.tasks)} others, {names}," if several else names
-    how = f"failed too, {group.how}," if group.failed else group.how
+    how = f"also failed, {group.how}," if group.failed else group.how
     if group.same:
         return f"{who} {how} with the same last line"
     if not group.line:
-        return f"{who} {how} and no last words are known"
+        return f"{who} {how} without output"
     return f"{who} {how} {'in the same place' if several else 'at'}: {group.line}"
 
 

@@ -59,7 +59,7 @@ def show_garbage(output: Output, found: Garbage) -> None:
     if found.workers or found.files:
         output.line(f"total: {format_memory(found.bytes)}")
     else:
-        output.line("no files of ended jobs are left")
+        output.line("no files of ended jobs")
 
 
 def _totals(found: Garbage) -> Iterator[str]:
@@ -113,7 +113,7 @@ def garbage_document(found: Garbage) -> GarbageDocument:
 
 def _still_there(row: WorkerFiles) -> str:
     left = count(len(row.left), "attempt")
-    return f"still removing {left}; run `iris gc` again later" if row.left else ""
+    return f"still removing {left}; run `iris gc` again" if row.left else ""
 
 
 def _removed(found: Garbage) -> int:
@@ -134,7 +134,7 @@ def show_pulled(output: Output, found: Pulled) -> None:
             output.warning(line)
         return
     if not found.attempts:
-        output.line(f"no task of {found.job} has started yet: nothing to fetch")
+        output.line(f"no task of {found.job} has started yet: nothing to pull")
         return
 
     only = ("ATTEMPT", "FETCHED", "MISSING") if output.width < NARROW else ()
@@ -144,7 +144,7 @@ def show_pulled(output: Output, found: Pulled) -> None:
         output.message(line)
     files = sum(row.files for row in found.attempts)
     size = sum(row.bytes + row.log_bytes for row in found.attempts)
-    output.line(f"{count(files, 'file')}, {format_memory(size)} with the logs, in {found.directory}")
+    output.line(f"{count(files, 'file')}, {format_memory(size)} including logs, in {found.directory}")
 
 
 def _told(rows: Sequence[PulledAttempt]) -> Iterator[str]:

@@ -80,7 +80,7 @@ def show_written(output: Output, proposal: Proposal) -> None:
 
 
 def show_forgotten(output: Output, machines: Sequence[OldMachine]) -> None:
-    output.done(f"forgot {count(len(machines), 'old machine')}: {fold(each.worker for each in machines)}")
+    output.done(f"forgot {count(len(machines), 'old VM')}: {fold(each.worker for each in machines)}")
 
 
 def show_next(output: Output, proposal: Proposal) -> None:
@@ -128,15 +128,15 @@ def _removed(proposal: Proposal) -> list[str]:
 def _nothing(proposal: Proposal) -> str:
     there = len(proposal.plan.unchanged)
     if there:
-        return f"nothing to change: {proposal.path} has {'it' if there == 1 else f'all {there}'} already"
+        return f"nothing to change: {proposal.path} already has {'it' if there == 1 else f'all {there}'}"
     return "nothing to import"
 
 
 def _remarks(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iterator[str]:
     for each in plan.left_out[:_MOST_LEFT_OUT]:
-        yield f"left out {each.name}: {each.why}" + (f"; {each.fix}" if each.fix else "")
+        yield f"skipped {each.name}: {each.why}" + (f"; {each.fix}" if each.fix else "")
     if len(plan.left_out) > _MOST_LEFT_OUT:
-        yield f"and {len(plan.left_out) - _MOST_LEFT_OUT} more left out: --json shows all"
+        yield f"{len(plan.left_out) - _MOST_LEFT_OUT} more skipped: --json lists all"
     yield from _grouped(plan.notes)
     for name, changes in plan.updated.items():
         if changes:
@@ -145,13 +145,13 @@ def _remarks(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iter
         yield f"{slice_.name} {slice_.how}: its VMs differ from those in cluster.yaml"
     for machine in machines:
         if machine.kept is not None:
-            yield f"{machine.worker}: {machine.kept} was placed there since then: it stays on the books"
+            yield f"{machine.worker}: not forgotten, {machine.kept} was placed there since then"
     over = [each for each in machines if each.over]
     if over:
         jobs = fold(jobs_over(over))
-        yield f"on the old machines ran {count(sum(len(each.over) for each in over), 'attempt')} of {jobs}"
+        yield f"{count(sum(len(each.over) for each in over), 'attempt')} of {jobs} ran on the old VMs"
     if plan.gone and not prune:
-        yield f"no longer listed: {fold(plan.gone)}; --prune removes what is not"
+        yield f"no longer listed: {fold(plan.gone)} (--prune removes them)"
 
 
 def _grouped(notes: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -93,13 +93,16 @@ def show_launched(
         output.message(f"{job_id}: no answer from {fold(unanswered)}: {first}; iris why {job_id}")
     elif waiting:
         so_far = f"{_where(tasks)}; " if any(map(_is_placed, tasks)) else ""
-        output.message(f"{job_id}: {so_far}waiting: {waiting[0].text}; iris why {job_id}")
+        pending = sum(task.state is TaskState.PENDING for task in tasks)
+        text = waiting[0].text
+        why = f"{count(pending, 'task')} {text}" if text.startswith("waiting for ") else f"waiting: {text}"
+        output.message(f"{job_id}: {so_far}{why}; iris why {job_id}")
     elif unanswered:
         first = next(iter(unanswered.values()))
         output.message(f"{job_id}: no answer from {fold(unanswered)}: {first}; iris why {job_id}")
     elif preparing:
         where = fold(dict.fromkeys(preparing))
-        then = "starts in a later cycle" if not no_cycles else f"nobody runs cycles: iris wait {job_id}"
+        then = "starts in a later cycle" if not no_cycles else f"no cycles are running: iris wait {job_id}"
         output.message(f"{job_id}: being set up on {where}; {then}")
     else:
         output.message(f"{job_id}: {_where(tasks)}")
@@ -115,8 +118,8 @@ def _where(tasks: Sequence[Task]) -> str:
     if len(running) == len(tasks):
         return f"RUNNING on {hosts}"
     if not running:
-        return f"placed on {hosts}" if hosts else "nothing runs yet"
-    return f"{len(running)} of {count(len(tasks), 'task')} run on {hosts}"
+        return f"placed on {hosts}" if hosts else "nothing is running yet"
+    return f"{len(running)} of {count(len(tasks), 'task')} running on {hosts}"
 
 
 def _is_placed(task: Task) -> bool:
@@ -214,7 +217,7 @@ def show_cancelled(
     for job in result.cancelled:
         output.done(f"cancelled {job}")
     for job in result.over:
-        output.message(f"{job} was over already: {cluster.job_state(job).value}")
+        output.message(f"{job} had already ended ({cluster.job_state(job).value})")
     if stopping:
         tell = output.warning if waited else output.message
         tell(_still(stopping.values(), waited=waited, no_cycles=no_cycles))
@@ -224,8 +227,8 @@ def _still(hosts: Collection[WorkerId], *, waited: bool, no_cycles: str) -> str:
     are = f"{count(len(hosts), 'attempt')} {'is' if len(hosts) == 1 else 'are'}"
     on = fold(dict.fromkeys(hosts))
     if waited:
-        then = no_cycles or "every cycle tries again: iris workers"
-        return f"{are} not proven gone on {on}, silent or unable to end it; {then}"
+        then = no_cycles or "retried in every cycle: iris workers"
+        return f"{are} not proven gone on {on} (silent or unkillable); {then}"
     return f"{are} being stopped on {on}; iris cancel --wait JOB waits for that"
 
 
@@ -256,7 +259,7 @@ def show_retried(
     elif stopping:
         output.message(f"{subject}: already stopping {_attempts(stopping.values())}")
     else:
-        output.message(f"{subject}: nothing to stop: no attempt is live; iris why {subject}")
+        output.message(f"{subject}: nothing to stop: no live attempt; iris why {subject}")
     if no_cycles:
         output.message(no_cycles)
 
@@ -304,7 +307,7 @@ def show_changed(
         )
         output.done(f"{job_id}: {what}{continues}")
     for job_id in result.unchanged:
-        output.message(f"{job_id}: {what}, as before")
+        output.message(f"{job_id}: already {what}")
     if no_cycles:
         output.message(no_cycles)
 
@@ -375,7 +378,7 @@ def show_cancelled_inside(output: Output, said: Mapping[JobId, CancelAnswer]) ->
     for job in cancelled:
         output.done(f"cancelled {job}")
     for job, state in over.items():
-        output.message(f"{job} was over already" + (f": {state.value}" if state else ""))
+        output.message(f"{job} had already ended" + (f": {state.value}" if state else ""))
 
 
 def _joined(*words: str | None) -> str:

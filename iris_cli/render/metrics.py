@@ -13,9 +13,9 @@ _FAMILIES = (
     ("jobs", "state", "Open jobs, by state."),
     ("tasks", "state", "Tasks of open jobs, by state."),
     ("ended", "state", "Jobs that ended in the last 24 hours, by state."),
-    ("workers", "status", "Workers, by status as in iris workers."),
-    ("slices", "state", "Slices: free, busy, or unusable."),
-    ("chips", "state", "TPU chips and GPUs: free, busy, or unusable."),
+    ("workers", "status", "Workers by status."),
+    ("slices", "state", "Slices by state: free, busy or unusable."),
+    ("chips", "state", "TPU chips and GPUs by state: free, busy or unusable."),
     (
         "chip_seconds",
         "use",

@@ -91,7 +91,7 @@ def show_plan(
         _show_tables(output, cluster, placed, chosen, waiting, ended)
         if change is not None:
             output.line()
-            output.line(f"one change: {change}")
+            output.line(f"suggestion: {change}")
         if shipped is not None:
             output.line()
             _show_shipped(output, shipped)
@@ -121,8 +121,8 @@ def _show_tables(
         )
         parts.append(table(("WOULD WAIT", "WHY"), rows))
     if ended:
-        parts.append(text(f"too late or failed: {fold(map(str, ended))}", "red"))
-    for number, part in enumerate(parts or [text("nothing waits", "dim")]):
+        parts.append(text(f"would end: {fold(map(str, ended))}", "red"))
+    for number, part in enumerate(parts or [text("nothing would wait", "dim")]):
         if number:
             output.line()
         output.show(part)
@@ -183,9 +183,7 @@ def _show_shipped(output: Output, listing: Listing) -> None:
     """What would be shipped, and the biggest files of it."""
 
     files = count(len(listing.entries), "file")
-    output.line(
-        f"would ship {listing.directory}: {files}, {format_memory(listing.size)} (chosen by {listing.by})"
-    )
+    output.line(f"would ship {listing.directory}: {files}, {format_memory(listing.size)} ({listing.by})")
     rows = [(each.name, format_memory(each.size)) for each in listing.biggest]
     output.show(table(("BIGGEST", "SIZE"), rows))
 

@@ -73,14 +73,14 @@ def who(stranger: Stranger) -> list[str]:
     """Boot and incarnation of who answers now, beside those on record, and what it means to trust it."""
     worker, seen = stranger.worker, stranger.seen
     if isinstance(seen, Silence):
-        return [f"{worker.id} does not say who it is: {seen.step}: {seen.detail}"]
+        return [f"{worker.id} can't be identified: {seen.step}: {seen.detail}"]
     lines = [
         f"{worker.id} is up since boot {seen.boot_id}; on record: {worker.boot_id or 'none'}",
         f"{worker.id} is incarnation {seen.incarnation}; on record: {worker.incarnation or 'none'}",
     ]
     if stranger.over:
         ended = ", ".join(map(str, stranger.over))
-        lines.append(f"nothing from before runs there any more: {ended} will be over")
+        lines.append(f"attempts placed there before will end: {ended}")
     return lines
 
 
@@ -127,14 +127,14 @@ def _probed(probed: Probed) -> ProbedWorker:
 
 
 _WHOSE = {
-    Owner.IRIS: "iris's own, not touched",
-    Owner.ENDED: "left of an attempt that has ended",
-    Owner.UNKNOWN: "an attempt that the log never saw",
+    Owner.IRIS: "an attempt of iris, not touched",
+    Owner.ENDED: "left over from an ended attempt",
+    Owner.UNKNOWN: "an attempt not in the log",
     Owner.OTHER: "not started by iris",
 }
 _LOCK = {
-    LockFile.STALE: "a stale lock file of the TPU library is there; the next start removes it",
-    LockFile.FOREIGN: "the lock file of the TPU library is another user's, or no plain file: remove it by hand",
+    LockFile.STALE: "stale lock file of libtpu; the next start removes it",
+    LockFile.FOREIGN: "the lock file of libtpu belongs to another user or is not a regular file: remove it by hand",
 }
 
 
@@ -168,11 +168,11 @@ def show_wedge(output: Output, wedge: Wedge) -> None:
     for each in wedge.obstacles:
         output.line(_words(each))
     if not wedge.obstacles:
-        output.message(f"{wedge.worker}: nothing is in the way")
+        output.message(f"{wedge.worker}: nothing holds the chips")
     if wedge.lock in _LOCK:
         output.message(f"{wedge.worker}: {_LOCK[wedge.lock]}")
     if wedge.unseen:
-        output.message(f"{wedge.worker}: {wedge.unseen} of other users' processes could not be looked into")
+        output.message(f"{wedge.worker}: {wedge.unseen} processes of other users could not be inspected")
 
 
 def show_cleared(output: Output, found: Wedge, left: Wedge) -> None:
@@ -199,7 +199,7 @@ def _words(obstacle: Obstacle) -> str:
     holder = obstacle.holder
     if holder is not None:
         holds = (
-            f"holds {', '.join(holder.devices)}" if holder.devices else "holds nothing any more, but lives"
+            f"holds {', '.join(holder.devices)}" if holder.devices else "holds no device but is still running"
         )
         return f"process {holder.pid} {holds}: {whose}: {holder.command}"
     return f"attempt {obstacle.token} is {obstacle.state}: {whose}"

@@ -64,7 +64,7 @@ def show_initialized(
     output.done(f"wrote {config.path}")
     output.done(f"made  {state}")
     for each in offers:
-        output.done(f"there is {_what(each)}: {each.command}")
+        output.done(f"found {_what(each)}: {each.command}")
     output.done(f"next: {', then '.join(steps)}")
 
 

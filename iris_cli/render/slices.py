@@ -95,7 +95,7 @@ def show_plan(output: Output, plan: ScalingPlan, scaling: Scaling) -> None:
 
 def _lines(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
     if not plan.demand:
-        yield "demand: nothing waits for a slice"
+        yield "demand: none"
     fate_of = fates(plan)
     for entry in plan.demand:
         yield f"demand {entry.key} ({_needs(entry)}): {fate_of[entry.task_ids[0]]}"
@@ -106,13 +106,13 @@ def _actions(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
     for order in plan.create:
         yield f"create {order.slice} in {order.group.name}"
     for name, number in plan.later.items():
-        yield f"later {count(number, 'slice')} of {name}: not too many at once"
+        yield f"later {count(number, 'slice')} of {name}: rate-limited"
     for removal in plan.delete:
         yield f"delete {removal.slice}: {removal.reason}"
     for group in scaling.groups:
-        yield from (f"by hand {line}" for line in group.by_hand)
+        yield from (f"manual {line}" for line in group.by_hand)
         if group.backing_off:
-            yield f"{group.name} backs off: {group.backing_off}"
+            yield f"{group.name} is backing off: {group.backing_off}"
 
 
 def _needs(entry: DemandEntry) -> str:
@@ -157,18 +157,18 @@ def show_pass(output: Output, done: Autoscaled, scaling: Scaling) -> None:
         output.document(pass_document(done, scaling))
         return
     if done.objection is not None:
-        output.warning(f"nothing was made or deleted: {done.objection}")
+        output.warning(f"no slice was created or deleted: {done.objection}")
         output.message(way_out(done.objection))
         return
     for name in done.created:
-        output.done(f"asked for slice {name}")
+        output.done(f"requested slice {name}")
     for name, reason in done.deleted.items():
         output.done(f"deleting slice {name}" + (f": {reason}" if reason else ""))
     for group in scaling.groups:
         for line in group.by_hand:
             output.done(line)
     for each in scaling.unmet:
-        output.done(f"unmet {each.id}: {each.text}")
+        output.done(f"no capacity for {each.id}: {each.text}")
     for problem in done.problems:
         output.warning(problem)
 
@@ -182,16 +182,16 @@ def pass_document(done: Autoscaled, scaling: Scaling) -> PassDocument:
 def way_out(objection: Objection) -> str:
     """What to type where slices are not looked after from here."""
     if objection.elsewhere:
-        return "go on there; or, if nobody ever will again: iris autoscale --adopt"
-    return "put the newest log back; or give up what it doesn't know, and what runs there: iris autoscale --adopt"
+        return "run it there; if that state directory is gone for good: iris autoscale --adopt"
+    return "restore the newest log; or delete the unknown slices and their tasks: iris autoscale --adopt"
 
 
 def question(objection: Objection) -> str:
     """What it means to look after slices from here by now."""
-    lost = f"Delete {', '.join(objection.unheard_of)}, and what runs there" if objection.unheard_of else ""
+    lost = f"Delete {', '.join(objection.unheard_of)} and stop their tasks" if objection.unheard_of else ""
     if not objection.elsewhere:
         return f"{lost}?"
-    here = f"Look after slices from here, and never again from {objection.elsewhere}"
+    here = f"Manage slices from this state directory, and no longer from {objection.elsewhere}"
     return f"{here}? {lost}?" if lost else f"{here}?"
 
 
@@ -204,4 +204,4 @@ def show_adopted(output: Output, objection: Objection | None, *, done: bool) -> 
     elif done:
         output.done("this state directory now manages the slices")
         for name in unheard_of:
-            output.done(f"to be deleted: {name}; iris autoscale does it now")
+            output.done(f"to be deleted: {name} (iris autoscale)")

@@ -77,8 +77,8 @@ def table(
 def chain_words(again: str | None, tried_again: Sequence[str]) -> str:
     """`submitted again as train-2`; for the last job of a chain `again of train`; '' for a job that is in none."""
     if tried_again:
-        return f"submitted again as {fold(tried_again)}"
-    return f"again of {again}" if again is not None else ""
+        return f"resubmitted as {fold(tried_again)}"
+    return f"resubmission of {again}" if again is not None else ""
 
 
 def folded(rows: Iterable[T], name: Callable[[T], str], cells: Callable[[T], Row]) -> list[Row]:

@@ -43,7 +43,7 @@ def _inventory(inventory: Inventory, width: int) -> Iterator[Renderable]:
     yield from banner(inventory.messages, inventory.cycles)
     yield cycle_words(inventory.cycles, inventory.at)
     if not inventory.workers:
-        yield text("no workers yet: iris schedule --once takes in the hosts of cluster.yaml", "dim")
+        yield text("no workers yet: iris schedule --once registers the hosts of cluster.yaml", "dim")
         return
     headers = ("WORKER", "HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS", "WHY")
     only = ("WORKER", "CORES FREE", "STATUS", "WHY") if width < NARROW else ()
@@ -87,10 +87,10 @@ def worker_tables(
     row = details.worker
     head = Text.assemble(text(row.id, "bold"), "  ", state(row.status))
     parts: list[Renderable] = [head, cycles]
-    parts += [text(f"takes nothing new: {why}", "yellow") for why in row.refuses]
+    parts += [text(f"accepts no tasks: {why}", "yellow") for why in row.refuses]
     parts += [text(warning, "yellow") for warning in row.warnings if warning not in row.refuses]
-    parts += [text(f"takes no {why}", "yellow") for why in occupied]
-    parts += [] if row.refuses or occupied else [text("takes new work", "dim")]
+    parts += [text(f"accepts no {why}", "yellow") for why in occupied]
+    parts += [] if row.refuses or occupied else [text("accepts tasks", "dim")]
     parts += [text(""), facts(_facts(details))]
     if details.claims:
         parts += [text(""), _claims(details, width)]
@@ -105,15 +105,15 @@ def _facts(details: WorkerDetails) -> list[tuple[str, str]]:
         ("device", row.device),
         ("cores", f"{row.cpu_free:g} of {row.cpu:g} free"),
         ("memory", f"{format_memory(row.memory_free)} of {format_memory(row.memory)} free"),
-        ("chips", f"{row.chips}, {'free' if row.chips_free else 'taken'}" if row.chips else ""),
+        ("chips", f"{row.chips}, {'free' if row.chips_free else 'in use'}" if row.chips else ""),
         ("gpus", f"{row.gpus_free} of {row.gpus} free" if row.gpus else ""),
         ("condition", f"{details.condition.value}{f': {details.reason}' if details.reason else ''}"),
         ("silent since", _utc(clock_time(details.silent_since_at))),
         ("failed polls", str(details.failed_polls or "")),
-        ("left alone until", _utc(clock_time(details.cooldown_until_at))),
+        ("next poll after", _utc(clock_time(details.cooldown_until_at))),
         ("quarantined", _utc(clock_time(details.quarantined_at))),
         ("taints", ", ".join(row.taints)),
-        ("taints by hand", ", ".join(details.taints_by_hand)),
+        ("manual taints", ", ".join(details.taints_by_hand)),
         ("attributes", ", ".join(f"{key}={value}" for key, value in details.attributes.items())),
         ("connection", _connection(details)),
         ("clock", skew_words(details.skew) if details.skew else ""),

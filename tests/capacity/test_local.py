@@ -114,7 +114,7 @@ def test_one_that_is_half_made_for_long_has_failed(here: Place, tmp_path: Path) 
     later = ShiftedClock()
     later.ahead = 61.0
     assert [(each.state, each.detail) for each in here.provider(clock=later).list()] == [
-        (CloudState.FAILED, "cut off half-made")
+        (CloudState.FAILED, "creation was interrupted")
     ]
 
 

@@ -56,7 +56,7 @@ def test_once_and_again_and_again_is_not_both_possible(
 ) -> None:
     before = (site / "state" / "events.jsonl").read_bytes()
     assert app.run([command, "--once", "--interval", "5"]) == 2
-    assert "--once ends after one, --interval goes on" in capsys.readouterr().err
+    assert "--once and --interval exclude each other" in capsys.readouterr().err
     assert (site / "state" / "events.jsonl").read_bytes() == before
 
 
@@ -131,7 +131,7 @@ def test_without_scale_groups_nothing_is_said_of_them(
 ) -> None:
     (tmp_path / "cluster.yaml").write_text("workers: [{id: w, host: w.example.org}]\n")
     monkeypatch.chdir(tmp_path)
-    assert lines(capsys, "autoscale", "--dry-run") == ["demand: nothing waits for a slice"]
+    assert lines(capsys, "autoscale", "--dry-run") == ["demand: none"]
     assert not any("GROUP" in line for line in lines(capsys, "status"))
 
 
@@ -160,7 +160,7 @@ def test_why_says_all_that_becomes_of_the_tasks_of_a_job(
     assert app.run(["launch", "--no-schedule", "--name", "many", *wanted, "--", "true"]) == 0
     capsys.readouterr()
     [wait] = json.loads("\n".join(lines(capsys, "--json", "why", "many")))["waits"]
-    assert wait["demand"] == "to west; unmet: max_slices: west has all of its 2 slices"
+    assert wait["demand"] == "to west; unmet: max_slices: west is at its limit of 2 slices"
 
 
 def test_why_says_how_far_the_slice_is_that_is_made_for_a_job(
@@ -201,13 +201,13 @@ def test_a_copy_asks_for_nothing_and_says_what_to_type(
     log = (copy / "state" / "events.jsonl").read_bytes()
     assert app.run(["autoscale"]) == 3
     said = capsys.readouterr().err
-    assert f"{what}; this state directory is a copy of that one, or was moved" in said
-    assert "go on there; or, if nobody ever will again: iris autoscale --adopt" in said
+    assert f"{what}; this state directory was copied or moved" in said
+    assert "run it there; if that state directory is gone for good: iris autoscale --adopt" in said
     assert (copy / "state" / "events.jsonl").read_bytes() == log
     assert app.run(["autoscale", "--dry-run"]) == 0
-    assert f"none of this will be done from here: {what}" in capsys.readouterr().err
+    assert f"nothing will be created or deleted: {what}" in capsys.readouterr().err
     assert app.run(["schedule", "--once", "--autoscale"]) == 0
-    assert f"nothing was made or deleted: {what}" in capsys.readouterr().err
+    assert f"no slice was created or deleted: {what}" in capsys.readouterr().err
     assert app.run(["--json", "schedule", "--once", "--autoscale"]) == 0
     assert what in json.loads(capsys.readouterr().out)["scaling"]["problems"][0]
 
@@ -218,7 +218,7 @@ def test_it_is_adopted_with_the_operators_consent_only(
     assert app.run(["autoscale", "--adopt"]) == 1
     said = capsys.readouterr().err
     assert f"and never again from {os.uname().nodename}:{copy.parent}/state?" in said
-    assert "nothing was changed; --yes does it" in said
+    assert "nothing changed; --yes does it" in said
     assert app.run(["autoscale"]) == 3
     capsys.readouterr()
     assert lines(capsys, "autoscale", "--adopt", "--yes") == ["this state directory now manages the slices"]

@@ -78,7 +78,7 @@ def test_without_anybody_to_ask_it_is_refused_in_words(
         consent.require(iris, "Remove it?", yes=False, undone="nothing was removed")
     assert (caught.value.message, caught.value.hint) == (
         "nothing was removed: there is nobody to ask",
-        "--yes says yes to it",
+        "pass --yes",
     )
     assert consent.given(iris, "Remove it?", yes=False, undone="nothing was removed") is False
     assert "nothing was removed; --yes does it" in capsys.readouterr().err

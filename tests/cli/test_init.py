@@ -241,10 +241,10 @@ def test_what_could_be_imported_is_found_and_not_asked_for(
     touch(home / ".config" / "gcloud" / "configurations" / "config_work", "[compute]\nzone = us-west4-a\n")
     assert run(["init"]) == 0
     assert capsys.readouterr().out.splitlines()[2:] == [
-        "there is a list of 1 TPU slice: iris cluster import --from 'my tpus.json'",
-        "there is gcloud: gcloud compute tpus tpu-vm list --zone us-west4-a --format json"
+        "found a list of 1 TPU slice: iris cluster import --from 'my tpus.json'",
+        "found gcloud: gcloud compute tpus tpu-vm list --zone us-west4-a --format json"
         " | iris cluster import --from -",
-        "there is an SSH configuration with 2 hosts: iris cluster import --from ssh-config",
+        "found an SSH configuration with 2 hosts: iris cluster import --from ssh-config",
         "next: iris cluster import --from 'my tpus.json', then iris doctor",
     ]
 

@@ -91,7 +91,7 @@ def test_a_value_means_the_same_to_both(line: str, task: Task, capsys: pytest.Ca
     [
         ("--name -x", "job.name: '-x' is not a job name"),
         ("--after -x", "job.after.0.: '-x' is not a job name"),
-        ("--replicas -1", "job.replicas: must lie between 1 and 1000000000, not -1"),
+        ("--replicas -1", "job.replicas: must be between 1 and 1000000000, not -1"),
     ],
 )
 def test_a_value_that_begins_with_a_dash_arrives(words: str, says: str, task: Task) -> None:
@@ -120,5 +120,5 @@ def test_a_directory_is_refused_with_what_to_do_instead(task: Task) -> None:
         2,
         "",
         "error: --workdir is not available inside a task\n"
-        "hint: leave it out to use the parent's directory, or submit with the Python client to pack another one\n",
+        "hint: drop it to use the parent's directory, or submit with the Python client\n",
     )

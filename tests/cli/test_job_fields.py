@@ -204,4 +204,4 @@ def test_an_option_wins_over_the_job_file_and_of_variables_both_stay(site: Site)
 
 def test_a_secret_in_the_home_of_nobody_is_a_mistake_in_the_options(site: Site) -> None:
     refused = site.iris("launch", "--secret", "A=@~iris-nobody/f", "--", "true", code=ExitCode.USAGE)
-    assert "~iris-nobody/f: there is no such home directory" in refused.err
+    assert "~iris-nobody/f: no such home directory" in refused.err

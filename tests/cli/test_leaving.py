@@ -79,7 +79,7 @@ def test_the_loop_ends_with_the_last_job(ann: Operator) -> None:
     pid = ann.pid()
     ann.iris("cancel", "job", "a")
     until(lambda: ann.loop is None, lambda: ann.log)
-    until(lambda: f"{pid}" in ann.log and "ended: nothing is left to do" in ann.log, lambda: ann.log)
+    until(lambda: f"{pid}" in ann.log and "ended: nothing left to do" in ann.log, lambda: ann.log)
 
 
 @pytest.mark.parametrize(
@@ -203,15 +203,15 @@ def test_whoever_is_left_while_it_runs_cycles_starts_the_loop(ann: Operator, lin
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("wait job", "stopped waiting; job goes on: iris wait job, or iris cancel job"),
+        ("wait job", "stopped waiting; job continues: iris wait job, or iris cancel job"),
         ("wait job more", "stopped waiting; job more go on: iris wait job more, or iris cancel job more"),
-        ("logs job --follow", "stopped following; job goes on: iris logs job --follow"),
+        ("logs job --follow", "stopped following; job continues: iris logs job --follow"),
     ],
 )
 def test_an_interrupted_command_says_whether_the_job_goes_on(line: str, words: str, ann: Operator) -> None:
     ann.env["IRIS_LOOP"] = "off"
     ann.iris("launch", "--no-schedule", "--name", "more", "--", "true")
-    nobody = f"{words.partition(';')[0]}; nobody runs cycles: iris loop start, or iris cron install"
+    nobody = f"{words.partition(';')[0]}; no cycles are running: iris loop start, or iris cron install"
     for loop, told in (("off", nobody), ("auto", words)):
         ann.env["IRIS_LOOP"] = loop
         (ann.state.path / "heartbeat.json").unlink(missing_ok=True)
@@ -263,8 +263,8 @@ def test_a_loop_that_can_not_be_started_is_one_warning_and_no_error(ann: Operato
     assert ran.returncode == 0
     [line] = [line for line in ran.stderr.splitlines() if "loop" in line]
     assert line == (
-        "warning: the background loop could not be started: File exists; "
-        "jobs wait until somebody runs: iris watch --schedule, or iris cron install"
+        "warning: the background loop failed to start: File exists; "
+        "jobs stay pending until you run: iris watch --schedule, or iris cron install"
     )
     assert ran.stdout == "more\n"
 
@@ -284,7 +284,7 @@ def test_on_a_disk_that_is_really_read_only_a_wait_warns_once_and_ends_as_it_wou
             said = process.communicate(timeout=PATIENCE)[1]
         assert process.returncode == 1, said
         [why] = [line for line in said.splitlines() if "so no cycle can run" in line]
-        assert "can't be written: Read-only file system, so no cycle can run: " in why
+        assert "can't be written: Read-only file system, no cycle can run: " in why
         assert "loop" not in said
         with begin_in_namespace(there, "launch", "--", "true") as process:
             process.communicate(timeout=PATIENCE)

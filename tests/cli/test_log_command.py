@@ -45,7 +45,7 @@ def count(log: Path) -> int:
 
 def test_a_sound_log_is_counted(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["log", "verify"]) == 0
-    assert capsys.readouterr().out == f"{log}: {count(log)} transactions, all sound (cluster lab)\n"
+    assert capsys.readouterr().out == f"{log}: {count(log)} transactions, all valid (cluster lab)\n"
 
 
 def test_damage_is_named_by_line_byte_and_seq(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,7 +77,7 @@ def test_salvage_says_first_what_would_be_lost(log: Path, capsys: pytest.Capture
     damaged = log.read_bytes()
     assert run(["log", "salvage"]) == 6
     error = capsys.readouterr().err
-    assert f"would keep 2 transactions and give up {lines - 2} from the damage on" in error
+    assert f"would keep 2 transactions and drop {lines - 2} after the damage" in error
     assert "iris log salvage --yes" in error
     assert log.read_bytes() == damaged
 
@@ -99,7 +99,7 @@ def test_salvage_of_a_log_with_windows_line_ends_keeps_all_of_it(
     assert run(["log", "export"]) == 6
     assert "it ends in CR LF" in capsys.readouterr().err
     assert run(["log", "salvage"]) == 6
-    assert f"would keep {lines} transactions and give up 0 from the damage on" in capsys.readouterr().err
+    assert f"would keep {lines} transactions and drop 0 after the damage" in capsys.readouterr().err
     assert run(["log", "salvage", "--yes"]) == 0
     assert f"kept {lines} transactions, gave up 0" in capsys.readouterr().out
     assert log.read_bytes().startswith(sound)

@@ -14,7 +14,7 @@ from tests.support.operator import Operator
 from tests.support.terminal import Terminal
 from tests.support.waiting import PATIENCE, until
 
-NOBODY = "nobody runs cycles: iris loop start, or iris cron install"
+NOBODY = "no cycles are running: iris loop start, or iris cron install"
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def test_a_url_that_can_t_be_posted_to_is_refused_and_not_repeated(
     _tells({"webhook": url.format(SECRET)})
     assert run(["config", "validate"]) == ExitCode.CONFIG
     said = capsys.readouterr()
-    assert "notify.webhook: this is not a URL to post to" in said.out + said.err
+    assert "notify.webhook: not a URL to post to" in said.out + said.err
     assert SECRET not in said.out + said.err
 
 

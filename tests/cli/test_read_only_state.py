@@ -135,7 +135,7 @@ def test_on_a_read_only_disk_nobody_is_promised_a_cycle(ann: Operator, tmp_path:
         shutil.copytree(ann.directory / "state", there.directory / "state")
         shutil.copy(ann.directory / "cluster.yaml", there.directory)
         remount(disk, "ro")
-        check(there, "state can't be written: Read-only file system, so no cycle can run: ")
+        check(there, "state can't be written: Read-only file system, no cycle can run: ")
 
     on_a_small_disk(disk, attempt, size="16m")
 
@@ -144,7 +144,7 @@ def test_in_a_directory_that_its_user_may_not_write_nobody_is_promised_a_cycle(a
     state = ann.directory / "state"
     state.chmod(0o500)
     try:
-        check(ann, "nobody runs cycles: ")
+        check(ann, "no cycles are running: ")
     finally:
         state.chmod(0o700)
 
@@ -156,4 +156,6 @@ def test_in_the_directory_of_another_user_nobody_is_promised_a_cycle(ann: Operat
     for path in (state, *state.iterdir()):
         path.chmod(0o755 if path.is_dir() else 0o644)
         os.chown(path, NOBODY, NOBODY)
-    check(ann, f"nobody runs cycles: {state} belongs to another user (uid {NOBODY}): run iris as that user")
+    check(
+        ann, f"no cycles are running: {state} belongs to another user (uid {NOBODY}): run iris as that user"
+    )

@@ -97,7 +97,7 @@ def test_a_launch_warns_about_a_task_alone_on_a_vm_of_a_larger_slice(
     iris: Iris, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert iris("launch", "--dry-run", "--tpu", "auto", "--", "train") == ExitCode.OK
-    warning = "warning: a task alone takes one VM of a slice of 4, where a JAX program waits for its peers"
+    warning = "warning: one task uses one VM of a slice of 4, and JAX waits for the others"
     assert warning in capsys.readouterr().err
 
 
@@ -181,9 +181,9 @@ def test_quiet_output_is_one_name_a_line(
         (
             ("status", "train", "--state", "running"),
             ExitCode.USAGE,
-            "hint: leave them out: iris status train",
+            "hint: drop them: iris status train",
         ),
-        (("status", "--watch", "--at", "2h"), ExitCode.USAGE, "hint: leave one of them out"),
+        (("status", "--watch", "--at", "2h"), ExitCode.USAGE, "hint: drop one of them"),
         (("status", "trian", "--watch"), ExitCode.NOT_FOUND, "hint: did you mean 'train'?"),
         (
             ("status", "--watch", "--state", "lost"),

@@ -274,7 +274,7 @@ def test_a_screen_without_colours_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("loop", "said"),
     [
-        ("off", "nobody runs cycles: iris loop start, or iris cron install\n"),
+        ("off", "no cycles are running: iris loop start, or iris cron install\n"),
         ("auto", "background loop started (pid PID): iris loop show\n"),
     ],
 )

@@ -169,16 +169,16 @@ def test_an_env_file_is_read_literally(tmp_path: Path) -> None:
 def test_a_file_in_the_home_of_nobody_is_a_mistake_in_the_job_file(load: Load, field: str) -> None:
     with pytest.raises(ConfigError) as refused:
         load(f"command: [x]\n{field.format('~iris-nobody/f')}\n")
-    assert "~iris-nobody/f: there is no such home directory" in refused.value.problems[0]
+    assert "~iris-nobody/f: no such home directory" in refused.value.problems[0]
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         (b"A=1\nnonsense\n", ":2: not a variable (write NAME=value)"),
-        (b"1A=x\n", ":1: '1A' can't be the name of an environment variable"),
-        (b"IRIS_TASK_ID=x\n", ":1: IRIS_TASK_ID is set by iris itself"),
-        (b"A=\xff\n", ":1: it is not UTF-8 text"),
+        (b"1A=x\n", ":1: '1A' is not the name of an environment variable"),
+        (b"IRIS_TASK_ID=x\n", ":1: IRIS_TASK_ID is set by iris"),
+        (b"A=\xff\n", ":1: not UTF-8 text"),
         (b"A=\0\n", ":1: it is no file of variables"),
         (b"A=" + b"x" * (1 << 20), ":1: it is no file of variables"),
     ],

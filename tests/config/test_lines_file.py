@@ -37,7 +37,7 @@ def test_each_line_is_one_task_whatever_is_in_it(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "lines has no lines: there would be no task"),
+        (b"", "lines has no lines"),
         (b"a\nb\0c\n", "lines:2: the line holds a NUL byte"),
         (b"a\n\xff\n", "lines:2: the line is not UTF-8 text"),
         (b"a\n" + b"x" * 131_057, "lines:2: the line takes 131057 bytes"),

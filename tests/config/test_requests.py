@@ -131,7 +131,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "half a character": (b'{"v":1,"op":"submit","job":{"command":["\\ud800"]}}', "surrogate"),
     "half a character as a key": (b'{"v":1,"\\ud800":1}', "surrogate"),
     "no version": (b'{"op":"status"}', "'v' is missing"),
-    "a newer version": (b'{"v":2,"op":"status"}', "v: must lie between 1 and 1"),
+    "a newer version": (b'{"v":2,"op":"status"}', "v: must be between 1 and 1"),
     "a version that is true": (b'{"v":true,"op":"status"}', "v: must be a whole number"),
     "no op": (b'{"v":1}', "'op' is missing"),
     "an unknown op": (b'{"v":1,"op":"shutdown"}', "must be submit or cancel"),
@@ -225,7 +225,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "a limit below nothing": (b'{"v":1,"op":"logs","task":"a/task-0","limit":-1}', "must lie between"),
     "a limit too large": (b'{"v":1,"op":"logs","task":"a/task-0","limit":65537}', "must lie between"),
     "no port": (b'{"v":1,"op":"register_endpoint","name":"a"}', "'port' is missing"),
-    "port 0": (b'{"v":1,"op":"register_endpoint","name":"a","port":0}', "must lie between 1 and 65535"),
+    "port 0": (b'{"v":1,"op":"register_endpoint","name":"a","port":0}', "must be between 1 and 65535"),
     "a port in quotes": (
         b'{"v":1,"op":"register_endpoint","name":"a","port":"80"}',
         "port: must be a whole number",

@@ -118,10 +118,10 @@ def test_block_text_is_kept(tmp_path: Path) -> None:
         (b"# only a comment\n", "1: the file is empty"),
         (b"\x7fELF\x02\x01\x01", "1: there is a control character (U+007F)"),
         (b"a: b\nc: \x00\n", "2: there is a control character (U+0000)"),
-        (b"a: b\nc: \xff\xfe\n", "2: it is not UTF-8 text"),
-        ("a: b\n".encode("utf-16"), "1: it is not UTF-8 text"),
+        (b"a: b\nc: \xff\xfe\n", "2: not UTF-8 text"),
+        ("a: b\n".encode("utf-16"), "1: not UTF-8 text"),
         (b"a: \x1b[31m\n", "1: there is a control character (U+001B)"),
-        (b"a: " + b"x" * (1 << 20), "1: it is larger than 1 MiB"),
+        (b"a: " + b"x" * (1 << 20), "1: larger than 1 MiB"),
         (b"[" * 100, "1: nested deeper than 40 levels"),
         (b"{a: " * 100, "1: nested deeper than 40 levels"),
         (b"".join(b"  " * depth + b"a:\n" for depth in range(100)), "41: nested deeper than 40 levels"),
@@ -136,11 +136,11 @@ def test_block_text_is_kept(tmp_path: Path) -> None:
         (b"a: !!str b\n", "1: tags are not supported"),
         (b"a: !local [b]\n", "1: tags are not supported"),
         (b"!!set {a, b}\n", "1: tags are not supported"),
-        (b"a: 1\na: 2\n", "2: 'a' is written twice, first on line 1"),
-        (b"a: 1\n'a': 2\n", "2: 'a' is written twice, first on line 1"),
-        (b"8: 1\n8: 2\n", "2: '8' is written twice, first on line 1"),
+        (b"a: 1\na: 2\n", "2: 'a' is set twice, first on line 1"),
+        (b"a: 1\n'a': 2\n", "2: 'a' is set twice, first on line 1"),
+        (b"8: 1\n8: 2\n", "2: '8' is set twice, first on line 1"),
         (b"<<: {a: b}\n", "1: merge keys are not supported"),
-        (b"a: b\n---\nc: d\n", "2: a second document begins here"),
+        (b"a: b\n---\nc: d\n", "2: a second document starts in this line"),
     ],
     ids=lambda value: repr(value[:24]),
 )
@@ -162,9 +162,9 @@ def test_an_alias_bomb_is_refused_before_it_goes_off(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_a_directory_and_a_pipe_are_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, said in (
-        ("none", "there is no such file"),
-        ("", "this is not a file"),
-        ("pipe", "this is not a file"),
+        ("none", "no such file"),
+        ("", "not a regular file"),
+        ("pipe", "not a regular file"),
     ):
         with pytest.raises(ConfigError) as refused:
             load_cluster_config(tmp_path / name)

@@ -264,7 +264,7 @@ def test_a_task_may_cancel_what_descends_from_its_job_and_the_log_says_who_did()
     assert Inside(lab).cancel("train/b/c", "enough")
     end = lab.the_job("train/b/c").end
     assert end is not None
-    assert end.error == "train/task-0/attempt-0 asked for it: enough"
+    assert end.error == "requested by train/task-0/attempt-0: enough"
     assert Inside(lab).cancel("train/b/c"), "it is, whoever asks again"
     assert lab.state_of("train/b") is JobState.RUNNING
 

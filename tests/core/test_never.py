@@ -83,7 +83,7 @@ def test_a_job_that_no_worker_could_run_is_refused_with_the_nearest_that_could(
         check_possible(wanted, FLEET)
     assert raised.value.message == f"{message}: not submitted"
     assert raised.value.hint.startswith(hint)
-    assert raised.value.hint.endswith("--force queues it anyway")
+    assert raised.value.hint.endswith("--force submits it anyway")
 
 
 @pytest.mark.parametrize(
@@ -182,25 +182,25 @@ def gang(
         (
             gang(4, "rack"),
             RACKS,
-            "no rack group has 4 workers for its ranks (largest: r1 with 3)",
+            "no rack group has 4 workers (largest: r1 with 3)",
             "ask for 3 replicas or fewer",
         ),
         (
             gang(3, "rack", cpu=8),
             RACKS,
-            "no rack group has 3 workers with 8 cores for its ranks (largest: r2 with 2)",
+            "no rack group has 3 workers with 8 cores (largest: r2 with 2)",
             "ask for 2 cores or less",
         ),
         (  # the size alone: those that satisfy the constraint are enough
             gang(3, "rack", "rack=r1", cpu=8),
             RACKS,
-            "no rack group has 3 workers with 8 cores for its ranks (largest: r2 with 2)",
+            "no rack group has 3 workers with 8 cores (largest: r2 with 2)",
             "ask for 2 cores or less",
         ),
         (  # the constraint alone: those that are large enough are enough
             gang(2, "rack", "worker-id=d", cpu=8),
             RACKS,
-            "no rack group has 2 workers that satisfy worker-id=d for its ranks (largest: r2 with 1)",
+            "no rack group has 2 workers that satisfy worker-id=d (largest: r2 with 1)",
             "r2 has 2 without worker-id=d",
         ),
         (  # either of them: with one of the two given up it fits
@@ -227,68 +227,68 @@ def gang(
         (  # one worker lacks cores, the other one memory
             gang(2, "rack", cpu=8, memory=8 * GIB),
             [offer(rack="r", cpu=2), offer(rack="r", cpu=8, memory=4 * GIB), offer(cpu=8)],
-            "no rack group has 2 workers with 8 cores and 8GiB of memory for its ranks (none has rack)",
+            "no rack group has 2 workers with 8 cores and 8GiB of memory (none has rack)",
             "",
         ),
         (
             gang(2, "rack", memory=16 * GIB),
             [offer(rack="r"), offer(rack="r", memory=32 * GIB), offer(rack="s", memory=4 * GIB)],
-            "no rack group has 2 workers with 16GiB of memory for its ranks (largest: r with 1)",
+            "no rack group has 2 workers with 16GiB of memory (largest: r with 1)",
             "ask for 8GiB of memory or less",
         ),
         (
             gang(4, "tpu-name", cpu=8, tpu="v4-32"),
             [*SLICE[:3], vm(3, cpu=8)],
-            "no tpu-name group has 4 workers with 8 cores for its ranks (largest: s with 1)",
+            "no tpu-name group has 4 workers with 8 cores (largest: s with 1)",
             "ask for 2 cores or less",
         ),
         (
             gang(4, "rack", slices=2),
             RACKS,
-            "no rack group has 4 workers for its ranks (largest: r1 with 3)",
+            "no rack group has 4 workers (largest: r1 with 3)",
             "ask for 6 replicas or fewer",
         ),
         (
             gang(2, "rack", "worker-id=a"),
             RACKS,
-            "no rack group has 2 workers that satisfy worker-id=a for its ranks (largest: r1 with 1)",
+            "no rack group has 2 workers that satisfy worker-id=a (largest: r1 with 1)",
             "r1 has 3 without worker-id=a",
         ),
         (
             gang(2, "rack", "zone=z"),
             RACKS,
-            "no rack group has 2 workers that satisfy zone=z for its ranks (none has rack)",
+            "no rack group has 2 workers that satisfy zone=z (none has rack)",
             "r1 has 3 without zone=z",
         ),
         (gang(2, "rak"), RACKS, "no worker has an attribute rak", "did you mean 'rack'?"),
         (
             gang(8, "zone"),
             [*RACKS, POOL],
-            "no zone group has 8 workers for its ranks (largest: z with 7)",
+            "no zone group has 8 workers (largest: z with 7)",
             "ask for 7 replicas or fewer",
         ),
         (
             gang(3, "tpu-name"),
             [*RACKS, POOL],
-            "no tpu-name group has 3 workers for its ranks (largest: a slice of pool with 2)",
+            "no tpu-name group has 3 workers (largest: a slice of pool with 2)",
             "ask for 2 replicas or fewer",
         ),
         (
             gang(4, "tpu-name", "worker-id=s-1", tpu="v4-32"),
             SLICE,
-            "no tpu-name group has 4 workers that satisfy worker-id=s-1 for its ranks (largest: s with 1)",
+            "no tpu-name group has 4 workers that satisfy worker-id=s-1 (largest: s with 1)",
             "s has 4 without worker-id=s-1",
         ),
         (
             gang(3, "tpu-name", tpu="auto"),
             [*SLICE, POOL],
-            "no slice has 3 VMs (there are slices of 2 or 4)",
-            "leave out --replicas, or ask for a multiple of 2 or 4",
+            "no slice has 3 VMs (slices have 2 or 4)",
+            "drop --replicas, or ask for a multiple of 2 or 4",
         ),
         (
             gang(5, "rack"),
             [*RACKS, UNPROBED],
-            "no rack group has 5 workers for its ranks (largest: r1 with 4)",
+            "no rack group has 5 workers (largest: r1 with 4)",
             "ask for 4 replicas or fewer",
         ),
     ],
@@ -300,7 +300,7 @@ def test_a_gang_that_no_group_could_ever_hold_is_refused_with_the_largest(
         check_possible(wanted, fleet)
     assert raised.value.message == f"{message}: not submitted"
     assert raised.value.hint.startswith(hint)
-    assert raised.value.hint.endswith("--force queues it anyway")
+    assert raised.value.hint.endswith("--force submits it anyway")
 
 
 @pytest.mark.parametrize(

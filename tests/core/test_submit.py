@@ -124,7 +124,7 @@ def test_a_type_that_nobody_knows_is_accepted_where_a_worker_has_it() -> None:
             "a gang can't tolerate failed tasks",
             "--max-retries-failure",
         ),
-        ({"tpu": "v4-32", "gpu": "A100"}, "one kind of accelerator", "--tpu or --gpu"),
+        ({"tpu": "v4-32", "gpu": "A100"}, "a TPU or a GPU", "--tpu or --gpu"),
         ({"tpu": ""}, "'' is not a TPU type", "v4-32"),
         ({"tpu": "v4_32"}, "'v4_32' is not a TPU type", ""),
         ({"gpu": ""}, "'' is not a GPU request", "VARIANT:COUNT"),
@@ -138,10 +138,10 @@ def test_a_type_that_nobody_knows_is_accepted_where_a_worker_has_it() -> None:
         ({"max_retries_failure": -1}, "max_retries_failure must be at least 0, not -1", ""),
         ({"max_retries_preemption": -1}, "max_retries_preemption must be at least 0", ""),
         ({"max_task_failures": -1}, "max_task_failures must be at least 0", ""),
-        ({"timeout": -1.0}, "timeout must lie between 0 and a year", ""),
-        ({"grace": float("nan")}, "grace must lie between 0 and a year", ""),
-        ({"scheduling_timeout": 1e9}, "scheduling_timeout must lie between 0 and a year", ""),
-        ({"setup_timeout": float("inf")}, "setup_timeout must lie between 0 and a year", ""),
+        ({"timeout": -1.0}, "timeout must be between 0 and one year", ""),
+        ({"grace": float("nan")}, "grace must be between 0 and one year", ""),
+        ({"scheduling_timeout": 1e9}, "scheduling_timeout must be between 0 and one year", ""),
+        ({"setup_timeout": float("inf")}, "setup_timeout must be between 0 and one year", ""),
         ({"tolerate": ("a b",)}, "'a b' is not the name of a taint", ""),
         ({"name": "task-1"}, "would be mistaken for a task", "another name"),
         ({"name": "a b"}, "'a b' is not a job name", "1 to 63"),
@@ -215,7 +215,7 @@ def test_names_are_taken_once() -> None:
     lab = Lab().job("train").job(None)
     cluster = lab.cluster
     refused = refusal(cluster=cluster, name="train")
-    assert refused.message == "there is a job train already (PENDING)"
+    assert refused.message == "job train already exists (PENDING)"
     assert refused.hint == "choose another --name, such as train-1"
     assert asked(cluster=cluster, command=("true",)).id == "true-2"
 
@@ -272,14 +272,14 @@ def test_everything_together_has_a_limit_too() -> None:
 def test_odd_names_of_variables_are_refused(field: str, name: str) -> None:
     variables: Any = {name: "x"} if field == "env" else (name.replace("=", "\0"),)
     refused = refusal(**{field: variables})
-    assert "can't be the name of an environment variable" in refused.message
+    assert "is not the name of an environment variable" in refused.message
 
 
 @pytest.mark.parametrize("field", ["env", "secrets"])
 def test_variables_of_iris_itself_can_not_be_overwritten(field: str) -> None:
     variables: Any = {"IRIS_JOB_ID": "x"} if field == "env" else ("IRIS_JOB_ID",)
     refused = refusal(**{field: variables})
-    assert refused.message == "IRIS_JOB_ID is set by iris itself"
+    assert refused.message == "IRIS_JOB_ID is set by iris"
 
 
 @given(st.text(), st.dictionaries(st.text(max_size=5), st.text(), max_size=3), st.text())

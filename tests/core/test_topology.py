@@ -134,9 +134,9 @@ def test_families_and_topologies_have_several_spellings_too(family: str, topolog
 @pytest.mark.parametrize(
     ("family", "topology", "words"),
     [
-        ("v9", "2x2", "'v9' is no family of TPUs"),
-        ("v4", "4x4", "'4x4' is no topology of v4"),
-        ("v6e", "2x2x2", "'2x2x2' is no topology of v6e"),
+        ("v9", "2x2", "'v9' is not a TPU family"),
+        ("v4", "4x4", "'4x4' is not a topology of v4"),
+        ("v6e", "2x2x2", "'2x2x2' is not a topology of v6e"),
         ("v6e", "0x2", "'0x2' is no topology"),
     ],
 )

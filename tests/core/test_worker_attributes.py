@@ -96,7 +96,7 @@ def test_the_endpoints_of_the_slice_win_over_the_table() -> None:
         {"accelerator-type": "v5litepod-8", "agent-worker-number": "1", "worker-network-endpoints": endpoints}
     )
     assert built["tpu-vm-count"] == AttributeValue(2)
-    assert "by the table" in built.warnings[0]
+    assert "should have 1 VMs" in built.warnings[0]
 
 
 def test_what_is_declared_wins_over_what_is_probed_and_stays_whole() -> None:

@@ -121,8 +121,7 @@ def test_three_refusals_in_a_row_of_any_jobs_quarantine_a_worker() -> None:
     worker = lab.the_worker("w")
     assert (worker.quarantined, worker.condition) == (True, WorkerCondition.HEALTHY)
     assert (
-        worker.quarantine_reason
-        == "refused 3 launches in a row, the last one: the worker refused to start it: port"
+        worker.quarantine_reason == "refused 3 launches in a row, last: the worker refused to start it: port"
     )
 
 
@@ -328,7 +327,7 @@ def test_a_name_that_leads_to_another_machine_is_doubtful_while_something_may_ru
     lab.configure().probe("w").schedule()
     assert lab.the_worker("w").condition is WorkerCondition.UNTRUSTED
     assert lab.the_worker("w").reason == (
-        "train/task-0/attempt-0 may still run on another host: this one has another boot and incarnation"
+        "train/task-0/attempt-0 may still run on another host: this one has a different boot and incarnation"
     )
     assert W in lab.cluster.ghosts
     assert lab.task("train").state is TaskState.PENDING

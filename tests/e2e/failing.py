@@ -143,7 +143,7 @@ FAILURES = {
     ),
     "setup": Failure(
         ("true",),
-        "failed: its setup failed, exit 4",
+        "failed: setup failed, exit 4",
         None,
         "iris ssh setup/task-0",
         "no wheel",
@@ -151,7 +151,7 @@ FAILURES = {
     ),
     "limit": Failure(
         shell("echo step 1; exec sleep 600"),
-        "failed: ran longer than its time limit: 1s",
+        "failed: exceeded its time limit: 1s",
         "time-limit",
         "iris launch --again limit --timeout 2s",
         "step 1",

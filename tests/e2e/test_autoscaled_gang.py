@@ -148,7 +148,7 @@ def test_new_vms_are_set_up_once_whoever_is_killed_and_before_anything_else_runs
     status = site.cycle_until("SUCCEEDED", "train")
     assert [path.read_text() for path in homes.glob("west-*/hosts/*/home/ran")] == ["west\n"]
     groups = {group["name"]: group for group in status["scaling"]["groups"]}
-    assert "its set-up failed on broken-" in groups["broken"]["backing_off"]
+    assert "set-up failed on broken-" in groups["broken"]["backing_off"]
     for shown in (site.iris("status"), site.iris("history", "--all")):
         assert "exit 3: no " in shown.out
         assert "\033" not in shown.out

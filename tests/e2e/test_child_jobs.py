@@ -199,7 +199,7 @@ def test_nobody_polls_for_a_while_and_nothing_is_lost(desk: Desk) -> None:
     assert list(desk.cluster.jobs) == ["patient"]
     desk.until(ended(desk, "patient"))
     assert output(desk, "patient").splitlines() == [
-        "no answer for 0.2s: does nobody poll this cluster?",
+        "no answer for 0.2s: no cycles are running",
         "patient/child",
     ]
     assert list(desk.cluster.jobs) == ["patient", "patient/child"]

@@ -178,4 +178,4 @@ def test_a_demo_that_is_killed_leaves_no_process_and_its_loop_ends_by_itself(
         process.wait(PATIENCE)
     until(lambda: mentioning(str(tmp_path)) == [], lambda: mentioning(str(tmp_path)))
     [log] = tmp_path.glob("iris-demo-*/lab/state/loop.log")
-    assert log.read_text().endswith("ended: the demo that it belongs to has ended\n")
+    assert log.read_text().endswith("ended: its demo ended\n")

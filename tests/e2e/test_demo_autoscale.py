@@ -34,10 +34,10 @@ def test_the_demo_makes_loses_replaces_and_gives_back_slices_and_leaves_nothing(
     steps = [
         "demand train (1 slice of v4-16): to west",
         "demand eval/task-0 (tpu:v4-8): to central",
-        "asked for slice west-",
+        "requested slice west-",
         "assigned train/task-[0-1] to west-",
         ": PREEMPTED",
-        "asked for slice west-",
+        "requested slice west-",
         "[0] rank 0, attempt 1, gs://west",
         "[1] rank 1, attempt 1, gs://west",
         "# The cloud's own books: ",

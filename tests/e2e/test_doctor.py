@@ -152,7 +152,7 @@ def test_of_a_sound_site_it_says_so_in_few_lines(home: Home, capsys: pytest.Capt
     assert [line.split(":")[0] for line in said.out.splitlines()] == [
         *("ok    config", "ok    keys", "ok    workers a, b", "ok    log", "ok    cycles")
     ]
-    assert said.err == "nothing is wrong\n"
+    assert said.err == "no problems found\n"
 
 
 def test_it_makes_nothing_on_hosts_that_nobody_has_probed(home: Home) -> None:
@@ -286,8 +286,8 @@ def cron_of_another_program(home: Home) -> None:
         (
             no_config,
             3,
-            "fail  config: there is no cluster.yaml",
-            "`iris cluster import` or `iris init` makes one",
+            "fail  config: no cluster.yaml",
+            "create one: iris cluster import or iris init",
         ),
         (no_key, 1, "fail  keys: no such key file: {key}", "ssh-keygen -t ed25519 -f {key}"),
         (open_key, 1, "fail  keys: others may read the key {key}", "chmod 600 {key}"),
@@ -323,7 +323,7 @@ def cron_of_another_program(home: Home) -> None:
             "warn  clock: ours is ",
             "sudo timedatectl set-ntp true",
         ),
-        (full_disk, 0, "warn  worker b: only 0B of disk are free", "iris gc "),
+        (full_disk, 0, "warn  worker b: only 0B of disk free", "iris gc "),
         (open_state, 10, "fail  state: {lab}/state is open to other users", "chmod 700 {lab}/state"),
         (
             damaged_log,
@@ -334,13 +334,13 @@ def cron_of_another_program(home: Home) -> None:
         (
             no_cron,
             0,
-            "warn  cycles: nobody runs cycles, and the last cycle was ",
+            "warn  cycles: no cycles are running, the last cycle was ",
             "iris loop start, or iris cron install",
         ),
         (
             dead_cron,
             0,
-            "warn  cycles: the crontab should run them, and the last cycle was",
+            "warn  cycles: the crontab should run cycles, but the last cycle was",
             "systemctl status cron crond",
         ),
         (

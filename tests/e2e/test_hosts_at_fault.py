@@ -104,7 +104,7 @@ def test_the_keys_of_new_hosts_are_shown_together_and_taken_with_one_word(
     hosts[2].start()
     assert "other: healthy" in site.iris("worker", "probe", "--accept-key", "--yes").out
     again = site.iris("worker", "probe", "--accept-key", "--yes", code=2)
-    assert "every worker has a host key on record" in again.err
+    assert "all workers have a host key on record" in again.err
 
 
 def test_accept_new_takes_a_first_key_and_never_a_second(ssh_lab: Lab, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_gang_that_fails_stands_on_the_screen_with_its_cause(site: Site) -> No
         assert terminal.end() == 130
         assert terminal.screen.second is None
         assert "rank 1 failed first: exit 1" in terminal.screen.text
-        assert "stopped watching; nothing runs any more" in terminal.screen.text
+        assert "stopped watching; nothing is running" in terminal.screen.text
 
 
 def test_the_wait_ends_in_time_and_the_job_goes_on(site: Site) -> None:
@@ -112,7 +112,7 @@ def test_ctrl_c_ends_the_wait_and_not_the_job(site: Site) -> None:
     waiting.send_signal(signal.SIGINT)
     _, err = waiting.communicate(timeout=PATIENCE)
     assert waiting.returncode == 130
-    assert b"stopped waiting; nobody runs cycles: iris loop start" in err
+    assert b"stopped waiting; no cycles are running: iris loop start" in err
     open_gate(site)
     site.iris("wait", "train")
 

@@ -40,9 +40,9 @@ def test_a_gang_moves_to_another_slice_and_the_next_one_does_not_take_the_doomed
     site.iris("launch", "--name", "train", *SPOT, "--", "sh", "-c", script)
     site.until(lambda: {task["worker"] for task in site.job("train")["tasks"]} == {"spare-0", "spare-1"})
     history = site.iris("history", "train", env={"COLUMNS": "200"}).out
-    assert "train/task-1/attempt-0 ended: its VM was preempted, exit 143" in history
+    assert "train/task-1/attempt-0 ended: VM preempted, exit 143" in history
     assert "(chose spare: doomed cooling down)" in history
-    assert "after rank 1: its VM was preempted, exit 143" in site.iris("status", "train").out
+    assert "after rank 1: VM preempted, exit 143" in site.iris("status", "train").out
     assert "its VM is being preempted" in site.iris("worker", "show", "doomed-1").out
 
     site.iris("launch", "--name", "next", *SPOT, "--", "true")
@@ -60,7 +60,7 @@ def test_the_card_of_a_job_without_retries_proves_the_preemption(site: Site) -> 
     site.until(lambda: site.job("train")["state"] == "FAILED")
     job = site.job("train")
     card = job["failure"]
-    assert (card["task"], card["cause"]) == ("train/task-1", "its VM was preempted, exit 143")
+    assert (card["task"], card["cause"]) == ("train/task-1", "VM preempted, exit 143")
     assert card["facts"] == [{"kind": "preempted", "proven": True, "text": ANNOUNCED}]
     assert f"proven  {ANNOUNCED}" in site.iris("status", "train").out
     assert [task["reason"] for task in job["tasks"]] == ["sibling", "preempted"]

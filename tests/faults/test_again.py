@@ -126,8 +126,8 @@ def test_a_chain_with_kills_reads_as_one_story(hall: Hall) -> None:
     hall.repair()
     all_succeed(hall, "train", ["train-3"])
     links = {
-        "train": "submitted again as train-2",
-        "train-2": "submitted again as train-3",
+        "train": "resubmitted as train-2",
+        "train-2": "resubmitted as train-3",
         "train-3": "again of train-2",
     }
     for view in ("status", "report"):
@@ -137,7 +137,7 @@ def test_a_chain_with_kills_reads_as_one_story(hall: Hall) -> None:
         states = {job: row.split()[1] for job, row in rows.items()}
         assert states == {"train": "FAILED", "train-2": "FAILED", "train-3": "SUCCEEDED"}
     facts = {job: hall.site.iris("status", job).out for job in links}
-    assert "submitted again as  train-2" in facts["train"]
+    assert "resubmitted as  train-2" in facts["train"]
     assert re.search(r"again of +train\n", facts["train-2"])
     assert "next: iris status train-3" in facts["train-2"]
     assert re.search(r"again of +train-2\n", facts["train-3"])

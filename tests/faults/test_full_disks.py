@@ -141,7 +141,7 @@ def test_a_read_only_state_directory_is_read_and_no_host_is_asked_by_who_would_w
     subprocess.run(["mount", "-o", "remount,ro", str(site.state)], check=True)
     logins = hosts[0].log().count("Accepted publickey")
     assert "can't be written" in site.iris("schedule", "--once", code=10).err
-    assert "Read-only file system, so no cycle can run: " in site.iris("status").out
+    assert "Read-only file system, no cycle can run: " in site.iris("status").out
     assert hosts[0].log().count("Accepted publickey") == logins
     subprocess.run(["mount", "-o", "remount,rw", str(site.state)], check=True)
     desk.until(lambda: desk.state("job") is JobState.SUCCEEDED)

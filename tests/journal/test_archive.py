@@ -59,7 +59,7 @@ def three(tmp_path: Path) -> Path:
 def test_a_segment_that_is_missing_is_named_with_what_is_lost(three: Path) -> None:
     (three / "archive" / name(13, 16)).unlink()
     assert found(verify(three)) == [
-        (f"archive/{name(17, 18)}", 1, 13, "the archive lacks seq 13 to 16, which went before this line")
+        (f"archive/{name(17, 18)}", 1, 13, "seq 13 to 16 before this line are missing in the archive")
     ]
     view = state_in(three).read()
     assert view.damage is not None
@@ -89,13 +89,13 @@ def test_whoever_looks_on_sees_how_far_the_archive_is_read_too(three: Path) -> N
 def test_the_last_segment_missing_is_found_at_the_log(three: Path) -> None:
     (three / "archive" / name(17, 18)).unlink()
     assert found(verify(three)) == [
-        ("events.jsonl", 1, 17, "the archive lacks seq 17 to 18, which went before this line")
+        ("events.jsonl", 1, 17, "seq 17 to 18 before this line are missing in the archive")
     ]
 
 
 def test_without_an_archive_the_log_says_what_is_lost(three: Path) -> None:
     (three / "archive").rename(three / "elsewhere")
-    assert found(verify(three))[0][2:] == (1, "the archive lacks seq 1 to 18, which went before this line")
+    assert found(verify(three))[0][2:] == (1, "seq 1 to 18 before this line are missing in the archive")
     assert state_in(three).read().damage is not None
 
 
@@ -365,7 +365,7 @@ def test_a_log_that_is_missing_beside_its_archive_is_no_new_cluster(three: Path)
         "events.jsonl",
         1,
         19,
-        "the log is missing, and what went to its archive is there",
+        "the log is missing, its archive is not",
     )
     report = salvage(three, now=NOON, actor="me@laptop")
     assert (report.kept, report.lost, report.old_log) == (18, 2, None)

@@ -216,7 +216,7 @@ def test_a_log_shorter_than_head_is_refused_until_the_loss_is_accepted(state: St
     assert view.damage is not None
     transaction, messages = commit(state, accept_loss=True)
     assert transaction.seq == COUNT - 4
-    assert messages == ("went on without the lost transactions 56 to 60",)
+    assert messages == ("accepted the loss of transactions 56 to 60",)
     assert state.read().damage is None
     assert commit(state)[1] == ()
 
@@ -261,7 +261,7 @@ def test_an_acknowledged_last_line_that_lost_but_its_newline_gets_it_back(
     transaction, messages = commit(state)
     assert (transaction.seq, messages) == (
         count + 1,
-        ("the last line of the event log had lost its newline: it is there again",),
+        ("restored the newline at the end of the event log",),
     )
     assert content(state).startswith(whole + f'{{"seq":{count + 1},'.encode())
     assert [each.seq for each in follower.read(count).transactions] == [count + 1]

@@ -100,7 +100,7 @@ def test_the_operator_is_warned_once_for_a_cluster_and_not_at_every_command(
 ) -> None:
     state = state_in(tmp_path / "state")
     (warning,) = state.create("lab")
-    assert warning.startswith(f"{state.path} is on nfs4, where locks may not hold")
+    assert warning.startswith(f"{state.path} is on nfs4, where locks are unreliable")
     assert (state.path / "network-file-system").stat().st_mode & 0o777 == 0o600
     for _ in range(2):  # each a command of its own
         with state_in(state.path).locked("iris drain") as writer:

@@ -179,7 +179,7 @@ def test_what_is_no_line_of_the_old_format_is_damage(state: StateDir) -> None:
 
 def test_a_format_that_never_was_is_refused_and_left_alone(state: StateDir) -> None:
     before = content(state)
-    with pytest.raises(LogDamagedError, match="the log has format 0, which this program doesn't know"):
+    with pytest.raises(LogDamagedError, match="the log has format 0, unknown to this version"):
         commit(state)
     assert content(state) == before
 

@@ -84,7 +84,7 @@ def test_a_repeated_end_is_found_once(state: StateDir) -> None:
 def test_what_head_says_against_the_log_is_found(state: StateDir, tmp_path: Path) -> None:
     head, raw = json.loads((state.path / "HEAD").read_text()), lines(state)
     spoil(state, raw[:-2])
-    assert found(verify(state.path)) == [(18, 20, "it was committed, says HEAD, but the log ends at seq 18")]
+    assert found(verify(state.path)) == [(18, 20, "HEAD says it was committed, but the log ends at seq 18")]
     spoil(state, raw)
     (state.path / "HEAD").write_text(json.dumps(head | {"crc": "00000000"}))
     assert found(verify(state.path)) == [(20, 20, "HEAD names another line than this one")]
@@ -212,7 +212,7 @@ def test_head_is_not_said_to_be_damaged_because_the_first_line_is(state: StateDi
 def test_a_log_that_is_gone_is_found_by_its_head(state: StateDir) -> None:
     (state.path / "events.jsonl").unlink()
     (finding,) = verify(state.path).findings
-    assert finding.what == "it was committed, says HEAD, but the log ends at seq 0"
+    assert finding.what == "HEAD says it was committed, but the log ends at seq 0"
     assert salvage(state.path, now=NOON, actor="me@laptop").kept == 0
     state_in(state.path).create("lab")
     assert state_in(state.path).read().seq == 1

@@ -82,7 +82,7 @@ def _lengthened(file: Path) -> None:
 
 
 def _of_others(file: Path) -> None:
-    file.write_bytes(gzip.compress(b"something else"))
+    file.write_bytes(gzip.compress(b"content has changed"))
 
 
 def _linked(file: Path) -> None:

@@ -79,5 +79,5 @@ def test_the_schedule_command_compacts_when_its_cycle_is_done(
     assert app.run([*iris, "launch", "--no-schedule", "--name", "train", "--", "true"]) == 0
     monkeypatch.setattr(compaction, "LARGE", 100)
     assert app.run([*iris, "schedule", "--once"]) == 0
-    assert "its lines are in archive/events-" in capsys.readouterr().err
+    assert "moved to archive/events-" in capsys.readouterr().err
     assert app.run([*iris, "log", "verify"]) == 0

@@ -56,7 +56,7 @@ def test_a_healthy_worker_is_told_in_one_line() -> None:
     ("changed", "skew", "refusal", "level", "text", "fix"),
     [
         ({"boot_id": "b2"}, 0, "", "warn", "was rebooted", "iris schedule --once"),
-        ({"incarnation": "x"}, 0, "", "fail", "its iris directory is another one", "--accept-key v4a-0"),
+        ({"incarnation": "x"}, 0, "", "fail", "its iris directory was replaced", "--accept-key v4a-0"),
         (
             {"incarnation": "x", "boot_id": "b2"},
             0,
@@ -65,12 +65,12 @@ def test_a_healthy_worker_is_told_in_one_line() -> None:
             "it may have been re-created",
             "--accept-key v4a-0",
         ),
-        ({}, 31, "", "warn", "31s ahead of ours", "timedatectl"),
-        ({}, -3600, "", "warn", "1h behind ours", "timedatectl"),
-        ({"disk_free": GIB - 1}, 0, "", "warn", "of disk are free", "iris gc"),
+        ({}, 31, "", "warn", "31s ahead of this machine", "timedatectl"),
+        ({}, -3600, "", "warn", "1h behind this machine", "timedatectl"),
+        ({"disk_free": GIB - 1}, 0, "", "warn", "of disk free", "iris gc"),
         ({"disk_free": 0}, 0, "", "warn", "only 0B of disk", "iris gc"),
         ({"warnings": ("processes end at logout",)}, 0, "", "warn", "processes end at logout", ""),
-        ({}, 0, "a network file system", "fail", "can't be used: a network file system", "iris worker probe"),
+        ({}, 0, "a network file system", "fail", "unusable: a network file system", "iris worker probe"),
         ({"cpus": 2}, 0, "", "warn", "says 4 cores, the host has 2", "cluster.yaml"),
         ({"memory": 4 * GIB}, 0, "", "warn", "says 8GiB of memory, the host has 4GiB", "cluster.yaml"),
     ],
@@ -245,14 +245,14 @@ def test_a_check_up_changes_nothing(world: World) -> None:
 def test_the_clock_of_a_host_is_measured_against_ours(world: World) -> None:
     world.answers("w", clock=world.clock.now() + 100)
     (finding,) = by_subject(check(world), "worker w")
-    assert finding.text == "its clock is 1m40s ahead of ours"
+    assert finding.text == "its clock is 1m40s ahead of this machine's"
 
 
 def test_attempts_that_the_log_never_saw_make_a_worker_unusable(world: World) -> None:
     world.answers("w", tokens=("f" * 32,))
     (finding,) = by_subject(check(world), "worker w")
     assert finding.level is Level.FAIL
-    assert "that the log never saw" in finding.text
+    assert "not in the log" in finding.text
 
 
 def test_a_broken_configuration_does_not_hide_the_rest(world: World) -> None:
@@ -271,11 +271,11 @@ def test_a_broken_configuration_does_not_hide_the_rest(world: World) -> None:
 
 def test_without_any_state_directory_the_check_up_ends_in_words() -> None:
     def missing(*_: object) -> Any:
-        raise ConfigError("there is no cluster.yaml", hint="`iris init` makes one")
+        raise ConfigError("there is no cluster.yaml", hint="create one: iris init")
 
     findings = list(examine(missing, missing))
     said = [(finding.subject, finding.fix) for finding in findings]
-    assert said == [("config", "`iris init` makes one")]  # once
+    assert said == [("config", "create one: iris init")]  # once
 
 
 def test_a_damaged_log_is_named_by_line_and_the_rest_goes_on(world: World) -> None:
@@ -354,9 +354,8 @@ def test_a_copy_is_told_from_the_directory_that_looks_after_slices(world: World,
     found = by_subject(check(world, session, offline=True), "slices")
     assert [(each.text, each.fix) for each in found] == scaled * [
         (
-            "slices are managed from desk:/elsewhere; "
-            "this state directory is a copy of that one, or was moved",
-            "iris autoscale --adopt  # unless that directory still manages them",
+            "slices are managed from desk:/elsewhere; this state directory was copied or moved",
+            "iris autoscale --adopt  # only if the other directory is no longer in use",
         )
     ]
 

@@ -205,7 +205,7 @@ def test_a_failure_on_a_silent_worker_is_told_from_the_log(tmp_path: Path) -> No
         follower = Follower(world.session(), "train", Query())
         steps = list(follower.steps())
     assert lines(steps) == ["1.0 kept 1", "1.0 kept 2"]
-    assert notes(steps)[-1].endswith("these last lines are from the log")
+    assert notes(steps)[-1].endswith("showing the last lines from the event log")
     assert follower.cut_short
 
 
@@ -303,7 +303,7 @@ def test_a_file_that_was_replaced_is_told_and_read_from_its_beginning(world: Wor
     steps = follow(world, [replace_it, *rest, back, *end])
     assert lines(steps) == ["0.0 old 1", "0.0 old 2", "0.0 hal", "0.0 anew"]
     assert [note for note in notes(steps) if "replaced" in note] == [
-        "train/task-0: out was replaced or cut off on worker a-0; it goes on from its beginning"
+        "train/task-0: out was replaced or truncated on worker a-0; printing it from the start"
     ]
 
 
@@ -322,7 +322,7 @@ def test_what_was_pulled_goes_on_where_the_worker_fell_silent(world: World) -> N
     follower = Follower(world.session(), "train", Query())
     steps = list(follower.steps())
     assert lines(steps) == [f"0.0 {text}" for text in ("one", "two", "three", "four", "fi")]
-    assert notes(steps)[-1].endswith("no route); this is what was pulled 0s ago")
+    assert notes(steps)[-1].endswith("no route); showing what was pulled 0s ago")
     assert not follower.cut_short
 
 

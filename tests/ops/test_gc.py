@@ -144,7 +144,7 @@ def test_while_something_is_being_stopped_nothing_is_removed_there(site: Site) -
     cancel(site.session(), ["d"])
     done = gc.remove(session, found)
     problems = {row.worker: row.problem for row in done.workers}
-    assert "started or stopped" in problems[site.attempt("d").worker]
+    assert "starting or stopping" in problems[site.attempt("d").worker]
 
 
 def test_what_ended_lately_is_kept_if_asked_for(site: Site) -> None:
@@ -233,9 +233,7 @@ def test_a_packed_workspace_goes_when_no_open_job_needs_it(tmp_path: Path, work:
     cancel(site.session(), ["second"])
     site.cycle()
     found = gc.find(site.session())
-    assert [(each.what, each.packed) for each in found.files] == [
-        ("packed workspaces that no open job needs", workspace)
-    ]
+    assert [(each.what, each.packed) for each in found.files] == [("unused packed workspaces", workspace)]
     assert found.bytes > 0
     assert removed(site, older_than=1e9) == []
     assert removed(site) == [workspace]
@@ -265,7 +263,7 @@ def test_one_that_was_packed_anew_since_it_was_found_stays(tmp_path: Path, work:
     os.utime(file, (1, 1))
     found = gc.find(session)
     session.state.workspaces.put([b"".join(tar_chunks(list_directory(work, 1 << 20)))])
-    assert [each.problem for each in gc.remove(session, found).files] == ["it was written meanwhile"]
+    assert [each.problem for each in gc.remove(session, found).files] == ["it has changed"]
     assert len(packed(site)) == 1
 
 

@@ -116,7 +116,7 @@ def check(session: Session, seen: Seen) -> None:
     if isinstance(believed(seen, W0, observe.known_of(session.cluster, W0).tokens), Silence):
         distrusted = draft.cluster.workers[W0]
         assert distrusted.condition is WorkerCondition.SUSPECT
-        assert distrusted.reason.startswith("answer: it can't be true: ")
+        assert distrusted.reason.startswith("answer: implausible answer: ")
         assert {type(event).__name__ for event in draft.events} == {"WorkerConditionChanged"}
 
 
@@ -146,20 +146,20 @@ PROBE = ProbeReport(worker=W0, boot_id="boot-1", incarnation="w0-life", cpus=4, 
 @pytest.mark.parametrize(
     ("seen", "why"),
     [
-        (replace(HONEST, worker=W1), "it speaks for another worker"),
+        (replace(HONEST, worker=W1), "it is about another worker"),
         (replace(HONEST, boot_id="x" * 65), "its boot id or incarnation is malformed"),
         (replace(HONEST, incarnation="\x1b[2J"), "its boot id or incarnation is malformed"),
-        (replace(HONEST, clock=math.nan), "its clock shows no time"),
-        (replace(HONEST, uptime=-1.0), "its clock shows no time"),
-        (replace(HONEST, attempts=(RUNS, RUNS)), "it speaks of an attempt twice"),
+        (replace(HONEST, clock=math.nan), "its clock is invalid"),
+        (replace(HONEST, uptime=-1.0), "its clock is invalid"),
+        (replace(HONEST, attempts=(RUNS, RUNS)), "it names an attempt twice"),
         (replace(HONEST, attempts=(replace(RUNS, token=Token("1" * 32)),)), "it was not asked about"),
-        (replace(HONEST, attempts=(replace(RUNS, started_ago=-5.0),)), "in the future"),
-        (replace(HONEST, attempts=(replace(RUNS, started_ago=math.inf),)), "at no time"),
-        (replace(HONEST, attempts=(replace(RUNS, started_ago=9000.0),)), "before the host was up"),
-        (replace(HONEST, attempts=(replace(EXITED, ended_ago=60.0),)), "ended before it began"),
-        (replace(HONEST, attempts=(replace(EXITED, exit_code=None),)), "contradicts itself"),
-        (replace(HONEST, attempts=(replace(RUNS, exit_code=0),)), "contradicts itself"),
-        (replace(HONEST, attempts=(replace(EXITED, exit_code=1 << 70),)), "contradicts itself"),
+        (replace(HONEST, attempts=(replace(RUNS, started_ago=-5.0),)), "invalid"),
+        (replace(HONEST, attempts=(replace(RUNS, started_ago=math.inf),)), "invalid"),
+        (replace(HONEST, attempts=(replace(RUNS, started_ago=9000.0),)), "before the host booted"),
+        (replace(HONEST, attempts=(replace(EXITED, ended_ago=60.0),)), "ended before it started"),
+        (replace(HONEST, attempts=(replace(EXITED, exit_code=None),)), "contradictory facts"),
+        (replace(HONEST, attempts=(replace(RUNS, exit_code=0),)), "contradictory facts"),
+        (replace(HONEST, attempts=(replace(EXITED, exit_code=1 << 70),)), "contradictory facts"),
         (
             replace(HONEST, attempts=(replace(EXITED, log_tail="x" * (MOST_TEXT + 1)),)),
             "output of an attempt",
@@ -168,7 +168,7 @@ PROBE = ProbeReport(worker=W0, boot_id="boot-1", incarnation="w0-life", cpus=4, 
         (replace(PROBE, cpus=1 << 40), "no host has so many cores or devices"),
         (replace(PROBE, gpus=1 << 20), "no host has so many cores or devices"),
         (replace(PROBE, memory=-1), "no host has so much memory"),
-        (replace(PROBE, warnings=("x" * (MOST_TEXT + 1),)), "what it says of itself is no text"),
+        (replace(PROBE, warnings=("x" * (MOST_TEXT + 1),)), "its facts are not text"),
     ],
 )
 def test_what_can_t_be_true_is_no_answer(seen: Seen, why: str) -> None:
@@ -212,7 +212,7 @@ def test_a_fault_in_weighing_one_answer_costs_that_worker_its_word_and_no_other(
     worker = site.cluster.workers[site.attempt("one", 0).worker]
     assert (worker.condition, worker.reason) == (
         WorkerCondition.SUSPECT,
-        "answer: it could not be weighed: ZeroDivisionError",
+        "answer: the check failed: ZeroDivisionError",
     )
     assert [each for each in said if "ZeroDivisionError: a fault of ours" in each] == said
     assert len(said) == 1

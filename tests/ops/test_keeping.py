@@ -65,8 +65,7 @@ def test_a_copy_deletes_nothing_and_the_original_goes_on(site: Site, tmp_path: P
     name = another(site)
     site.clock.sleep(10_000)  # to the copy all is idle, or unknown
     assert objection(copy) == (
-        f"slices are managed from laptop:{site.directory}; "
-        "this state directory is a copy of that one, or was moved"
+        f"slices are managed from laptop:{site.directory}; this state directory was copied or moved"
     )
     assert site.autoscale().objection is None
     assert name in site.books.slices
@@ -119,11 +118,11 @@ def test_a_log_that_was_put_back_in_its_own_place_deletes_nothing_that_it_does_n
     for path in (tmp_path / "backup").iterdir():
         shutil.copyfile(path, site.directory / path.name)
     assert objection(site) == (
-        f"the log never asked for 1 slice of this cluster ({name}): "
-        "it is an old copy, or another copy of it is in use"
+        f"this log never created 1 slice of this cluster ({name}): "
+        "it is an old copy, or another copy is in use"
     )
     adopt(site)
-    assert site.autoscale().deleted == {name: "the log knows nothing of it"}
+    assert site.autoscale().deleted == {name: "not in the log"}
     assert name not in site.books.slices
     site.autoscale()
     fresh = another(site)
@@ -138,7 +137,7 @@ def test_a_copy_from_before_the_first_slice_deletes_none_either(tmp_path: Path) 
     site.launch("train")
     copy = copy_of(site, tmp_path / "copy")
     site.autoscale()
-    assert f"the log never asked for 1 slice of this cluster ({site.only()})" in objection(copy)
+    assert f"this log never created 1 slice of this cluster ({site.only()})" in objection(copy)
 
 
 def test_a_request_that_was_heard_after_it_was_given_up_is_still_deleted(site: Site) -> None:
@@ -150,7 +149,7 @@ def test_a_request_that_was_heard_after_it_was_given_up_is_still_deleted(site: S
         site.autoscale()
     assert name not in site.states
     site.books.slices[name] = late
-    assert site.autoscale().deleted == {name: "the log knows nothing of it"}
+    assert site.autoscale().deleted == {name: "not in the log"}
 
 
 def test_a_log_from_before_there_were_such_things_is_claimed_by_the_next_pass(tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def test_of_long_output_the_last_part_is_kept(world: World) -> None:
     world.hosts.silent.add("w")
     (log,) = fetch(world.session(), "train", Query(attempt=0))
     assert [line.text for line in log.lines][-2:] == ["step 199998", "step 199999"]
-    assert "the last part of its output" in log.note
+    assert "the end of its output" in log.note
 
 
 def test_output_below_the_limit_is_copied_whole_in_several_calls(world: World) -> None:

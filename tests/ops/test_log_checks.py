@@ -99,7 +99,7 @@ def log_missing(path: Path) -> None:
         (too_new, FaultKind.NEWER, "pip install --upgrade"),
         (foreign, FaultKind.FOREIGN, "iris --state-dir"),
         (head_contradicts_itself, FaultKind.HEAD, "mv {path}/HEAD {path}/HEAD.damaged"),
-        (segment_missing, FaultKind.MISSING, "put what is missing back into {path}/archive"),
+        (segment_missing, FaultKind.MISSING, "restore the missing segment into {path}/archive"),
         (segment_damaged, FaultKind.DAMAGED, "cp -a {path} {path}.copy"),
         (log_missing, FaultKind.DAMAGED, "iris log salvage"),
     ],
@@ -160,7 +160,7 @@ def test_a_large_log_is_to_be_compacted_and_a_compacted_one_is_fine(tmp_path: Pa
     assert (sound.level, large.level, large.fix) == (Level.OK, Level.WARN, "iris log compact")
     state.compact("iris log compact")
     (fine,) = check_log(state, large=1000)
-    assert fine.text == f"{COUNT + 1} transactions, with 1 segment of its archive, all sound"
+    assert fine.text == f"{COUNT + 1} transactions, with 1 segment of its archive, all valid"
 
 
 def test_every_kind_of_fault_has_a_fix(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_ranks_can_be_chosen(world: World) -> None:
     ("what", "query", "error", "hint"),
     [
         ("trian", Query(), "no job or task 'trian'", "did you mean 'train'?"),
-        ("train/task-2", Query(), "train has no task-2", "its last one is train/task-1"),
+        ("train/task-2", Query(), "train has no task-2", "the last one is train/task-1"),
         ("eval/task-0", Query(), "no job or task 'eval/task-0'", "`iris status` lists the jobs"),
         ("train", Query(ranks=(5,)), "train has no rank 5", "its ranks are 0 to 1"),
         ("train", Query(attempt=3), "train has no attempt 3", "the last one is 0"),
@@ -163,10 +163,12 @@ def test_the_log_keeps_the_end_for_when_the_worker_is_silent(tmp_path: Path) -> 
     world.hosts.silent.add("w")
     log = fetch(world.session(), "side", Query())[0]
     assert (texts(log), log.kept, log.silence is not None) == (["Traceback", "ValueError"], True, True)
-    assert log.note == "no answer from worker w (connect: no route); these last lines are from the log"
+    assert (
+        log.note == "no answer from worker w (connect: no route); showing the last lines from the event log"
+    )
 
 
-REMOVED = "its output was removed from worker w 14d after it ended (limits.reap_after)"
+REMOVED = "output removed from worker w 14d after the end (limits.reap_after)"
 
 
 def test_removed_output_is_not_asked_for_and_its_end_is_in_the_log(tmp_path: Path) -> None:
@@ -174,7 +176,7 @@ def test_removed_output_is_not_asked_for_and_its_end_is_in_the_log(tmp_path: Pat
     world.lab.advance("14d").reap("w")
     log = fetch(world.session(), "side", Query())[0]
     assert (texts(log), log.kept, log.silence) == (["Traceback", "ValueError"], True, None)
-    assert log.note == f"{REMOVED}; these last lines are from the log"
+    assert log.note == f"{REMOVED}; showing the last lines from the event log"
     steps = list(Follower(world.session(), "side", Query()).steps())
     assert [line.text for step in steps for line in step.lines] == ["Traceback", "ValueError"]
     assert [note for step in steps for _, note in step.notes] == [log.note]
@@ -199,7 +201,7 @@ def test_what_never_started_has_no_output_that_was_removed(tmp_path: Path) -> No
 def test_the_log_keeps_the_end_for_when_the_files_are_gone(tmp_path: Path) -> None:
     log = fetch(failed(tmp_path).session(), "side", Query(tail=1))[0]
     assert (texts(log), log.silence) == (["ValueError"], None)
-    assert log.note == "nothing is left on worker w; these last lines are from the log"
+    assert log.note == "no files left on worker w; showing the last lines from the event log"
 
 
 @pytest.mark.parametrize("stream", ["out", "err"])
@@ -215,7 +217,7 @@ def test_the_log_keeps_the_end_for_when_the_worker_was_forgotten(tmp_path: Path)
     world.lab.forget_dead("w")
     log = fetch(world.session(), "side", Query())[0]
     assert (texts(log), world.hosts.asked) == (["Traceback", "ValueError"], [])
-    assert log.note.startswith("worker w is no longer part of the cluster")
+    assert log.note.startswith("worker w is no longer in the cluster")
 
 
 def pulled_world(tmp_path: Path, *, ended: bool, bytes_pulled: int | None = None) -> World:
@@ -241,7 +243,7 @@ def test_what_was_pulled_outlives_the_worker(tmp_path: Path) -> None:
     world.clock.time = world.lab.now
     log = fetch(world.session(), "side", Query(tail=2))[0]
     assert (texts(log), log.pulled, log.kept) == (["two", "three", "warning"], True, False)
-    assert log.note == f"{REMOVED}; this is what was pulled 14d ago"
+    assert log.note == f"{REMOVED}; showing what was pulled 14d ago"
     assert texts(fetch(world.session(), "side", Query(tail=None))[0]) == ["one", "two", "three", "warning"]
     assert texts(fetch(world.session(), "side", Query(streams=("err",)))[0]) == ["warning"]
     steps = list(Follower(world.session(), "side", Query(tail=2)).steps())
@@ -255,7 +257,7 @@ def test_what_was_pulled_is_shown_while_the_worker_is_silent(tmp_path: Path) -> 
     world.hosts.silent.add("w")
     log = fetch(world.session(), "side", Query())[0]
     assert (texts(log), log.pulled) == (["one", "tw", "warnin"], True)
-    assert log.note == "no answer from worker w (connect: no route); this is what was pulled 2h ago"
+    assert log.note == "no answer from worker w (connect: no route); showing what was pulled 2h ago"
     assert log.silence is not None
 
 
@@ -265,7 +267,7 @@ def test_what_was_pulled_before_the_end_is_named_beside_the_end_that_the_log_kee
     log = fetch(world.session(), "side", Query())[0]
     assert (texts(log), log.kept, log.pulled) == (["three", "warning"], True, False)
     assert log.note.endswith(
-        "these last lines are from the log; what was pulled before them is in "
+        "showing the last lines from the event log; earlier output was pulled to "
         f"{tmp_path / 'state/logs/side/task-0/attempt-0'}"
     )
 
@@ -282,7 +284,7 @@ def test_what_was_pulled_is_shown_when_the_files_are_gone_from_the_worker(tmp_pa
     world.hosts.files.clear()
     log = fetch(world.session(), "side", Query(tail=1))[0]
     assert (texts(log), log.silence) == (["three", "warning"], None)
-    assert log.note == "nothing is left on worker w; this is what was pulled 0s ago"
+    assert log.note == "no files left on worker w; showing what was pulled 0s ago"
     steps = list(Follower(world.session(), "side", Query(tail=1)).steps())
     assert [line.text for step in steps for line in step.lines] == ["three", "warning"]
 

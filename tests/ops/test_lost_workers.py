@@ -46,7 +46,7 @@ def test_the_work_of_a_lost_worker_moves_on_and_what_still_runs_there_is_stopped
     assert site.hosts["w1"].running == ["train/task-0"]
     assert site.hosts["w0"].running == ["train/task-0"]  # by the operator's choice
     assert warnings_of(site, "w0") == (
-        "two copies may run: train/task-0/attempt-0 taken for dead, to be stopped first when w0 answers",
+        "two copies may run: train/task-0/attempt-0 presumed dead; stopped first when w0 answers",
     )
     site.launch("next", replicas=2, cpu=3.0)
     site.cycle()
@@ -192,7 +192,7 @@ def test_a_clock_that_is_wrong_is_recorded_once_and_told(site: Site) -> None:
     site.hosts["w0"].clock_ahead = 120.0
     before = site.cycle(60).seq
     assert site.cluster.workers[site.attempt("train").worker].skew == pytest.approx(120, abs=2)
-    assert warnings_of(site, "w0") == ("its clock is 2m ahead of ours",)
+    assert warnings_of(site, "w0") == ("clock is 2m ahead of this machine",)
     assert site.cycle(60).seq == site.cycle(60).seq == before
     site.hosts["w0"].clock_ahead = 0.0
     site.cycle(60)
@@ -210,7 +210,7 @@ def test_a_worker_with_attempts_that_the_log_never_saw_takes_nothing_and_they_ar
     assert site.state_of("train") is JobState.PENDING
     (row,) = cluster_status(site.session()).workers
     assert row.refuses == (
-        "unusable: 1 attempt there that the log never saw: was the state directory restored? "
+        "unusable: 1 attempt not in the log (was the state directory restored?): "
         "iris worker unwedge w0 stops them",
     )
     stranger.state = S.STOPPED
@@ -234,7 +234,7 @@ def test_after_lines_of_the_log_were_lost_every_worker_is_probed_before_it_takes
     assert site.hosts["w0"].calls[-3:] == ["probe", "poll", "prepare"]
     assert site.hosts["w0"].running == ["train/task-0", "next/task-0"]
     row = next(each for each in cluster_status(site.session()).workers if each.id == "w1")
-    assert "the log never saw" in row.refuses[0]
+    assert "not in the log" in row.refuses[0]
     assert site.task("next", 1).state is TaskState.PENDING
 
 

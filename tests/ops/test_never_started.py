@@ -48,7 +48,9 @@ def test_what_a_host_never_starts_is_given_up_after_the_time_of_a_dispatch_and_t
     site.cycle(10.0)
     end = site.task("one").attempts[0].end
     assert end == End(
-        reason=EndReason.DISPATCH_FAILED, at=site.cluster.at, error="w0 was told to start it, and did not"
+        reason=EndReason.DISPATCH_FAILED,
+        at=site.cluster.at,
+        error="w0 acknowledged the launch but did not start it",
     )
     site.cycle(1.0)
     assert site.hosts["w1"].running == ["one/task-0"]
@@ -68,7 +70,7 @@ def test_a_host_that_starts_nothing_is_quarantined_and_costs_no_task_more_than_i
         site.cycle(61.0)
     worker = site.cluster.workers[W0]
     assert worker.quarantine_reason == (
-        "refused 3 launches in a row, the last one: w0 was told to start it, and did not"
+        "refused 3 launches in a row, last: w0 acknowledged the launch but did not start it"
     )
     for _ in range(20):
         uncordon(site.session(), ["w0"])
@@ -162,7 +164,7 @@ def test_where_a_host_cannot_note_since_when_it_is_told_the_time_since_the_assig
     site.cycle(59.0)
     assert site.attempt("one").held_up == ""
     site.cycle(2.0)
-    assert site.task("one").attempts[0].held_up == "w0 was told to start it, and did not"
+    assert site.task("one").attempts[0].held_up == "w0 acknowledged the launch but did not start it"
 
 
 def test_what_was_told_to_start_long_ago_is_told_once_more_before_it_is_given_up(tmp_path: Path) -> None:
@@ -210,7 +212,7 @@ def test_what_is_never_started_is_given_up_too_where_a_cycle_is_over_before_one_
             if session.cluster.workers[W0].refusals:
                 break
             site.clock.time += 61.0
-        assert site.task("one").attempts[0].held_up == "w0 was told to start it, and did not"
+        assert site.task("one").attempts[0].held_up == "w0 acknowledged the launch but did not start it"
 
 
 def test_who_could_not_be_told_to_start_something_is_not_to_blame_that_it_does_not(tmp_path: Path) -> None:

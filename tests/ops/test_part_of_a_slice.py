@@ -55,6 +55,6 @@ def test_the_warning_names_the_size_and_the_option_for_the_whole_slice(
     there: list[Attributes], asked: Job, size: int, option: str
 ) -> None:
     assert part_of_a_slice(asked, there) == [
-        f"a task alone takes one VM of a slice of {size}, where a JAX program waits for its peers; "
+        f"one task uses one VM of a slice of {size}, and JAX waits for the others; "
         f"{option} starts a task on each VM"
     ]

@@ -119,4 +119,4 @@ def test_the_history_of_a_job_says_that_its_output_was_removed(site: Site) -> No
     site.cycle(14 * DAY)
     for subject in ("train", "train/task-0", "w", ""):
         entries = history(site.session(), subject).entries
-        assert entries[-1].text == "the output of train/task-0/attempt-0 was removed from worker w"
+        assert entries[-1].text == "output of train/task-0/attempt-0 removed from worker w"

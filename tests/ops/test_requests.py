@@ -327,7 +327,7 @@ def test_children_are_limited(tmp_path: Path) -> None:
         task.ask(f"{number}", "submit", job={"command": ["true"]})
     site.cycle()
     assert len(site.cluster.children_of(JobId("train"))) == 3
-    assert "train has 3 child jobs already" in task.told("5")
+    assert "train already has 3 child jobs" in task.told("5")
 
 
 def test_a_fault_of_ours_in_one_request_costs_only_that(
@@ -343,7 +343,7 @@ def test_a_fault_of_ours_in_one_request_costs_only_that(
     monkeypatch.setattr("iris_cli.core.lifecycle.children.register_endpoint", fail)
     session = site.session()
     cycle.run(session)
-    assert task.told("1") == "iris itself failed at this request"
+    assert task.told("1") == "internal error in this request"
     assert task.told("2") == {"job": "train/eval", "created": True}
     assert len(session.faults) == 1
 
@@ -360,7 +360,7 @@ def test_a_fault_of_ours_in_reading_a_request_costs_only_that(
     monkeypatch.setattr("iris_cli.config.request_reading.read_request", fail)
     session = site.session()
     assert cycle.run(session).silent == []
-    assert task.told("1") == "iris itself failed at this request"
+    assert task.told("1") == "internal error in this request"
     assert len(session.faults) == 1
 
 

@@ -98,7 +98,7 @@ def test_one_whose_set_up_still_runs_then_is_given_up(site: Site) -> None:
     hosts(site).says |= {vm(site, 0): DONE}
     site.clock.sleep(site.session().limits.slice_boot_timeout + 1)
     [reason] = site.autoscale().deleted.values()
-    assert reason == f"its VMs were not ready after 15m ({vm(site, 1)}: its set-up has not ended)"
+    assert reason == f"its VMs were not ready after 15m ({vm(site, 1)}: set-up has not ended)"
 
 
 def test_the_command_is_that_which_the_slice_was_asked_for_with(site: Site) -> None:
@@ -135,7 +135,7 @@ def test_a_vm_takes_nothing_before_its_slice_is_complete_whatever_the_operator_d
     [wait] = why(site.session(), "load").waits
     assert wait.explanation is not None
     assert f"({vm(site, 0)}: its slice is not complete yet" in str(wait.explanation.reasons[0])
-    found = f"worker {vm(site, 0)} fits when all VMs of its slice are well and set up"
+    found = f"worker {vm(site, 0)} fits when all VMs of its slice are healthy and set up"
     assert str(wait.explanation.change) == found
     hosts(site).says |= {vm(site, 0): DONE, vm(site, 1): DONE}
     site.autoscale()
@@ -172,7 +172,7 @@ def test_where_it_fails_the_slice_goes_and_its_group_backs_off(
     site.autoscale()
     made = site.session_now().cluster
     assert made.slices[name].state.value == "deleting"
-    assert made.slices[name].reason.startswith(f"its set-up failed on {worker}: {words}")
+    assert made.slices[name].reason.startswith(f"set-up failed on {worker}: {words}")
     assert len(made.slices[name].reason) < 400
     assert made.scale_groups["west"].error.startswith(f"{name}: its set-up failed")
     hosts(site).launched.clear()

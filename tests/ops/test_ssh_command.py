@@ -88,7 +88,7 @@ def test_only_one_place_can_be_gone_to(tmp_path: Path) -> None:
     site.launch("two", replicas=2)
     with pytest.raises(UsageError, match="two has 2 tasks"):
         ssh_command(site.session(), "two")
-    with pytest.raises(NotFoundError, match="two/task-1 is on no worker"):
+    with pytest.raises(NotFoundError, match="two/task-1 is not on a worker"):
         ssh_command(site.session(), "two/task-1")
     with pytest.raises(NotFoundError):
         ssh_command(site.session(), "three")

@@ -95,9 +95,9 @@ def test_the_story_of_a_fault_is_told_when_the_lock_is_free_again(tmp_path: Path
         try:
             draft.record(STARTED)
         except IllegalTransitionError as error:
-            session.fault("weighing the answer of w0", error)
+            session.fault("checking the answer of w0", error)
     assert told[0].startswith(
-        "internal error while weighing the answer of w0: IllegalTransitionError: TaskRunning("
+        "internal error while checking the answer of w0: IllegalTransitionError: TaskRunning("
     )
     assert kinds(tuple(told[1:])) == HISTORY
 

@@ -40,7 +40,7 @@ def test_nobody_waits_for_the_end_that_he_is_part_of(tmp_path: Path) -> None:
     site, _, task = running(tmp_path)
     task.ask("1", "wait", job="train")
     site.cycle()
-    assert task.told("1") == "train can't be over before this task is, which is part of it"
+    assert task.told("1") == "train can't end before this task, which is part of it"
     task.ask("2", "cancel", job="train")
     site.cycle()
     assert site.state_of("train") is JobState.KILLED, "but it may end itself"
@@ -139,4 +139,4 @@ def test_logs_of_a_silent_worker_are_refused_in_words(tmp_path: Path, meanwhile:
         site.cycle()
     task.ask("1", "logs", task="train/eval/task-0")
     site.cycle()
-    assert "the worker of train/eval/task-0 can't be asked" in task.told("1")
+    assert "no answer from the worker of train/eval/task-0" in task.told("1")

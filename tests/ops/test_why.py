@@ -42,15 +42,15 @@ def test_nothing_is_said_where_nobody_was_passed_over(tmp_path: Path) -> None:
 
 def test_a_task_was_chosen_a_place_because_of_who_came_before_it(tmp_path: Path) -> None:
     lab = Lab().worker("a", cpu=4).worker("b", cpu=4).job("first", cpu=4).job("second", cpu=4).schedule()
-    assert chosen(lab, tmp_path, "second/task-0") == ["chose b: a went to first"]
+    assert chosen(lab, tmp_path, "second/task-0") == ["chose b: a taken by first"]
 
 
 @pytest.mark.parametrize(
     ("worker", "job", "sentence"),
     [
-        ({"cpu": 4}, {"cpu": 4}, "new work: all of its cores are held by j"),
-        ({"memory": 1 << 30}, {"memory": 1 << 30}, "new work: all of its memory is held by j"),
-        ({"gpus": 2}, {"gpu": "auto:2"}, "GPU work: its GPUs are held by j"),
+        ({"cpu": 4}, {"cpu": 4}, "new tasks: all cores in use by j"),
+        ({"memory": 1 << 30}, {"memory": 1 << 30}, "new tasks: all memory in use by j"),
+        ({"gpus": 2}, {"gpu": "auto:2"}, "GPU tasks: GPUs in use by j"),
         ({"gpus": 2}, {"gpu": "auto:1"}, None),
         ({}, {"cpu": 1}, None),
     ],
@@ -67,21 +67,21 @@ def test_a_worker_that_is_full_says_of_what(
 def test_a_worker_whose_chips_are_taken_takes_no_tpu_work(tmp_path: Path) -> None:
     lab = Lab().slice("a", "v4-16").job("train", tpu="v4-16").schedule()
     found = why(session_of(lab, tmp_path / "state"), "a-1")
-    assert found.occupied == ("TPU work: its chips are held by train",)
+    assert found.occupied == ("TPU tasks: chips in use by train",)
 
 
 def test_a_worker_that_is_reserved_for_a_gang_names_it(tmp_path: Path) -> None:
     lab = Lab().slice("a", "v4-16").job("holder", cpu=200).schedule()
     lab.job("train", tpu="v4-16", cpu=100).advance("11m")
     found = why(session_of(lab, tmp_path / "state"), "a-1")
-    assert found.occupied == ("work that would delay train: reserved for it",)
+    assert found.occupied == ("tasks that would delay train: reserved for it",)
 
 
 def test_a_worker_that_is_reserved_for_a_large_task_names_it(tmp_path: Path) -> None:
     lab = Lab().worker("w", gpus=8).job("small", gpu="A100", replicas=8).schedule()
     lab.job("large", gpu="A100:8").advance("11m")
     session = session_of(lab, tmp_path / "state")
-    assert why(session, "w").occupied[-1] == "work that would delay large/task-0: reserved for it"
+    assert why(session, "w").occupied[-1] == "tasks that would delay large/task-0: reserved for it"
     (wait,) = why(session, "large").waits
     assert wait.explanation is not None
     assert str(wait.explanation.reasons[0]).endswith("; worker w reserved for it")
@@ -107,10 +107,10 @@ def test_a_task_that_was_cancelled_is_not_explained_by_how_it_failed_before(tmp_
     ("waits", "patience", "words"),
     [
         ("9m59s", 600.0, ""),
-        ("10m", 600.0, "has waited 10m, longer than 10m"),
-        ("14m10s", 600.0, "has waited 14m, longer than 10m"),
+        ("10m", 600.0, "pending for 10m, longer than 10m"),
+        ("14m10s", 600.0, "pending for 14m, longer than 10m"),
         ("1h", 0.0, ""),
-        ("30.7s", 30.0, "has waited 30s, longer than 30s"),
+        ("30.7s", 30.0, "pending for 30s, longer than 30s"),
     ],
 )
 def test_a_gang_is_overdue_for_all_who_look_at_the_same_moment(
@@ -133,7 +133,7 @@ def test_a_job_that_lost_a_host_blames_that_task_and_not_those_whose_failure_was
     ended(lab, "sweep/task-1", 1, "oops\n")
     lab.reports("sweep/task-2 exited 0").hosts[WorkerId("x")].reboot()
     session = session_of(lab.answers(lab.answer_of("x")), tmp_path / "state")
-    words = "task-3 failed: its worker failed: the host was rebooted (x)"
+    words = "task-3 failed: worker failed: the host was rebooted (x)"
     found = card(session, "sweep")
     assert (str(found.task), f"{found.headline}: {found.cause}") == ("sweep/task-3", words)
     assert cluster_status(session).jobs[0].why == why(session, "sweep").cause == words

@@ -115,7 +115,7 @@ def test_without_a_python_it_prints_one_line(task: Task, tmp_path: Path) -> None
     (tools / "python").chmod(0o700)
     code, out, err = task.iris("status", env={"PATH": str(tools)})
     assert (code, out) == (2, "")
-    assert err == "error: no Python 3.8 or newer in PATH: iris needs it inside a task\n"
+    assert err == "error: iris needs Python 3.8 or newer in PATH\n"
 
 
 @pytest.mark.parametrize("name", ["python", "python3", f"python3.{sys.version_info.minor}"])
@@ -157,7 +157,7 @@ def test_every_option_of_a_job_is_known_but_those_of_files_and_jobs_that_the_ope
 
 @pytest.mark.parametrize(
     ("number", "code", "says"),
-    [(signal.SIGINT, 130, "stopped waiting; train/eval goes on\n"), (signal.SIGTERM, 143, "")],
+    [(signal.SIGINT, 130, "stopped waiting; train/eval continues\n"), (signal.SIGTERM, 143, "")],
 )
 def test_a_signal_takes_the_wait_back(number: signal.Signals, code: int, says: str, task: Task) -> None:
     process = subprocess.Popen(

@@ -93,7 +93,7 @@ def test_what_the_operator_clears_is_ended_and_on_record_and_what_iris_owns_runs
     told = [entry for entry in history(session).entries if entry.type == "WorkerUnwedged"]
     assert [entry.actor for entry in told] == ["me@laptop iris test"]
     assert told[0].text.startswith(
-        f"worker {host.target.worker} to be cleared of process {theirs}: {sys.executable}"
+        f"stopping on worker {host.target.worker}: process {theirs}: {sys.executable}"
     )
 
 

@@ -30,13 +30,11 @@ OF_CYCLES = {
     ("inventory.py", "probed in the next cycle"): (
         f"{NEXT}test_a_worker_that_was_never_probed_says_when_it_will_be"
     ),
-    ("inventory.py", "tried again in the next cycle"): (
-        f"{NEXT}test_why_doubts_a_placement_on_a_silent_worker"
-    ),
+    ("inventory.py", "retried in the next cycle"): (f"{NEXT}test_why_doubts_a_placement_on_a_silent_worker"),
     ("inventory.py", "tried again in"): f"{NEXT}test_why_doubts_a_placement_on_a_silent_worker",
     ("channels.py", "tried again in"): TELL,
     ("channels.py", "the next cycle"): TELL,
-    ("jobs.py", "every cycle tries again: iris workers"): (
+    ("jobs.py", "retried in every cycle: iris workers"): (
         f"{NEXT}test_a_cancellation_that_is_not_confirmed_promises_only_cycles_that_come"
     ),
     ("jobs.py", "starts in the next cycle"): (
@@ -61,17 +59,17 @@ OF_CYCLES = {
 
 NOT_OF_CYCLES = {
     ("autoscale.py", "none of this will be done from here:"): "who owns the slices decides",
-    ("cron.py", "it stops when you log out: loginctl enable-linger lets it go on"): "a timer",
-    ("cycles.py", "--once ends after one, --interval goes on"): "two options",
-    ("run.py", "Another gang. Its rank 2 will fail when the file `go` is there."): "the tour runs them",
+    ("cron.py", "it stops when you log out; to keep it: loginctl enable-linger"): "a timer",
+    ("cycles.py", "--once and --interval exclude each other"): "two options",
+    ("run.py", "Another gang. Its rank 2 fails as soon as the file `go` exists."): "the tour runs them",
     ("inside.py", "goes on"): "a task can't know who polls it",
     ("inside.py", "go on"): "a task can't know who polls it",
-    ("leaving.py", "jobs wait until somebody runs: iris watch --schedule, or iris cron install"): (
-        "nobody runs cycles"
+    ("leaving.py", "jobs stay pending until you run: iris watch --schedule, or iris cron install"): (
+        "no cycles are running"
     ),
     (
         "log.py",
-        "put the newer copy back, or go on without it: iris log salvage --accept-loss",
+        "restore the newer copy, or accept the loss: iris log salvage --accept-loss",
     ): "a choice",
     ("wording.py", ": will never run"): "no cycle changes that",
     (
@@ -79,20 +77,23 @@ NOT_OF_CYCLES = {
         "# Some workers did not answer: the next cycle asks them again.",
     ): "the timer's own",
     ("event_words.py", "will not be made"): "a decision in the log",
-    ("event_words.py", "runs on without its wrapper"): "the present",
+    ("event_words.py", "running without its wrapper"): "the present",
     ("interactive.py", "runs on"): "the present",
-    ("task_rows.py", "runs on without its wrapper"): "the present",
+    ("task_rows.py", "running without its wrapper"): "the present",
     ("follow.py", "; it goes on from its beginning"): "the log that is being printed",
-    ("host_checks.py", "iris schedule --once  # records it, and goes on"): "a command to type",
+    ("host_checks.py", "iris schedule --once  # records it"): "a command to type",
     ("log_checks.py", "back; or go on without what is lost: iris log salvage --accept-loss"): "a choice",
-    ("log_checks.py", "; or go on with what comes before it: iris log salvage  # it asks for --yes"): (
+    ("log_checks.py", "; or go on with what comes before it: iris log salvage  # then with --yes"): (
         "a choice"
     ),
-    ("pull_attempt.py", "make room, then pull again: it goes on where it was"): "a command to type",
+    ("pull_attempt.py", "free some space, then pull again: it resumes"): "a command to type",
     ("jobs.py", "run on"): "the present",
     ("event_log.py", "the log goes on at seq"): "the number of the next record",
     ("probes.py", "will be over"): "recorded by the same command",
-    ("slices.py", "go on there; or, if nobody ever will again: iris autoscale --adopt"): "a choice",
+    (
+        "slices.py",
+        "run it there; if that state directory is gone for good: iris autoscale --adopt",
+    ): "a choice",
 }
 """Sentences that are true with and without cycles, each with the reason."""
 
@@ -129,7 +130,7 @@ def test_every_sentence_about_the_future_is_in_one_of_the_tables() -> None:
 def test_the_test_of_a_sentence_exists_and_has_both_cases(test: str) -> None:
     """Of the other case it has the words."""
     path, _, name = test.partition("::")
-    assert "nobody runs cycles" in _source(path, name) or "HINT" in _source(path, name)
+    assert "no cycles are running" in _source(path, name) or "HINT" in _source(path, name)
 
 
 @cache

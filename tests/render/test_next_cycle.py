@@ -28,7 +28,7 @@ from tests.render.stage import Stage, Stages
 from tests.support.lab import Lab
 
 FUTURE = re.compile(r"(next|later|every) cycle|tried again")
-NOBODY = "nobody runs cycles: what is shown is 12m old: iris loop start, or iris cron install"
+NOBODY = "no cycles are running, this state is 12m old: iris loop start, or iris cron install"
 LOOP = "cycles: background loop (pid 4711), last 3s ago"
 
 
@@ -64,7 +64,7 @@ def shown(stages: Stages, picture: Picture) -> str:
 def test_what_promises_a_cycle_promises_none_where_nobody_runs_them(name: str, stages: Stages) -> None:
     text = shown(stages, PICTURES[name])
     assert not FUTURE.search(text), text
-    assert "nobody runs cycles" in text
+    assert "no cycles are running" in text
 
 
 def test_there_are_such_sentences() -> None:
@@ -105,7 +105,7 @@ def test_doctor_says_it_too(busy: Stage) -> None:
     assert "ok    cycles: background loop (pid 4711), last 3s ago" in busy.typed("doctor --offline")[0]
     busy.nobody_runs_cycles(720.0)
     assert (
-        "warn  cycles: nobody runs cycles, and the last cycle was 12m ago; waiting: 4 open jobs\n"
+        "warn  cycles: no cycles are running, the last cycle was 12m ago; pending: 4 open jobs\n"
         "      fix: iris loop start, or iris cron install\n"
     ) in busy.typed("doctor --offline")[0]
 
@@ -122,7 +122,7 @@ def test_where_the_loop_is_switched_off_nobody_is_told_to_start_it(busy: Stage) 
         file.write("loop: off\n")
     busy.nobody_runs_cycles(720.0)
     assert (
-        "nobody runs cycles: what is shown is 12m old: iris watch --schedule, or iris cron install"
+        "no cycles are running, this state is 12m old: iris watch --schedule, or iris cron install"
         in busy.typed("status")[0].splitlines()
     )
 
@@ -141,7 +141,7 @@ def test_what_the_loop_can_not_do_is_the_first_line(line: str, busy: Stage) -> N
     [
         (TROUBLE, "iris loop start"),
         (
-            "cluster.yaml is not valid (1 problem), so it places nothing: iris config validate",
+            "cluster.yaml is invalid (1 problem), nothing is placed: iris config validate",
             "iris config validate",
         ),
         ("secret WANDB of train: /k is readable by others (chmod 600 /k)", "iris loop show"),
@@ -163,7 +163,7 @@ def test_what_the_loop_can_not_do_is_the_first_thing_to_do(busy: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("cycle_ago", "prospect"),
-    [(38.0, "ready; starts in the next cycle"), (7200.0, "ready; nobody runs cycles")],
+    [(38.0, "ready; starts in the next cycle"), (7200.0, "ready; no cycles are running")],
 )
 def test_why_says_where_what_fits_by_now_will_go(
     cycle_ago: float, prospect: str, tmp_path: Path, screen: Screen
@@ -188,7 +188,7 @@ def test_a_look_at_the_past_promises_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cycle_ago", "then_it_ends"), [(38.0, "; ends in the next cycle"), (7200.0, "; nobody runs cycles")]
+    ("cycle_ago", "then_it_ends"), [(38.0, "; ends in the next cycle"), (7200.0, "; no cycles are running")]
 )
 @pytest.mark.parametrize(
     ("asked", "then", "prospect"),
@@ -196,7 +196,7 @@ def test_a_look_at_the_past_promises_nothing(tmp_path: Path) -> None:
         (
             JobRequest(command=("true",), scheduling_timeout=60.0),
             "2m",
-            "its scheduling_timeout has passed",
+            "scheduling timeout exceeded",
         ),
         (
             JobRequest(command=("true",), after=("first",)),
@@ -216,10 +216,10 @@ def test_why_says_when_the_next_cycle_will_give_up(
 @pytest.mark.parametrize(
     ("cycle_ago", "advance", "then"),
     [
-        (38.0, "3m", "tried again in the next cycle"),
-        (38.0, "3s", "tried again in 7s"),
-        (7200.0, "3m", "nobody runs cycles"),
-        (7200.0, "3s", "nobody runs cycles"),
+        (38.0, "3m", "retried in the next cycle"),
+        (38.0, "3s", "retried in 7s"),
+        (7200.0, "3m", "no cycles are running"),
+        (7200.0, "3s", "no cycles are running"),
     ],
 )
 def test_why_doubts_a_placement_on_a_silent_worker(
@@ -231,7 +231,7 @@ def test_why_doubts_a_placement_on_a_silent_worker(
 
 
 @pytest.mark.parametrize(
-    ("cycle_ago", "then"), [(38.0, "probed in the next cycle"), (7200.0, "nobody runs cycles")]
+    ("cycle_ago", "then"), [(38.0, "probed in the next cycle"), (7200.0, "no cycles are running")]
 )
 def test_a_worker_that_was_never_probed_says_when_it_will_be(
     cycle_ago: float, then: str, tmp_path: Path
@@ -247,7 +247,7 @@ def test_a_worker_that_was_never_probed_says_when_it_will_be(
     assert row.refuses == (f"never probed; {then}",)
 
 
-HINT = "nobody runs cycles: iris loop start, or iris cron install"
+HINT = "no cycles are running: iris loop start, or iris cron install"
 
 
 def test_a_launch_on_a_host_that_did_not_answer_names_the_host_and_is_not_placed(screen: Screen) -> None:
@@ -257,16 +257,16 @@ def test_a_launch_on_a_host_that_did_not_answer_names_the_host_and_is_not_placed
         cluster=lab.cluster,
         job_id=JobId("job"),
         result=CycleResult(plan=lab.plan()),
-        unanswered={WorkerId("w"): "connect: unreachable; nobody runs cycles"},
+        unanswered={WorkerId("w"): "connect: unreachable; no cycles are running"},
         no_cycles=HINT,
     )
-    said = "job: no answer from w: connect: unreachable; nobody runs cycles; iris why job"
+    said = "job: no answer from w: connect: unreachable; no cycles are running; iris why job"
     assert screen.told(show).splitlines() == [said, HINT]
     shown = partial(show, unanswered={})  # it answers again
     assert screen.told(shown).startswith("job: waiting: the only worker takes nothing new")
 
 
-@pytest.mark.parametrize(("no_cycles", "then"), [("", "every cycle tries again: iris workers"), (HINT, HINT)])
+@pytest.mark.parametrize(("no_cycles", "then"), [("", "retried in every cycle: iris workers"), (HINT, HINT)])
 def test_a_cancellation_that_is_not_confirmed_promises_only_cycles_that_come(
     no_cycles: str, then: str, screen: Screen
 ) -> None:
@@ -277,7 +277,7 @@ def test_a_cancellation_that_is_not_confirmed_promises_only_cycles_that_come(
 
 
 @pytest.mark.parametrize(
-    ("no_cycles", "then"), [("", "starts in a later cycle"), (HINT, "nobody runs cycles: iris wait job")]
+    ("no_cycles", "then"), [("", "starts in a later cycle"), (HINT, "no cycles are running: iris wait job")]
 )
 def test_a_job_that_is_being_set_up_promises_only_cycles_that_come(
     no_cycles: str, then: str, screen: Screen
@@ -310,7 +310,7 @@ def test_a_job_that_was_only_submitted_promises_only_cycles_that_come(
     assert screen.told(show) == f"job: submitted; {then}\n"
 
 
-@pytest.mark.parametrize(("cycle_ago", "then"), [(38.0, ""), (7200.0, "; nobody runs cycles")])
+@pytest.mark.parametrize(("cycle_ago", "then"), [(38.0, ""), (7200.0, "; no cycles are running")])
 @pytest.mark.parametrize(
     ("make", "fits"),
     [

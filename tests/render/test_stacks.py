@@ -60,7 +60,7 @@ def test_each_place_is_shown_once_and_the_odd_rank_ends_the_main_threads(
         "    read (data/files.py:3)\n"
         "    main (train.py:9)\n"
         "\n"
-        "[1-3] 3 further processes\n"
+        "[1-3] 3 more processes\n"
         "    serve (metrics.py:22)\n"
         "\n"
         "[0-3] 4 other threads\n"
@@ -76,10 +76,10 @@ def test_each_place_is_shown_once_and_the_odd_rank_ends_the_main_threads(
             "`python3 train.py` has a handler for SIGUSR1; if that is faulthandler's, ask with: "
             "iris stacks train --signal USR1; py-spy: Permission denied",
         ),
-        ({"how": "deaf"}, "`python3 train.py` was sent a signal and has printed no stack"),
+        ({"how": "deaf"}, "`python3 train.py` printed no stack after the signal"),
         (
             {"how": "deaf", "state": "T"},
-            "`python3 train.py` is stopped (SIGSTOP) and was sent a signal and has printed no stack",
+            "`python3 train.py` is stopped (SIGSTOP) and printed no stack after the signal",
         ),
         (
             {"how": "silent"},
@@ -89,11 +89,11 @@ def test_each_place_is_shown_once_and_the_odd_rank_ends_the_main_threads(
             '    stacks = os.path.join(os.environ["IRIS_TASK_DIR"], "stacks.USR1")\n'
             '    faulthandler.register(signal.SIGUSR1, file=open(stacks, "a"))',
         ),
-        ({"how": "late"}, "`python3 train.py` was not asked: the others took all the time"),
-        ({"how": "other", "command": "sleep 1000"}, "no Python program, but `sleep 1000`"),
+        ({"how": "late"}, "`python3 train.py` was not inspected: out of time"),
+        ({"how": "other", "command": "sleep 1000"}, "not a Python program: `sleep 1000`"),
         (
             {"how": "other", "command": f"\x1b[2J{'x' * 99}"},
-            f"no Python program, but `\\x1b[2J{'x' * 56}…`",
+            f"not a Python program: `\\x1b[2J{'x' * 56}…`",
         ),
     ],
 )
@@ -107,10 +107,10 @@ def test_why_a_rank_has_no_stack_is_said_once_for_all_of_them(
 def test_who_could_not_be_asked_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     silence = Silence(worker=WorkerId("w0"), kind=SilenceKind.TIMEOUT, step="connect", detail="timed out")
     silent = RankStacks(task=TaskId(JobId("train"), 0), worker=WorkerId("w0"), silence=silence)
-    ended = RankStacks(task=TaskId(JobId("train"), 1), note="it is not running (SUCCEEDED)")
+    ended = RankStacks(task=TaskId(JobId("train"), 1), note="not running (SUCCEEDED)")
     assert shown([silent, ended], capsys)[1].splitlines() == [
         "train/task-0: no answer: timed out",
-        "train/task-1: it is not running (SUCCEEDED)",
+        "train/task-1: not running (SUCCEEDED)",
     ]
 
 

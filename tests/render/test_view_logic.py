@@ -291,12 +291,12 @@ def test_a_worker_refuses_exactly_when_the_scheduler_gives_it_nothing(scene: str
         (
             lambda lab: lab.job("j").schedule().reports("j/* nostart disk"),
             "cooling",
-            "cooling down for another 10s",
+            "cooling down, 10s left",
         ),
         (
             lambda lab: lab.job("j").schedule().reports("j/* running").cancel("j"),
             "stopping",
-            "the stop of j/task-0/attempt-0 is not confirmed yet",
+            "still stopping j/task-0/attempt-0",
         ),
     ],
 )
@@ -341,7 +341,7 @@ def test_why_groups_the_tasks_that_wait_for_the_same(tmp_path: Path) -> None:
     [
         ("trian", "did you mean 'train'?"),
         ("v5a-9", "did you mean 'v5a-3'?"),
-        ("train/task-9", "its last one is train/task-3"),
+        ("train/task-9", "the last one is train/task-3"),
         ("\x1b[2J", "`iris status` lists the jobs; `iris workers` lists the workers"),
     ],
 )

@@ -52,7 +52,7 @@ def test_a_person_sees_this(scene: str, tmp_path: Path) -> None:
     ("cycle_ago", "words"),
     [
         (38.0, "cycles: cron every 1m, last 40s ago"),
-        (7200.0, "nobody runs cycles: what is shown is 2h old: iris loop start, or iris cron install"),
+        (7200.0, "no cycles are running, this state is 2h old: iris loop start, or iris cron install"),
     ],
 )
 def test_its_second_line_says_who_runs_cycles(cycle_ago: float, words: str, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_gang_that_has_waited_long_stands_before_those_that_wait(tmp_path: Pat
         ("runs", Concern.RUNNING),
     ]
     (row,) = [line for line in lines(shown, 120, 20) if line.startswith("old ")]
-    assert "has waited 11m, longer than 10m: " in row
+    assert "pending for 11m, longer than 10m: " in row
 
 
 def test_what_waits_stands_before_what_runs(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_what_is_still_being_stopped_is_not_over(lab: Lab, concern: Concern, tmp
 
 def test_a_rank_that_runs_again_says_why(tmp_path: Path) -> None:
     (job,) = seen(retried_gang(), tmp_path).jobs
-    assert [(bunch.state, bunch.why) for bunch in job.bunches] == [("RUNNING", "again, after: exit 1")]
+    assert [(bunch.state, bunch.why) for bunch in job.bunches] == [("RUNNING", "retry after: exit 1")]
     assert job.concern is Concern.FAILING
 
 

@@ -224,7 +224,7 @@ class SecondTries:
                 was.quiet_since is None
                 or last_output(self._truth.now()) < was.quiet_since + self._silent_after
             ):
-                self._breach(f"{life.id} writes again in the log, and has written nothing")
+                self._breach(f"{life.id} writes again in the log, and no output")
         elif abs(last_output(event.since + self._silent_after - _TOLERANCE) - event.since) > _TOLERANCE:
             self._breach(f"{life.id} is quiet in the log, and wrote after {event.since}")
 

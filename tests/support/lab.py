@@ -193,7 +193,7 @@ class Lab:
     def forget_dead(self, name: str) -> Lab:
         with self.transaction() as draft:
             touched = _touched(draft, WorkerId(name))
-            identity.declared_dead(draft, WorkerId(name), "the operator says the host is gone")
+            identity.declared_dead(draft, WorkerId(name), "declared dead by the operator")
             draft.record(WorkerForgotten(worker=WorkerId(name), dead=True))
             self.settle(draft, touched)
         return self

@@ -107,12 +107,12 @@ class Api:
             unreachable = list(getattr(page, "unreachable", ()))
             self.unreachable.update(dict.fromkeys(unreachable))
             if unreachable and not self._partial:
-                raise ProviderError(Refusal.UNANSWERED, f"Google can't reach {', '.join(unreachable)}")
+                raise ProviderError(Refusal.UNANSWERED, f"unreachable for Google: {', '.join(unreachable)}")
             yield page
             token = page.next_page_token
             if not token:
                 return
-        raise ProviderError(Refusal.UNANSWERED, "a list of Google's has no end")
+        raise ProviderError(Refusal.UNANSWERED, "Google's list does not end")
 
     # One by one
 

@@ -83,7 +83,7 @@ def _arranged(template: SliceTemplate) -> tpu_v2.AcceleratorConfig:
     kind = getattr(tpu_v2.AcceleratorConfig.Type, _FAMILIES.get(family, family.upper()), None)
     if kind is None:
         raise ProviderError(
-            Refusal.INVALID, f"Google's client knows no topologies of {family}: write type: {template.type}"
+            Refusal.INVALID, f"Google's client has no topologies for {family}: write type: {template.type}"
         )
     return tpu_v2.AcceleratorConfig(type_=kind, topology=template.gcp.topology)
 
@@ -106,7 +106,7 @@ def public_key(private: Path) -> str:
     if len(beside) < 2:
         raise ProviderError(
             Refusal.INVALID,
-            f"there is no public key to {private}: ssh-keygen -y -f {private} > {private}.pub",
+            f"no public key for {private}: ssh-keygen -y -f {private} > {private}.pub",
         )
     return " ".join(beside[:2])
 

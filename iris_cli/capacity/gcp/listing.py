@@ -25,7 +25,7 @@ def nodes_as_json(
     """
     project = project or usual_project()
     if not project:
-        raise ProviderError(Refusal.INVALID, "which project of Google Cloud is not said")
+        raise ProviderError(Refusal.INVALID, "no Google Cloud project is set")
     api = Api(project, zone or ALL_ZONES, patience, clock, partial=not zone)
     requests = api.queued_resources()
     nodes = api.nodes()

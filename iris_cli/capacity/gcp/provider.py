@@ -63,14 +63,14 @@ class GcpProvider:
         else:
             taken_on = self._api.create_node(name, node_of(group, self._owner))
         if not taken_on and not self._is_there(name):
-            raise ProviderError(Refusal.UNANSWERED, f"{name} can't be made now, nor is it there")
+            raise ProviderError(Refusal.UNANSWERED, f"{name} could not be created")
 
     def delete(self, name: str) -> None:
         """Ask for the end of the queued resource, which takes its node with it; and of a node that is left behind."""
         # Refused while something else is done to it, which may be that somebody else deletes it: then that is seen.
         if not (self._delete(name) or self._delete(name)):
             raise ProviderError(
-                Refusal.UNANSWERED, f"{name} can't be deleted now: something is being done to it"
+                Refusal.UNANSWERED, f"{name} can't be deleted now: another operation is running"
             )
 
     def _delete(self, name: str) -> bool:
@@ -88,7 +88,7 @@ class GcpProvider:
         request, node = self._api.queued_resource(name), self._api.node(name)
         theirs = request is not None and label_of_request(request, OWNER) != self._owner
         if theirs or (node is not None and not self._is_ours(node, request)):
-            raise ProviderError(Refusal.INVALID, f"there is a slice {name} of somebody else")
+            raise ProviderError(Refusal.INVALID, f"a slice {name} of another owner exists")
         return request is not None or node is not None
 
     def _is_ours(self, node: Any, request: Any | None) -> bool:

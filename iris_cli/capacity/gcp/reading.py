@@ -170,7 +170,7 @@ def _of_node(name: str, node: Any, now: float, known: Slice | None, keys: Keys) 
         else:
             hosts = _with_keys(hosts, keys(name))
             if settling and not all(host.key for host in hosts):
-                hosts, state, detail = (), CloudState.CREATING, "its VMs have not told their host keys yet"
+                hosts, state, detail = (), CloudState.CREATING, "its VMs have not reported host keys yet"
     elif node.health_description:
         detail = f"{detail or word}: {plain(node.health_description)}"
     return CloudSlice(
@@ -242,5 +242,5 @@ def _state(
         word = str(kind(number).name)
         state = meanings[word]
     except (ValueError, KeyError):
-        return "", CloudState.CREATING, f"Google says that its state is {number}, which iris does not know"
+        return "", CloudState.CREATING, f"its state {number} is unknown to iris"
     return word, state, "" if state in (CloudState.CREATING, CloudState.READY) else word

@@ -37,10 +37,10 @@ def error_of(error: Exception, project: str) -> ProviderError:
     if isinstance(error, DefaultCredentialsError):
         return ProviderError(Refusal.DENIED, _without_credentials(error))
     if isinstance(error, RefreshError) and not error.retryable:
-        why = plain(str(error.args[0])) if error.args else "no word why"
+        why = plain(str(error.args[0])) if error.args else "no reason given"
         return ProviderError(
             Refusal.DENIED,
-            f"the credentials for Google Cloud have expired, or were taken back: {why} ({_LOG_IN})",
+            f"the Google Cloud credentials have expired or were revoked: {why} ({_LOG_IN})",
         )
     kind = (
         "no way to log in to Google Cloud" if isinstance(error, GoogleAuthError) else "no answer from Google"
@@ -51,8 +51,8 @@ def error_of(error: Exception, project: str) -> ProviderError:
 def _without_credentials(error: DefaultCredentialsError) -> str:
     """A file that was named comes before any log-in, and a variable of one's shell is not set in cron."""
     if os.environ.get(_NAMED_FILE):
-        return f"no credentials for Google Cloud come from {_NAMED_FILE}: {plain(str(error.args[0]))}"
-    return f"there are no credentials for Google Cloud: {_LOG_IN} ({_NAMED_FILE} is not set here)"
+        return f"no Google Cloud credentials from {_NAMED_FILE}: {plain(str(error.args[0]))}"
+    return f"no Google Cloud credentials: {_LOG_IN} ({_NAMED_FILE} is not set)"
 
 
 def refusal_of(code: int, message: str) -> Refusal:
@@ -102,7 +102,7 @@ def _reason(error: GoogleAPICallError) -> str:
 def _denied(words: str, reason: str, project: str) -> str:
     if "quota project" in words or _PROJECT_OF_GCLOUD in words:
         return (
-            "the credentials do not say whose quota for calls counts: "
+            "the credentials have no quota project: "
             f"gcloud auth application-default set-quota-project {project}"
         )
     if reason == "SERVICE_DISABLED" or "has not been used in project" in words:
@@ -115,5 +115,5 @@ def _denied(words: str, reason: str, project: str) -> str:
 
 def status_of(code: int, words: str) -> tuple[Refusal, str]:
     """Kind and words of a google.rpc.Status."""
-    message = plain(words) or f"error {code}, without a word"
+    message = plain(words) or f"error {code} without a message"
     return refusal_of(code, message), message

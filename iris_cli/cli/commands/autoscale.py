@@ -44,16 +44,16 @@ def autoscale(
     iris: Context = context.obj
     if adopt:
         if once or dry_run or interval is not None:
-            raise UsageError("--adopt makes and deletes nothing by itself: it stands alone")
+            raise UsageError("--adopt can't be combined with other options")
         return _adopt(iris, yes=yes)
     if yes:
-        raise UsageError("only --adopt asks", hint="leave --yes out")
+        raise UsageError("--yes needs --adopt", hint="drop --yes")
     if dry_run:
         session = iris.session("iris autoscale --dry-run")
         plan = operation.dry_run(session)
         render.show_plan(iris.output, plan, scaling_rows(session.cluster, plan, session.clock.now()))
         if (found := objection(session)) is not None:
-            iris.output.warning(f"none of this will be done from here: {found}")
+            iris.output.warning(f"nothing will be created or deleted: {found}")
         return ExitCode.OK
     return cycles.autoscale(iris, once=once, interval=interval)
 
@@ -65,10 +65,8 @@ def _adopt(iris: Context, *, yes: bool) -> int:
     session = iris.session("iris autoscale --adopt")
     found, silent = operation.what_speaks_against(session)
     for scope, words in silent.items():
-        iris.output.warning(f"{scope} did not say what there is: {words}")
-    done = found is not None and consent.given(
-        iris, render.question(found), yes=yes, undone="nothing was changed"
-    )
+        iris.output.warning(f"{scope} did not list its slices: {words}")
+    done = found is not None and consent.given(iris, render.question(found), yes=yes, to="adopt the slices")
     if found is not None and done:
         operation.adopt(session, found.unheard_of)
     render.show_adopted(iris.output, found, done=done)

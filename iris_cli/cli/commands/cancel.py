@@ -37,7 +37,7 @@ def cancel(
     iris: Context = context.obj
     names, wanted = jobs or [], job_filter(label or (), state or ())
     if not names and not wanted:
-        raise UsageError("which jobs?", hint="name jobs, or select them with --label or --state")
+        raise UsageError("no jobs given", hint="name jobs, or select them with --label or --state")
     if prefix and not names:
         raise UsageError("--prefix needs the beginning of a job id", hint="iris cancel sweep- --prefix")
     if iris.is_inside:

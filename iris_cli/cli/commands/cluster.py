@@ -108,7 +108,7 @@ def _write(
     if dry_run or not proposal.diff:
         return False
     question = f"Write {proposal.path}{_and_forget(machines)}?"
-    consent.require(iris, question, yes=yes, undone="nothing was written")
+    consent.require(iris, question, yes=yes, to="write", undone="nothing was written")
     proposal.write()
     if not iris.output.as_json:
         show_written(iris.output, proposal)
@@ -121,7 +121,7 @@ def _default_source(names: list[str] | None) -> str:
     if not sys.stdin.isatty():
         return "-"
     raise UsageError(
-        "there is nothing to import from",
+        "no source to import from",
         hint="gcloud compute tpus tpu-vm list --zone ZONE --format json | iris cluster import --from -",
     )
 
@@ -152,7 +152,7 @@ def _and_forget(machines: "list[OldMachine]") -> str:
     from iris_cli.render.tables import fold
 
     old = [each.worker for each in machines if each.kept is None]
-    return f" and forget the old machines of {fold(old)}, host keys and what ran there" if old else ""
+    return f" and forget the old VMs of {fold(old)}, with their host keys and attempts" if old else ""
 
 
 def _forget(iris: Context, proposal: "Proposal", machines: "list[OldMachine]") -> "list[OldMachine]":

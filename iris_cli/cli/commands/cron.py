@@ -70,7 +70,7 @@ def install(
         changed = timer.install(entry, units_directory())
         with suppress(IrisError):
             if not timer.lingers(user_name()):
-                iris.output.message("it stops when you log out: loginctl enable-linger lets it go on")
+                iris.output.message("it stops when you log out; to keep it: loginctl enable-linger")
         with suppress(IrisError):
             crontab.remove(entry)
         where = f"{entry.name}.timer"

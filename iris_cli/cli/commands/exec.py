@@ -39,7 +39,7 @@ def execute(
     iris: Context = context.obj
     seconds = parse_duration(timeout)
     if not 0 < seconds <= 86_400:
-        raise UsageError(f"--timeout {timeout[:20]} must lie between 0 and a day")
+        raise UsageError(f"--timeout {timeout[:20]} must be between 0 and one day")
     session = iris.session("iris exec")
     results = run(session, what, command_of(context), ranks=tuple(rank or ()), timeout=seconds)
     show_executed(iris.output, results)

@@ -51,6 +51,6 @@ def init(
     messages = [*iris.state.create(iris.config.name)]
     offered = [] if iris.config.hosts else offers(Path.cwd(), Path.home(), os.environ)
     if not key and not os.environ.get("SSH_AUTH_SOCK") and not (Path.home() / ".ssh" / "config").is_file():
-        messages.append("there is no SSH key in ~/.ssh: ssh-keygen -t ed25519 makes one")
+        messages.append("no SSH key in ~/.ssh; create one: ssh-keygen -t ed25519")
     show_initialized(iris.output, iris.config, iris.state.path, messages, offered)
     return ExitCode.OK

@@ -39,12 +39,12 @@ def _request(
 ) -> JobRequest:
     path = _job_file(words)
     if options["request_id"] is not None and not iris.is_inside:
-        raise UsageError("--request-id is for the inside of a task", hint="give the job a --name")
+        raise UsageError("--request-id is only available inside a task", hint="use --name")
     said = request(options, command)
     if said.failed and said.again is None:
-        raise UsageError("--failed goes with --again", hint="iris launch --again JOB --failed")
+        raise UsageError("--failed needs --again", hint="iris launch --again JOB --failed")
     if path is not None and said.again is not None:
-        raise UsageError(f"--again takes the place of {words[0][:80]}", hint="drop one of the two")
+        raise UsageError(f"--again and {words[0][:80]} exclude each other", hint="drop one of the two")
     return said if path is None else _with_file(said, path)
 
 
@@ -61,7 +61,7 @@ def _job_file(words: Sequence[str]) -> Path | None:
         raise UsageError(f"{shown!r} is not a job file", hint=hint)
     if len(words) > 1:
         arguments = f"-- before the arguments of a script: {shown} -- {words[1][:80]}"
-        raise UsageError(f"there is more than one job file: {words[1][:80]}", hint=f"put {arguments}")
+        raise UsageError(f"unexpected argument: {words[1][:80]}", hint=f"put {arguments}")
     return path
 
 

@@ -77,7 +77,7 @@ def salvage(
     state = iris.state_of(None)
     damage = state.read().damage
     if damage is None and verdict.ok:
-        iris.output.message("the log is sound; there is nothing to do")
+        iris.output.message("the log is valid; nothing to do")
         return ExitCode.OK
     if damage is None:
         return _cut(iris, verdict, yes=yes)  # each line is good, but one can't have happened
@@ -87,7 +87,7 @@ def salvage(
         if not accept_loss:
             raise LogDamagedError(
                 damage.what,
-                hint="put the newer copy back, or go on without it: iris log salvage --accept-loss",
+                hint="restore the newer copy, or accept the loss: iris log salvage --accept-loss",
             )
         if not verdict.sound_until.seq:
             return _cut(iris, verdict, yes=True)
@@ -152,11 +152,10 @@ def _cut(iris: Context, verdict: "Verdict", *, yes: bool) -> int:
         spared = only_history_is_lost(iris.state_of(None), verdict)
         lost = verdict.last - kept
         raise LogDamagedError(
-            f"nothing was changed: salvage would keep {kept} transactions and give up "
-            f"{lost} from the damage on",
-            hint=f"better leave it: {ONLY_HISTORY}"
+            f"nothing changed: salvage would keep {kept} transactions and drop {lost} after the damage",
+            hint=f"not recommended: {ONLY_HISTORY}"
             if spared
-            else "make a copy of the state directory if in doubt, then: iris log salvage --yes",
+            else "copy the state directory, then: iris log salvage --yes",
         )
     report = cut(directory, now=iris.clock.now(), actor=iris.actor, replayed=True)
     show_salvage(iris.output, report)

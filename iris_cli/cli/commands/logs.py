@@ -61,9 +61,7 @@ def logs(
 
     iris: Context = context.obj
     if diff and (follow or iris.is_inside):
-        raise UsageError(
-            "--diff compares what is there now, on the operator's machine", hint=f"iris logs {what} --diff"
-        )
+        raise UsageError("--diff can't be combined with these options", hint=f"iris logs {what} --diff")
     query = Query(
         tail=_count(tail or (str(TAIL) if diff else "20")),
         ranks=tuple(rank or ()),
@@ -130,7 +128,7 @@ def _follow(iris: Context, session: "Session", what: str, query: "Query", *, fol
                         iris.output.warning(message)
                 printer.step(step)
     except KeyboardInterrupt:
-        goes = f"{what} goes on: iris logs {what} --follow"
+        goes = f"{what} continues: iris logs {what} --follow"
         iris.output.message(f"stopped following; {iris.no_cycles() or goes}")
         return ExitCode.INTERRUPTED
     return ExitCode.UNREACHABLE if follower.cut_short else ExitCode.OK
@@ -148,5 +146,5 @@ def _count(tail: str) -> int | None:
     if tail == "all":
         return None
     if not (tail.isascii() and tail.isdigit() and len(tail) <= 9):
-        raise UsageError(f"--tail {tail[:20]!r} is not a number of lines", hint="say a number, or all")
+        raise UsageError(f"--tail {tail[:20]!r} is not a number of lines", hint="write a number, or all")
     return int(tail)

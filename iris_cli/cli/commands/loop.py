@@ -69,7 +69,7 @@ def start(context: typer.Context) -> int:
         return ExitCode.OK
     render.show_started(iris.output, operation.start(operation.place_of(iris)))
     if logins_kill(os.environ):
-        iris.output.message("it ends when you log out: loginctl enable-linger keeps it running")
+        iris.output.message("it ends when you log out; to keep it: loginctl enable-linger")
     return ExitCode.OK
 
 
@@ -149,7 +149,7 @@ def run(
     try:
         _run(iris, lock_fd)
     except KeyboardInterrupt:  # a signal: of `iris loop stop`, or as the machine shuts down
-        LoopLog(iris.clock.now).say("ended: a signal told it to")
+        LoopLog(iris.clock.now).say("ended by a signal")
         return ExitCode.INTERRUPTED
     return ExitCode.OK
 

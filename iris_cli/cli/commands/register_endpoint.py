@@ -36,7 +36,7 @@ def register_endpoint(
     if not iris.is_inside:
         raise UsageError(
             "endpoints can only be registered from inside a task",
-            hint="run it in the command of a job; `iris status JOB` lists what its tasks have registered",
+            hint="run it in the command of a job; `iris status JOB` lists registered endpoints",
         )
     said = pairs("--metadata", metadata or ())
     return inside.register_endpoint(iris, name, port, said, remove=remove)

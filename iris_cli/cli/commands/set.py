@@ -42,7 +42,7 @@ def set_fields(
 
     iris: Context = context.obj
     if priority is None and scheduling_timeout is None:
-        raise UsageError("nothing to set", hint="say --priority NAME or --scheduling-timeout TIME")
+        raise UsageError("nothing to set", hint="use --priority NAME or --scheduling-timeout TIME")
     rank = None if priority is None else Priority(one_of(priority, Priority))
     seconds = None if scheduling_timeout is None else parse_duration(scheduling_timeout)
     session = iris.session("iris set")

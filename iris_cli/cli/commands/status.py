@@ -41,7 +41,7 @@ def status(
 
     if job is not None and (labels or states):
         raise UsageError(
-            "--label and --state choose among all jobs", hint=f"leave them out: iris status {job}"
+            "--label and --state can't be combined with a job", hint=f"drop them: iris status {job}"
         )
     session = iris.session("iris status")
 

@@ -54,9 +54,7 @@ def wait_and_tell(
         result = wait_for(session, jobs, timeout=timeout)
     except KeyboardInterrupt:
         names = " ".join(jobs)
-        goes = (
-            f"{names} {'goes on' if len(jobs) == 1 else 'go on'}: iris wait {names}, or iris cancel {names}"
-        )
+        goes = f"{names} {'continues' if len(jobs) == 1 else 'continue'}: iris wait {names}, or iris cancel {names}"
         iris.output.message(f"stopped waiting; {iris.no_cycles() or goes}")
         return ExitCode.INTERRUPTED
     no_cycles = iris.no_cycles() if result.open else ""

@@ -143,8 +143,8 @@ def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bo
     new, known = workers.to_accept_keys(session, iris.transport, names)
     if not new and not known:
         raise UsageError(
-            "every worker has a host key on record",
-            hint="after a host was re-created: iris worker probe --accept-key WORKER",
+            "all workers have a host key on record",
+            hint="for a re-created host: iris worker probe --accept-key WORKER",
         )
     first = _take_first(iris, session, new, yes=yes) if new else []
     return [*first, *(_accept(iris, session, worker.id, yes=yes) for worker in known)]
@@ -164,7 +164,7 @@ def _take_first(iris: Context, session: "Session", new: "list[Worker]", *, yes: 
     if not keys:
         return silent
     which = "this key" if len(keys) == 1 else f"these {len(keys)} keys"
-    consent.require(iris, f"Trust {which}?", yes=yes, undone="nothing was accepted")
+    consent.require(iris, f"Trust {which}?", yes=yes, to="accept", undone="no key was accepted")
     return [*workers.accept_keys(session, iris.transport, keys), *silent]
 
 
@@ -190,7 +190,7 @@ def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "Prob
     for line in render.who(stranger):
         tell(line)
     is_new = presented.fingerprint not in known or stranger.differs
-    consent.require(iris, "Trust it?", yes=yes or not is_new, undone="nothing was accepted")
+    consent.require(iris, "Trust it?", yes=yes or not is_new, to="accept", undone="no key was accepted")
     iris.transport.accept_key(worker.id, presented)
     return operation.accept(session, stranger)
 
@@ -260,9 +260,7 @@ def unwedge(
     found, left = operation.look(session, worker), None
     if not iris.output.as_json and not (iris.output.quiet and yes):
         render.show_wedge(iris.output, found)
-    if found.clearable and consent.given(
-        iris, f"Stop {len(found.clearable)} of these?", yes=yes, undone="nothing was stopped"
-    ):
+    if found.clearable and consent.given(iris, f"Stop {len(found.clearable)} of these?", yes=yes, to="stop"):
         left = operation.clear(session, found)
         if not iris.output.as_json:
             render.show_cleared(iris.output, found, left)

@@ -253,7 +253,7 @@ class ClusterFile:
         try:
             found = ClusterFile(self.path, data)
         except ConfigError as error:
-            message = f"with this {self.path} would not be valid"
+            message = f"{self.path} would become invalid"
             raise ConfigError(message, problems=error.problems, hint=error.hint) from error
         before = {
             (each.kind, each.name): each.workers for each in self.entries if each.name not in self._touched
@@ -320,4 +320,4 @@ def _without_hosts(config: ClusterConfig) -> ClusterConfig:
 
 
 def _not_safe(path: Path) -> ConfigError:
-    return ConfigError(f"{path} is written in a way that can't be changed safely", hint="change it by hand")
+    return ConfigError(f"{path} can't be edited safely", hint="edit it by hand")

@@ -226,7 +226,9 @@ def why_no_region(catalogue: Catalogue, entry: DemandEntry, left: Mapping[int, i
         if sum(regions.values()) >= wanted:
             of = f" of {variant}" if variant is not None else ""
             each = few(f"{region or 'no region'}: {slices}" for (_, region), slices in regions.items())
-            text = f"no region can hold {count(wanted, 'slice')}{of} ({each}); pass --spread to use several"
+            text = (
+                f"no region has room for {count(wanted, 'slice')}{of} ({each}); pass --spread to use several"
+            )
             return UnmetReason(kind=UnmetKind.REGION, text=f"{UnmetKind.REGION}: {text}")
     return None
 
@@ -239,15 +241,15 @@ def capacity_reason(entry: DemandEntry, left: Sequence[tuple[GroupState, int]]) 
 
 def _why_not_now(entry: DemandEntry, state: GroupState, left: int) -> str:
     if state.backing_off:
-        return f"{state.name} backs off ({state.backing_off})"
+        return f"{state.name} is backing off ({state.backing_off})"
     if state.vm_count is None and state.slices:
-        return f"{state.name} waits for its first slice, to see how many VMs that has"
+        return f"{state.name} waits for its first slice (VM count unknown)"
     most = state.group.max_slices
     if entry.slices > most:
-        return f"{state.name} has {count(most, 'slice')} at most, not {entry.slices}"
+        return f"{state.name} allows {count(most, 'slice')}, not {entry.slices}"
     if left == 0:
-        return f"{state.name} has all of its {count(most, 'slice')}"
-    return f"{state.name} may make {count(left, 'slice')} more, not {entry.slices}"
+        return f"{state.name} is at its limit of {count(most, 'slice')}"
+    return f"{state.name} allows {count(left, 'more slice')}, not {entry.slices}"
 
 
 def _words(catalogue: Catalogue, entry: DemandEntry, criterion: Criterion, left: int) -> str:
@@ -267,8 +269,8 @@ def _device_words(catalogue: Catalogue, entry: DemandEntry) -> str:
     device = entry.resources.device
     made = catalogue.values(keys.DEVICE_VARIANT_ATTRIBUTE_KEY, catalogue.everyone)
     if device is None or device.variant == AUTO:
-        return f"wants a {device.kind if device else 'cpu'}, groups make {few(made)}"
-    return f"wants {device.variant}, groups make {few(made)}{_meant([device.variant], made)}"
+        return f"needs a {device.kind if device else 'cpu'}, groups have {few(made)}"
+    return f"needs {device.variant}, groups have {few(made)}{_meant([device.variant], made)}"
 
 
 def _shape_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
@@ -277,8 +279,8 @@ def _shape_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
     sizes = few(count(vms, "VM") for vms in made if vms is not None)
     wanted = count(entry.shape.size if entry.shape is not None else 1, "VM")
     if entry.shape is None or entry.shape.whole:
-        return f"wants slices of {wanted}, groups make slices of {sizes}"
-    return f"wants {wanted} of one {entry.shape.group_by}, groups make slices of {sizes}"
+        return f"needs slices of {wanted}, groups have slices of {sizes}"
+    return f"needs {wanted} of one {entry.shape.group_by}, groups have slices of {sizes}"
 
 
 def _taint_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
@@ -289,7 +291,7 @@ def _taint_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
         if key.startswith(keys.TAINT_KEY_PREFIX)
         and key.removeprefix(keys.TAINT_KEY_PREFIX) not in entry.tolerations
     )
-    return f"does not tolerate {few(taints)}, which all groups have that serve otherwise"
+    return f"does not tolerate {few(taints)} of the suitable groups"
 
 
 def _size_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
@@ -298,9 +300,9 @@ def _size_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
     for number, kind in enumerate(AMOUNT_KINDS):
         most = max(size[number] for size in sizes)
         if need[number] > most and kind is not ReasonKind.CHIPS:
-            return f"wants {amount(kind, need[number])}, the largest VM has {amount(kind, most)}"
+            return f"needs {amount(kind, need[number])}, the largest VM has {amount(kind, most)}"
     wanted = " and ".join(amount(AMOUNT_KINDS[number], need[number]) for number in (0, 1))
-    return f"wants {wanted}, no VM has both"
+    return f"needs {wanted}, no VM has both"
 
 
 def _constraint_words(catalogue: Catalogue, criterion: Criterion, left: int) -> str:
@@ -310,14 +312,12 @@ def _constraint_words(catalogue: Catalogue, criterion: Criterion, left: int) -> 
     there = f"groups have {few(have)}" if have else "no group has it"
     if left != catalogue.everyone:
         names = few(catalogue.states[rank].name for rank in positions_of(left))
-        there = (
-            f"of those that serve otherwise ({names}) {'all have ' + few(have) if len(have) == 1 else there}"
-        )
+        there = f"the suitable groups ({names}) have {few(have) or 'none'}"
     if constraint.op not in _WANTED:
-        return f"wants {clip(format_constraint(constraint))}, {there}"
+        return f"needs {clip(format_constraint(constraint))}, {there}"
     wanted = [str(each) for each in constraint.operands]
     known = catalogue.values(key, catalogue.everyone)
-    return f"wants {' or '.join(clip(each) for each in wanted[:_FEW])}, {there}{_meant(wanted, known)}"
+    return f"needs {' or '.join(clip(each) for each in wanted[:_FEW])}, {there}{_meant(wanted, known)}"
 
 
 def _meant(wanted: Iterable[str], known: Sequence[str]) -> str:

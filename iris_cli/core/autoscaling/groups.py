@@ -156,7 +156,7 @@ def backing_off(record: GroupRecord | None, now: float, limits: Limits) -> str:
     """Why a group makes nothing for a while, "" if it may. A wait longer than the longest one counts as over."""
     if record is None or not 0 < record.backoff_until - now <= limits.scale_backoff_max:
         return ""
-    return f"{record.error}, for another {format_duration(record.backoff_until - now)}"
+    return f"{record.error}; {format_duration(record.backoff_until - now)} left"
 
 
 def _state(

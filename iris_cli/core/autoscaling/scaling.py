@@ -40,19 +40,21 @@ def stuck(cluster: Cluster, groups: Sequence[ScaleGroup], now: float, limits: Li
             surplus[each.group] -= 1
     for each in reversed(cluster.slices.values()):
         if each.coming and each.group not in surplus:
-            yield Removal(each.name, "its scale group is in the configuration no more")
+            yield Removal(each.name, "its scale group is no longer in cluster.yaml")
             continue
         if each.state is SliceState.REQUESTED and surplus[each.group] < 0:
             surplus[each.group] += 1
-            yield Removal(each.name, "its group has more slices than its max_slices")
+            yield Removal(each.name, "its group has more than max_slices slices")
             continue
         if each.coming and not each.expected(now, limits.slice_request_timeout):
-            words = f"its provider took no request for it in {format_duration(limits.slice_request_timeout)}"
+            words = (
+                f"its provider accepted no request for it in {format_duration(limits.slice_request_timeout)}"
+            )
             yield Removal(each.name, words, failed=True)
             continue
         asked = each.state in (SliceState.REQUESTED, SliceState.CREATING)
         if asked and _is_over(each.requested_at, limits.slice_create_timeout, now):
-            words = f"not there after {format_duration(limits.slice_create_timeout)}"
+            words = f"not created after {format_duration(limits.slice_create_timeout)}"
             yield Removal(each.name, words, failed=True)
         if boots_too_long(each, now, limits):
             words = f"its VMs were not ready after {format_duration(limits.slice_boot_timeout)}"
@@ -76,9 +78,7 @@ def _lagging(cluster: Cluster, each: Slice, words: str) -> str:
         worker = cluster.workers.get(worker_id)
         if worker is not None and (worker.unschedulable or worker.condition is not WorkerCondition.HEALTHY):
             return f"{words} ({worker_id}: {worker.reason or worker.condition})"
-    return (
-        f"{words} ({each.workers[each.to_set_up[0]]}: its set-up has not ended)" if each.to_set_up else words
-    )
+    return f"{words} ({each.workers[each.to_set_up[0]]}: set-up has not ended)" if each.to_set_up else words
 
 
 def idle(
@@ -121,7 +121,7 @@ def _unfit(cluster: Cluster, each: Slice, group: ScaleGroup | None) -> str:
         if worker.condition is WorkerCondition.LOST:
             return f"{worker_id} is lost: {worker.reason}"
     if group is not None and not group.makes(each.template):
-        return f"{each.group} makes other slices now"
+        return f"slice_template of {each.group} changed"
     return ""
 
 

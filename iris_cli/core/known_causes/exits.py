@@ -38,7 +38,7 @@ HOSTS = (
     ),
     Rule(
         name="lease-ended",
-        says=("its lease ended: nobody polled it",),
+        says=("lease expired: no poll in time", "its lease ended: nobody polled it"),
         cause="no cycle polled it for as long as its --lease, and so its worker stopped it",
         fix="See who runs cycles (`iris loop show`, `iris cron show`), or launch it with a longer lease or none.",
         source="https://man7.org/linux/man-pages/man5/crontab.5.html",

@@ -32,7 +32,7 @@ def submitted_again(cluster: Cluster, job: Job, said: JobRequest) -> JobRequest:
             hint=f"iris {'retry' if state is JobState.RUNNING else 'why'} {clip(job.id)}",
         )
     if job.client:
-        raise UsageError(f"{clip(job.id)} ran on a terminal", hint="iris run [OPTIONS] -- COMMAND ...")
+        raise UsageError(f"{clip(job.id)} was an interactive job", hint="iris run [OPTIONS] -- COMMAND ...")
     asked = JobRequest(name=said.name or free_name(cluster, job), array=_failed(cluster, job, said))
     return over(over(asked, said), JobRequest(**_fields(job, said)))
 
@@ -61,7 +61,7 @@ def _failed(cluster: Cluster, job: Job, said: JobRequest) -> str | None:
         return None
     if said.array is not None or said.each_line is not None:
         raise UsageError(
-            "--failed chooses the tasks already", hint="drop --failed, or --array and --each-line"
+            "--failed already selects the tasks", hint="drop --failed, or --array and --each-line"
         )
     if not job.indexes:
         raise UsageError(f"{clip(job.id)} is not an array", hint=f"iris launch --again {clip(job.id)}")

@@ -24,21 +24,19 @@ def array_of(request: JobRequest) -> tuple[JobRequest, dict[str, Any]]:
     if request.array is None and lines is None:
         return request, {}
     if request.group_by is not None or (request.slices or 1) > 1:
-        raise UsageError(
-            "the tasks of an array are each on their own: no gang", hint="leave out one of the two"
-        )
+        raise UsageError("the tasks of an array are independent: no gang", hint="drop one of the two")
     indexes, limit = (tuple(range(lines.count)) if lines else (), 0)
     if request.array is not None:
         indexes, limit = parse_array(request.array)
     if lines is not None and indexes[-1] >= lines.count:
         raise UsageError(
-            f"there is no line {indexes[-1]}: the file has {lines.count}, counted from 0",
+            f"no line {indexes[-1]}: the file has {lines.count} lines, counted from 0",
             hint="--array chooses among the lines of --each-line",
         )
     if request.replicas not in (None, len(indexes)):
         raise UsageError(
             f"replicas={request.replicas}, but the array has {count(len(indexes), 'task')}",
-            hint="leave out --replicas",
+            hint="drop --replicas",
         )
     whole = lines is not None and len(indexes) == lines.count
     written = {"array": "" if whole else format_indexes(indexes), "max_running": limit}
@@ -55,7 +53,7 @@ def check_client(job: Job) -> None:
     if job.client and (job.replicas > 1 or job.is_gang or job.indexes):
         raise UsageError(
             f"a terminal shows one task, and this job has {job.replicas}",
-            hint="choose a TPU type of one VM; iris launch --follow shows the output of many tasks",
+            hint="choose a one-VM TPU type; iris launch --follow shows the output of many tasks",
         )
 
 
@@ -79,16 +77,16 @@ def check_image(image: str | None, secrets: Sequence[str]) -> None:
 def check_end(job: Job) -> None:
     if (job.array or job.each_line) and job.is_gang:
         raise UsageError(
-            "the tasks of an array are each on their own: no gang",
-            hint="choose a TPU type of one VM, or leave out --array",
+            "the tasks of an array are independent: no gang",
+            hint="choose a one-VM TPU type, or drop --array",
         )
     if job.signal is not None and not job.signal.lead < job.timeout:
         raise UsageError(
-            f"{job.signal.name} can't come {format_duration(job.signal.lead)} before a time limit of"
+            f"{job.signal.name} can't be sent {format_duration(job.signal.lead)} before a time limit of"
             f" {format_duration(job.timeout)}"
             if job.timeout
             else "an early signal needs a time limit",
-            hint="say --timeout with more than that",
+            hint="add a longer --timeout",
         )
 
 
@@ -100,11 +98,11 @@ def check_ports(job: Job) -> None:
     for name in job.ports:
         if not is_variable(name) or name.isdecimal() or len(name) > 32:
             raise UsageError(
-                f"{clip(name)!r} can't be the name of a port",
+                f"{clip(name)!r} is not a port name",
                 hint="iris chooses the numbers: --ports http,metrics gives IRIS_PORT_HTTP, IRIS_PORT_METRICS",
             )
         if name.upper() in seen:
-            raise UsageError(f"there are two ports {name.upper()}")
+            raise UsageError(f"port {name.upper()} is given twice")
         seen.add(name.upper())
 
 

@@ -108,7 +108,7 @@ def held_up(draft: Draft, attempt_id: AttemptId, limits: Limits) -> None:
     """The worker was told to start it, and did not: it is fenced, and the worker treated as if it had refused."""
     worker = draft.cluster.attempt(attempt_id).worker
     refusals = draft.cluster.workers[worker].refusals
-    error = f"{worker} was told to start it, and did not"
+    error = f"{worker} acknowledged the launch but did not start it"
     draft.record(events.AttemptHeldUp(task=attempt_id.task, attempt=attempt_id.number, error=error))
     jobs.stop(draft, attempt_id, EndReason.DISPATCH_FAILED)
     if draft.cluster.workers[worker].refusals > refusals:
@@ -350,9 +350,7 @@ def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
         error = "fenced before it started"
         draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
     else:
-        error = (
-            "its lease ended: nobody polled it" if lease else "stopped on the worker, by nobody the log knows"
-        )
+        error = "lease expired: no poll in time" if lease else "stopped on the worker, not by iris"
         end = End(
             reason=EndReason.WORKER_FAILED, at=draft.at, error=error, log_tail=report.log_tail, ran=report.ran
         )

@@ -43,9 +43,9 @@ def check_asker(cluster: Cluster, asker: AttemptId) -> None:
     """Whether an attempt may ask for anything: it is the one that its task goes on with. Raises IrisError."""
     task = cluster.tasks.get(asker.task)
     if task is None or not task.attempts or task.current_id != asker or not task.attempts[-1].live:
-        raise IrisError(f"{asker} is not the present attempt of its task")
+        raise IrisError(f"{asker} is not the current attempt of its task")
     if task.attempts[-1].stop is not None or task.state.terminal:
-        raise IrisError(f"{asker} is being stopped", hint="what comes after it may ask again")
+        raise IrisError(f"{asker} is being stopped", hint="the next attempt may ask again")
 
 
 def visible(cluster: Cluster, asker: AttemptId, job: JobId | None) -> JobId:
@@ -58,7 +58,7 @@ def visible(cluster: Cluster, asker: AttemptId, job: JobId | None) -> JobId:
         meant = did_you_mean(clip(f"{own}/{job.removeprefix(f'{own}/')}", 200), below)
         raise NotFoundError(
             f"no job {clip(job)} below {own}",
-            hint=meant or "a task sees its own job and the child jobs of that",
+            hint=meant or "a task sees its own job and its child jobs",
         )
     return job
 
@@ -107,13 +107,13 @@ def _the_same(
         earlier = (child for child in children if _is_left(child, origin))
         return next(earlier, None)
     if "/" in name:
-        raise UsageError(f"{clip(name)!r} is more than a name", hint=f"it is put behind {parent}/")
+        raise UsageError(f"{clip(name)!r} must not contain '/'", hint=f"the job becomes {parent}/NAME")
     job = cluster.jobs.get(parse_job_id(f"{parent}/{name}"))
     if job is None:
         return None
     if job.origin is None or job.origin.digest != origin.digest:
         raise UsageError(
-            f"there is another job {job.id} already ({cluster.job_state(job.id)})", hint="choose another name"
+            f"another job {job.id} already exists ({cluster.job_state(job.id)})", hint="choose another name"
         )
     return job
 
@@ -129,13 +129,13 @@ def _is_left(child: Job, origin: Origin) -> bool:
 def _check_room(parent: JobId, children: Sequence[Job], limits: Limits) -> None:
     if len(children) >= limits.max_children:
         raise IrisError(
-            f"{parent} has {len(children)} child jobs already, and may have no more",
-            hint="limits.max_children in cluster.yaml sets another limit",
+            f"{parent} already has {len(children)} child jobs, the maximum",
+            hint="limits.max_children in cluster.yaml sets the limit",
         )
     if depth_of(parent) + 2 > limits.max_job_depth:
         raise IrisError(
-            f"{parent} is {depth_of(parent)} jobs deep already, and may have no child jobs",
-            hint="limits.max_job_depth in cluster.yaml sets another limit",
+            f"{parent} is {depth_of(parent)} jobs deep, the maximum",
+            hint="limits.max_job_depth in cluster.yaml sets the limit",
         )
 
 
@@ -147,9 +147,9 @@ def _check_brought(parent: Job, children: Sequence[Job], wanted: Workspace, limi
         most = times * limits.workspace_size
         if size > most:
             raise IrisError(
-                f"what {parent.id} brings along for its child jobs is {format_memory(size)}, more than "
+                f"the workspaces of the child jobs of {parent.id} take {format_memory(size)}, more than "
                 f"{format_memory(most)}",
-                hint="name what is to stay there in .irisignore; limits.workspace_size sets another limit",
+                hint="exclude files in .irisignore, or raise limits.workspace_size",
             )
 
 
@@ -193,13 +193,13 @@ def _check_named(cluster: Cluster, parent: Job, wanted: JobRequest) -> None:
     foreign = [name for name in wanted.secrets or () if name not in parent.secrets]
     if foreign:
         raise UsageError(
-            f"{clip(foreign[0])} is no secret of {parent.id}",
-            hint="a child job may name the secrets of its parent",
+            f"{clip(foreign[0])} is not a secret of {parent.id}",
+            hint="a child job can only use secrets of its parent",
         )
     for name in wanted.after or ():
         job = visible(cluster, AttemptId(parent.task_ids[0], 0), parse_job_id(name))
         if job == parent.id:
-            raise UsageError(f"{job} ends its child jobs when it ends: none can run after it")
+            raise UsageError(f"child jobs end with {job}: they can't run --after it")
 
 
 # Cancelling, and endpoints
@@ -210,7 +210,7 @@ def cancel_visible(draft: Draft, asker: AttemptId, job: JobId, reason: str) -> b
     found = visible(draft.cluster, asker, job)
     if not draft.cluster.job_state(found).terminal:
         check_asker(draft.cluster, asker)
-        jobs.cancel(draft, found, f"{asker} asked for it" + (f": {reason}" if reason else ""))
+        jobs.cancel(draft, found, f"requested by {asker}" + (f": {reason}" if reason else ""))
     return draft.cluster.jobs[found].cancelled
 
 
@@ -223,9 +223,7 @@ def register_endpoint(
     if request in announced.requests:
         return
     if wanted.name not in announced.names and len(announced.endpoints) >= limits.max_endpoints:
-        raise IrisError(
-            f"{asker} has {len(announced.endpoints)} endpoints already", hint="remove one of them first"
-        )
+        raise IrisError(f"{asker} already has {len(announced.endpoints)} endpoints", hint="remove one first")
     _check_changes(asker, announced)
     draft.record(
         EndpointRegistered(
@@ -254,4 +252,4 @@ def remove_endpoint(draft: Draft, asker: AttemptId, request: RequestId, name: st
 
 def _check_changes(asker: AttemptId, announced: Announced) -> None:
     if len(announced.requests) >= MOST_CHANGES:
-        raise IrisError(f"{asker} has changed its endpoints {MOST_CHANGES} times, and may not any more")
+        raise IrisError(f"{asker} has changed its endpoints {MOST_CHANGES} times, the maximum")

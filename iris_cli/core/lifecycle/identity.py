@@ -89,10 +89,10 @@ def _is_untold(worker: Worker, boot_id: str) -> bool:
 
 def _doubt(worker: Worker, boot_id: str) -> str:
     if _is_untold(worker, boot_id):
-        return "it can't tell any more since which boot it is up"
+        return "its boot id can't be read"
     if boot_id == worker.boot_id:
         return "its iris directory was removed or replaced since the last probe"
-    return "another boot and another incarnation: the host may have been re-created"
+    return "different boot and incarnation: the host may have been re-created"
 
 
 def _moved(worker: Worker, found: WorkerUpdated) -> str:
@@ -104,7 +104,7 @@ def _moved(worker: Worker, found: WorkerUpdated) -> str:
     for key in (TPU_NAME_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY):
         before, now = worker.attributes.get(key), found.attributes.get(key)
         if before is not None and now != before:
-            return f"its {key} was {before} and is now {now if now is not None else 'gone'}"
+            return f"its {key} was {before}, now {now if now is not None else 'gone'}"
     return ""
 
 
@@ -212,7 +212,9 @@ def elsewhere(cluster: Cluster, worker: WorkerId, boot_id: str, incarnation: str
     ]
     if not strange:
         return ""
-    return f"{', '.join(strange)} may still run on another host: this one has another boot and incarnation"
+    return (
+        f"{', '.join(strange)} may still run on another host: this one has a different boot and incarnation"
+    )
 
 
 def haunted_words(cluster: Cluster, worker: WorkerId) -> str:
@@ -221,7 +223,7 @@ def haunted_words(cluster: Cluster, worker: WorkerId) -> str:
     if not ghosts:
         return ""
     names = ", ".join(str(ghost.attempt) for ghost in ghosts)
-    return f"two copies may run: {names} taken for dead, to be stopped first when {worker} answers"
+    return f"two copies may run: {names} presumed dead; stopped first when {worker} answers"
 
 
 def _proven_gone(draft: Draft, attempt: AttemptId) -> None:

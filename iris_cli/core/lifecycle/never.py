@@ -14,7 +14,7 @@ from iris_cli.core.text import did_you_mean
 from iris_cli.core.units import count
 from iris_cli.errors import UnschedulableError
 
-_FORCE = "--force queues it anyway"
+_FORCE = "--force submits it anyway"
 _LISTED = 5
 
 
@@ -101,7 +101,7 @@ def _check_groups(
         fewer = count(size * job.slices, "replica")
         fixes = [f"ask for {fewer}{' or fewer' if size * job.slices > 1 else ''}"]
     raise UnschedulableError(
-        f"no {clip(key)} group has {ranks} {who} for its ranks ({where}): not submitted",
+        f"no {clip(key)} group has {ranks} {who} ({where}): not submitted",
         hint="; ".join(filter(None, (", or ".join(fixes), _FORCE))),
     )
 
@@ -245,8 +245,8 @@ def _slice_sizes(serving: Sequence[Offer]) -> set[int]:
 def _no_such_slice(ranks: int, sizes: Iterable[int]) -> UnschedulableError:
     there = " or ".join(map(str, sorted(sizes)))
     return UnschedulableError(
-        f"no slice has {ranks} VMs (there are slices of {there}): not submitted",
-        hint=f"leave out --replicas, or ask for a multiple of {there}; {_FORCE}",
+        f"no slice has {ranks} VMs (slices have {there}): not submitted",
+        hint=f"drop --replicas, or ask for a multiple of {there}; {_FORCE}",
     )
 
 

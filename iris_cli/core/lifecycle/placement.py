@@ -79,4 +79,4 @@ def _in_vain(cluster: Cluster, job: Job, _: TaskId) -> str:
         for each, state in states.items()
         if state is None or (state.terminal and state is not JobState.SUCCEEDED)
     ]
-    return f"it waits for what did not succeed: {', '.join(failed)}"
+    return f"did not succeed: {', '.join(failed)}"

@@ -136,7 +136,7 @@ def end_leases(draft: Draft, limits: Limits) -> list[JobId]:
     ]
     for attempt_id in over:
         worker, job = draft.cluster.attempt(attempt_id).worker, draft.cluster.jobs[attempt_id.task.job]
-        error = f"its lease of {format_duration(job.lease)} ended while {worker} was out of reach"
+        error = f"its lease of {format_duration(job.lease)} expired while {worker} was unreachable"
         # The wrapper and its watchdog may have been killed meanwhile: what they should have stopped is a ghost.
         draft.record(AttemptPresumedGone(task=attempt_id.task, attempt=attempt_id.number, by_lease=True))
         attempts.ended(draft, attempt_id, End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error))

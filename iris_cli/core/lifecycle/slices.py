@@ -60,7 +60,7 @@ def observed(
             )
             draft.record(
                 events.SliceDeletionRequested(
-                    slice=seen.name, reason="the log knows nothing of it", group=seen.group, template=template
+                    slice=seen.name, reason="not in the log", group=seen.group, template=template
                 )
             )
     return touched
@@ -95,7 +95,7 @@ def set_up_ended(draft: Draft, ended: events.SliceSetUp, limits: Limits) -> None
         return
     draft.record(ended)
     if ended.error:
-        reason = f"its set-up failed on {known.workers[ended.vm]}: {ended.error}"
+        reason = f"set-up failed on {known.workers[ended.vm]}: {ended.error}"
         remove(draft, Removal(known.name, reason, failed=True), limits)
 
 
@@ -190,7 +190,7 @@ def _seen(
         if known.hosts != seen.hosts and not _is_half_made(known, seen):
             _started(draft, known, seen, connections)
         return []
-    reason = "it is another machine by now" if another else seen.detail or seen.state.value
+    reason = "it is a different machine now" if another else seen.detail or seen.state.value
     if known.coming:
         back_off(draft, known.group, f"{known.name}: {reason}", limits, quota=seen.quota)
     remove(draft, Removal(known.name, reason), limits)
@@ -211,7 +211,7 @@ def _missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
         touched = _dead(draft, known, known.reason)
         draft.record(events.SliceDeleted(slice=known.name))
         return touched
-    reason = "its provider lists it no more"
+    reason = "no longer listed by its provider"
     if known.coming:
         back_off(draft, known.group, f"{known.name}: {reason}", limits)
     remove(draft, Removal(known.name, reason), limits)
@@ -286,10 +286,10 @@ class Objection(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         if self.elsewhere:
-            what = "this state directory is a copy of that one, or was moved"
+            what = "this state directory was copied or moved"
             return f"slices are managed from {self.elsewhere}; {what}"
         there = f"{count(len(self.unheard_of), 'slice')} of this cluster ({', '.join(self.unheard_of)})"
-        return f"the log never asked for {there}: it is an old copy, or another copy of it is in use"
+        return f"this log never created {there}: it is an old copy, or another copy is in use"
 
 
 def objection(

@@ -47,7 +47,7 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
         raise UsageError("there is no command to run", hint="iris launch [OPTIONS] -- COMMAND ...")
     if not command[0] or command[0].startswith("-") or "=" in command[0]:
         raise UsageError(
-            f"{clip(command[0])!r} can't be the name of a program",
+            f"{clip(command[0])!r} is not a program name",
             hint="iris launch [OPTIONS] -- COMMAND ...",
         )
     request, array = array_of(request)
@@ -82,7 +82,7 @@ def _failing(request: JobRequest, gang: bool) -> dict[str, bool]:
     """Return whether the tasks go on after one of them failed: by default those of an array do. Raises UsageError."""
     if gang and request.keep_going:
         raise UsageError(
-            "--keep-going is for tasks that run alone: a gang ends with its first failed rank",
+            "--keep-going does not apply to gangs: a gang ends with its first failed rank",
             hint="drop --keep-going; --max-retries-failure restarts the whole gang",
         )
     is_array = request.array is not None or request.lines is not None
@@ -116,7 +116,7 @@ _WORKED_OUT = frozenset(
 
 def _device(request: JobRequest) -> Device | None:
     if request.tpu is not None and request.gpu is not None:
-        raise UsageError("a task has one kind of accelerator, not both", hint="say --tpu or --gpu")
+        raise UsageError("a task uses a TPU or a GPU, not both", hint="use --tpu or --gpu")
     if request.tpu is not None:
         return Device("tpu", AUTO if request.tpu == AUTO else canonical_type(request.tpu))
     if request.gpu is None:
@@ -124,7 +124,7 @@ def _device(request: JobRequest) -> Device | None:
     variant, colon, count = request.gpu.partition(":")
     if not variant.strip() or (colon and re.fullmatch("[1-9][0-9]{0,2}", count) is None):
         raise UsageError(
-            f"{clip(request.gpu)!r} is not a GPU request", hint="say --gpu VARIANT or --gpu VARIANT:COUNT"
+            f"{clip(request.gpu)!r} is not a GPU request", hint="write --gpu VARIANT or --gpu VARIANT:COUNT"
         )
     return Device("gpu", variant, int(count) if colon else 1)
 
@@ -133,15 +133,13 @@ def _shape(request: JobRequest, device: Device | None, fleet: Fleet) -> tuple[in
     """Replicas, the number of groups they spread over, and the attribute that makes them a gang, or ""."""
     group_by = request.group_by
     if group_by is not None and not group_by.strip():
-        raise UsageError(
-            "coscheduling.group_by is empty", hint="say the attribute to group by, such as --group-by rack"
-        )
+        raise UsageError("coscheduling.group_by is empty", hint="name an attribute, such as --group-by rack")
     slices = _at_least(1, "slices", request.slices, 1)
     replicas = _at_least(1, "replicas", request.replicas, slices)
     if device is not None and device.kind == "tpu":
         return _tpu_shape(request, device, fleet)
     if slices > 1 and not group_by:
-        raise UsageError("--slices needs a gang", hint="say --tpu TYPE, or --group-by ATTRIBUTE")
+        raise UsageError("--slices needs a gang", hint="add --tpu TYPE or --group-by ATTRIBUTE")
     _spread(replicas, slices)
     return replicas, slices, group_by or ""
 
@@ -158,7 +156,7 @@ def _tpu_shape(request: JobRequest, device: Device, fleet: Fleet) -> tuple[int, 
         takes = f"{slices * vms}" if request.slices else f"a multiple of {vms}"
         raise UsageError(
             f"replicas={replicas} does not fit {count}{named}: it takes {takes}, one task per VM",
-            hint=f"leave out --replicas, or say --slices {max(1, round(replicas / vms))} instead",
+            hint=f"drop --replicas, or use --slices {max(1, round(replicas / vms))}",
         )
     return replicas, slices, request.group_by or (constraints.TPU_NAME_ATTRIBUTE_KEY if gang else "")
 
@@ -211,7 +209,7 @@ def _is_multi_host(device: Device) -> bool:
 def _offer(wanted: str, variants: list[str]) -> str:
     if not variants:
         return "this cluster has no such accelerators;"
-    return did_you_mean(wanted, variants) or f"there are: {', '.join(sorted(variants))};"
+    return did_you_mean(wanted, variants) or f"available: {', '.join(sorted(variants))};"
 
 
 def _resources(request: JobRequest, device: Device | None) -> Resources:
@@ -232,7 +230,7 @@ def _name(cluster: Cluster, request: JobRequest, command: Sequence[str]) -> JobI
     job = parse_job_id(request.name)
     if job in cluster.jobs:
         raise UsageError(
-            f"there is a job {job} already ({cluster.job_state(job)})",
+            f"job {job} already exists ({cluster.job_state(job)})",
             hint=f"choose another --name, such as {free_name(cluster, job.rpartition('/')[2][:55])}",
         )
     parent = parent_of(job)
@@ -288,12 +286,12 @@ def _check(job: Job) -> None:
         raise UsageError(f"{job.replicas} replicas are more than {MAX_REPLICAS}", hint="split the job")
     if job.is_gang and job.max_task_failures:
         raise UsageError(
-            "a gang can't tolerate failed tasks: one rank that ends for good ends them all",
-            hint="leave out --max-task-failures; --max-retries-failure restarts the whole gang",
+            "a gang can't tolerate failed tasks: it ends with its first failed rank",
+            hint="drop --max-task-failures; --max-retries-failure restarts the whole gang",
         )
     if job.env_preset is not None and job.replicas > 1 and not job.is_gang:
         raise UsageError(
-            f"--env-preset {job.env_preset}: the {job.replicas} tasks are each on their own",
+            f"--env-preset {job.env_preset}: the {job.replicas} tasks are independent",
             hint="make them a gang: --group-by ATTRIBUTE",
         )
     check_client(job)
@@ -310,7 +308,7 @@ def _check(job: Job) -> None:
         if row.kind is Kind.COUNT:
             _at_least(0, row.name, getattr(job, row.name), 0)
         elif row.kind is Kind.DURATION and not 0 <= (getattr(job, row.name) or 0.0) <= 366 * 86400:
-            raise UsageError(f"{row.name} must lie between 0 and a year, not {getattr(job, row.name)}")
+            raise UsageError(f"{row.name} must be between 0 and one year, not {getattr(job, row.name)}")
     for taint in job.tolerations:
         if not is_name(taint):
             raise UsageError(f"{clip(taint)!r} is not the name of a taint")
@@ -337,7 +335,7 @@ def _check_strings(job: Job) -> None:
     total = sum(_bytes_of(what, text) for what, text in strings)
     if total > MAX_STRINGS:
         raise UsageError(
-            f"command, environment and the rest take {total} bytes, more than {MAX_STRINGS}",
+            f"command, environment and other fields take {total} bytes, more than {MAX_STRINGS}",
             hint="put the data into a file",
         )
 

@@ -81,7 +81,7 @@ def recovered(draft: Draft, worker_id: WorkerId) -> None:
 
 def lost_track(draft: Draft) -> None:
     """Lines of the log are lost: nobody takes anything before a probe has shown what he runs."""
-    reason = "lines of the log were lost: a probe shows what runs there"
+    reason = "lines of the log were lost: a probe will show what is running"
     for worker in draft.cluster.workers.values():
         if worker.incarnation and worker.condition is not WorkerCondition.UNPROBED:
             draft.record(
@@ -119,7 +119,7 @@ def refused(draft: Draft, worker_id: WorkerId, error: str, limits: Limits) -> No
         )
     )
     if worker.refusals >= limits.quarantine_after and not worker.quarantined:
-        reason = f"refused {worker.refusals} launches in a row, the last one: {error}"
+        reason = f"refused {worker.refusals} launches in a row, last: {error}"
         draft.record(events.WorkerQuarantined(worker=worker_id, reason=reason))
 
 

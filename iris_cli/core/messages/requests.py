@@ -203,9 +203,7 @@ Answer = Mapping[str, Any] | Refusal
 def check_end_can_come(own: JobId, job: JobId) -> None:
     """Raises UsageError if a task of `own` would wait for its own end: its job is over only after it."""
     if f"{own}/".startswith(f"{job}/"):
-        raise UsageError(
-            f"{job} can't be over before this task is, which is part of it", hint="wait for child jobs"
-        )
+        raise UsageError(f"{job} can't end before this task, which is part of it", hint="wait for child jobs")
 
 
 KINDS: Mapping[str, type[IrisError]] = {

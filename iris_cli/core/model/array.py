@@ -13,19 +13,19 @@ from iris_cli.errors import UsageError
 MOST_INDEXES = 10_000
 
 _PART = pattern(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
-_HINT = "write it like 0-9, 0-30:10, 1,5,7 or 0-99%4"
+_HINT = "write 0-9, 0-30:10, 1,5,7 or 0-99%4"
 
 
 def parse_array(text: str) -> tuple[tuple[int, ...], int]:
     """The indexes, in order, and how many of their tasks may run at a time (0: all). Raises UsageError."""
     parts, sign, limit = text.replace(" ", "").partition("%")
     if sign and (re.fullmatch("[0-9]{1,9}", limit) is None or int(limit) == 0):
-        raise UsageError(f"{clip(limit)!r} is not how many tasks may run at a time", hint=_HINT)
+        raise UsageError(f"{clip(limit)!r} is not a number of tasks", hint=_HINT)
     indexes: dict[int, None] = {}
     for part in parts.split(","):
         match = _PART.fullmatch(part)
         if match is None:
-            raise UsageError(f"{clip(text)!r} is not an array of tasks", hint=_HINT)
+            raise UsageError(f"{clip(text)!r} is not a list of indices", hint=_HINT)
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
         if last < first or step == 0:
             raise UsageError(f"{clip(part)!r} has no indexes", hint=_HINT)

@@ -41,13 +41,13 @@ def parse_early_signal(text: str) -> EarlySignal:
     name = name.strip().upper().removeprefix("SIG")
     if name not in SIGNALS:
         raise UsageError(
-            f"{clip(text)!r} names no signal",
+            f"{clip(text)!r} is not a signal",
             hint=did_you_mean(clip(name), SIGNALS) or f"write USR1@120, or one of {', '.join(SIGNALS)}",
         )
     seconds = parse_duration(lead) if sign else DEFAULT_LEAD
     if seconds <= 0:
         raise UsageError(
-            f"{clip(text)!r} comes too late", hint="write how long before the time limit: USR1@120"
+            f"{clip(text)!r} is too late", hint="write the seconds before the time limit: USR1@120"
         )
     return EarlySignal(name, seconds)
 
@@ -123,7 +123,7 @@ class Workspace(Value, frozen=True, kw_only=True):
         if _SHA256.fullmatch(self.hash) is None:
             raise ValueError("a workspace has the SHA-256 of its tar file, 64 hexadecimal digits")
         if self.size < 0 or self.files < 0:
-            raise ValueError("a workspace holds no less than nothing")
+            raise ValueError("sizes must not be negative")
 
 
 class Lines(Value, frozen=True, kw_only=True):

@@ -73,7 +73,7 @@ class JobField(NamedTuple):
     job_file: bool = True  # it may stand in a job file
     defaults: bool = False  # it may stand in `defaults:` of cluster.yaml
     client: bool = True  # it is one of the client's JobFields
-    not_inside: str = ""  # why it can't be asked for from inside a task, as a hint; '': it can
+    not_inside: str = ""  # why it not available inside a task, as a hint; '': it can
     inherited: bool = False  # a child job has its parent's, unless its request says otherwise
     into: str = ""  # the field that this is another way to write
 

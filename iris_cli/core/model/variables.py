@@ -39,11 +39,11 @@ def check_variable(name: str) -> None:
     """Raises UsageError for what can't be, or may not be, the name of a variable of a job."""
     if not is_variable(name):
         raise UsageError(
-            f"{clip(name)!r} can't be the name of an environment variable",
+            f"{clip(name)!r} is not the name of an environment variable",
             hint="use letters, digits and '_', not beginning with a digit",
         )
     if name.startswith(RESERVED_PREFIX):
-        raise UsageError(f"{clip(name)} is set by iris itself", hint="choose a name without IRIS_ in front")
+        raise UsageError(f"{clip(name)} is set by iris", hint="choose a name that does not begin with IRIS_")
 
 
 def secret_source(words: str) -> tuple[str, str]:
@@ -55,10 +55,10 @@ def secret_source(words: str) -> tuple[str, str]:
     check_variable(name)
     if is_kept_by_shells(name):
         # It would have to be set in the arguments of a command, for all the world to see.
-        raise UsageError(f"{name} can't be secret: shells keep that name to themselves")
+        raise UsageError(f"{name} can't be a secret: the shell sets it")
     if sign and (not source.startswith("@") or source == "@"):
         raise UsageError(
-            f"secret {name}: a value doesn't belong here, where others can read it",
-            hint=f"say {name}, and set the variable; or {name}=@FILE",
+            f"secret {name}: do not write a value on the command line",
+            hint=f"write {name} and set the variable, or write {name}=@FILE",
         )
     return name, source[1:]

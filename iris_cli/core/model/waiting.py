@@ -42,7 +42,7 @@ def overdue(cluster: Cluster, job: Job, patience: float, now: float) -> str:
 
 def overdue_words(waited: float, patience: float) -> str:
     """The same of one that has waited so many seconds."""
-    return f"has waited {_coarse(waited)}, longer than {format_duration(patience)}"
+    return f"pending for {_coarse(waited)}, longer than {format_duration(patience)}"
 
 
 def _waits_since(cluster: Cluster, job: Job) -> float | None:

@@ -77,7 +77,7 @@ class Choices:
                 workers = [context.fleet.ids[position] for position in positions_of(verdict.lacking)]
                 taker = self._turns.first_before(job, workers)
                 if taker is not None:
-                    yield f"{verdict.group.key} went to {taker}"
+                    yield f"{verdict.group.key} taken by {taker}"
             elif verdict.kind is not None and self._could_serve(requirement, verdict.group):
                 yield f"{verdict.group.key} {_word(context, verdict)}"
 

@@ -25,7 +25,7 @@ WaitingKey = TaskId | JobId  # a single task by its own id, a gang by that of it
 
 _Unmet = dict[WaitingKey, Requirement | Reason]
 
-_NO_JOB = Reason(kind=ReasonKind.INVALID, text="nothing is known of its job")
+_NO_JOB = Reason(kind=ReasonKind.INVALID, text="its job is unknown")
 
 
 class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):

@@ -148,7 +148,7 @@ def why_malformed(job: Job, tasks: list[Task]) -> Reason | None:
     placed_once = job.rounds > 0 or any(task.attempts for task in tasks)
     return Reason(
         kind=ReasonKind.STOPPING if placed_once else ReasonKind.INVALID,
-        text=f"{len(tasks)} of its {job.replicas} tasks are pending, and a gang is placed only as a whole",
+        text=f"only {len(tasks)} of its {job.replicas} tasks are pending; a gang is placed as a whole",
         need=job.replicas,
         have=len(tasks),
     )

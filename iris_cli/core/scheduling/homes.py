@@ -80,11 +80,11 @@ class Homes:
         if known.group in mine:
             return ""
         if not self._coming.isdisjoint(mine):
-            return f"its own slice is being made, and {known.name} was made for {owners[0]}" if owners else ""
+            return f"its own slice is being created; {known.name} is for {owners[0]}" if owners else ""
         if self._cluster.jobs[job].resources.device is None:
             return ""
         first = next((each for each in owners if self._is_incomplete(each, job)), None)
-        return f"{known.name} was made for {first}, and more are being made for it" if first else ""
+        return f"{known.name} is for {first}, which needs more slices" if first else ""
 
     def _is_incomplete(self, gang: JobId, job: JobId) -> bool:
         """Return whether a gang of several slices waits for some that are being created, and is ahead of a job."""

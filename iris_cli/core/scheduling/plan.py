@@ -227,10 +227,10 @@ class _Gate:
                 Reason(kind=ReasonKind.SECRET, text=text, need=len(job.secrets), refused=len(missing))
             )
         if job.held_at is not None:
-            reasons.append(Reason(kind=ReasonKind.AFTER, text=f"held until iris release {job.id}"))
+            reasons.append(Reason(kind=ReasonKind.AFTER, text=f"held (iris release {job.id})"))
         unfinished = [dependency for dependency, state in states.items() if state is not JobState.SUCCEEDED]
         if unfinished:
-            text = f"waits for {', '.join(unfinished)} to succeed"
+            text = f"waiting for {', '.join(unfinished)} to succeed"
             have = len(states) - len(unfinished)
             reasons.append(Reason(kind=ReasonKind.AFTER, text=text, need=len(states), have=have))
         return tuple(reasons)
@@ -241,7 +241,7 @@ class _Gate:
             return []
         reasons = [reason for task in self._cluster.tasks_of(job.id) for reason in _still_stopping(task)]
         if not reasons and job.rounds > job.settled_rounds:
-            reasons.append(Reason(kind=ReasonKind.STOPPING, text="its last round is not settled yet"))
+            reasons.append(Reason(kind=ReasonKind.STOPPING, text="its last round has not ended yet"))
         return reasons
 
     def _state(self, job: JobId) -> JobState | None:

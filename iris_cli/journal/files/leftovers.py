@@ -58,7 +58,7 @@ def leftovers(directory: Path, before: float, needed: Collection[str] = ()) -> t
 def remove_leftover(leftover: Leftover) -> Leftover:
     """Remove it, but nothing that a link in it points to, and nothing that was written since it was found."""
     if leftover.written < _size(leftover.path)[1] < math.inf:
-        return replace(leftover, problem="it was written meanwhile")
+        return replace(leftover, problem="it has changed")
     try:
         if leftover.path.is_dir() and not leftover.path.is_symlink():
             shutil.rmtree(leftover.path)
@@ -73,7 +73,7 @@ def _drafts(directory: Path, before: float) -> Iterator[Leftover]:
     """Of small files that are written without the lock: each of those who were killed left its own."""
     for path in _entries(directory):
         if path.name.startswith((HEARTBEAT, LOOP_ORDER)) and path.name.endswith(DRAFT_SUFFIX):
-            draft = _leftover(path, "unfinished drafts of small files")
+            draft = _leftover(path, "unfinished temporary files")
             if draft.written <= before - _DRAFT:
                 yield draft
 
@@ -81,12 +81,12 @@ def _drafts(directory: Path, before: float) -> Iterator[Leftover]:
 def _set_aside(directory: Path) -> Iterator[Leftover]:
     for path in _entries(directory):
         if path.name.startswith(TORN_PREFIX):
-            yield _leftover(path, "torn ends of the log")
+            yield _leftover(path, "torn log lines")
         elif path.name.startswith(DAMAGED_PREFIX):
-            yield _leftover(path, "damaged logs kept by salvage")
+            yield _leftover(path, "logs kept by salvage")
     for path in _entries(directory / ARCHIVE):
         if OLD_SUFFIX in path.name:
-            yield _leftover(path, "segments that left the archive")
+            yield _leftover(path, "unused archive segments")
     for path in _entries(directory / TASK_LOGS, files=False):
         yield _leftover(path, "pulled task logs")
 
@@ -100,7 +100,7 @@ def _packed(directory: Path, before: float, needed: Collection[str]) -> Iterator
                 if draft.written <= before - _DRAFT:
                     yield draft
             elif name != path.name and name not in needed:
-                yield _leftover(path, f"{what} that no open job needs", packed=name)
+                yield _leftover(path, f"unused {what}", packed=name)
 
 
 def _leftover(path: Path, what: str, packed: str = "") -> Leftover:

@@ -110,7 +110,7 @@ class Workspaces:
         with refusing(self.path):
             make_directory(self._disk, self.path)
             if not stat.S_ISDIR(self.path.lstat().st_mode):
-                raise NotWritableError(f"{self.path} is no directory of its own", hint="move it away")
+                raise NotWritableError(f"{self.path} is not a real directory", hint="move it away")
             draft = self.path / f"{SYSTEM_RANDOMNESS.hexadecimal(8)}{PART_SUFFIX}"
             fd = open_safely(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
@@ -128,7 +128,7 @@ class Workspaces:
     def _check(self, workspace: str, file: BinaryIO) -> None:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise _gone(workspace, "it is no regular file")
+            raise _gone(workspace, "not a regular file")
         version = (status.st_ino, status.st_size, status.st_mtime_ns)
         with self._lock:  # of many threads that send the same, one reads it
             if self._checked.get(workspace) == version:
@@ -158,15 +158,15 @@ def _hash_of(file: BinaryIO) -> str:
     while not unpacker.eof:
         data = unpacker.unconsumed_tail or file.read(_CHUNK)
         if not data:
-            raise EOFError("it ends too early")
+            raise EOFError("it is truncated")
         digest.update(unpacker.decompress(data, _CHUNK))
     if unpacker.unused_data or file.read(1):
-        raise zlib.error("something follows its end")
+        raise zlib.error("data after its end")
     return digest.hexdigest()
 
 
 def _gone(workspace: str, why: str) -> WorkspaceGoneError:
     return WorkspaceGoneError(
         f"the packed workspace {workspace[:12]} can't be read: {why}",
-        hint="cancel the job, and launch it again from its directory",
+        hint="cancel the job and launch it again from its directory",
     )

@@ -31,7 +31,7 @@ _BUFFER = 1 << 16  # bytes
 GZIP = 16 + zlib.MAX_WBITS
 """What the library for compression calls this format."""
 _AS_IT_SAYS = ""  # the crc of a line that was read earlier; only the next one tells it by now
-LOG_IS_MISSING = "the log is missing, and what went to its archive is there"
+LOG_IS_MISSING = "the log is missing, its archive is not"
 UNREADABLE = (EOFError, OSError, zlib.error)
 """What reading a segment raises that is cut off, or no segment at all."""
 
@@ -90,7 +90,7 @@ class _Unpacked(io.RawIOBase):
         while not (data or self._unpacker.eof):
             self._waiting = self._waiting or self._packed.read(_BUFFER)
             if not self._waiting:
-                raise EOFError("it is cut off")
+                raise EOFError("it is truncated")
             data = self._unpack(len(buffer))
         buffer[: len(data)] = data
         self._offset += len(data)
@@ -207,9 +207,9 @@ def missing(end: Position, first: int, file: str) -> Fault | None:
     """The fault of a file that begins with seq `first`, behind others that end elsewhere; None if it fits."""
     if first == end.seq + 1:
         return None
-    what = f"it begins with seq {first}, but what stands before ends at seq {end.seq}"
+    what = f"it begins with seq {first}, the segment before ends at seq {end.seq}"
     if first > end.seq + 1:
-        what = f"the archive lacks seq {end.seq + 1} to {first - 1}, which went before this line"
+        what = f"seq {end.seq + 1} to {first - 1} before this line are missing in the archive"
     return replace(fault_at(continued(end), file, what), kind=FaultKind.MISSING)
 
 

@@ -46,7 +46,7 @@ def upgraded(line: Line, number: int, today: int) -> Line:
     """A line of format `number` as one of the format `today`. Raises ValueError for one that never was."""
     for each in range(number, today):
         if each not in UPGRADES:
-            raise ValueError(f"the log has format {number}, which this program doesn't know")
+            raise ValueError(f"the log has format {number}, unknown to this version")
         line = UPGRADES[each](line)
     return line
 

@@ -60,16 +60,16 @@ def damage_of(log: Path, loaded: Loaded) -> Damage | None:
     if head is None:
         return None
     if head.crc == end.crc and head != head_at(end):
-        what = f"{log.parent / HEAD} is damaged: it names the last line of {LOG}, but not as seq {end.seq} of this log"
+        what = f"{log.parent / HEAD} is damaged: it does not match seq {end.seq}, the last line of {LOG}"
         return Damage(
             what=what,
-            hint=f"move {HEAD} away and run the command again: it writes a new one",
+            hint=f"move {HEAD} away and run the command again: a new one is written",
             forgivable=True,
         )
     if end.header is not None and end.header.cluster_id != head.cluster_id:
         return Damage(
             what=f"{log} is the log of another cluster ({end.header.cluster_id:.8}..., HEAD names another)",
-            hint="put the right log back, or name its directory with --state-dir",
+            hint="restore the right log, or name its directory with --state-dir",
             readable=False,
         )
     if head.seq > end.seq and fault is not None:
@@ -79,15 +79,15 @@ def damage_of(log: Path, loaded: Loaded) -> Damage | None:
         what = f"{log} ends at seq {end.seq} (byte {end.offset}), {_committed(head)}: lines are missing"
         return Damage(what=what, hint=_ACCEPT, forgivable=True)
     if not loaded.head_fits:
-        what = f"{log} has another line at seq {head.seq} than the one that was committed ({head.crc:.8})"
+        what = f"{log}: line seq {head.seq} is not the committed one ({head.crc:.8})"
         return Damage(what=what, hint=_ACCEPT, forgivable=True)
     return None
 
 
-_UPGRADE = "install that iris, or name another directory with --state-dir"
-_SALVAGE = "`iris log verify` lists what is wrong, `iris log salvage` saves what can be read"
-_RESTORE = "`iris log salvage` restores the lines as they were committed"
-_ACCEPT = "put the newer copy back, or go on without what is lost: iris log salvage --accept-loss"
+_UPGRADE = "install that iris, or use another directory with --state-dir"
+_SALVAGE = "list the damage: iris log verify; save the readable part: iris log salvage"
+_RESTORE = "iris log salvage restores the committed lines"
+_ACCEPT = "restore the newer copy, or accept the loss: iris log salvage --accept-loss"
 
 
 def _committed(head: Head) -> str:
@@ -108,26 +108,24 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
         with opened(log, os.O_WRONLY | os.O_APPEND) as fd:
             write_all(disk, fd, b"\n")
             disk.fsync(fd)
-        messages.append("the last line of the event log had lost its newline: it is there again")
+        messages.append("restored the newline at the end of the event log")
     if is_torn := loaded.size > end.offset:
         kept = unused(directory / (TORN_PREFIX + file_stamp(now)))
         copy_range(disk, log, end.offset, loaded.size, kept)
         sync_directory(disk, directory)  # BEFORE it is cut off: the copy has a name that stays
         messages.append(
-            f"the event log ended in an unfinished line of an interrupted command; kept as {kept.name}"
+            f"moved an unfinished line of an interrupted command out of the event log to {kept.name}"
         )
     if committed < end.seq:
         # The lines beyond HEAD may be in memory only, and a second fsync would not tell: write them anew.
         replace_by_copy(disk, log, end.offset)
-        messages.append(
-            f"the event log was ahead of HEAD by {end.seq - committed} lines of an interrupted command"
-        )
+        messages.append(f"{end.seq - committed} lines of an interrupted command were not in HEAD: updated")
     elif is_torn:
         with opened(log, os.O_WRONLY) as fd:
             disk.truncate(fd, end.offset)
             disk.fsync(fd)
     if committed > end.seq:
-        messages.append(f"went on without the lost transactions {end.seq + 1} to {committed}")
+        messages.append(f"accepted the loss of transactions {end.seq + 1} to {committed}")
     if loaded.head != head_at(end):
         write_head(disk, directory, end)  # durably: one that went back must not come forward again
     return messages

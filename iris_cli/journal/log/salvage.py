@@ -102,7 +102,7 @@ def _refuse_others(log: Path, verdict: Verdict) -> None:
         if fault.kind is FaultKind.NEWER:
             raise LogDamagedError(f"{log.parent / fault.file} is too new, {fault}", hint="install that iris")
         if fault.kind is FaultKind.FOREIGN:
-            raise LogDamagedError(f"{log}: {fault.what}", hint="put the log back that belongs here")
+            raise LogDamagedError(f"{log}: {fault.what}", hint="restore the right log")
 
 
 def _bring_back(directory: Path, disk: Disk, verdict: Verdict) -> tuple[Segment, ...]:

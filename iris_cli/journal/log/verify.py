@@ -75,7 +75,7 @@ def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool
                 if (chain := segments(directory)) or head is not None:
                     return _verify_archive(chain, check)
                 raise NotFoundError(
-                    f"there is no event log in {directory}", hint="name one with --state-dir"
+                    f"no event log in {directory}", hint="name a directory with --state-dir"
                 ) from None
             edit = find_edit(stream)
             if edit is None:
@@ -264,7 +264,7 @@ def _findings_of_head(head: Head, end: Position, crc_at_head: str) -> list[Fault
     elif end.header is not None and end.header.cluster_id != head.cluster_id:
         kind, what = FaultKind.FOREIGN, "HEAD belongs to the log of another cluster"
     elif head.seq > end.seq:
-        what = f"it was committed, says HEAD, but the log ends at seq {end.seq}"
+        what = f"HEAD says it was committed, but the log ends at seq {end.seq}"
     elif crc_at_head not in ("", head.crc):
         what = "HEAD names another line than this one"
     else:

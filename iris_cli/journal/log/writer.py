@@ -49,7 +49,7 @@ class Writer:
         result = self._store.append(self.seq, events, at=at, actor=self._actor)
         if isinstance(result, Conflict):
             raise NotWritableError(
-                f"the event log moved on to seq {result.seq} under our lock", hint="run the command again"
+                f"the event log grew to seq {result.seq} despite the lock", hint="run the command again"
             )
         self.seq = result
         return Transaction(seq=result, at=at, actor=self._actor, events=tuple(events))

@@ -39,7 +39,7 @@ def check_keys(connections: Iterable[Connection]) -> list[Finding]:
         if fault is not None:
             faults.setdefault((fault.detail, fault.hint), []).append(connection.host)
     if not faults:
-        return [fine("keys", "there is a key to offer to every host")] if ways else []
+        return [fine("keys", "every host has a key to offer")] if ways else []
     findings = []
     for (detail, hint), hosts in faults.items():
         more = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
@@ -100,7 +100,9 @@ def check_hosts(session: Session, cluster: Cluster, told: Collection[str] = ()) 
     ours_is_wrong = len(skews) > 1 and (min(skews) > MOST_SKEW or max(skews) < -MOST_SKEW)
     if ours_is_wrong:
         yield warning(
-            "clock", f"ours is {_apart(-skews[0])} that of every host", "sudo timedatectl set-ntp true"
+            "clock",
+            f"this machine's clock is {_apart(-skews[0])} the clock of every host",
+            "sudo timedatectl set-ntp true",
         )
     for answer in answers:
         if isinstance(answer.seen, Silence):
@@ -149,9 +151,9 @@ def unanswered(
     slice_name, zone = _of_google(host) if host is not None else ("", "")
     if slice_name and silence.kind is SilenceKind.AUTH:
         login = f"gcloud compute tpus tpu-vm ssh {slice_name} --zone {zone} --worker all --command true"
-        fix = f"{login}  # puts your key there; or {fix}"
+        fix = f"{login}  # adds your key; or {fix}"
     if slice_name and whole_slice:
-        fix = f"gcloud compute tpus tpu-vm describe {slice_name} --zone {zone}  # whether it is still there"
+        fix = f"gcloud compute tpus tpu-vm describe {slice_name} --zone {zone}  # does it still exist?"
     # Whoever it is and where stands before it, and in what is to be typed: so hosts that are alike are one finding.
     place = re.compile(rf"worker {re.escape(worker.id)} at \S+: ")
     text = f"no answer: {silence.step}: {place.sub('', silence.detail, count=1)}"
@@ -165,7 +167,7 @@ def answered(
     findings = [*_identity(worker, report), *_health(worker, report, skew, refusal)]
     if host is not None:
         findings += [
-            warning(f"worker {worker.id}", text, "correct cluster.yaml if the host is right")
+            warning(f"worker {worker.id}", text, "if the host is right, correct cluster.yaml")
             for text in differences(host, report)
         ]
     if any(finding.level is not Level.OK for finding in findings):
@@ -205,7 +207,7 @@ def shared_directories(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
         if len(workers) > 1:
             yield failure(
                 f"worker {workers[0]}",
-                f"is the same host as {', '.join(workers[1:])}, or shares its iris directory",
+                f"same host as {', '.join(workers[1:])}, or shared iris directory",
                 "remove one of them from cluster.yaml, or set remote_dir to a local disk",
             )
 
@@ -234,33 +236,29 @@ def _identity(worker: Worker, report: ProbeReport) -> Iterator[Finding]:
     if not worker.incarnation:
         return
     if report.incarnation != worker.incarnation:
-        what = "its iris directory is another one" + (
-            ""
-            if report.boot_id == worker.boot_id
-            else ", and it was booted since: it may have been re-created"
+        what = "its iris directory was replaced" + (
+            "" if report.boot_id == worker.boot_id else ", and it has rebooted: it may have been re-created"
         )
-        yield failure(subject, what, f"iris worker probe --accept-key {worker.id}  # if that is right")
+        yield failure(subject, what, f"iris worker probe --accept-key {worker.id}  # if that is expected")
     elif report.boot_id != worker.boot_id:
-        yield warning(
-            subject, "was rebooted; what ran there is gone", "iris schedule --once  # records it, and goes on"
-        )
+        yield warning(subject, "was rebooted; its tasks are gone", "iris schedule --once  # records it")
 
 
 def _health(worker: Worker, report: ProbeReport, skew: float, refusal: str) -> Iterator[Finding]:
     subject = f"worker {worker.id}"
     if refusal:
-        yield failure(subject, f"can't be used: {refusal}", _REFUSED)
+        yield failure(subject, f"unusable: {refusal}", _REFUSED)
     if abs(skew) > MOST_SKEW:
         yield warning(
             subject,
-            f"its clock is {_apart(skew)} ours",
+            f"its clock is {_apart(skew)} this machine's",
             f"ssh {_login(worker.connection)} sudo timedatectl set-ntp true",
         )
     if report.disk_free < LEAST_DISK:
         yield warning(
             subject,
-            f"only {format_memory(report.disk_free)} of disk are free",
-            f"iris gc  # removes old output, and asks; what else is there: ssh {_login(worker.connection)} du -xhd2",
+            f"only {format_memory(report.disk_free)} of disk free",
+            f"iris gc  # removes old output, asks first; to see the rest: ssh {_login(worker.connection)} du -xhd2",
         )
     for text in report.warnings:
         if not text.startswith("refused: "):
@@ -278,14 +276,14 @@ def _of_google(host: HostConfig) -> tuple[str, str]:
 
 
 _OUT_OF_REACH = (SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT)
-_REFUSED = "iris worker probe  # once that is put right on the host"
+_REFUSED = "iris worker probe  # after fixing the host"
 _FIXES: Mapping[SilenceKind, str] = {
-    SilenceKind.UNREACHABLE: "ssh {login} true  # whether it is up",
-    SilenceKind.TIMEOUT: "ssh {login} uptime  # whether it is overloaded",
-    SilenceKind.AUTH: "ssh -v {login} true  # which key it takes",
+    SilenceKind.UNREACHABLE: "ssh {login} true  # is it up?",
+    SilenceKind.TIMEOUT: "ssh {login} uptime  # is it overloaded?",
+    SilenceKind.AUTH: "ssh -v {login} true  # which key does it accept?",
     SilenceKind.HOST_KEY: "iris worker probe --accept-key {id}  # if it was re-created",
     SilenceKind.UNKNOWN_HOST: "iris worker probe --accept-key {id}  # if it is new",
-    SilenceKind.PROTOCOL: "ssh {login} 'exec /bin/sh -s' </dev/null  # what its login shell does",
+    SilenceKind.PROTOCOL: "ssh {login} 'exec /bin/sh -s' </dev/null  # does its login shell print anything?",
 }
 
 

@@ -42,7 +42,7 @@ def check_log(
     try:
         verdict = verified(state.path, progress)
     except NotFoundError:
-        yield fine("log", "there is none yet")
+        yield fine("log", "none yet")
         return
     except IrisError as error:
         yield failed_by("log", error)
@@ -61,10 +61,10 @@ def check_log(
             yield failure("log", what, fix, ExitCode.LOG_DAMAGED)
     if verdict.ok:
         archived = f", with {count(verdict.segments, 'segment')} of its archive" if verdict.segments else ""
-        yield fine("log", f"{count(verdict.records, 'transaction')}{archived}, all sound")
+        yield fine("log", f"{count(verdict.records, 'transaction')}{archived}, all valid")
     if verdict.unfinished is not None and verdict.ok:
         yield warning(
-            "log", f"{verdict.unfinished}", "nothing to do: the next command that writes sets it aside"
+            "log", f"{verdict.unfinished}", "nothing to do: the next command that writes moves it aside"
         )
     if (size := size_of_log(state.path)) > large:
         yield warning("log", f"it has {format_memory(size)}", "iris log compact")
@@ -80,8 +80,8 @@ def only_history_is_lost(state: StateDir, verdict: Verdict) -> bool:
         return False
 
 
-ONLY_HISTORY = "only history is lost, for the snapshot has the state, until another version of iris comes"
-_SPARED = f"put it back into {{}} from a copy, or leave it: {ONLY_HISTORY}"
+ONLY_HISTORY = "only history is lost (the snapshot has the state), unless iris is upgraded"
+_SPARED = f"restore it into {{}} from a copy, or leave it: {ONLY_HISTORY}"
 
 
 def fix_of(fault: Fault, directory: Path) -> str:
@@ -95,7 +95,7 @@ def _path(directory: Path, name: str = "") -> str:
 
 def _damaged(directory: Path) -> str:
     copy = shlex.quote(f"{directory}.copy")
-    return f"cp -a {_path(directory)} {copy}; iris log verify; iris log salvage  # it asks for --yes"
+    return f"cp -a {_path(directory)} {copy}; iris log verify; iris log salvage  # then with --yes"
 
 
 _FIXES: dict[FaultKind, Callable[[Path], str]] = {
@@ -103,18 +103,17 @@ _FIXES: dict[FaultKind, Callable[[Path], str]] = {
     FaultKind.DAMAGED: _damaged,
     FaultKind.EDITED: lambda _: "iris log salvage --yes  # restores the lines as they were committed",
     FaultKind.LOST: lambda directory: (
-        f"put the newer copy of {_path(directory)} back; or go on without what is lost: "
-        "iris log salvage --accept-loss"
+        f"restore the newer copy of {_path(directory)}, or accept the loss: iris log salvage --accept-loss"
     ),
     FaultKind.MISSING: lambda directory: (
-        f"put what is missing back into {_path(directory, ARCHIVE)}; or go on with what comes before it: "
-        "iris log salvage  # it asks for --yes"
+        f"restore the missing segment into {_path(directory, ARCHIVE)}, or truncate the log before it: "
+        "iris log salvage  # then with --yes"
     ),
     FaultKind.HEAD: lambda directory: (
         f"mv {_path(directory, HEAD)} {_path(directory, HEAD + '.damaged')}: the next command writes a new one"
     ),
     FaultKind.NEWER: lambda _: "pip install --upgrade iris-cli",
     FaultKind.FOREIGN: lambda directory: (
-        f"put the log that belongs to {_path(directory)} back, or name its directory: iris --state-dir DIR"
+        f"restore the log of {_path(directory)}, or name its directory: iris --state-dir DIR"
     ),
 }

@@ -73,25 +73,25 @@ def believed(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Seen:
     if doubt is None:
         return seen
     return Silence(
-        worker=worker, kind=SilenceKind.PROTOCOL, step="answer", detail=f"it can't be true: {doubt}"
+        worker=worker, kind=SilenceKind.PROTOCOL, step="answer", detail=f"implausible answer: {doubt}"
     )
 
 
 def doubts(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Iterator[str]:
     """Why an answer can't be true, in words that hold nothing of what it says."""
     if seen.worker != worker:
-        yield "it speaks for another worker"
+        yield "it is about another worker"
     if isinstance(seen, Silence):
         return
     if not all(_is_id(text) for text in (seen.boot_id, seen.incarnation)):
         yield "its boot id or incarnation is malformed"
     if not (_is_time(seen.clock) and _is_time(seen.uptime)):
-        yield "its clock shows no time"
+        yield "its clock is invalid"
     elif isinstance(seen, ProbeReport):
         yield from _of_probe(seen)
     elif isinstance(seen, ReapReport):
         if not asked.issuperset(seen.tokens):
-            yield "it speaks of attempts that it was not asked about"
+            yield "it names attempts it was not asked about"
     elif isinstance(seen, WorkerReport):
         yield from _of_report(seen, asked)
 
@@ -99,9 +99,9 @@ def doubts(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Iterator[st
 def _of_report(seen: WorkerReport, asked: frozenset[Token]) -> Iterator[str]:
     told = [report.token for report in seen.attempts]
     if len(set(told)) != len(told):
-        yield "it speaks of an attempt twice"
+        yield "it names an attempt twice"
     if not asked.issuperset(told):
-        yield "it speaks of attempts that it was not asked about"
+        yield "it names attempts it was not asked about"
     for report in seen.attempts:
         yield from _of_attempt(report, seen.uptime)
     yield from _of_requests(seen, asked)
@@ -110,11 +110,11 @@ def _of_report(seen: WorkerReport, asked: frozenset[Token]) -> Iterator[str]:
 def _of_requests(seen: WorkerReport, asked: frozenset[Token]) -> Iterator[str]:
     counts = Counter(each.token for each in seen.requests)
     if not asked.issuperset((*counts, *seen.asking)):
-        yield "attempts ask for something that it was not asked about"
+        yield "it has requests it was not asked for"
     elif max(counts.values(), default=0) > MOST_REQUESTS:
-        yield "an attempt asks for too much at once"
+        yield "an attempt has too many requests"
     elif len({(each.token, each.id) for each in seen.requests}) != len(seen.requests):
-        yield "an attempt asks for two things under one name"
+        yield "an attempt used a request id twice"
     elif any(not is_request_id(each.id) or len(each.data or b"") > MOST_BYTES for each in seen.requests):
         yield "a request is malformed"
 
@@ -123,15 +123,15 @@ def _of_attempt(report: AttemptReport, uptime: float) -> Iterator[str]:
     since_boot = uptime + _SLACK if uptime else math.inf
     ages = [age for age in (report.started_ago, report.ended_ago) if age is not None]
     if not _is_time(report.last_output_ago or 0.0):
-        yield "an attempt wrote in the future, or at no time"
+        yield "the output time of an attempt is invalid"
     if not all(_is_time(age) for age in ages):
-        yield "an attempt began or ended in the future, or at no time"
+        yield "the start or end time of an attempt is invalid"
     elif any(age > since_boot for age in ages):
-        yield "an attempt began or ended before the host was up"
+        yield "an attempt started or ended before the host booted"
     elif report.state is RemoteState.EXITED and len(ages) == 2 and ages[1] > ages[0] + _SLACK:
-        yield "an attempt ended before it began"
+        yield "an attempt ended before it started"
     if not report.consistent:
-        yield f"it contradicts itself about an attempt that is {report.state}"
+        yield f"contradictory facts about an attempt that is {report.state}"
     if report.output_bytes < 0 or not _is_text(report.log_tail):
         yield "the output of an attempt is malformed"
     if len({fact.kind for fact in report.facts}) != len(report.facts) or not all(
@@ -149,7 +149,7 @@ def _of_probe(seen: ProbeReport) -> Iterator[str]:
         yield "no host has so much memory or disk"
     words = [seen.gpu_variant, *seen.warnings, *(text for pair in seen.metadata for text in pair)]
     if not _is_text("\n".join(words)):
-        yield "what it says of itself is no text"
+        yield "its facts are not text"
 
 
 def _is_id(text: str) -> bool:
@@ -214,13 +214,13 @@ def _refusal(cluster: Cluster, worker: Worker, report: ProbeReport, errors: tupl
         None,
     )
     if twin is not None:
-        refused.append(f"it is the same host as {twin}: two workers share one iris directory")
+        refused.append(f"same host as {twin}: two workers share one iris directory")
     foreign = cluster.foreign(
         token for token in report.tokens if token != token_of(worker.id, report.incarnation)
     )
     if foreign:
         refused.append(
-            f"{count(len(foreign), 'attempt')} there that the log never saw: was the state directory restored? "
+            f"{count(len(foreign), 'attempt')} not in the log (was the state directory restored?): "
             f"iris worker unwedge {worker.id} stops them"
         )
     return "; ".join((*errors, *refused))

@@ -143,7 +143,7 @@ class Calls:
         if len(calls) <= _FEW:
             what = f"waiting for {', '.join(dict.fromkeys(call.worker for call in calls))}" if calls else ""
         else:
-            what = "starting" if any(call.starts or call.goes for call in calls) else "asking workers"
+            what = "starting" if any(call.starts or call.goes for call in calls) else "polling workers"
         return what, self._answered, self._answered + len(calls), "answer"
 
     def _carry_out(self, call: Call) -> Answer:

@@ -51,4 +51,4 @@ def when_large(session: Session, limit: int | None = None) -> Compacted | None:
 
 def words(done: Compacted) -> str:
     """Return the size of the log before it was compacted, and the segment that has its lines now."""
-    return f"the log had {format_memory(done.bytes_before)}: its lines are in {done.segment.file} now"
+    return f"compacted the log: {format_memory(done.bytes_before)} moved to {done.segment.file}"

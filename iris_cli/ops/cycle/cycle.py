@@ -98,7 +98,7 @@ def keep_logs(session: Session, dispatcher: Dispatcher) -> None:
     try:
         copy_logs(session, ended)
     except Exception as error:
-        session.fault("copying the output of attempts that have ended", error)
+        session.fault("copying logs of ended attempts", error)
 
 
 def tell_news(session: Session, plan: Plan | None = None) -> None:
@@ -111,7 +111,7 @@ def tell_news(session: Session, plan: Plan | None = None) -> None:
     try:
         after_cycle.tell(session, plan, session.state.read_heartbeat())
     except Exception as error:
-        session.fault("telling what is new", error)
+        session.fault("sending notices", error)
 
 
 def linger(
@@ -322,9 +322,7 @@ def _without(cluster: Cluster, unheard: Collection[WorkerId]) -> Cluster:
     if not unheard:
         return cluster
     doubtful = {
-        worker.id: structs.replace(
-            worker, condition=WorkerCondition.SUSPECT, reason="it has not answered yet"
-        )
+        worker.id: structs.replace(worker, condition=WorkerCondition.SUSPECT, reason="no answer yet")
         for worker in cluster.workers.values()
         if worker.id in unheard and worker.condition is WorkerCondition.HEALTHY
     }

@@ -278,7 +278,7 @@ class Dispatcher:
             except MissingSecretError:
                 continue  # it can't start from here; whoever has the secret will start it
             except ValueError as error:
-                self._not_sent[attempt.token] = (attempt_id, f"it can't be sent: {error}")
+                self._not_sent[attempt.token] = (attempt_id, f"can't send it: {error}")
         if not requests:
             return None
         return prepare_call(self.session, self.cluster, worker, requests, go=go)

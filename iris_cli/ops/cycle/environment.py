@@ -242,7 +242,7 @@ def line_of(state: StateDir, job: Job, index: int) -> str | None:
     try:
         return _lines(state, job.each_line.hash)[job.indexes[index]]
     except IrisError as error:
-        raise ValueError(f"its lines are gone: {error.message}") from error
+        raise ValueError(f"its --each-line file is gone: {error.message}") from error
 
 
 @lru_cache(maxsize=4)

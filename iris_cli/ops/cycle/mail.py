@@ -96,7 +96,7 @@ class Mail:
             if cluster.jobs[said.job].end is not None:
                 return answer
             if sum(token == asked.token for token, _ in self._waits) >= MOST_WAITS:
-                raise IrisError(f"{asked.attempt} waits for {MOST_WAITS} jobs already")
+                raise IrisError(f"{asked.attempt} is already waiting for {MOST_WAITS} jobs")
             self._waits[asked.key] = asked
             return None
         if isinstance(said, messages.Submit):
@@ -244,7 +244,7 @@ def _read_logs(session: Session, worker: Worker, readings: Sequence[LogReading])
 def _piece(reading: LogReading, chunk: LogChunk | None, why: str) -> messages.Answer:
     if chunk is None:
         return messages.refusal_of(
-            UnreachableError(f"the worker of {reading.piece.task} can't be asked: {why}")
+            UnreachableError(f"no answer from the worker of {reading.piece.task}: {why}")
         )
     from base64 import b64encode
 

@@ -205,8 +205,8 @@ def weigh(
             outcomes |= decided
         except Exception as error:
             draft.take_back(kept)
-            session.fault(f"weighing the answer of {worker}", error)
-            detail = f"it could not be weighed: {type(error).__name__}"
+            session.fault(f"checking the answer of {worker}", error)
+            detail = f"the check failed: {type(error).__name__}"
             useless = Silence(worker=worker, kind=SilenceKind.PROTOCOL, step="answer", detail=detail)
             workers.silent(draft, useless, session.limits)
         # A gang's verdict may have waited for just this answer; of other jobs nothing new is nothing to settle.

@@ -94,7 +94,7 @@ def place_of_log(cluster: Cluster, asker: AttemptId, request: messages.Logs) -> 
     job = visible(cluster, asker, request.task.job)
     if request.task not in cluster.tasks:
         last = cluster.jobs[job].replicas - 1
-        raise NotFoundError(f"{job} has no task-{request.task.index}", hint=f"its last one is task-{last}")
+        raise NotFoundError(f"{job} has no task-{request.task.index}", hint=f"the last one is task-{last}")
     attempts = cluster.tasks[request.task].attempts
     number = len(attempts) - 1 if request.attempt is None else request.attempt
     if not 0 <= number < len(attempts):
@@ -102,6 +102,6 @@ def place_of_log(cluster: Cluster, asker: AttemptId, request: messages.Logs) -> 
     attempt = attempts[number]
     if attempt.reaped_at is not None or attempt.worker not in cluster.workers:
         raise NotFoundError(
-            f"what {request.task} wrote is no longer there", hint="output is removed after some days"
+            f"the output of {request.task} was removed", hint="limits.reap_after sets how long output is kept"
         )
     return Place(attempt.worker, attempt.token)

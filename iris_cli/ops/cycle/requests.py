@@ -101,8 +101,8 @@ def carry_out(session: Session, draft: Draft, asked: Iterable[Asked]) -> Outcome
             said = messages.refusal_of(error)
         except Exception as error:
             draft.take_back(kept)
-            session.fault(f"carrying out a request of {each.attempt}", error)
-            said = messages.Refusal(kind="refused", message="iris itself failed at this request")
+            session.fault(f"handling a request of {each.attempt}", error)
+            said = messages.Refusal(kind="refused", message="internal error in this request")
         outcomes[each.key] = Outcome(each, said)
     return outcomes
 

@@ -184,7 +184,7 @@ def fetch(session: Session, worker: Worker, token: Token, wanted: Workspace) -> 
         if not session.state.workspaces.has(wanted.hash):
             session.state.workspaces.put(_checked(_unpacked(_packed(session, worker, token, wanted)), wanted))
     except (_UnfitError, OddTarError) as error:
-        problem = f"the directory that was packed for it can't be had: {error}"
+        problem = f"can't fetch its workspace: {error}"
     except _SilentError as error:
         return error.silence
     except NotWritableError as error:
@@ -203,15 +203,15 @@ def _packed(session: Session, worker: Worker, token: Token, wanted: Workspace) -
             if isinstance(piece, Silence):
                 raise _SilentError(piece)
             if not piece.version.inode:
-                raise _UnfitError("it is not there, or no plain file")
+                raise _UnfitError("not a regular file, or missing")
             size = size or piece.version.size
             if size > wanted.size + (wanted.size >> 8) + _CHUNK:  # more than gzip adds to anything
-                raise _UnfitError(f"{format_memory(size)} are more than {format_memory(wanted.size)}")
+                raise _UnfitError(f"{format_memory(size)}, expected {format_memory(wanted.size)}")
             if len(piece.data) < max(1, min(_LEAST, size - offset)):  # crumbs would keep us for days
-                raise _UnfitError("it ends too early")
+                raise _UnfitError("it is truncated")
             offset += len(piece.data)
             if session.clock.monotonic() - begun > _START + offset / _SLOWEST:
-                raise _UnfitError("it comes too slowly: others wait for their turn")
+                raise _UnfitError("the transfer is too slow")
             yield piece.data
 
 
@@ -226,7 +226,7 @@ def _unpacked(packed: Iterator[bytes]) -> Iterator[bytes]:
         raise _UnfitError(f"it is damaged ({error})") from error
     yield unpacker.flush()
     if not unpacker.eof or unpacker.unused_data:
-        raise _UnfitError("it is damaged (it has no end, or more than one)")
+        raise _UnfitError("it is damaged (wrong end)")
 
 
 def _checked(chunks: Iterator[bytes], wanted: Workspace) -> Iterator[bytes]:
@@ -240,5 +240,5 @@ def _checked(chunks: Iterator[bytes], wanted: Workspace) -> Iterator[bytes]:
         check.feed(chunk)
         yield chunk
     if (digest.hexdigest(), size) != (wanted.hash, wanted.size):
-        raise _UnfitError("it is something else than was packed")
+        raise _UnfitError("its content has changed")
     check.end()

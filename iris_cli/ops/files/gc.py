@@ -128,7 +128,7 @@ def _measure(
     return structs.replace(nothing, sizes=sizes, caches=unused)
 
 
-_ANOTHER = "another boot or machine answers than the one in the log: iris schedule --once"
+_ANOTHER = "the host was rebooted or re-created: iris schedule --once"
 
 
 def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage:
@@ -200,9 +200,7 @@ def _next_calls(
         outputs = cluster.outputs.get(row.worker)
         batch = tuple(takewhile(wanted.__contains__, outputs.first)) if outputs is not None else ()
         if any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(row.worker)):
-            rows[row.worker] = structs.replace(
-                row, problem="something is being started or stopped there: try again"
-            )
+            rows[row.worker] = structs.replace(row, problem="a task is starting or stopping: try again")
         elif batch:
             reaped = {cluster.attempt(attempt).token: attempt for attempt in batch}
             known = structs.replace(observe.known_of(cluster, row.worker), reaped=reaped)

@@ -39,9 +39,9 @@ def parts_of(name: bytes) -> tuple[bytes, ...]:
         raise BadNameError("its name is absolute")
     parts = tuple(_CONTROL.sub(lambda match: b"%%%02X" % match[0][0], part) for part in name.split(b"/"))
     if any(part in (b"", b".", b"..") for part in parts):
-        raise BadNameError("its name leads elsewhere")
+        raise BadNameError("its name leads out of the directory")
     if parts[0].startswith(_PART):
-        raise BadNameError("its name is one of ours")
+        raise BadNameError("its name is reserved by iris")
     return parts
 
 
@@ -54,7 +54,7 @@ def opened_tree(path: Path) -> Iterator[LocalTree]:
         try:
             fcntl.flock(top, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(f"another iris pull is filling {path}", hint="wait for its end") from None
+            raise UsageError(f"another iris pull writes to {path}", hint="wait until it ends") from None
         yield LocalTree(top)
     finally:
         os.close(top)
@@ -105,7 +105,7 @@ class LocalTree:
             with suppress(FileNotFoundError):
                 status = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
                 if stat.S_ISLNK(status.st_mode):
-                    raise OSError(errno.ELOOP, "a link has its name here")
+                    raise OSError(errno.ELOOP, "a link of that name exists")
             os.replace(name, parts[-1], src_dir_fd=self._top, dst_dir_fd=parent)
 
     @contextmanager

@@ -185,13 +185,13 @@ class _Work:
         target = self._session.target(self._cluster.workers[attempt.worker])
         puller = Puller(calls=self._calls, target=target, token=attempt.token, clock=clock, tally=tally)
         if found.gone and attempt.started_at is not None:
-            tally.problems.append(f"nothing of it is left on worker {attempt.worker}")
+            tally.problems.append(f"its files were removed from worker {attempt.worker}")
         if found.link:
-            tally.problems.append("its output directory has become a link, which is not followed")
+            tally.problems.append("its output directory is a link (not followed)")
         if found.partial:
-            tally.problems.append("some of its directories can't be read there")
+            tally.problems.append("some directories can't be read")
         if found.cut:
-            tally.problems.append(f"it has too many files: {len(found.files)} of them were looked at")
+            tally.problems.append(f"too many files: only {len(found.files)} were pulled")
         try:
             puller.pull_logs(found, attempt_id, self._session.state.task_logs, listed_at)
             if any(name not in (b"out", b"err") for name, _ in found.files):

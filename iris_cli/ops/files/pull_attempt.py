@@ -67,7 +67,7 @@ class Puller(Struct, kw_only=True):
         needed = sum(each.version.size for each in wanted if each.version is not None)
         if needed > tree.free:
             self.tally.problems.append(
-                f"its files take {format_memory(needed)}, and {format_memory(tree.free)} are free here"
+                f"its files take {format_memory(needed)}, only {format_memory(tree.free)} free on this machine"
             )
             return
         for group in _groups(wanted):
@@ -81,10 +81,10 @@ class Puller(Struct, kw_only=True):
                 continue
             try:
                 if not name.startswith(_TOP):
-                    raise BadNameError("it is not one of its files")
+                    raise BadNameError("not one of its files")
                 parts = parts_of(name.removeprefix(_TOP))
                 if parts in seen:
-                    raise BadNameError("another file has that name here")
+                    raise BadNameError("another file has that name")
             except BadNameError as error:
                 self._problem(name, str(error))
                 continue
@@ -118,10 +118,10 @@ class Puller(Struct, kw_only=True):
         except OSError as error:
             if error.errno in _FULL:
                 raise NotWritableError(
-                    f"the files of {self.target.worker} can't be written here: {error.strerror}",
-                    hint="make room, then pull again: it goes on where it was",
+                    f"the files of {self.target.worker} can't be written: {error.strerror}",
+                    hint="free some space, then pull again: it resumes",
                 ) from error
-            self._problem(wanted.name, f"it can't be written here ({error.strerror or error})")
+            self._problem(wanted.name, f"can't be written ({error.strerror or error})")
 
     def _fetch(self, tree: LocalTree, wanted: _Wanted) -> None:
         """One file, going on where an earlier call was cut off. Raises OSError."""
@@ -129,13 +129,13 @@ class Puller(Struct, kw_only=True):
         for _ in range(_TRIES):
             version = version or self._piece(wanted.name, 0, 1).version
             if not version.inode:
-                self.tally.notes.append(f"{_shown(wanted.name)} vanished meanwhile")
+                self.tally.notes.append(f"{_shown(wanted.name)} was removed during the pull")
                 return
             with tree.part(wanted.parts, version) as part:
                 version = self._fetch_version(part, wanted.name, version)
             if version is None:
                 return
-        self._problem(wanted.name, "it changes all the time")
+        self._problem(wanted.name, "it keeps changing")
 
     def _fetch_version(
         self, part: Part, name: bytes, version: output_calls.Version
@@ -174,7 +174,7 @@ class Puller(Struct, kw_only=True):
         self.tally.files += 1
         self.tally.bytes += size
         if changed:
-            self.tally.notes.append("files were still being written: pull again when it has ended")
+            self.tally.notes.append("files were still being written: pull again after its end")
 
     def pull_logs(
         self, found: output_calls.FileList, attempt: AttemptId, logs: PulledLogs, listed_at: float
@@ -242,4 +242,4 @@ def in_few_words(words: Sequence[str]) -> tuple[str, ...]:
     """Each once, and of very many only the first ones."""
     each_once = list(dict.fromkeys(words))
     more = len(each_once) - _MOST_WORDS
-    return (*each_once[:_MOST_WORDS], *([f"and {count(more, 'more problem')}"] if more > 0 else []))
+    return (*each_once[:_MOST_WORDS], *([f"{count(more, 'more problem')}"] if more > 0 else []))

@@ -96,7 +96,7 @@ def run(
     except BaseException:
         if job is not None and not session.cluster.job_state(job).terminal:
             with suppress(IrisError):  # else the next cycle does, for the lock is free
-                cancel(session, [job], reason="its client has left")
+                cancel(session, [job], reason="its terminal was closed")
         raise
     finally:
         held.release()
@@ -134,7 +134,7 @@ class _Client:
                 worker = cluster.workers.get(attempt.worker)
                 if worker is None or worker.condition is not WorkerCondition.HEALTHY:
                     raise UnreachableError(
-                        f"{attempt.worker} does not answer: {self._job} is being stopped there",
+                        f"no answer from {attempt.worker}: stopping {self._job}",
                         hint=f"iris status {self._job}",
                     )
             elif attempt is not None and self._caretaker.said(attempt.token) is RemoteState.PREPARED:
@@ -147,7 +147,7 @@ class _Client:
     def _tell(self, reason: str) -> None:
         if reason and reason != self._shown:
             self._shown = reason
-            self._show(f"{self._job} waits: {reason}")
+            self._show(f"{self._job} pending: {reason}")
 
     def _run_on_terminal(self, worker: Worker, attempt: Attempt) -> None:
         """Start the prepared attempt on a terminal of its worker, and go on with cycles until that has ended."""
@@ -161,7 +161,7 @@ class _Client:
         except NoAnswer as error:
             raise UnreachableError(f"{worker.id}: {error.step}: {error.detail}", hint=error.hint) from error
         try:
-            self._show(f"{self._job} runs on {worker.id}")
+            self._show(f"{self._job} RUNNING on {worker.id}")
             self._look_on(stream)
         finally:
             link.abort()

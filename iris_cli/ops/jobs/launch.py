@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _SETTING_UP = 10.0  # seconds: to unpack a directory takes less, to install a framework more
 _FIRST_LOOK = 0.1
-_FORCE = "--force queues it anyway"
+_FORCE = "--force submits it anyway"
 
 
 def launch(session: Session, request: JobRequest) -> JobId:
@@ -111,7 +111,7 @@ def unanswered(session: Session, job: JobId, *, coming: bool) -> dict[WorkerId, 
 
     now, limits = session.clock.now(), session.limits
     return {
-        name: f"{each.reason}; {next_try(each, now, limits) if coming else 'nobody runs cycles'}"
+        name: f"{each.reason}; {next_try(each, now, limits) if coming else 'no cycles are running'}"
         for name, each in silent.items()
     }
 
@@ -136,7 +136,7 @@ def _check_kept(session: Session, workspace: Workspace) -> None:
     """Only the holder of the lock removes one."""
     if not session.state.workspaces.has(workspace.hash):
         raise WorkspaceGoneError(
-            f"the packed workspace {workspace.hash[:12]} was removed in the meantime", hint="launch it again"
+            f"the packed workspace {workspace.hash[:12]} was removed", hint="launch it again"
         )
 
 
@@ -191,8 +191,8 @@ def _again(session: Session, cluster: Cluster, request: JobRequest) -> JobReques
         )
     if whole.each_line is None and whole.lines and not state.lines.has(whole.lines.hash):
         raise UsageError(
-            f"the lines of {clip(job.id)} are no longer in the state directory",
-            hint="--each-line FILE names a file of lines",
+            f"the --each-line file of {clip(job.id)} is no longer in the state directory",
+            hint="add --each-line FILE",
         )
     return whole
 
@@ -226,7 +226,7 @@ def part_of_a_slice(job: Job, there: Sequence[Mapping[str, AttributeValue]]) -> 
     known = device.variant == AUTO and variant is not None
     option = f"--tpu {variant}" if known else f"--replicas {size}"
     return [
-        f"a task alone takes one VM of a slice of {size}, where a JAX program waits for its peers; "
+        f"one task uses one VM of a slice of {size}, and JAX waits for the others; "
         f"{option} starts a task on each VM"
     ]
 
@@ -268,7 +268,7 @@ def left_behind(request: JobRequest) -> list[str]:
         return []
     own = 1 if alone else 0  # the first word of its command is the script
     return [
-        f"{clip(word)} is not shipped: a task starts in an empty directory; --workdir . brings this one along"
+        f"{clip(word)} is not shipped: a task starts in an empty directory; --workdir . ships this directory"
         for word in dict.fromkeys((request.command or ())[own:])
         if not word.startswith("/") and os.path.isfile(word)  # absolute paths are those of the workers
     ]

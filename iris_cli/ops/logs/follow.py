@@ -154,7 +154,7 @@ class Follower:
             reason = self._caretaker.reason(job.id if job.is_gang else task_id)
             if reason and self._waits.get(task_id) != reason:
                 self._waits[task_id] = reason
-                yield task_id, f"the retry waits: {reason}"
+                yield task_id, f"retry pending: {reason}"
 
     def _open(self, when: Callable[[_Followed], bool]) -> list[_Followed]:
         """Those of which more may come, and nobody is being asked for it."""
@@ -216,7 +216,7 @@ class Follower:
     def _take(self, cluster: Cluster, reading: Reading, step: Step) -> None:
         """What one turn of one attempt brought. `cluster` is from before it was asked."""
         followed = self._followed[reading.id.task]
-        assert followed is not None, "it was asked for"
+        assert followed is not None, "retried by iris retry"
         step.texts += reading.texts
         self._came += sum(len(text.text) for text in reading.texts)
         followed.printed = followed.printed or bool(reading.texts)
@@ -233,7 +233,7 @@ class Follower:
             followed.failures = 0
             step.notes.append((reading.id.task, f"worker {worker} answers again"))
         for stream in reading.replaced:
-            what = f"{stream} was replaced or cut off on worker {worker}; it goes on from its beginning"
+            what = f"{stream} was replaced or truncated on worker {worker}; printing it from the start"
             step.notes.append((reading.id.task, what))
         if not ended:
             return

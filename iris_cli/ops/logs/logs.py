@@ -57,7 +57,7 @@ def remains(session: Session, reading: Reading, attempt: Attempt, why: str, *, b
     kept = end.log_tail if end is not None and not begun else ""
     if not whole and any(logs.end(reading.id, name) is not None for name in reading.streams):
         texts = (text for name in reading.streams for text in _pulled(logs, reading, name))
-        note = f"{why}; this is the last part of its output, copied at its end"
+        note = f"{why}; showing the end of its output, copied when it ended"
         return Remains(texts=texts, anything=True, note=note, pulled=True, whole=True)
     if pulled_at is not None and (whole or not kept):
         anything = any(
@@ -65,14 +65,14 @@ def remains(session: Session, reading: Reading, attempt: Attempt, why: str, *, b
         )
         texts = (text for name in reading.streams for text in _pulled(logs, reading, name))
         age = format_duration(max(0.0, session.clock.now() - pulled_at))
-        note = f"{why}; this is what was pulled {age} ago"
+        note = f"{why}; showing what was pulled {age} ago"
         if not anything and begun:
             note = why if whole else f"{why}; the end of its output is missing"
         return Remains(texts=texts, anything=anything, note=note, pulled=True, whole=whole)
     if kept:
-        note = f"{why}; these last lines are from the log"
+        note = f"{why}; showing the last lines from the event log"
         if pulled_at is not None:
-            note += f"; what was pulled before them is in {logs.path(reading.id, 'out').parent}"
+            note += f"; earlier output was pulled to {logs.path(reading.id, 'out').parent}"
         return Remains(texts=(_kept_text(reading, kept),), anything=True, note=note, kept=True)
     return Remains(note=f"{why}; the end of its output is missing" if begun else why)
 
@@ -240,17 +240,15 @@ def without_worker(attempt: Attempt, silence: Silence | None) -> str:
     """Why a worker can't be asked, in words."""
     if attempt.reaped_at is not None and attempt.ended_at is not None:
         kept = format_duration(attempt.reaped_at - attempt.ended_at)
-        return (
-            f"its output was removed from worker {attempt.worker} {kept} after it ended (limits.reap_after)"
-        )
+        return f"output removed from worker {attempt.worker} {kept} after the end (limits.reap_after)"
     if silence is None:
-        return f"worker {attempt.worker} is no longer part of the cluster"
+        return f"worker {attempt.worker} is no longer in the cluster"
     return f"no answer from worker {attempt.worker} ({silence.step}: {silence.detail})"
 
 
 def nothing_left(attempt: Attempt) -> str:
     """What is to be said of an attempt that has ended, and whose worker has no output of it."""
-    return f"nothing is left on worker {attempt.worker}"
+    return f"no files left on worker {attempt.worker}"
 
 
 def _why_elsewhere(cluster: Cluster, reading: Reading) -> str:
@@ -312,4 +310,4 @@ def _nothing_written(attempt: Attempt) -> str:
     if attempt.end is None and attempt.started_at is None:
         how = "is being set up" if attempt.acknowledged else "is being sent"
         return f"has not started: {how} on worker {attempt.worker}"
-    return "has written nothing" + ("" if attempt.end is not None else " yet")
+    return "no output" + ("" if attempt.end is not None else " yet")

@@ -61,10 +61,10 @@ def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: s
     by_worker: dict[WorkerId, list[tuple[Task, Attempt]]] = {}
     for task, attempt in select_tasks(cluster, what, ranks=ranks):
         if attempt is None or attempt.state not in (AttemptState.RUNNING, AttemptState.STOPPING):
-            note = f"it is not running ({task_displays(cluster, task.job)[task.index]})"
+            note = f"not running ({task_displays(cluster, task.job)[task.index]})"
             found.append(RankStacks(task=task.id, worker=attempt.worker if attempt else None, note=note))
         elif attempt.worker not in cluster.workers:
-            note = f"worker {attempt.worker} is no longer part of the cluster"
+            note = f"worker {attempt.worker} is no longer in the cluster"
             found.append(RankStacks(task=task.id, worker=attempt.worker, note=note))
         else:
             by_worker.setdefault(attempt.worker, []).append((task, attempt))
@@ -79,7 +79,7 @@ def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: s
 
     if by_worker:
         _ = session.runner  # made once, before any thread asks for it
-        for batch in session.fan_out(list(by_worker), ask, what="looking into programs"):
+        for batch in session.fan_out(list(by_worker), ask, what="reading stacks"):
             for results in batch:
                 found += results
     return sorted(found, key=lambda each: each.task.index)

@@ -29,7 +29,7 @@ def starts_by_itself(where: Workplace, environ: Mapping[str, str] = os.environ) 
 
 
 def start_if_needed(where: Workplace, session: Session) -> int | None:
-    """Start the loop if work is left and nobody runs cycles. Returns its pid or None. Raises OSError, IrisError."""
+    """Start the loop if work is left and no cycles are running. Returns its pid or None. Raises OSError, IrisError."""
     if not starts_by_itself(where):
         return None
     if not work_left(session.view(), session.config, session.state):

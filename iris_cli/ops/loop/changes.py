@@ -36,13 +36,13 @@ class Configuration:
         except ConfigError as error:
             self.invalid = count(len(error.problems), "problem") if error.problems else error.message
             return None
-        self.invalid = "" if config.name == self.first.name else "another cluster.name"
+        self.invalid = "" if config.name == self.first.name else "cluster.name changed"
         return None if self.invalid else config
 
     def troubles(self) -> Iterator[str]:
         """What the operator is to know of it, with what to type."""
         if self.invalid:
-            yield f"{self._path.name} is not valid ({self.invalid}), so it places nothing: iris config validate"
+            yield f"{self._path.name} is invalid ({self.invalid}), nothing is placed: iris config validate"
 
 
 def change_warning(path: Path, warn: Callable[[str], None]) -> Callable[[], None]:
@@ -54,7 +54,7 @@ def change_warning(path: Path, warn: Callable[[str], None]) -> Callable[[], None
         now = None if warned or before is None else _content(path)
         if now not in (None, before):  # None: an editor is replacing the file
             warned = True
-            warn(f"{path.name} has changed since this began: end it and start it again to take that in")
+            warn(f"{path.name} has changed: restart this command to use it")
 
     return look
 

@@ -1,4 +1,4 @@
-"""The background loop: one cycle after the other, until nothing is left to do.
+"""The background loop: one cycle after the other, until nothing left to do.
 
 It is one more ordinary invocation: it may be killed at any moment, and whoever comes next goes on.
 """
@@ -75,7 +75,7 @@ def environment_troubles(
         who = _who(refused)
         agent = environ.get("SSH_AUTH_SOCK", "")
         if agent and not Path(agent).is_socket():
-            yield f"its SSH agent is gone, {who} refused its key: {_RESTART} an agent"
+            yield f"its SSH agent is gone and {who} refused its key: {_RESTART} an agent"
         else:
             yield f"{who} refused its key: iris doctor; then {_RESTART} the right one"
     for reason, workers in _without_key(cluster).items():
@@ -114,12 +114,12 @@ SCALE_EVERY = 30.0
 class Leaving(StrEnum):
     """Why a loop ends."""
 
-    DONE = "nothing is left to do"
-    STOPPED = "it was stopped"
-    REPLACED = "another loop was started in its place"
+    DONE = "nothing left to do"
+    STOPPED = "stopped"
+    REPLACED = "replaced by another loop"
     OFF = "cluster.yaml says loop: off"
     GONE = "its state directory was moved or deleted"
-    ORPHANED = "the demo that it belongs to has ended"
+    ORPHANED = "its demo ended"
     UPGRADE = "another version of iris was installed"
 
 

@@ -259,7 +259,7 @@ def start(place: Place, environ: Mapping[str, str] = os.environ) -> Runner:
     try:
         spawn(place, environ)
     except OSError as error:
-        raise NotWritableError(f"the loop could not be started: {error.strerror or error}") from error
+        raise NotWritableError(f"the loop failed to start: {error.strerror or error}") from error
     return _signed(place)
 
 
@@ -283,7 +283,7 @@ def end(state: StateDir, clock: Clock) -> Runner | None:
             return found
     where = f" on {found.host}" if found.host != state.host else ""
     raise IrisError(
-        f"the background loop (pid {found.pid or 'unknown'}{where}) does not end",
+        f"the background loop (pid {found.pid or 'unknown'}{where}) did not stop",
         hint=f"kill {found.pid}{where}, then try again" if found.pid else "try again in a minute",
     )
 

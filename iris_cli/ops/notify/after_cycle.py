@@ -122,4 +122,4 @@ def _stopped(heartbeat: Mapping[str, Any] | None, now: float) -> str:
     cycle = cycle_age(heartbeat, now)
     if cycle.age is None or not cycle.stale:
         return ""
-    return f"no cycle ran for {format_duration(cycle.age)}, and one does again"
+    return f"cycles run again after a gap of {format_duration(cycle.age)}"

@@ -138,7 +138,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _verdict(code: int | None, tail: bytes | None, timeout: float) -> str:
     if tail is None or code is None:
-        return f"the command did not end within {format_duration(timeout)}, and was killed"
+        return f"the command was killed after {format_duration(timeout)}"
     if code == 0:
         return ""
     ended = f"the command was ended by signal {-code}" if code < 0 else f"the command failed with exit {code}"
@@ -165,7 +165,7 @@ class Webhook(Struct, frozen=True, kw_only=True):
         call.start()
         while call.is_alive() and self.clock.monotonic() < due and not cut.is_set():
             call.join(_GLANCE)
-        return said[0] if said else f"the webhook did not answer within {format_duration(self.timeout)}"
+        return said[0] if said else f"no answer from the webhook within {format_duration(self.timeout)}"
 
     def _call(self, body: bytes) -> str:
         from urllib.error import HTTPError, URLError
@@ -184,10 +184,10 @@ class Webhook(Struct, frozen=True, kw_only=True):
                 return ""
         except HTTPError as error:
             error.close()
-            elsewhere = " (a redirect, which is not followed)" if 300 <= error.code < 400 else ""
+            elsewhere = " (redirects are not followed)" if 300 <= error.code < 400 else ""
             return f"the webhook answered {error.code}{elsewhere}"
         except TimeoutError:
-            return f"the webhook did not answer within {format_duration(self.timeout)}"
+            return f"no answer from the webhook within {format_duration(self.timeout)}"
         except URLError as error:
             return f"the webhook can't be reached: {_words(error.reason)}"
         except Exception as error:  # whatever the peer makes the library stumble over

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 _WORDS = {
     EndReason.OK: "",
     EndReason.USER_ERROR: "failed",
-    EndReason.TIMEOUT: "ran longer than its time limit",
+    EndReason.TIMEOUT: "exceeded its time limit",
     EndReason.OOM: "ran out of memory",
     EndReason.SIGNAL: "killed by a signal",
-    EndReason.SETUP_FAILED: "its setup failed",
-    EndReason.WORKER_FAILED: "its worker failed",
-    EndReason.PREEMPTED: "its VM was preempted",
-    EndReason.DISPATCH_FAILED: "could not be started",
+    EndReason.SETUP_FAILED: "setup failed",
+    EndReason.WORKER_FAILED: "worker failed",
+    EndReason.PREEMPTED: "VM preempted",
+    EndReason.DISPATCH_FAILED: "failed to start",
     EndReason.SIBLING: "stopped with its gang",
     EndReason.CANCELLED: "cancelled",
-    EndReason.RETRIED: "stopped to be retried, as asked",
+    EndReason.RETRIED: "stopped by iris retry",
     EndReason.JOB_ENDED: "stopped because the job ended",
     EndReason.SCHEDULING_TIMEOUT: "not placed in time",
-    EndReason.DEPENDENCY_FAILED: "a job it waits for did not succeed",
+    EndReason.DEPENDENCY_FAILED: "a job in --after did not succeed",
 }
 _ERROR_SAYS_IT = frozenset({EndReason.SCHEDULING_TIMEOUT, EndReason.DEPENDENCY_FAILED})
 
@@ -55,8 +55,8 @@ def exit_words(end: End | None) -> str:
 def skew_words(skew: float) -> str:
     """`is 2m ahead of ours`, `is right`."""
     if not skew:
-        return "is right"
-    return f"is {format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} ours"
+        return "is correct"
+    return f"is {format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine"
 
 
 def reason_words(reason: EndReason) -> str:

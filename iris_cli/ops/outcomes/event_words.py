@@ -25,7 +25,7 @@ def _because(reason: str) -> str:
 
 def _worker_updated(event: ev.WorkerUpdated) -> str:
     if event.refusal:
-        return f"worker {event.worker} probed, and it can't be used: {event.refusal}"
+        return f"worker {event.worker} probed, unusable: {event.refusal}"
     parts = [f"{event.cpu:g} cores", format_memory(event.memory)]
     if event.chips:
         parts.append(f"{event.chips} chips")
@@ -43,19 +43,19 @@ def _worker_condition_changed(event: ev.WorkerConditionChanged) -> str:
 
 def _silence_counted(event: ev.WorkerSilenceCounted) -> str:
     if event.anew:
-        return f"the silence of worker {event.worker} proves nothing: somebody spoke, or nobody answered"
-    return f"worker {event.worker} does not answer, and others do"
+        return f"silence of worker {event.worker} is counted from zero: it answered, or no worker did"
+    return f"worker {event.worker} is silent while others answer"
 
 
 def _worker_forgotten(event: ev.WorkerForgotten) -> str:
-    dead = ", by the operator's word that it is dead" if event.dead else ""
+    dead = ", declared dead by the operator" if event.dead else ""
     return f"worker {event.worker} forgotten{dead}{_because(event.reason)}"
 
 
 def _worker_unwedged(event: ev.WorkerUnwedged) -> str:
     processes = [f"process {each}" for each in event.processes]
     named = [*processes, *(f"attempt {token}" for token in event.attempts)]
-    return f"worker {event.worker} to be cleared of {', '.join(named)}"
+    return f"stopping on worker {event.worker}: {', '.join(named)}"
 
 
 def _job_submitted(event: ev.JobSubmitted) -> str:
@@ -104,7 +104,7 @@ def _dispatch_failed(event: ev.TaskDispatchFailed) -> str:
 
 
 def _presumed_gone(event: ev.AttemptPresumedGone) -> str:
-    why = "its lease ended" if event.by_lease else "two copies may run for a while"
+    why = "its lease expired" if event.by_lease else "it may still run"
     return f"{event.attempt_id} presumed gone: {why}"
 
 
@@ -114,7 +114,7 @@ def _attempt_ended(event: ev.AttemptEnded) -> str:
 
 
 def _task_quiet(event: ev.TaskQuiet) -> str:
-    return f"{event.attempt_id} {'writes again' if event.since is None else 'is quiet'}"
+    return f"{event.attempt_id} {'writes output again' if event.since is None else 'is quiet'}"
 
 
 def _stop_requested(event: ev.AttemptStopRequested) -> str:
@@ -128,11 +128,11 @@ def _attempt_stopped(event: ev.AttemptStopped) -> str:
 
 
 def _endpoint_registered(event: ev.EndpointRegistered) -> str:
-    return f"{event.attempt_id} has the endpoint {event.name} on port {event.port}"
+    return f"{event.attempt_id} registered endpoint {event.name} on port {event.port}"
 
 
 def _attempts_reaped(event: ev.AttemptsReaped) -> str:
-    gone = f"the output of {', '.join(map(str, event.attempts))} was removed from worker {event.worker}"
+    gone = f"output of {', '.join(map(str, event.attempts))} removed from worker {event.worker}"
     left = f"worker {event.worker} has not yet removed the output of {', '.join(map(str, event.left))}"
     return "; ".join([gone] * bool(event.attempts) + [left] * bool(event.left))
 
@@ -143,7 +143,7 @@ def _task_ended(event: ev.TaskEnded) -> str:
 
 
 def _task_requeued(event: ev.TaskRequeued) -> str:
-    return f"{event.task} waits for another attempt ({reason_words(event.reason)})"
+    return f"{event.task} will be retried ({reason_words(event.reason)})"
 
 
 def _worker_quarantined(event: ev.WorkerQuarantined) -> str:
@@ -153,7 +153,7 @@ def _worker_quarantined(event: ev.WorkerQuarantined) -> str:
 
 
 def _worker_tainted(event: ev.WorkerTainted) -> str:
-    return f"worker {event.worker} {'lost' if event.removed else 'got'} the taint {event.taint}"
+    return f"taint {event.taint} {'removed from' if event.removed else 'added to'} worker {event.worker}"
 
 
 def _slice_set_up(event: ev.SliceSetUp) -> str:
@@ -162,17 +162,17 @@ def _slice_set_up(event: ev.SliceSetUp) -> str:
 
 
 def _slice_requested(event: ev.SliceRequested) -> str:
-    return f"slice {event.slice} to be made: {describe(event.template.type)} of scale group {event.group}"
+    return f"slice {event.slice} requested: {describe(event.template.type)} of scale group {event.group}"
 
 
 def _backed_off(event: ev.ScaleGroupBackedOff) -> str:
     times = f" ({event.failures} failures in a row)" if event.failures > 1 else ""
-    return f"scale group {event.group} backs off{_because(event.error)}{times}"
+    return f"scale group {event.group} is backing off{_because(event.error)}{times}"
 
 
 _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.ClusterCreated: lambda event: f"cluster {event.name} created",
-    ev.LogCompacted: lambda event: f"what happened before went to the archive (seq 1 to {event.through})",
+    ev.LogCompacted: lambda event: f"events up to seq {event.through} moved to the archive",
     ev.WorkerRegistered: lambda event: f"worker {event.worker} registered ({event.connection.host})",
     ev.WorkerUpdated: _worker_updated,
     ev.WorkerConditionChanged: _worker_condition_changed,
@@ -180,14 +180,14 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.WorkerSkewChanged: lambda event: f"the clock of worker {event.worker} {skew_words(event.skew)}",
     ev.WorkerQuarantined: _worker_quarantined,
     ev.WorkerTainted: _worker_tainted,
-    ev.WorkerDrained: lambda event: f"worker {event.worker} drains{_because(event.reason)}",
-    ev.WorkerUncordoned: lambda event: f"worker {event.worker} may take work again",
+    ev.WorkerDrained: lambda event: f"worker {event.worker} is draining{_because(event.reason)}",
+    ev.WorkerUncordoned: lambda event: f"worker {event.worker} uncordoned",
     ev.WorkerUnwedged: _worker_unwedged,
     ev.WorkerForgotten: _worker_forgotten,
     ev.SliceRequested: _slice_requested,
-    ev.SliceCreated: lambda event: f"slice {event.slice} is being made",
-    ev.SliceRefused: lambda event: f"slice {event.slice} will not be made{_because(event.error)}",
-    ev.SliceStarted: lambda event: f"slice {event.slice} is there; its VMs are probed",
+    ev.SliceCreated: lambda event: f"slice {event.slice} is being created",
+    ev.SliceRefused: lambda event: f"slice {event.slice} was not created{_because(event.error)}",
+    ev.SliceStarted: lambda event: f"slice {event.slice} exists; probing its VMs",
     ev.SliceSetUp: _slice_set_up,
     ev.SliceJoined: lambda event: f"slice {event.slice} is ready: its VMs are workers",
     ev.SliceDeletionRequested: lambda event: f"slice {event.slice} to be deleted{_because(event.reason)}",
@@ -195,21 +195,21 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.ScaleGroupBackedOff: _backed_off,
     ev.SlicesAdopted: lambda event: f"slices are managed from {event.where or event.place}",
     ev.JobSubmitted: _job_submitted,
-    ev.JobAdopted: lambda event: f"job {event.job} submitted again by {event.origin.attempt}: it is there",
+    ev.JobAdopted: lambda event: (
+        f"job {event.job} requested again by {event.origin.attempt}: already submitted"
+    ),
     ev.JobCancelled: lambda event: f"job {event.job} cancelled{_because(event.reason)}",
     ev.JobChanged: _job_changed,
     ev.JobEnded: _job_ended,
     ev.GangRoundEnded: _gang_round_ended,
     ev.TaskAssigned: _task_assigned,
-    ev.DispatchTakenOver: lambda event: (
-        f"{event.attempt_id} has no answer to its launch: only its worker can tell whether it runs"
-    ),
+    ev.DispatchTakenOver: lambda event: f"{event.attempt_id} may be running: its launch got no answer",
     ev.TaskDispatched: lambda event: f"{event.attempt_id} acknowledged by its worker",
     ev.TaskDispatchFailed: _dispatch_failed,
-    ev.TaskRunning: lambda event: f"{event.attempt_id} runs",
-    ev.AttemptHeldUp: lambda event: f"{event.attempt_id} does not start{_because(event.error)}",
+    ev.TaskRunning: lambda event: f"{event.attempt_id} is running",
+    ev.AttemptHeldUp: lambda event: f"{event.attempt_id} can't start{_because(event.error)}",
     ev.TaskQuiet: _task_quiet,
-    ev.AttemptOrphaned: lambda event: f"{event.attempt_id} runs on without its wrapper",
+    ev.AttemptOrphaned: lambda event: f"{event.attempt_id} is running without its wrapper",
     ev.AttemptUnkillable: lambda event: f"a process of {event.attempt_id} can't be killed",
     ev.AttemptPresumedGone: _presumed_gone,
     ev.AttemptProvenGone: lambda event: f"{event.attempt_id} is proven gone",
@@ -217,7 +217,7 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.AttemptStopRequested: _stop_requested,
     ev.AttemptStopped: _attempt_stopped,
     ev.EndpointRegistered: _endpoint_registered,
-    ev.EndpointRemoved: lambda event: f"{event.attempt_id} took back the endpoint {event.name}",
+    ev.EndpointRemoved: lambda event: f"{event.attempt_id} removed endpoint {event.name}",
     ev.AttemptsReaped: _attempts_reaped,
     ev.TaskRequeued: _task_requeued,
     ev.TaskEnded: _task_ended,

@@ -41,7 +41,7 @@ def read_host(text: str) -> NewHost:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", place).strip("-._")[:63]
     no_place = place.endswith(":") and not place.endswith("::")
     if not is_name(name) or no_place or (at and not _USER.fullmatch(user)):
-        raise UsageError(f"{clip(text)!r} is not a host", hint="say --host HOST or --host USER@HOST:PORT")
+        raise UsageError(f"{clip(text)!r} is not a host", hint="write --host HOST or --host USER@HOST:PORT")
     host, _, port = place.partition(":")
     if not _PORT.fullmatch(port):
         return NewHost(worker=name, host=place, user=user)  # an IPv6 address, perhaps
@@ -55,7 +55,7 @@ def read_slice(text: str) -> NewSlice:
     found = tuple(host.strip() for host in hosts.split(","))
     if not (equals and colon and is_name(name) and all(found)):
         raise UsageError(
-            f"{clip(text)!r} is not a slice", hint="say --slice NAME=TYPE:HOST,HOST, all hosts in order"
+            f"{clip(text)!r} is not a slice", hint="write --slice NAME=TYPE:HOST,HOST with all hosts in order"
         )
     return NewSlice(name=name, type=canonical_type(kind), hosts=found)
 
@@ -106,7 +106,7 @@ def check_text(path: Path, text: str) -> ClusterConfig:
     except ConfigError as error:
         place = re.compile(re.escape(str(path)) + r":\d+: ?")
         problems = tuple(place.sub("", problem) for problem in error.problems)
-        raise ConfigError("this would not be a valid cluster.yaml", problems=problems) from error
+        raise ConfigError("the cluster.yaml would be invalid", problems=problems) from error
 
 
 def write_text(path: Path, text: str, *, force: bool = False, mode: int = 0o600) -> None:
@@ -151,18 +151,18 @@ def compose(cluster: NewCluster) -> str:
 
 def _head(cluster: NewCluster) -> list[str]:
     return [
-        "# Which hosts there are, and how they are reached. Check it with: iris config validate",
+        "# The hosts of the cluster and how to reach them. Check with: iris config validate",
         "",
         f"cluster: {{name: {quoted(cluster.name)}}}",
         "",
-        "ssh:                      # for all hosts; each line may also stand in a slice or a worker",
+        "ssh:                      # for all hosts; also valid in a slice or a worker",
         f"  user: {quoted(cluster.user)}"
         if cluster.user
-        else "  # user: me              # as ~/.ssh/config says",
+        else "  # user: me              # default: from ~/.ssh/config",
         f"  key: {quoted(cluster.key)}" if cluster.key else "  # key: ~/.ssh/id_ed25519",
         "  # port: 22",
-        "  # proxy_jump: bastion   # looked up in ~/.ssh/config, as all host names are",
-        "  known_hosts: strict     # accept-new takes the key that a host shows at its first probe",
+        "  # proxy_jump: bastion   # resolved through ~/.ssh/config, as all host names",
+        "  known_hosts: strict     # accept-new trusts the key that a host shows at its first probe",
     ]
 
 
@@ -185,17 +185,17 @@ def _slices(cluster: NewCluster) -> list[str]:
 def _workers(cluster: NewCluster) -> list[str]:
     if not cluster.hosts:
         return [
-            "# workers:                # single hosts; cpu, memory and devices are found by the probe",
+            "# workers:                # single hosts; the probe finds cpu, memory and devices",
             "#   - {id: cpu-0, host: cpu0.example.org}",
         ]
-    lines = ["workers:                  # single hosts; cpu, memory and devices are found by the probe"]
+    lines = ["workers:                  # single hosts; the probe finds cpu, memory and devices"]
     for each in cluster.hosts:
         lines += [f"  {line}" for line in host_lines(each)]
     return lines
 
 
 _TAIL = (
-    "# replace_lost: preemptible     # never | preemptible | always: whose long silence counts as death",
+    "# replace_lost: preemptible     # never | preemptible | always: reschedule tasks of unreachable workers",
     "# remote_dir: ~/.iris           # on a local disk of the workers",
     "# defaults: {cpu: 1, memory: 1GiB, env: {}}",
     "",

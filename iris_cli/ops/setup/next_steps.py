@@ -91,7 +91,7 @@ def to_workers(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -
     """The way to the first worker, from a cluster.yaml that names so many hosts."""
     if hosts:
         yield Step(command="iris doctor", words="check keys, hosts and clocks")
-        yield Step(command="iris worker probe", words="find out what the hosts have")
+        yield Step(command="iris worker probe", words="probe the hosts")
     else:
         yield from _imports(home, environ)
         yield Step(command="iris config validate", words=f"when {path.name} names hosts")
@@ -101,9 +101,9 @@ def _in_a_task(environ: Mapping[str, str]) -> NextSteps:
     job, worker = environ.get("IRIS_JOB_ID", ""), environ.get("IRIS_WORKER_ID", "")
     rank = f"rank {environ.get('IRIS_TASK_INDEX', '?')} of {environ.get('IRIS_NUM_TASKS', '?')}"
     steps = (
-        Step(command="iris status", words="how its job stands"),
-        Step(command="iris launch -- COMMAND", words="a child job, which ends with it"),
-        Step(command="iris register-endpoint NAME PORT", words="where it listens, for others to find"),
+        Step(command="iris status", words="state of its job"),
+        Step(command="iris launch -- COMMAND", words="submit a child job"),
+        Step(command="iris register-endpoint NAME PORT", words="register a port under a name"),
     )
     return NextSteps(place=Place.TASK, words=f"{rank} of {job}, on {worker}", status=None, steps=steps)
 
@@ -111,10 +111,10 @@ def _in_a_task(environ: Mapping[str, str]) -> NextSteps:
 def _nowhere(home: Path, environ: Mapping[str, str]) -> NextSteps:
     steps = (
         *_imports(home, environ),
-        Step(command="iris init", words="write a first cluster.yaml, to be filled in"),
-        Step(command="iris demo", words="see it all on this machine: no account, no root"),
+        Step(command="iris init", words="create a cluster.yaml to fill in"),
+        Step(command="iris demo", words="tour on local hosts: no account, no root"),
     )
-    return NextSteps(place=Place.NOWHERE, words="there is no cluster.yaml here", status=None, steps=steps)
+    return NextSteps(place=Place.NOWHERE, words="no cluster.yaml in this directory", status=None, steps=steps)
 
 
 def _imports(home: Path, environ: Mapping[str, str]) -> Iterator[Step]:
@@ -137,10 +137,10 @@ def _broken(words: str, step: Step) -> NextSteps:
 
 
 def _fresh(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -> NextSteps:
-    launch = Step(command="iris launch -- hostname", words="a first job")
+    launch = Step(command="iris launch -- hostname", words="first job")
     return NextSteps(
         place=Place.FRESH,
-        words=f"{path} names {count(hosts, 'host')}; nothing ran yet",
+        words=f"{path}: {count(hosts, 'host')}; no job has run yet",
         status=None,
         steps=(*to_workers(path, hosts, home, environ), *((launch,) if hosts else ())),
     )
@@ -161,7 +161,7 @@ def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
             yield Step(command=fix_of(trouble), words=f"background loop: {trouble}", urgent=True)
         if cycles.needed and not cycles.coming:
             last = "ever" if cycles.last is None else f"for {format_duration(cycles.last)}"
-            words = f"no cycle {last}, and nobody runs them"
+            words = f"no cycle {last}, no cycles are running"
             if cycles.fix.startswith("iris "):
                 yield Step(command=cycles.fix.split(",")[0], words=words, urgent=True)
             else:  # the state can't be written
@@ -171,13 +171,13 @@ def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
     yield from _out_of_service(status)
     yield from first
     if running:
-        yield Step(command=f"iris logs {running[-1].id} --follow", words="what it writes")
-        yield Step(command="iris watch", words="all of it, live")
+        yield Step(command=f"iris logs {running[-1].id} --follow", words="its output")
+        yield Step(command="iris watch", words="live view")
     for job in waiting[:MOST_OF_A_KIND]:
-        yield Step(command=f"iris why {job.id}", words=f"waits for {format_duration(job.age)}: {job.why}")
+        yield Step(command=f"iris why {job.id}", words=f"pending for {format_duration(job.age)}: {job.why}")
     yield from is_older
     if not (running or waiting or first):
-        yield Step(command="iris launch -- COMMAND", words="nothing is running")
+        yield Step(command="iris launch -- COMMAND", words="submit a job")
 
 
 def _failed(status: ClusterStatus) -> tuple[list[Step], list[Step]]:

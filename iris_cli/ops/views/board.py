@@ -157,9 +157,9 @@ def _standing_out(task: Task, now: float) -> str | None:
             return None  # it did nothing but go with its gang
         return end_words(task.end) if task.end is not None else ""
     if failed is not None and not task.state.terminal:
-        return f"again, after: {end_words(failed)}"
+        return f"retry after: {end_words(failed)}"
     if task.state is TaskState.ASSIGNED and last is not None and now - last.assigned_at > _SLOW:
-        return "its worker has it, not started yet" if last.acknowledged else "being dispatched"
+        return "received by its worker, not started yet" if last.acknowledged else "dispatching"
     return None
 
 

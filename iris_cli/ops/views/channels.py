@@ -25,18 +25,16 @@ def told(session: Session) -> str:
     books = session.state.notices.read()
     channels = books.channels if books is not None else {}
     ages = [session.clock.now() - each.told_at for each in channels.values() if each.told_at]
-    last = f"told {format_duration(max(0.0, min(ages)))} ago" if ages else "nothing was told so far"
+    last = f"last sent {format_duration(max(0.0, min(ages)))} ago" if ages else "nothing sent yet"
     lost = sum(channel.given_up for channel in channels.values())
-    return f"{last}; {count(lost, 'notice')} given up" if lost else last
+    return f"{last}; {count(lost, 'notice')} dropped" if lost else last
 
 
 def _words(channel: Channel, now: float, *, coming: bool) -> str:
     tries = f" ({channel.failures} times in a row)" if channel.failures > 1 else ""
     wait = channel.retry_at - now
-    again = f"tried again in {format_duration(wait) if wait > 0 else 'the next cycle'}"
-    then = again if coming else "nobody runs cycles"
-    waiting = f"{count(len(channel.waiting), 'notice')} to tell, {then}" if channel.waiting else ""
-    lost = (
-        f"{count(channel.given_up, 'notice')} given up after {MOST_TRIES} tries" if channel.given_up else ""
-    )
+    again = f"retried in {format_duration(wait) if wait > 0 else 'the next cycle'}"
+    then = again if coming else "no cycles are running"
+    waiting = f"{count(len(channel.waiting), 'notice')} to send, {then}" if channel.waiting else ""
+    lost = f"{count(channel.given_up, 'notice')} dropped after {MOST_TRIES} tries" if channel.given_up else ""
     return "; ".join(filter(None, (f"notify: {channel.trouble}{tries}", waiting, lost)))

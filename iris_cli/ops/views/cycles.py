@@ -40,7 +40,7 @@ class Cycles(Struct, frozen=True, kw_only=True):
 
     `last` is the age of the last cycle by any runner, None if there was none; if the runner is `late`, of its own
     last cycle. `last_own` is the age of the runner's own last cycle, None if it has run none yet. `next` is the
-    time until the next cycle, None if nobody runs cycles or the runner is `late` (a suspended process keeps its
+    time until the next cycle, None if no cycles are running or the runner is `late` (a suspended process keeps its
     lock). `host` is '' for this machine. `command` is the runner's command line: `iris launch` may wait, too.
     `troubles` are problems of the loop, each with what to type; `missing` the secrets that it lacks, by job.
     `needed`: open work needs cycles; `fix` is what to do if nobody runs them: a command, or how to make the state
@@ -223,7 +223,7 @@ def _slices_change(cluster: Cluster, config: ClusterConfig) -> bool:
 
 
 def cycles_words(cycles: Cycles) -> str:
-    """Return `cycles: background loop (pid 4711), last 3s ago`, or what to type if nobody runs cycles."""
+    """Return `cycles: background loop (pid 4711), last 3s ago`, or what to type if no cycles are running."""
     last = "none yet" if cycles.last is None else f"last {format_duration(cycles.last)} ago"
     if not cycles.by:
         return _nobody(cycles)
@@ -252,10 +252,8 @@ def fix_of(trouble: str) -> str:
 
 def _nobody(cycles: Cycles) -> str:
     if cycles.last is None:
-        return (
-            f"nobody runs cycles, and none ran yet: {cycles.fix if cycles.needed else 'iris schedule --once'}"
-        )
+        return f"no cycles are running, none has run yet: {cycles.fix if cycles.needed else 'iris schedule --once'}"
     age = format_duration(cycles.last)
     if not cycles.needed:
         return f"no job is open, last cycle {age} ago"
-    return f"nobody runs cycles: what is shown is {age} old: {cycles.fix}"
+    return f"no cycles are running, this state is {age} old: {cycles.fix}"

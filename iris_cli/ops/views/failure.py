@@ -283,7 +283,7 @@ def _retries(job: Job, end: End) -> str:
     budget = job.max_retries_failure if end.reason in PROGRAM_FAILURES else 0
     if end.reason in INFRASTRUCTURE:
         budget = job.max_retries_preemption
-    return "the only retry used" if budget == 1 else f"all {budget} retries used" if budget else ""
+    return f"{budget} of {budget} retries used" if budget else ""
 
 
 def _next(cluster: Cluster, task: Task, said: str) -> str:

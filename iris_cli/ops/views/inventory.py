@@ -289,7 +289,7 @@ def _warnings(view: View, worker: Worker) -> Iterable[str]:
     if haunted := _haunted(view.cluster, worker.id):
         yield haunted
     if has_wrong_clock(worker):
-        yield f"its clock {skew_words(worker.skew)}"
+        yield f"clock {skew_words(worker.skew)}"
 
 
 def refusals(view: View, worker: Worker) -> Iterable[str]:
@@ -307,10 +307,10 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
     if worker.condition is WorkerCondition.HEALTHY and cooling(worker, view.now, view.limits):
         left = format_duration(worker.cooldown_until - view.now)
         why = f": {worker.reason}" if worker.reason else ""
-        yield f"cooling down for another {left}{why}"
+        yield f"cooling down, {left} left{why}"
     if worker.id in view.stopping_on:
         stopping = _stopping(view.cluster, worker)
-        yield f"the stop of {', '.join(map(str, stopping))} is not confirmed yet"
+        yield f"still stopping {', '.join(map(str, stopping))}"
 
 
 def doubt_about(view: View, worker_id: WorkerId) -> str:
@@ -328,16 +328,16 @@ def occupations(view: View, worker: Worker) -> Iterable[str]:
     left, gpus, _ = WorkerCapacity.of(worker)
     everybody = _holders(worker, bool)  # a claim is always true
     if left.cpu_millis <= 0 and worker.claims:
-        yield f"new work: all of its cores are held by {everybody}"
+        yield f"new tasks: all cores in use by {everybody}"
     if left.memory <= 0 and worker.claims:
-        yield f"new work: all of its memory is held by {everybody}"
+        yield f"new tasks: all memory in use by {everybody}"
     if worker.chips and not left.chips:
-        yield f"TPU work: its chips are held by {_holders(worker, lambda claim: claim.chips)}"
+        yield f"TPU tasks: chips in use by {_holders(worker, lambda claim: claim.chips)}"
     if worker.gpus and not gpus:
-        yield f"GPU work: its GPUs are held by {_holders(worker, lambda claim: bool(claim.gpus))}"
+        yield f"GPU tasks: GPUs in use by {_holders(worker, lambda claim: bool(claim.gpus))}"
     owner = view.plan.result.kept.get(worker.id)
     if owner is not None:
-        yield f"work that would delay {owner}: reserved for it"
+        yield f"tasks that would delay {owner}: reserved for it"
 
 
 def _holders(worker: Worker, holds: Callable[[Claim], object]) -> str:
@@ -349,7 +349,7 @@ def _holders(worker: Worker, holds: Callable[[Claim], object]) -> str:
 def _ill(view: View, worker: Worker) -> str:
     """The condition of a worker that is not healthy, since when, why, and when it is tried again."""
     if worker.condition is WorkerCondition.UNPROBED and not (worker.failed_polls or worker.reason):
-        return f"never probed{view.then('probed in the next cycle')}"
+        return f"not probed yet{view.then('probed in the next cycle')}"
     parts = [worker.condition.value.replace("_", " ")]
     if worker.silent_since is not None:
         parts.append(f"for {format_duration(max(0.0, view.now - worker.silent_since))}")
@@ -360,8 +360,8 @@ def _ill(view: View, worker: Worker) -> str:
 def next_try(worker: Worker, now: float, limits: Limits) -> str:
     """When a cycle asks a worker again that did not answer."""
     if not cooling(worker, now, limits):
-        return "tried again in the next cycle"
-    return f"tried again in {format_duration(worker.cooldown_until - now)}"
+        return "retried in the next cycle"
+    return f"retried in {format_duration(worker.cooldown_until - now)}"
 
 
 def _stopping(cluster: Cluster, worker: Worker) -> list[AttemptId]:

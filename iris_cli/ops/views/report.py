@@ -122,7 +122,7 @@ def report(session: Session, since: str | None = None, *, every_job: bool = Fals
         if reading.damage is not None:
             raise reading.damage.error()
         raise NotFoundError(
-            f"there is no event log in {session.state.path}", hint="name one with --state-dir"
+            f"there is no event log in {session.state.path}", hint="name a directory with --state-dir"
         )
     begin = min(fleet.begin if wanted is None else wanted, now)
     workers = fleet.lines(begin, now)

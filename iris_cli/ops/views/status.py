@@ -136,7 +136,7 @@ def _elsewhere(session: Session, view: View) -> Iterator[str]:
     from iris_cli.ops.views.scale_status import objection
 
     if (found := objection(session)) is not None:
-        yield f"{found}: none is made or deleted from here"
+        yield f"{found}: this state directory creates and deletes no slices"
 
 
 def _jobs(cluster: Cluster, ended: int | None) -> list[Job]:

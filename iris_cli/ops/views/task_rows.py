@@ -111,8 +111,8 @@ def _why(view: View, task: Task, last: AttemptRow | None, waiting: str) -> str:
     if task.state is TaskState.ASSIGNED:
         current = task.attempts[-1]
         if current.acknowledged:
-            return "the worker has it, not started yet"
-        return "its launch got no answer" if current.taken_over else "being dispatched"
+            return "received by its worker, not started yet"
+        return "no answer to its launch" if current.taken_over else "dispatching"
     return last.why if last is not None else ""
 
 
@@ -161,4 +161,4 @@ def _attempt_words(view: View, task: TaskId, attempt: Attempt) -> str:
         stuck = ", and a process of it can't be killed" if attempt.unkillable else ""
         return f"being stopped ({attempt.stop.reason}){stuck}"
     quiet = quiet_for(view.now - attempt.quiet_since) if attempt.quiet_since is not None else ""
-    return ", ".join(filter(None, ("runs on without its wrapper" if attempt.orphaned else "", quiet)))
+    return ", ".join(filter(None, ("running without its wrapper" if attempt.orphaned else "", quiet)))

@@ -115,7 +115,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         if task in self.goes_to:
             return f"ready{self.then('starts in the next cycle')}"
         if task in self._late:
-            return f"its scheduling_timeout has passed{self.then('ends in the next cycle')}"
+            return f"scheduling timeout exceeded{self.then('ends in the next cycle')}"
         return f"{', '.join(job.after)} did not succeed{self.then('ends in the next cycle')}"
 
     def prospects(self, job: Job, tasks: Iterable[TaskId]) -> list[str]:
@@ -132,7 +132,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         """Return what follows in the next cycle as the second half of a sentence, or that there is none."""
         if self.cycles is None:
             return ""
-        return f"; {follows}" if self.coming else "; nobody runs cycles"
+        return f"; {follows}" if self.coming else "; no cycles are running"
 
 
 def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) -> View:

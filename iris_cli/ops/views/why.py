@@ -271,7 +271,7 @@ def _seen_by_a_cycle(view: View, change: Change | None) -> Change | None:
 
     if change.kind not in (ChangeKind.RESTS, ChangeKind.RECOVERS):
         return change
-    return replace(change, text=f"{change.text}; nobody runs cycles")
+    return replace(change, text=f"{change.text}; no cycles are running")
 
 
 def _places(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:

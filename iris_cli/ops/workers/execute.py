@@ -75,13 +75,13 @@ def _orders(
 
     if what in cluster.workers and what not in cluster.jobs:
         if ranks:
-            raise UsageError(f"{what} is a worker: it has no ranks")
+            raise UsageError(f"{what} is a worker: --rank is for jobs")
         worker = find_worker(cluster, what)
         return [order(worker, worker_environment(session, worker), None, None)], []
     orders, idle = [], []
     for task, attempt in select_tasks(cluster, what, ranks=ranks, kinds="job, task or worker"):
         if attempt is None or attempt.state not in (AttemptState.RUNNING, AttemptState.STOPPING):
-            note = f"it is not running ({task_displays(cluster, task.job)[task.index]})"
+            note = f"not running ({task_displays(cluster, task.job)[task.index]})"
             idle.append(Executed(worker=attempt.worker if attempt else None, task=task.id, note=note))
         else:
             env = task_environment(session, cluster, task, attempt)
@@ -95,7 +95,7 @@ def task_environment(session: Session, cluster: Cluster, task: Task, attempt: At
         place = place_of(cluster, AttemptId(task.id, attempt.number))
     except KeyError as error:
         raise NotFoundError(
-            f"{task.id}: worker {error.args[0]}, where another rank was, is no longer part of the cluster",
+            f"{task.id}: worker {error.args[0]}(of another rank) is no longer in the cluster",
             hint=f"name the worker of this one: {attempt.worker}",
         ) from error
     hidden = dict.fromkeys(place.job.secrets, "") if place.job.image else {}  # the container has them
@@ -138,7 +138,7 @@ def _carried_out(session: Session, orders: Sequence[_Order]) -> Generator[Execut
 
 def _end(session: Session, orders: Sequence[_Order]) -> None:
     """End what is under way, or on its way. Where nobody answers, its time-out does that."""
-    session.tell(f"ending the command in {count(len(orders), 'place')}")
+    session.tell(f"stopping the command in {count(len(orders), 'place')}")
     by_worker: dict[WorkerId, list[_Order]] = {}
     for order in orders:
         by_worker.setdefault(order.worker.id, []).append(order)
@@ -151,4 +151,4 @@ def _end(session: Session, orders: Sequence[_Order]) -> None:
     for batch in session.fan_out(list(by_worker.values()), end, what="ending"):
         for silence in batch:
             if silence is not None:
-                session.tell(f"{silence.worker}: {silence.detail}; the command ends there with its time-out")
+                session.tell(f"{silence.worker}: {silence.detail}; the command ends there at its timeout")

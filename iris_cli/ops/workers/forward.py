@@ -80,7 +80,7 @@ def find_task(cluster: Cluster, what: str, wanted: Wanted) -> Task:
             known = ", ".join(sorted({name for each in names.values() for name in each}))
             raise NotFoundError(
                 f"{clip(what)} has no endpoint {clip(wanted.remote)!r}",
-                hint=f"it has {known}" if known else f"name a port: iris forward {clip(what)} 6006",
+                hint=f"endpoints: {known}" if known else f"name a port: iris forward {clip(what)} 6006",
             )
     if len(tasks) > 1:
         having = f" with the endpoint {wanted.remote}" if isinstance(wanted.remote, str) else ""
@@ -202,7 +202,7 @@ class Forward:
         except TimeoutError:
             return None
         except OSError as error:  # too many open files
-            self._tell(f"no connection was accepted: {error.strerror}")
+            self._tell(f"can't accept connections: {error.strerror}")
             self._session.clock.sleep(_LOOK_EVERY)
             return None
         local.settimeout(None)

@@ -35,7 +35,7 @@ def ssh_command(session: Session, what: str) -> list[str]:
         )
     task, attempt = chosen[0]
     if attempt is None or attempt.worker not in cluster.workers:
-        raise NotFoundError(f"{task.id} is on no worker", hint=f"iris why {task.id}")
+        raise NotFoundError(f"{task.id} is not on a worker", hint=f"iris why {task.id}")
     worker = cluster.workers[attempt.worker]
     guards = device_guards(worker)
     # What job and configuration say may be nobody else's business, and arguments can be seen by everybody.
@@ -74,7 +74,7 @@ def _said_of(connection: Connection) -> dict[str, str]:
 def _config_word(path: str) -> str:
     """A path as the value of an option: there `%` begins a token, and a blank ends a name. Raises UsageError."""
     if '"' in path or "${" in path or any(ord(char) < 32 for char in path):
-        raise UsageError(f"ssh can't be told of {clip(path)!r}", hint="choose a path without quotes")
+        raise UsageError(f"{clip(path)!r} can't be passed to ssh", hint="choose a path without quotes")
     return f'"{path.replace("%", "%%")}"'
 
 
@@ -93,7 +93,7 @@ def _shell(directory: str, env: Mapping[str, str], image: str = "") -> list[str]
         return []
     steps = []
     if directory:
-        gone = "echo 'iris: the directory of this task is not there any more' >&2"
+        gone = "echo 'iris: the directory of this task no longer exists' >&2"
         steps += [
             f"d={directory}",
             'export IRIS_TASK_DIR="$d" IRIS_WORKDIR="$d/work" IRIS_OUTPUT_DIR="$d/output"',

@@ -135,7 +135,7 @@ def _ask(
         )
     if worker.incarnation and (seen.boot_id, seen.incarnation) != (worker.boot_id, worker.incarnation):
         raise IrisError(
-            f"{worker_id} was rebooted or is another host now: what the log says of it is old",
+            f"{worker_id} was rebooted or re-created: its state in the log is outdated",
             hint=f"iris worker probe {worker_id}",
         )
     return seen

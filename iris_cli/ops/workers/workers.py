@@ -110,8 +110,8 @@ def accept(session: Session, stranger: Stranger) -> Probed:
         now = find_worker(draft.cluster, worker.id)  # it may have been forgotten meanwhile
         if (now.boot_id, now.incarnation) != (worker.boot_id, worker.incarnation):
             raise IrisError(
-                f"{worker.id} was probed again in the meantime",
-                hint=f"look again: iris worker probe --accept-key {worker.id}",
+                f"{worker.id} was probed by another command",
+                hint=f"run it again: iris worker probe --accept-key {worker.id}",
             )
         if isinstance(seen, Silence):
             workers.silent(draft, seen, session.limits)
@@ -183,11 +183,11 @@ def forget(session: Session, name: str, *, dead: bool = False, reason: str = "")
             alive = ", ".join(map(str, list(worker.claims)[:_MOST_NAMED]))
             more = ", …" if len(worker.claims) > _MOST_NAMED else ""
             raise IrisError(
-                f"as far as anybody knows {name} has work that is not over: {alive}{more}",
-                hint=f"cancel them, or if that machine is gone for good: iris worker forget --dead {name}",
+                f"{name} still has unfinished work: {alive}{more}",
+                hint=f"cancel them; or if that host is gone for good: iris worker forget --dead {name}",
             )
         touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
-        identity.declared_dead(draft, worker.id, reason or "the operator says the host is gone")
+        identity.declared_dead(draft, worker.id, reason or "declared dead by the operator")
         draft.record(WorkerForgotten(worker=worker.id, dead=dead, reason=reason))
         observe.settle(session, draft, dict.fromkeys(touched))
     send_stops(session)

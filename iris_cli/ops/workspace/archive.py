@@ -120,8 +120,8 @@ def _stays_inside(entry: Entry) -> bool:
 
 ODDITIES = (
     ("names that are not UTF-8 or hold control characters", lambda each: not _is_plain(each.name)),
-    ("links that lead out of it", lambda each: not _stays_inside(each)),
-    ("names with an arrow, which make lists of it ambiguous", _has_arrow),
+    ("links that lead out of the directory", lambda each: not _stays_inside(each)),
+    ("names with an arrow", _has_arrow),
     ("files of 8 GiB or more", lambda each: each.size > _MOST_SIZE),
 )
 """Entries that are not packed: a name for all of one kind, and its test."""
@@ -188,13 +188,13 @@ class TarCheck:
     def end(self) -> None:
         """Nothing follows."""
         if not self._is_over:
-            raise OddTarError("it has no end")
+            raise OddTarError("it is truncated")
         # What lies in a directory follows on its name at once, as no name holds a NUL.
         names = sorted(name.replace(b"/", b"\0") + b"\0" for name in self._names)
         for first, second in pairwise(names):
             if second.startswith(first):
                 name = first[:-1].replace(b"\0", b"/")
-                raise OddTarError(f"it holds {clip(os.fsdecode(name))} twice, or as a directory, too")
+                raise OddTarError(f"it holds {clip(os.fsdecode(name))} twice")
 
     def _entries(self) -> Generator[int, bytes]:
         said, long = b"", dict[bytes, bytes]()  # what came of an entry before its own block
@@ -209,16 +209,16 @@ class TarCheck:
                 continue
             entry = _entry(block, long)
             if entry.header != said + block:
-                raise OddTarError(f"it says something of {clip(entry.name)} that iris doesn't")
+                raise OddTarError(f"unknown metadata of {clip(entry.name)}")
             self._take(entry)
             said, long = b"", {}
             if entry.size:
                 yield -padded(entry.size)
         if said or any((yield END_SIZE - BLOCK)):
-            raise OddTarError("it has no end")
+            raise OddTarError("it is truncated")
         self._is_over = True
         yield 1
-        raise OddTarError("something follows its end")
+        raise OddTarError("data after its end")
 
     def _take(self, entry: Entry) -> None:
         name = os.fsencode(entry.name)
@@ -226,7 +226,7 @@ class TarCheck:
             raise OddTarError(f"it holds {what}: {clip(entry.name)}")
         for part in name.split(b"/"):
             if part in (b"", b".", b"..") or len(part) > _LONGEST_PART:
-                raise OddTarError(f"it holds a name that leads out of it, or to nowhere: {clip(entry.name)}")
+                raise OddTarError(f"it holds a name that leads out of it: {clip(entry.name)}")
         self._names.append(name)
         self._room -= len(name)
         if len(self._names) > MOST_FILES or self._room < 0:
@@ -241,7 +241,7 @@ def _entry(block: bytes, long: Mapping[bytes, bytes]) -> Entry:
     if kind == LINK:
         target = os.fsdecode(long.get(LONG_TARGET, _text(block[157:257])))
     elif kind != FILE:
-        raise OddTarError(f"it holds something that is no file and no link: {clip(os.fsdecode(name))}")
+        raise OddTarError(f"it holds an entry that is neither file nor link: {clip(os.fsdecode(name))}")
     return Entry(
         name=os.fsdecode(name), size=_size(block), executable=block[100:107] == b"0000755", target=target
     )
@@ -257,5 +257,5 @@ def _size(block: bytes) -> int:
     except ValueError:
         size = -1
     if size < 0:
-        raise OddTarError("it holds something of no size")
+        raise OddTarError("it holds an entry without a size")
     return size

@@ -59,7 +59,7 @@ def read_ignore_file(directory: Path) -> IgnoreFile | None:
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UsageError(f"{path} can't be read: it is no file", hint="move it away")
+                raise UsageError(f"{path} is not a file", hint="move it away")
             raw = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
         return None
@@ -114,7 +114,7 @@ def _translated(pattern: str) -> str:
             made += among
         elif sign == "\\":
             if place + 1 == len(pattern):
-                raise ValueError("nothing follows its last backslash")
+                raise ValueError("nothing follows the last backslash")
             made, place = made + re.escape(pattern[place + 1]), place + 2
         else:
             made, place = made + re.escape(sign), place + 1
@@ -134,7 +134,7 @@ def _class(pattern: str, start: int) -> tuple[str, int]:
         if pattern[place : place + 1] == "-" and pattern[place + 1 : place + 2] not in ("", "]"):
             high, place = _member(pattern, place + 1)
         if low > high:
-            raise ValueError(f"nothing lies between {low!r} and {high!r}")
+            raise ValueError(f"the range {low!r}-{high!r} is empty")
         inside += f"{re.escape(low)}-{re.escape(high)}"
     return f"(?!/)[{'^' if negated else ''}{inside}]", place + 1
 
@@ -143,7 +143,7 @@ def _member(pattern: str, place: int) -> tuple[str, int]:
     if pattern[place : place + 1] == "\\":
         place += 1
     if pattern[place : place + 2] in ("[:", "[.", "[="):
-        raise ValueError("named classes are not known here")
+        raise ValueError("named classes are not supported")
     if place >= len(pattern):
         raise ValueError("its '[' is not closed")
     return pattern[place], place + 1

@@ -52,8 +52,8 @@ def list_entries(directory: Path, chosen: Selection, limit: int) -> Listing:
             entries += [] if entry is None else [entry]
     if not entries:
         raise UsageError(
-            f"there is nothing to ship in {directory} (chosen: {chosen.by})",
-            hint="leave out --workdir, or name another directory",
+            f"nothing to ship in {directory} ({chosen.by})",
+            hint="drop --workdir, or name another directory",
         )
     return _listed(directory, entries, limit, chosen.by, words)
 
@@ -100,7 +100,7 @@ def _entry(top: Path, name: str, words: list[str]) -> archive.Entry | None:
 def unreadable(name: str, error: OSError) -> UsageError:
     return UsageError(
         f"{clip(name)} can't be read: {error.strerror or error}",
-        hint=f"mend its permissions, or name it in {IGNORE_FILE}",
+        hint=f"fix its permissions, or exclude it in {IGNORE_FILE}",
     )
 
 
@@ -114,7 +114,7 @@ def _refuse_odd(directory: Path, entries: Sequence[archive.Entry]) -> None:
             more = f" and {len(odd) - _MOST_SHOWN} more" if len(odd) > _MOST_SHOWN else ""
             raise UsageError(
                 f"{directory} holds {what}: {shown}{more}",
-                hint=f"mend them, or name them in {directory / IGNORE_FILE}",
+                hint=f"fix them, or exclude them in {directory / IGNORE_FILE}",
             )
 
 
@@ -126,8 +126,8 @@ def _too_big(directory: Path, entries: Sequence[archive.Entry], size: int, limit
     shown = ", ".join(f"{clip(each.name)} ({format_memory(each.size)})" for each in _biggest(entries))
     return UsageError(
         f"{directory} is {format_memory(size)} in {count(len(entries), 'file')}, more than "
-        f"{format_memory(limit)} (limits.workspace_size); the biggest: {shown}",
-        hint=f"name what is to stay here in {directory / IGNORE_FILE}",
+        f"{format_memory(limit)} (limits.workspace_size); largest: {shown}",
+        hint=f"exclude files in {directory / IGNORE_FILE}",
     )
 
 
@@ -179,7 +179,7 @@ def pack(
         return Workspace(hash=found_hash, size=size, files=len(found.entries), name=found.name), found
     raise UsageError(
         f"{clip(changed)} changed while it was being packed, {_TRIES} times",
-        hint=f"let what writes to it end, or name it in {found.directory / IGNORE_FILE}",
+        hint=f"stop the program that writes it, or exclude it in {found.directory / IGNORE_FILE}",
     )
 
 
@@ -225,7 +225,7 @@ def warn(session: Session, found: Listing) -> None:
     for word in found.words[:_MOST_WORDS]:
         session.tell(f"warning: {word}")
     if len(found.words) > _MOST_WORDS:
-        session.tell(f"warning: and {len(found.words) - _MOST_WORDS} more that are not shipped")
+        session.tell(f"warning: {len(found.words) - _MOST_WORDS} more are not shipped")
 
 
 def list_directory(directory: Path, limit: int, *, own: Sequence[Path] = ()) -> Listing:

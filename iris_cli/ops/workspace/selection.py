@@ -58,16 +58,16 @@ def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
     ignore = read_ignore_file(directory)
     _refuse_whole_homes(directory, ignore)
     words: list[str] = []
-    by = f"everything less what {IGNORE_FILE} names" if ignore else "everything, for git doesn't know it"
+    by = f"all files except those in {IGNORE_FILE}" if ignore else "all files (not a git repository)"
     try:
         chosen = _from_git(directory, shipped, words)
     except _GitError as error:
         if ignore is None:
             raise UsageError(
-                f"git can't tell which files of {directory} to ship: {error}",
-                hint=f"mend that, or name what is to stay here in {directory / IGNORE_FILE}",
+                f"git can't list the files of {directory}: {error}",
+                hint=f"fix that, or exclude files in {directory / IGNORE_FILE}",
             ) from error
-        words.append(f"git can't tell what it ignores ({error}): {IGNORE_FILE} alone decides")
+        words.append(f"git can't list ignored files ({error}): only {IGNORE_FILE} is used")
         chosen = None
     if chosen is not None:
         names = [name for name in chosen if ignore is None or not ignore.leaves_out_file(name)]
@@ -80,8 +80,8 @@ def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
 def _refuse_whole_homes(directory: Path, ignore: IgnoreFile | None) -> None:
     if ignore is None and directory in (Path.home(), Path.home().resolve(), Path("/")):
         raise UsageError(
-            f"{directory} is more than a workspace: keys and other private files are there",
-            hint=f"name a directory in it; or, if you mean it, what is to stay here in {IGNORE_FILE}",
+            f"{directory} is too much to ship: it holds keys and other private files",
+            hint=f"name a directory in it; or exclude files in {IGNORE_FILE}",
         )
 
 
@@ -100,7 +100,7 @@ def _bounded(directory: Path, names: Iterator[str]) -> Iterator[str]:
         if number == MOST_FILES:
             raise UsageError(
                 f"{directory} holds more than {MOST_FILES} files",
-                hint=f"name those that are to stay here in {directory / IGNORE_FILE}",
+                hint=f"exclude files in {directory / IGNORE_FILE}",
             )
         yield name
 
@@ -132,7 +132,7 @@ def _listed(top: Path, below: str, words: list[str]) -> Iterator[str]:
         elif os.path.lexists(top / name / ".git"):
             yield from _listed(top, name.rstrip("/") + "/", words)
         else:
-            words.append(f"nothing of {clip(name)} is shipped: that submodule is not checked out")
+            words.append(f"{clip(name)} is not shipped: the submodule is not checked out")
 
 
 def is_directory(path: Path) -> bool:
@@ -164,9 +164,9 @@ def _git(
             check=False,
         )
     except FileNotFoundError as error:
-        raise _GitError("there is no git on this machine") from error
+        raise _GitError("git is not installed") from error
     except subprocess.TimeoutExpired as error:
-        raise _GitError(f"it did not answer within {_PATIENCE:g} s") from error
+        raise _GitError(f"no answer within {_PATIENCE:g} s") from error
     except OSError as error:
         raise _GitError(f"it can't be started: {error.strerror or error}") from error
     if done.returncode not in codes:
@@ -191,7 +191,7 @@ def _walk(top: Path, ignore: IgnoreFile, shipped: Callable[[str], bool], words: 
         except OSError as error:
             raise UsageError(
                 f"{clip(below or str(top))} can't be read: {error.strerror or error}",
-                hint=f"mend its permissions, or name it in {IGNORE_FILE}",
+                hint=f"fix its permissions, or exclude it in {IGNORE_FILE}",
             ) from error
         for entry in entries:
             name = below + entry.name

@@ -44,7 +44,7 @@ OPERATORS = (
     *("--lock-timeout", "--version", "--again", "--failed"),
 )
 HINTS = {
-    "--workdir": "leave it out to use the parent's directory, or submit with the Python client to pack another one",
+    "--workdir": "drop it to use the parent's directory, or submit with the Python client",
     "--env-file": "pass each variable as --env NAME=VALUE",
 }
 
@@ -111,7 +111,7 @@ def pairs(texts: list[str]) -> dict[str, str]:
 def variables(texts: list[str]) -> dict[str, str]:
     missing = [text for text in texts if "=" not in text and text not in os.environ]
     for name in (each[:80] for each in missing):
-        raise UsageError(f"--env {name}: there is no such variable here", hint=f"write --env {name}=VALUE")
+        raise UsageError(f"--env {name}: not set in this shell", hint=f"write --env {name}=VALUE")
     return {
         name: value if sign else os.environ[name]
         for name, sign, value in (each.partition("=") for each in texts)
@@ -121,14 +121,14 @@ def variables(texts: list[str]) -> dict[str, str]:
 def request_id(text: str) -> str:
     if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", text):
         hint = "use 1 to 64 letters, digits, '.', '_' and '-'"
-        raise UsageError(f"{clip(text)!r} can't be a request id", hint=hint)
+        raise UsageError(f"{clip(text)!r} is not a request id", hint=hint)
     return text
 
 
 def tail(text: str) -> int | None:
     """Parse a number of lines; None for `all`."""
     if not re.fullmatch("all|[0-9]{1,9}", text):
-        raise UsageError(f"--tail {text[:20]!r} is not a number of lines", hint="say a number, or all")
+        raise UsageError(f"--tail {text[:20]!r} is not a number of lines", hint="write a number, or all")
     return None if text == "all" else int(text)
 
 

@@ -120,8 +120,8 @@ class Mail(MailFiles):
         task_dir = os.environ.get("IRIS_TASK_DIR", "")
         super().__init__(task_dir)
         if not (task_dir and os.path.isdir(self.outbox) and os.path.isdir(self.inbox)):
-            hint = "this iris only works inside a task"
-            raise UsageError("IRIS_TASK_DIR names no directory of a task", hint=hint)
+            hint = "this iris works only inside a task"
+            raise UsageError("IRIS_TASK_DIR is not the directory of a task", hint=hint)
 
     def ask(self, op: str, fields: Json, name: str | None = None) -> Json:
         """Send a request and return its result. With a `name` it can be repeated: its answer stays in the inbox."""
@@ -135,9 +135,9 @@ class Mail(MailFiles):
             if answer is not None or op in READING:
                 self.drop(asked, keep_answer=name is not None)
         if answer is None:
-            waits = "" if op in READING else "; the request waits for it"
+            waits = "" if op in READING else "; the request stays queued"
             hint = f"run `iris loop start` on the operator's machine{waits}"
-            raise Failure("no answer for 5m: does nobody poll this cluster?", hint, ExitCode.UNREACHABLE)
+            raise Failure("no answer for 5m: no cycles are running", hint, ExitCode.UNREACHABLE)
         return result_of(answer)
 
     def put(self, name: str, op: str, fields: Json) -> None:
@@ -152,7 +152,7 @@ class Mail(MailFiles):
         except UnicodeEncodeError as error:
             raise UsageError("an argument is not UTF-8 text") from error
         except OtherRequestError as error:
-            problem = f"request id {name} is that of another request"
+            problem = f"request id {name} belongs to another request"
             raise UsageError(problem, hint="choose an id for each request") from error
         except OSError as error:
             problem = f"can't write to {self.outbox}: {error.strerror}"

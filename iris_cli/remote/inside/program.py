@@ -73,7 +73,7 @@ class Commands:
     def _wait(self, jobs: list[str], timeout: float | None) -> int:
         for job in jobs:
             if f"{os.environ.get('IRIS_JOB_ID', '')}/".startswith(f"{job}/"):
-                problem = f"{job} can't be over before this task is, which is part of it"
+                problem = f"{job} can't end before this task, which is part of it"
                 raise UsageError(problem, hint="wait for child jobs")
         names = [new_name() for _ in jobs]
         try:
@@ -81,7 +81,7 @@ class Commands:
                 self.mail.put(name, "wait", {"job": job})
             answers = self.mail.wait(names, timeout)
         except KeyboardInterrupt:
-            self.output.message(f"stopped waiting; {' '.join(jobs)} goes on")
+            self.output.message(f"stopped waiting; {' '.join(jobs)} continues")
             return 130
         finally:
             for name in names:
@@ -97,7 +97,7 @@ class Commands:
 
     def cancel(self, jobs: list[str], said: Json) -> int:
         if not jobs:
-            raise UsageError("which jobs?", hint="name jobs")
+            raise UsageError("no jobs given", hint="name jobs")
         answers = {
             job: self.mail.ask("cancel", {"job": job, "reason": said.get("reason", "")}) for job in jobs
         }
@@ -109,7 +109,7 @@ class Commands:
         for job in cancelled if not self.output.quiet else ():
             self.output.line(f"cancelled {job}")
         for job, state in over.items():
-            self.output.message(f"{job} was over already" + (f": {state}" if state else ""))
+            self.output.message(f"{job} had already ended" + (f": {state}" if state else ""))
         return 0
 
     def logs(self, chosen: list[str], said: Json) -> int:
@@ -191,7 +191,7 @@ def main(words: list[str]) -> int:
     except IrisError as error:
         return output.failure(error)
     except (KeyError, TypeError, ValueError, AttributeError):
-        hint = "are iris inside the task and on the operator's machine of the same version?"
+        hint = "use the same version of iris in the task and on the operator's machine"
         return output.failure(IrisError("the answer to a request can't be understood", hint=hint))
     except OSError as error:
         return output.failure(UsageError(str(error)))
@@ -208,7 +208,7 @@ def run(output: Output, words: list[str], rest: list[str]) -> int:
         raise UsageError(f"{command} is not available inside a task", hint="iris --help")
     if command not in COMMANDS:
         hint = did_you_mean(clip(command), COMMANDS) or "iris --help lists the commands of a task"
-        raise UsageError(f"there is no command `iris {clip(command)}` inside a task", hint=hint)
+        raise UsageError(f"no such command inside a task: iris {clip(command)}", hint=hint)
     line, (needed, most, _) = Line(command, words[1:]), COMMANDS[command]
     if command == "launch" and line.words:
         first = line.words[0][:80]
@@ -222,7 +222,7 @@ def run(output: Output, words: list[str], rest: list[str]) -> int:
         raise UsageError(f"missing argument {needed!r}", hint=line.help)
     if len(others) > most:
         extra = clip(" ".join(others[most:]))
-        raise UsageError(f"there is more than `iris {command}` takes: {extra}", hint=line.help)
+        raise UsageError(f"unexpected argument for `iris {command}`: {extra}", hint=line.help)
     if command == "register-endpoint" and others[1:]:
         line.said["port"] = line.read("[PORT]", "COUNT", lambda: parse_whole(others[1]))
     code: int = getattr(Commands(output, mail), command.replace("-", "_"))(others, line.said)

@@ -19,7 +19,7 @@ for python in {_PYTHONS}; do
 "$python" -I -S -c "import sys; sys.exit(sys.version_info < (3, 8))" </dev/null >/dev/null 2>&1 &&
 exec "$python" -I -S -X utf8 "$0" "$@"
 done
-echo "error: no Python 3.8 or newer in PATH: iris needs it inside a task" >&2
+echo "error: iris needs Python 3.8 or newer in PATH" >&2
 exit 2
 ":"""
 from __future__ import annotations

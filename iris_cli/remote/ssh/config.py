@@ -216,7 +216,7 @@ def _local_user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError) as error:  # a container's user id may have no name
-        raise misconfigured("who runs this has no user name", hint="export USER=name") from error
+        raise misconfigured("the current user has no name", hint="export USER=name") from error
 
 
 def _port(text: str) -> int:
@@ -234,5 +234,5 @@ def _expand(command: str, hop: Hop) -> str:
     values = {"%h": hop.host, "%p": str(hop.port), "%r": hop.user, "%n": hop.label, "%%": "%"}
     for value in values.values():
         if _PROXY_SAFE.fullmatch(value) is None:
-            raise misconfigured(f"{value[:80]!r} can't stand in a ProxyCommand")
+            raise misconfigured(f"{value[:80]!r} can't be used in a ProxyCommand")
     return re.sub(r"%[hprn%]", lambda token: values[token[0]], command)

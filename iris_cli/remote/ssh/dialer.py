@@ -175,10 +175,8 @@ class Dialer:
         try:
             return self._try_to_meet(call, route, depth, key_types)
         except BannerMissing as error:
-            hint = (
-                "if it is an SSH server, it has too many connections at once (MaxStartups in its sshd_config)"
-            )
-            detail = f"{route.place(depth)} hung up: {readable(error)}"
+            hint = "too many connections at once? (MaxStartups in its sshd_config)"
+            detail = f"{route.place(depth)} closed the connection: {readable(error)}"
             raise NoAnswer(SilenceKind.PROTOCOL, "banner", detail, hint=hint, sent=False) from error
 
     def _try_to_meet(

@@ -79,11 +79,7 @@ def _nothing_to_offer(hop: Hop, problems: Sequence[Unusable]) -> NoAnswer:
     """Return the error for the first unusable key; missing default keys are not reported."""
     telling = [problem for problem in problems if hop.identities or not problem.missing]
     if not telling:
-        telling = [
-            Unusable(
-                "there is no SSH key to offer", "ssh-keygen -t ed25519  # or set ssh.key in cluster.yaml"
-            )
-        ]
+        telling = [Unusable("no SSH key to offer", "ssh-keygen -t ed25519  # or set ssh.key in cluster.yaml")]
     return NoAnswer(SilenceKind.LOCAL, "key", telling[0].detail, hint=telling[0].hint, sent=False)
 
 
@@ -113,7 +109,7 @@ def _load(path: Path) -> paramiko.PKey | bytes:
     except Unusable:
         raise
     except Exception as error:  # the library raises various types for "not a key"
-        raise Unusable(f"{path} is not a private key that can be used: {error}", "set ssh.key") from error
+        raise Unusable(f"{path} is not a usable private key: {error}", "set ssh.key") from error
 
 
 def _read(path: Path) -> bytes:
@@ -123,7 +119,7 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             if status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) & 0o077:
-                raise Unusable(f"others may read the key {path}", f"chmod 600 {quoted}")
+                raise Unusable(f"the key {path} is readable by others", f"chmod 600 {quoted}")
             return file.read(LARGEST_KEY)
     except FileNotFoundError:
         hint = f"ssh-keygen -t ed25519 -f {quoted}  # or correct ssh.key in cluster.yaml"

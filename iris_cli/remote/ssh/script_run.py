@@ -133,5 +133,5 @@ def _chunks(payload: Payload) -> Iterator[bytes]:
     try:
         yield from payload.chunks()
     except OSError as error:
-        detail = f"what is to be sent can't be read: {error.strerror or error}"
+        detail = f"the data to send can't be read: {error.strerror or error}"
         raise NoAnswer(SilenceKind.LOCAL, "payload", detail) from error

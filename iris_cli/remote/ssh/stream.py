@@ -91,7 +91,7 @@ class Stream:
         self.credit -= len(data)
         self.passed += len(data)
         if self.credit < 0:
-            raise ConnectionAbortedError(errno.ECONNABORTED, "the server sends more than was asked for")
+            raise ConnectionAbortedError(errno.ECONNABORTED, "the server sends too much data")
         if self._carrier is not None:
             self._carrier.credit = CREDIT
         return data

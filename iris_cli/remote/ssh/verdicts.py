@@ -11,9 +11,7 @@ from iris_cli.remote.transport import NoAnswer
 def changed(route: Route, depth: int, presented: PresentedKey, known: Known) -> NoAnswer:
     """Report a key that differs from the recorded one: a re-created host or a man in the middle."""
     on_record = ", ".join(f"{key.type} {key.fingerprint}" for key in known.keys)
-    detail = (
-        f"{route.place(depth)} shows {presented.type} {presented.fingerprint}, but on record is {on_record}"
-    )
+    detail = f"{route.place(depth)} shows {presented.type} {presented.fingerprint}, on record: {on_record}"
     if route.is_worker(depth):
         hint = f"iris worker probe {route.target.worker} --accept-key  # if the host was re-created"
     else:
@@ -25,7 +23,7 @@ def revoked(route: Route, depth: int, presented: PresentedKey) -> NoAnswer:
     """Report a key marked `@revoked`: only a new host key helps."""
     detail = f"{route.place(depth)} shows {presented.type} {presented.fingerprint}, which is marked @revoked"
     return _refusal(
-        SilenceKind.HOST_KEY, detail, "give the host a new key, or take the mark out of known_hosts"
+        SilenceKind.HOST_KEY, detail, "give the host a new key, or remove the mark from known_hosts"
     )
 
 
@@ -41,11 +39,11 @@ def unknown(route: Route, depth: int, presented: PresentedKey, known: Known) -> 
     if known.certified:
         detail += "; its certificate authority in known_hosts is not consulted"
     if not route.is_worker(depth):
-        hint = f"connect to it once with ssh: ssh -p {hop.port} {hop.user}@{hop.host}"
+        hint = f"connect once with ssh: ssh -p {hop.port} {hop.user}@{hop.host}"
     elif route.target.connection.known_hosts == "accept-new":
-        hint = "iris worker probe  # takes first keys, as known_hosts: accept-new says"
+        hint = "iris worker probe  # trusts first keys (known_hosts: accept-new)"
     else:
-        hint = "iris worker probe --accept-key  # shows the keys of all new hosts, and asks once"
+        hint = "iris worker probe --accept-key  # shows the keys of all new hosts, asks once"
     return _refusal(SilenceKind.UNKNOWN_HOST, detail, hint)
 
 

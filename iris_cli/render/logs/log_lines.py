@@ -224,15 +224,15 @@ def show_diff(output: Output, found: Sequence[StreamDiff], logs: Sequence[TaskLo
 
 
 def _show(output: Output, each: StreamDiff) -> None:
-    said = f"the same: {count(each.lines, 'line')} of" if each.lines else "nothing in"
+    said = f"identical: {count(each.lines, 'line')} of" if each.lines else "nothing in"
     alike = f"{rank_prefix(each.majority)} {said} {each.stream}"
-    output.line(alike + (", but for numbers" if each.coarse else "") + _last(each.idle))
+    output.line(alike + (", except numbers" if each.coarse else "") + _last(each.idle))
     for deviation in each.deviations:
         if deviation.compared:
             _show_one(output, each, deviation)
     rest = sorted(rank for one in each.deviations if not one.compared for rank in one.ranks)
     if rest:
-        output.line(f"{rank_prefix(rest)} other again; --rank compares some of them")
+        output.line(f"{rank_prefix(rest)} also differ; compare them with --rank")
 
 
 def _show_one(output: Output, each: StreamDiff, one: Deviation) -> None:
@@ -241,7 +241,7 @@ def _show_one(output: Output, each: StreamDiff, one: Deviation) -> None:
         lines, where = count(one.behind or one.ahead, "line"), "behind" if one.behind else "ahead"
         output.line(f"{who} {lines} {where} in {each.stream}{_last(one.idle)}")
         return
-    output.line(f"{who} other in {each.stream} (+) than {rank_prefix(each.majority)} (-){_last(one.idle)}:")
+    output.line(f"{who} differ in {each.stream} (+) from {rank_prefix(each.majority)} (-){_last(one.idle)}:")
     output.lines(readable("".join(f"{line}\n" for line in one.diff)), "  ")
     if one.more:
         output.line(f"  and {count(one.more, 'more line')}")
@@ -303,10 +303,10 @@ def _words(each: Executed) -> str:
         return each.note
     if each.end.gone:
         return "its directory no longer exists"
-    cut = "; its output was longer than this" if each.end.cut else ""
+    cut = "; output truncated" if each.end.cut else ""
     code = "no exit code" if each.end.exit_code is None else f"exit {each.end.exit_code}"
     if each.end.timed_out:
-        return f"ended by the time-out ({code}){cut}"
+        return f"killed by --timeout ({code}){cut}"
     return cut.removeprefix("; ") if each.well else code + cut
 
 

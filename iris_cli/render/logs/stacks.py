@@ -148,7 +148,7 @@ def _lacks_stack(result: RankStacks) -> bool:
 def _heading(place: SharedStack) -> str:
     if place.kind == MAIN:
         return "main thread"
-    threads = f"{place.threads} other thread" if place.kind != CHILD else f"{place.threads} further process"
+    threads = f"{place.threads} other thread" if place.kind != CHILD else f"{place.threads} more process"
     return threads if place.threads == 1 else threads + ("s" if place.kind != CHILD else "es")
 
 
@@ -166,18 +166,18 @@ def _notes(result: RankStacks, what: str) -> Iterator[str]:
         yield result.note
         return
     if result.answer.count is None:
-        yield "the processes of its host can't be listed"
+        yield "can't list the processes of its host"
     elif not result.answer.programs:
-        yield f"nothing of it runs there ({result.answer.state})"
+        yield f"not running there ({result.answer.state})"
     for program in result.answer.programs:
         if program.how not in ("spy", "handler", "other"):
             yield _why(program, what)
     if all(program.how == "other" for program in result.answer.programs):
         for program in result.answer.programs[:1]:
-            yield f"no Python program, but {_command(program)}"
+            yield f"not a Python program: {_command(program)}"
     unseen = (result.answer.count or 0) - len(result.answer.programs)
     if unseen > 0 and result.answer.programs:
-        yield f"of {unseen} more processes nothing was asked"
+        yield f"{unseen} more processes not inspected"
 
 
 def _why(program: Program, what: str) -> str:
@@ -187,13 +187,13 @@ def _why(program: Program, what: str) -> str:
     name = _command(program)
     kind, _, signal = program.how.partition(".")
     if kind == "catches":
-        ask = f"if that is faulthandler's, ask with: iris stacks {what} --signal {signal}"
+        ask = f"if it is faulthandler's: iris stacks {what} --signal {signal}"
         return f"{name} has a handler for SIG{signal}; {ask}{spy}"
     if kind == "deaf":
-        return f"{name}{state} was sent a signal and has printed no stack{spy}"
+        return f"{name}{state} printed no stack after the signal{spy}"
     if kind == "late":
-        return f"{name} was not asked: the others took all the time"
-    return f"no stack of {name}{spy or ': py-spy is not installed, faulthandler is not registered'}"
+        return f"{name} was not inspected: out of time"
+    return f"no stack of {name}{spy or ': py-spy is not installed'}"
 
 
 def _command(program: Program) -> str:

@@ -84,7 +84,7 @@ def _header(report: Report) -> str:
     words = f"{clock_time(report.since)} to {clock_time(report.at)} UTC, from the event log"
     warnings = list(report.messages)
     if report.older:
-        warnings.append(f"{count(report.older, 'older job')} not told here: there is no room for more")
+        warnings.append(f"{count(report.older, 'older job')} not shown")
     told = "".join(f'<p class="warning">{safe(each)}</p>' for each in warnings)
     return f"<header><h1>{safe(report.name)}</h1><p>{safe(words)}</p>{told}</header>\n"
 
@@ -95,7 +95,7 @@ def _tiles(report: Report, used: list[Use]) -> str:
     tiles = [
         ("jobs", f"{len(report.jobs):,}", counted(report)),
         ("chip-hours", hours(everything.chip_seconds), of_what_was_there(everything.chip_seconds, used)),
-        ("wasted", hours(everything.in_vain), f"{vain} of what was used" if vain else ""),
+        ("wasted", hours(everything.in_vain), f"{vain} of used chip-hours" if vain else ""),
         ("task-hours", hours(everything.task_seconds), count(sum(use.attempts for use in used), "attempt")),
         ("median wait", duration(everything.waited_median), f"longest {duration(everything.waited_most)}"),
         (
@@ -126,7 +126,7 @@ def _number(number: int) -> Cell:
 def _sums(what: str, sums: list[Sum], unnamed: str = "") -> str:
     if not sums:
         return ""
-    headers = (what, "Jobs", "Chip-hours", "In vain", "Task-hours", "Median wait", "Longest wait")
+    headers = (what, "Jobs", "Chip-hours", "Wasted", "Task-hours", "Median wait", "Longest wait")
     rows = [
         (
             Cell(each.name or unnamed),
@@ -150,7 +150,7 @@ def _ends(report: Report) -> str:
     rows = [
         (
             Cell(
-                "runs still" if each.reason is None else reason_words(each.reason),
+                "still running" if each.reason is None else reason_words(each.reason),
                 kind=f"mark {kind_of(each.reason)}",
             ),
             _number(each.attempts),
@@ -182,13 +182,13 @@ def _losers(used: list[Use]) -> str:
 
 _HEADERS = (
     *("Job", "State", "Submitted (UTC)", "Waited", "Ran", "Tasks", "Retries", "Preemptions"),
-    *("Chip-hours", "In vain", "Task-hours", "Labels", "Why"),
+    *("Chip-hours", "Wasted", "Task-hours", "Labels", "Why"),
 )
 
 
 def _jobs(report: Report) -> str:
     if not report.jobs:
-        return _section("Jobs", "<p>Nothing was launched yet.</p>")
+        return _section("Jobs", "<p>No jobs yet.</p>")
     rows = [_job(job) for job in reversed(report.jobs)]
     return _section("Jobs", _FIND + table(_HEADERS, rows, name="jobs"))
 
@@ -230,22 +230,23 @@ _CHART = """<section id="chart" hidden>
 <h2>Slices and workers over time</h2>
 <p class="tools"><span id="spans"></span> <button id="fold" type="button">Open all</button>
 <button id="chosen" type="button" hidden></button> <span id="seen"></span>
-<span class="legend"><i class="mark ok">succeeded</i> <i class="mark running">runs</i> <i class="mark failed">failed</i>
+<span class="legend"><i class="mark ok">succeeded</i> <i class="mark running">running</i>
+<i class="mark failed">failed</i>
 <i class="mark lost">lost with its host</i> <i class="mark stopped">stopped</i></span></p>
 <div id="rows" tabindex="0" role="img"
 aria-label="Which job ran where and when; the table of jobs below has the same in words.">
 <canvas id="canvas"></canvas><div id="height"></div></div>
-<p class="hint">Pale: placed, not yet started. Drag over a time to look closer, double-click to see all of it; click
-a slice to see its workers, a job to pick it out. Keys: arrows, + and −, 0.</p>
+<p class="hint">Pale: placed, not yet started. Drag to zoom in, double-click to zoom out; click
+a slice to see its workers, a job to highlight it. Keys: arrows, + and −, 0.</p>
 <div id="tip" hidden></div>
 </section>
-<noscript><p class="warning">The chart needs JavaScript, which this page carries itself; the tables need none.</p>
+<noscript><p class="warning">The chart needs JavaScript (included in this page); the tables do not.</p>
 </noscript>
 """
 
 _FOOTER = """<footer><p>Chips are TPU chips, and GPUs where a task asks for them. They count from the placement of an
-attempt to the proof of its end. In vain: of attempts that ended, and not well. Waited: from submission to the first
-start. Retries and preemptions: rounds of a gang, else attempts. Commands, environments and logs are not on this page.
+attempt to the proof of its end. Wasted: of attempts that ended without success. Waited: from submission to the first
+start. Retries and preemptions: rounds of a gang, otherwise attempts. Not on this page: commands, environments and logs.
 </p></footer>
 """
 

@@ -23,7 +23,7 @@ _MOST_ROWS = 10
 """So many labels, ways to end, hosts and jobs have a row at most: the page has them all."""
 
 _RIGHT = (
-    *("JOBS", "ATTEMPTS", "CHIP-HOURS", "IN VAIN", "TASK-HOURS"),
+    *("JOBS", "ATTEMPTS", "CHIP-HOURS", "WASTED", "TASK-HOURS"),
     *("WAITED", "RAN", "RETRIES", "PREEMPTIONS", "LOST", "BUSY", "LONGEST"),
 )
 
@@ -63,26 +63,28 @@ def _next(report: Report) -> Text:
 
 def _figures(report: Report, used: Sequence[Use]) -> Table:
     if not report.jobs:
-        return facts([("jobs", "none: nothing was launched yet")])
+        return facts([("jobs", "none yet")])
     everything = total(report.jobs)
     retries = sum(job.retries for job in report.jobs)
     preemptions = sum(job.preemptions for job in report.jobs)
-    older = f"; {count(report.older, 'older job')} not told" if report.older else ""
+    older = f"; {count(report.older, 'older job')} not shown" if report.older else ""
     vain = share(everything.in_vain, everything.chip_seconds)
     there = of_what_was_there(everything.chip_seconds, used)
     chips = everything.chip_seconds or any(use.worker.chips for use in used)
-    waited = f"{duration(everything.waited_median)} in the median, {duration(everything.waited_most)} at most"
+    waited = f"median {duration(everything.waited_median)}, longest {duration(everything.waited_most)}"
     attempts = count(sum(use.attempts for use in used), "attempt")
     return facts(
         [
             ("jobs", f"{len(report.jobs):,}: {counted(report)}{older}"),
-            ("chip-hours", f"{hours(everything.chip_seconds)}, {there}" if chips else ""),
-            ("wasted", f"{hours(everything.in_vain)}, {vain} of what was used" if vain else ""),
+            ("chip-hours", f"{hours(everything.chip_seconds)} used, {there}" if chips else ""),
+            ("wasted", f"{hours(everything.in_vain)}, {vain} of used chip-hours" if vain else ""),
             ("task-hours", f"{hours(everything.task_seconds)} in {attempts}"),
-            ("waited", waited if everything.waited_most else "not at all"),
+            ("waited", waited if everything.waited_most else "none"),
             (
                 "retries",
-                f"{retries:,}, and {count(preemptions, 'preemption')}" if retries + preemptions else "none",
+                f"{retries:,}" + (f", plus {count(preemptions, 'preemption')}" if preemptions else "")
+                if retries + preemptions
+                else "none",
             ),
         ]
     )
@@ -93,7 +95,7 @@ def _labels(report: Report, narrow: bool) -> list[Text | Table]:
     sums = by_label(report.jobs)
     if not any(each.name for each in sums):
         return []
-    headers = ("LABEL", "JOBS", "CHIP-HOURS", "IN VAIN", "TASK-HOURS", "WAITED", "LONGEST")
+    headers = ("LABEL", "JOBS", "CHIP-HOURS", "WASTED", "TASK-HOURS", "WAITED", "LONGEST")
     only = ("LABEL", "JOBS", "CHIP-HOURS", "TASK-HOURS") if narrow else ()
     rows = [
         (
@@ -127,7 +129,7 @@ def _ends(report: Report) -> list[Text | Table]:
     found = ends(report.jobs)
     rows = [
         (
-            "runs still" if each.reason is None else reason_words(each.reason),
+            "still running" if each.reason is None else reason_words(each.reason),
             f"{each.attempts:,}",
             _column(each.chip_seconds),
             _column(each.task_seconds),
@@ -155,7 +157,7 @@ def _costly(report: Report, narrow: bool) -> list[Text | Table]:
     """The jobs that took most."""
     costs = [(job, total([job])) for job in report.jobs]
     costs.sort(key=lambda pair: (-pair[1].chip_seconds, -pair[1].task_seconds))
-    headers = ("JOB", "STATE", "CHIP-HOURS", "IN VAIN", "TASK-HOURS", "WAITED", "RAN", "RETRIES", "WHY")
+    headers = ("JOB", "STATE", "CHIP-HOURS", "WASTED", "TASK-HOURS", "WAITED", "RAN", "RETRIES", "WHY")
     only = ("JOB", "STATE", "CHIP-HOURS", "TASK-HOURS") if narrow else ()
     rows = [_job_cells(job, sums) for job, sums in costs[:_MOST_ROWS]]
     made: list[Text | Table] = [table(headers, rows, only=only, right=_RIGHT)] if rows else []
@@ -187,7 +189,7 @@ def share(part: float, whole: float) -> str:
 def of_what_was_there(chip_seconds: float, used: Iterable[Use]) -> str:
     """How much that is of the chips of these workers, for as long as they were there."""
     there = sum(use.worker.chips * use.worker.seconds for use in used)
-    return f"{share(chip_seconds, there)} of {hours(there)} available" if there else "no chips here"
+    return f"{share(chip_seconds, there)} of {hours(there)} available" if there else "no chips"
 
 
 def counted(report: Report) -> str:

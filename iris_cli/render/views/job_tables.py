@@ -73,7 +73,7 @@ def _ran(job: JobRow) -> str:
     took = duration(job.duration)
     if job.ended_at is not None:
         return f"ran {took}"
-    return f"runs for {took}" if job.display == JobState.RUNNING else f"ran {took} so far"
+    return f"running for {took}" if job.display == JobState.RUNNING else f"ran for {took} so far"
 
 
 def _facts(status: JobStatus) -> Table:
@@ -100,8 +100,8 @@ def _facts(status: JobStatus) -> Table:
             ("indexes", "" if _is_counted(status) else status.array),
             ("after", ", ".join(status.after)),
             ("submitted by", str(status.origin or "")),
-            ("again of", job.again or ""),
-            ("submitted again as", fold(job.tried_again)),
+            ("resubmits", job.again or ""),
+            ("resubmitted as", fold(job.tried_again)),
             ("children", "; ".join(f"{fold(jobs)} {word}" for word, jobs in status.child_displays.items())),
             *(("endpoint", _endpoint(each)) for each in status.endpoints),
         ]

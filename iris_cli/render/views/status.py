@@ -61,7 +61,7 @@ def header(status: ClusterStatus) -> Text:
     healthy = sum(not worker.refuses for worker in status.workers)
     workers = count(len(status.workers), "worker")
     if healthy != len(status.workers):
-        workers += f", {healthy} taking work"
+        workers += f", {healthy} accepting tasks"
     return Text.assemble(text(status.name, "bold"), "  ", workers, *age(status.cycles, status.at))
 
 
@@ -150,7 +150,7 @@ def _hosts(status: ClusterStatus, width: int) -> list[Text | Table]:
     if not status.workers:
         if status.past or status.scaling.groups:
             return []
-        return [text("no workers yet: iris schedule --once takes in the hosts of cluster.yaml", "dim")]
+        return [text("no workers yet: iris schedule --once registers the hosts of cluster.yaml", "dim")]
     rows = folded(
         [worker for worker in status.workers if worker.slice is None], lambda each: each.id, _host_cells
     )
@@ -184,14 +184,16 @@ def group_tables(scaling: Scaling, width: int) -> list[Text | Table]:
     only = ("GROUP", "SLICES", "WANTED", "NOW") if width < NARROW else ()
     parts: list[Text | Table] = [table(headers, [_group_cells(each) for each in scaling.groups], only=only)]
     parts += [
-        text(f"{each.name} backs off: {each.backing_off}", "yellow")
+        text(f"{each.name} is backing off: {each.backing_off}", "yellow")
         for each in scaling.groups
         if each.backing_off
     ]
     parts += [text(line, "yellow") for each in scaling.groups for line in each.by_hand]
-    parts += [text(f"unmet {each.id}: {each.text}", "yellow") for each in scaling.unmet[:MOST_UNMET]]
+    parts += [
+        text(f"no capacity for {each.id}: {each.text}", "yellow") for each in scaling.unmet[:MOST_UNMET]
+    ]
     if len(scaling.unmet) > MOST_UNMET:
-        parts.append(text(f"{len(scaling.unmet) - MOST_UNMET} more unmet: iris autoscale --dry-run", "dim"))
+        parts.append(text(f"{len(scaling.unmet) - MOST_UNMET} more: iris autoscale --dry-run", "dim"))
     return parts
 
 

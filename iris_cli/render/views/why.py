@@ -91,19 +91,19 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
     from iris_cli.core.scheduling.explain.wording import amount
 
     if found.workers:
-        yield "right device", f"{found.equipped} of {count(found.workers, 'worker')}"
+        yield "device", f"{found.equipped} of {count(found.workers, 'worker')}"
     for each in found.constraints:
         typed = format_constraint(each.constraint)
-        source = f", taken over from {inherited[typed]}" if typed in inherited else ""
+        source = f", inherited from {inherited[typed]}" if typed in inherited else ""
         yield typed, f"{each.satisfied} of {count(each.workers, 'worker')}{source}"
     for dimension in found.dimensions:
         if dimension.lacking:
             free = f"{dimension.workers - dimension.lacking} of {count(dimension.workers, 'worker')}"
             yield f"{amount(dimension.kind, dimension.need)} free", free
     if found.group_by:
-        largest = f", the largest is {found.largest[0]} with {found.largest[1]}" if found.largest else ""
+        largest = f", largest: {found.largest[0]} with {found.largest[1]}" if found.largest else ""
         yield "groups", f"{found.groups_found} by {found.group_by}{largest}"
-    yield "refused", ", ".join(f"{number} {kind}" for kind, number in found.refused)
+    yield "rejected", "; ".join(f"{count(number, 'worker')}: {kind}" for kind, number in found.refused)
     for taker in found.behind:
         yield "behind", f"{taker} on {fold(taker.workers)}"
     for near in found.near_misses:
@@ -113,7 +113,7 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
         yield "near miss", f"{near.name}: {near.kind}" + (f" ({lacks})" if lacks else "")
     for hint in found.hints:
         yield "hint", hint
-    yield "one change", str(found.change or "")
+    yield "suggestion", str(found.change or "")
 
 
 def _place_rows(places: tuple[LiveAttempt, ...]) -> Iterator[tuple[str, ...]]:

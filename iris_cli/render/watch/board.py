@@ -120,7 +120,7 @@ def _head(status: ClusterStatus, moment: Moment) -> Iterator[Text]:
     now = moment.now
     taking = sum(not worker.refuses for worker in status.workers)
     workers = count(len(status.workers), "worker")
-    workers += f", {taking} taking work" if taking != len(status.workers) else ""
+    workers += f", {taking} accepting tasks" if taking != len(status.workers) else ""
     parts = [_text(status.name, "bold"), _text(workers), _text(f"{clock_time(now)[11:]} UTC", "dim")]
     yield Text(_GAP).join(parts)
     yield _age(status.cycles, now - status.at, now)

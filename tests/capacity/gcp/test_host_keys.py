@@ -34,7 +34,7 @@ def test_a_new_slice_waits_for_its_host_keys_and_an_older_one_goes_without(
     place.cloud.offset = ahead
     place.create()
     forget_keys(place)
-    assert seen_as(place.only()) == (CloudState.CREATING, "its VMs have not told their host keys yet")
+    assert seen_as(place.only()) == (CloudState.CREATING, "its VMs have not reported host keys yet")
     grow_old(place)
     seen = place.only()
     assert (seen.state, [host.key for host in seen.hosts]) == (CloudState.READY, ["", ""])

@@ -78,7 +78,7 @@ def test_without_a_zone_all_zones_are_listed_and_those_out_of_reach_are_named(
     said = capsys.readouterr()
     shown = said.out + said.err
     assert [name in shown for name in ("here", "there", "faraway")] == [True, True, False]
-    assert "the list is not whole: us-south1-a did not answer" in shown
+    assert "the list is incomplete: no answer from us-south1-a" in shown
 
 
 def test_a_queued_resource_that_waits_is_named_and_one_of_iris_is_not(
@@ -90,7 +90,7 @@ def test_a_queued_resource_that_waits_is_named_and_one_of_iris_is_not(
     run(["cluster", "import", "--from", "gcp", "--project", "lab", "--zone", ZONE, "--dry-run"])
     said = capsys.readouterr()
     assert "theirs" in said.out + said.err
-    assert "it waits for machines" in said.out + said.err
+    assert "it waits for capacity" in said.out + said.err
     assert "west-1" not in said.out + said.err
 
 
@@ -137,4 +137,4 @@ def test_a_list_that_is_not_to_be_had_is_said(
 
 def test_which_project_must_be_said_or_known(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cluster", "import", "--from", "gcp"]) == 2
-    assert "which project of Google Cloud is not said" in capsys.readouterr().err
+    assert "no Google Cloud project is set" in capsys.readouterr().err

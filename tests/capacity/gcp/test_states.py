@@ -45,7 +45,7 @@ def test_a_state_that_nobody_knows_is_said_and_nothing_follows_from_it(place: Gc
     place.cloud.turn("west-1", state=99)  # type: ignore[arg-type]  # the number of one that is not invented yet
     assert seen_as(place.only()) == (
         CloudState.CREATING,
-        "Google says that its state is 99, which iris does not know",
+        "its state 99 is unknown to iris",
     )
 
 

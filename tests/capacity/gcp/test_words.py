@@ -55,7 +55,7 @@ def answered(code: int, message: str, reason: str = "") -> ProviderError:
                 message,
                 "SERVICE_DISABLED",
                 Refusal.DENIED,
-                "the credentials do not say whose quota for calls counts: "
+                "the credentials have no quota project: "
                 "gcloud auth application-default set-quota-project lab",
             )
             for message in (

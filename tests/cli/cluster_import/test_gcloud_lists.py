@@ -46,7 +46,7 @@ def test_slices_of_each_shape_of_the_list(
 @pytest.mark.parametrize(
     ("sample", "name", "why", "fix"),
     [
-        ("states", "making", "CREATING: it is being made", "import again when it is READY"),
+        ("states", "making", "CREATING: it is being created", "import again when it is READY"),
         ("states", "taken", "PREEMPTED", "gcloud compute tpus tpu-vm delete taken --zone us-central2-b"),
         ("states", "taken-spot", "PREEMPTED", "queued-resources delete ask-spot --force"),
         ("states", "over", "TERMINATED", "tpu-vm delete over"),
@@ -55,7 +55,7 @@ def test_slices_of_each_shape_of_the_list(
         ("states", "half", "3 of the 4 VMs of v4-32", "import again"),
         ("states", "odd", "ASCENDING", ""),
         ("generations", "v6e-early", "it lists no VMs", "import again"),
-        ("generations", "v6e-unplaced", "CREATING: it is being made", "import again when it is READY"),
+        ("generations", "v6e-unplaced", "CREATING: it is being created", "import again when it is READY"),
         ("states", "unsaid", "its state is not told", ""),
         ("queued", "ask-1", "ACTIVE", "tpu-vm list"),
         ("queued", "ask-2", "WAITING_FOR_RESOURCES: a queued resource: it waits", "when it is ACTIVE"),
@@ -67,7 +67,7 @@ def test_slices_of_each_shape_of_the_list(
         ("hostile", "kind", "is not a TPU type", ""),
         ("hostile", "addr", "VM 0 has no address", ""),
         ("hostile", "scope", "VM 0 has no address", ""),
-        ("hostile", "twice", "two of its VMs have one address", ""),
+        ("hostile", "twice", "two of its VMs have the same address", ""),
         ("hostile", "entry 9", "it describes no TPU VM", ""),
     ],
 )
@@ -177,7 +177,7 @@ def test_health_that_is_bad_or_not_told_is_said(cluster_import: Import) -> None:
     assert (
         "ill: its health is UNHEALTHY_MAINTENANCE" in cluster_import("--from", "states.json", "--dry-run").err
     )
-    assert "v6e-eval: its health is not told" in cluster_import("--from", "rest_page.json", "--dry-run").err
+    assert "v6e-eval: its health is unknown" in cluster_import("--from", "rest_page.json", "--dry-run").err
 
 
 def test_hostile_text_is_neither_written_nor_shown_as_it_is(lab: Path, cluster_import: Import) -> None:

@@ -102,7 +102,7 @@ def test_one_question_is_asked_and_all_but_a_yes_loses_nothing(
         shown.until(lambda screen: screen.text.endswith("[y/N]:"), "the question")
         screen = shown.screen.text
         assert screen.index("+    incarnation:") < screen.index("on the old machines ran 4 attempts of train")
-        question = f"Write {lab}/cluster.yaml and forget the old machines of v4a-[0-3], host keys and what ran there?"
+        question = f"Write {lab}/cluster.yaml and forget the old VMs of v4a-[0-3], with their host keys and attempts?"
         assert screen.endswith(f"{question} [y/N]:")
         shown.type(keys)
         assert shown.end() == code
@@ -270,7 +270,7 @@ def test_a_slice_that_is_still_listed_where_it_was_did_not_move(
     for state in ("READY", "REPAIRING"):
         (lab / "tpus.json").write_text(json.dumps([{**model, "state": state}, other]))
         said = cluster_import("--from", "tpus.json", "--yes")
-        assert "left out v4a: v4a has one of its addresses" in said.err
+        assert "skipped v4a: v4a has one of its addresses" in said.err
     assert (lab / "cluster.yaml").read_text() == text
     assert now(world) == before
 
@@ -281,5 +281,5 @@ def test_a_zone_among_the_attributes_is_the_operators(lab: Path, cluster_import:
     path = lab / "cluster.yaml"
     path.write_text(path.read_text().replace("zone: us-central2-b", f"attributes: {kept}"))
     said = cluster_import("--from", recreated(lab, START, **ELSEWHERE), "--yes")
-    assert "v4a: its attributes say zone: us-central2-b, which is not so" in said.err
+    assert "v4a: its attributes say zone: us-central2-b, which is wrong" in said.err
     assert f"attributes: {kept}" in path.read_text()

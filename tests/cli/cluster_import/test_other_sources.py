@@ -52,8 +52,8 @@ def test_hosts_of_an_ssh_configuration(lab: Path, cluster_import: Import) -> Non
     ]
     assert {each.connection.proxy_jump for each in hosts} == {""}
     for word in (
-        "bastion: it is the way to others, tpu-1 for one",
-        "tpu-one: it is tpu-1 by another name",
+        "bastion: it is a jump host, for example of tpu-1",
+        "tpu-one: same host as tpu-1",
         "github.com: the user git",
         "broken: 'nonsense' is not a port",
     ):
@@ -67,7 +67,7 @@ def test_some_hosts_of_an_ssh_configuration_that_is_named(
     assert [each.worker for each in load_cluster_config(lab / "cluster.yaml").hosts] == ["extra", "db"]
     said = cluster_import("--from", "ssh-config", "nobody")
     assert said.code == 2
-    assert "there are: extra, tpu-1, db" in said.err
+    assert "available: extra, tpu-1, db" in said.err
 
 
 LIST = """\
@@ -106,7 +106,7 @@ def test_a_list_of_hosts_with_ranges(
         ("h[0-99999]\n", "more than 10000 hosts"),
         ("v4a=v4-32\n", "is not a slice"),
         ("a: {b: c}\n", "is not a host"),
-        ("# nothing\n", "there are no hosts in it"),
+        ("# nothing\n", "it has no hosts"),
         ("\x00\x01\n", "is not a host"),
         (" \n", "there is nothing in it"),
         ("cpu0\nsh: gcloud: Permission denied\n", "line 2: 'sh:' is not a host"),
@@ -135,14 +135,14 @@ Please run:
     [
         (
             NOT_LOGGED_IN,
-            "this is a message, and no list: ERROR: (gcloud.compute.tpus.tpu-vm.list) You do not",
+            "this is a message, not a list: ERROR: (gcloud.compute.tpus.tpu-vm.list) You do not",
         ),
         ("\nERROR: Host key\nHost key verification failed.\n", "this is a message, and no list"),
-        ("WARNING: a newer version is there\n[]\n", "this is a message, and no list: WARNING: a newer"),
+        ("WARNING: a newer version is there\n[]\n", "this is a message, not a list: WARNING: a newer"),
         ("Your active configuration is: [default]\n[]\n", "this is a message, and no list"),
-        ("Listed 0 items.\n", "this is a message, and no list: Listed 0 items."),
-        ("-bash: gcloud: command not found\n", "this is a message, and no list: -bash: gcloud"),
-        ("zsh: command not found: gcloud\n", "this is a message, and no list: zsh: command"),
+        ("Listed 0 items.\n", "this is a message, not a list: Listed 0 items."),
+        ("-bash: gcloud: command not found\n", "this is a message, not a list: -bash: gcloud"),
+        ("zsh: command not found: gcloud\n", "this is a message, not a list: zsh: command"),
         ("NAME  ZONE           ACCELERATOR_TYPE\nv4a   us-central2-b  v4-32\n", "this is a table"),
     ],
 )

@@ -21,7 +21,7 @@ def test_without_a_terminal_only_yes_writes(lab: Path, cluster_import: Import) -
     said = cluster_import("--from", "one_slice.json")
     assert said.code == 2
     assert "+  - name: v4a" in said.out
-    assert "hint: --yes says yes to it" in said.err
+    assert "hint: pass --yes" in said.err
     assert cluster_import("--from", "one_slice.json", "--dry-run", "--yes").code == 0
     assert list(lab.iterdir()) == []
 

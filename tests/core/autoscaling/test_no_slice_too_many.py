@@ -84,7 +84,7 @@ def test_a_gang_of_two_slices_keeps_the_first_one_from_those_behind_it_while_the
     held = made.plan().waiting[JobId("behind")][0]
     assert (held.kind, held.text) == (
         ReasonKind.RESERVED,
-        f"{first} was made for pair, and more are being made for it",
+        f"{first} is for pair, which needs more slices",
     )
     _comes(made, second)
     assert {each.id.job for each in made.cluster.pending_tasks()} == {"behind"}

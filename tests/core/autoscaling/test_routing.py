@@ -53,37 +53,37 @@ def test_constraints_choose_the_group(constraints: tuple[str, ...], expected: di
         (
             "region=eu-west4",
             UnmetKind.REGION,
-            "region: wants eu-west4, groups have us-west4, us-central2; did you mean us-west4?",
+            "region: needs eu-west4, groups have us-west4, us-central2; did you mean us-west4?",
         ),
         (
             "region=us-west5",
             UnmetKind.REGION,
-            "region: wants us-west5, groups have us-west4, us-central2; did you mean us-west4?",
+            "region: needs us-west5, groups have us-west4, us-central2; did you mean us-west4?",
         ),
         (
             "region=europe-north1",
             UnmetKind.REGION,
-            "region: wants europe-north1, groups have us-west4, us-central2",
+            "region: needs europe-north1, groups have us-west4, us-central2",
         ),
         (
             "region=us-west-4",
             UnmetKind.REGION,
-            "region: wants us-west-4, groups have us-west4, us-central2; did you mean us-west4?",
+            "region: needs us-west-4, groups have us-west4, us-central2; did you mean us-west4?",
         ),
         ("preemptible=1", UnmetKind.INVALID, "invalid: preemptible takes only =true or =false"),
         (
             "scale-group=wset",
             UnmetKind.CONSTRAINT,
-            "scale-group: wants wset, groups have west, central; did you mean west?",
+            "scale-group: needs wset, groups have west, central; did you mean west?",
         ),
-        ("pool=a", UnmetKind.CONSTRAINT, "pool: wants a, no group has it"),
-        ("device-type=cpu", UnmetKind.CONSTRAINT, "device-type: wants cpu, groups have tpu"),
+        ("pool=a", UnmetKind.CONSTRAINT, "pool: needs a, no group has it"),
+        ("device-type=cpu", UnmetKind.CONSTRAINT, "device-type: needs cpu, groups have tpu"),
         (
             "device-variant=v5litepod-8",
             UnmetKind.CONSTRAINT,
-            "device-variant: wants v5litepod-8, groups have v5litepod-16",
+            "device-variant: needs v5litepod-8, groups have v5litepod-16",
         ),
-        ("tpu-worker-id=7", UnmetKind.CONSTRAINT, "tpu-worker-id: wants 7, groups have 0"),
+        ("tpu-worker-id=7", UnmetKind.CONSTRAINT, "tpu-worker-id: needs 7, groups have 0"),
     ],
 )
 def test_the_reason_names_the_culprit(constraint: str, kind: UnmetKind, words: str) -> None:
@@ -93,7 +93,7 @@ def test_the_reason_names_the_culprit(constraint: str, kind: UnmetKind, words: s
 
 def test_two_constraints_that_no_group_satisfies_together() -> None:
     assert unmet(BOTH, v5e("train", "region=us-central2", "preemptible=true")) == [
-        "train: preemptible: wants true, of those that serve otherwise (central) all have false"
+        "train: preemptible: needs true, the suitable groups (central) have false"
     ]
 
 
@@ -107,18 +107,18 @@ def test_constraints_that_contradict_each_other_are_invalid_and_scale_nothing() 
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (gang("train", tpu="v4-32"), "train: device: wants v4-32, groups make v5litepod-16"),
-        (gang("train", tpu="v5litepod-61"), "train: device: wants v5litepod-61, groups make v5litepod-16"),
+        (gang("train", tpu="v4-32"), "train: device: needs v4-32, groups have v5litepod-16"),
+        (gang("train", tpu="v5litepod-61"), "train: device: needs v5litepod-61, groups have v5litepod-16"),
         (
             gang("train", tpu=V5E, replicas=2),
-            "train: shape: wants slices of 2 VMs, groups make slices of 4 VMs",
+            "train: shape: needs slices of 2 VMs, groups have slices of 4 VMs",
         ),
         (
             gang("train", tpu="auto", replicas=16, slices=2),
-            "train: shape: wants slices of 8 VMs, groups make slices of 4 VMs",
+            "train: shape: needs slices of 8 VMs, groups have slices of 4 VMs",
         ),
-        (job("one", device=Device("gpu")), "one/task-0: device: wants a gpu, groups make v5litepod-16"),
-        (job("one", cpu=300), "one/task-0: size: wants 300 cores, the largest VM has 112 cores"),
+        (job("one", device=Device("gpu")), "one/task-0: device: needs a gpu, groups have v5litepod-16"),
+        (job("one", cpu=300), "one/task-0: size: needs 300 cores, the largest VM has 112 cores"),
     ],
 )
 def test_a_mismatch_scales_no_group(asked: Job, words: str) -> None:
@@ -134,9 +134,7 @@ def test_without_groups_the_reason_says_so() -> None:
 
 def test_a_taint_of_a_group_must_be_tolerated() -> None:
     spare = state("spare", attributes={"taint:spare": "true"})
-    assert unmet([spare], v5e()) == [
-        "train: taint: does not tolerate spare, which all groups have that serve otherwise"
-    ]
+    assert unmet([spare], v5e()) == ["train: taint: does not tolerate spare of the suitable groups"]
     tolerant = gang("train", tpu=V5E, tolerations=("spare",))
     assert launched([spare], tolerant) == {"spare": 1}
 
@@ -151,8 +149,8 @@ def test_a_gang_of_k_slices_is_k_whole_slices_of_one_group() -> None:
 def test_a_gang_is_never_spread_over_two_groups() -> None:
     nearly_full = [state("west", priority=10, slices=3), state("central", zone="us-central2-b", priority=20)]
     assert launched(nearly_full, v5e(slices=2)) == {"central": 2}
-    assert unmet(nearly_full[:1], v5e(slices=2)) == ["train: max_slices: west may make 1 slice more, not 2"]
-    assert unmet(nearly_full[:1], v5e(slices=5)) == ["train: max_slices: west has 4 slices at most, not 5"]
+    assert unmet(nearly_full[:1], v5e(slices=2)) == ["train: max_slices: west allows 1 more slice, not 2"]
+    assert unmet(nearly_full[:1], v5e(slices=5)) == ["train: max_slices: west allows 4 slices, not 5"]
 
 
 def test_the_lowest_priority_is_tried_first_then_the_name() -> None:
@@ -171,7 +169,9 @@ def test_only_a_full_group_overflows() -> None:
 def test_a_group_that_backs_off_overflows() -> None:
     groups = [state("west", priority=10, backing_off="quota exceeded, for another 5m"), CENTRAL]
     assert launched(groups, v5e()) == {"central": 1}
-    assert unmet(groups[:1], v5e()) == ["train: back_off: west backs off (quota exceeded, for another 5m)"]
+    assert unmet(groups[:1], v5e()) == [
+        "train: back_off: west is backing off (quota exceeded, for another 5m)"
+    ]
 
 
 def test_a_group_that_boots_does_not_overflow() -> None:
@@ -181,13 +181,13 @@ def test_a_group_that_boots_does_not_overflow() -> None:
 def test_everybody_full_is_said_of_each() -> None:
     groups = [state("west", slices=4), state("central", slices=1, max_slices=1)]
     assert unmet(groups, v5e()) == [
-        "train: max_slices: central has all of its 1 slice, west has all of its 4 slices"
+        "train: max_slices: central is at its limit of 1 slice, west is at its limit of 4 slices"
     ]
 
 
 def test_what_others_have_just_asked_for_counts_as_there() -> None:
     assert unmet([state("west", max_slices=1)], v5e("a"), v5e("b")) == [
-        "b: max_slices: west has all of its 1 slice"
+        "b: max_slices: west is at its limit of 1 slice"
     ]
 
 
@@ -246,7 +246,7 @@ def test_a_single_task_may_ask_for_a_place_in_the_slice() -> None:
 def test_a_gang_of_ordinary_work_takes_one_slice_with_enough_vms() -> None:
     assert launched([WEST], gang("mpi", tpu=None, replicas=3, cpu=60)) == {"west": 1}
     assert unmet([WEST], gang("mpi", tpu=None, replicas=5)) == [
-        "mpi: shape: wants 5 VMs of one tpu-name, groups make slices of 4 VMs"
+        "mpi: shape: needs 5 VMs of one tpu-name, groups have slices of 4 VMs"
     ]
 
 
@@ -265,7 +265,7 @@ def test_of_a_type_that_nobody_knows_one_slice_is_made_to_look_at() -> None:
     gangs = [gang(name, tpu="v9-64", replicas=8) for name in ("a", "b")]
     assert launched([odd], *gangs) == {"odd": 1}
     assert unmet([state("odd", "v9-64", slices=1, booting=1)], gangs[0]) == [
-        "a: max_slices: odd waits for its first slice, to see how many VMs that has"
+        "a: max_slices: odd waits for its first slice (VM count unknown)"
     ]
     assert launched([state("odd", "v9-64", slices=1, vms=8)], *gangs) == {"odd": 2}
 
@@ -293,7 +293,7 @@ def test_nothing_wanted_nothing_made() -> None:
 
 def test_a_group_that_may_have_no_slices_makes_none() -> None:
     closed = GroupState(group=state("closed", max_slices=0).group)
-    assert unmet([closed], v5e()) == ["train: max_slices: closed has 0 slices at most, not 1"]
+    assert unmet([closed], v5e()) == ["train: max_slices: closed allows 0 slices, not 1"]
 
 
 def test_what_was_asked_for_before_counts_against_the_most() -> None:

@@ -245,7 +245,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
     "program-missing": ("python3: can't open file 'main.py': [Errno 2] No such file or directory\n",),
     "host-rebooted": ("the host was rebooted\n",),
     "attempt-vanished": ("the attempt vanished: no process, no exit record\n",),
-    "lease-ended": ("its lease ended: nobody polled it\n",),
+    "lease-ended": ("lease expired: no poll in time\n", "its lease ended: nobody polled it\n"),
     "pip-no-match": (
         "ERROR: Could not find a version that satisfies the requirement mxnet==1.3.1 (from versions: 0.9.5)\n"
         "ERROR: No matching distribution found for mxnet==1.3.1\n",

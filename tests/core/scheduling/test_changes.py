@@ -68,7 +68,7 @@ CHANGES: list[tuple[str, list[Worker], Job]] = [
     ),
     ("slice a fits after `iris worker uncordon a-2`", change(tpu_slice("a"), 2, draining=True), gang("g")),
     (
-        "slice a fits in 20s, when a-2 has cooled down",
+        "slice a fits in 20s, after the cool-down of a-2",
         change(tpu_slice("a"), 2, cooldown_until=1020.0),
         gang("g"),
     ),
@@ -231,7 +231,7 @@ def test_what_comes_behind_could_come_before() -> None:
     result = cycle([host("w")], first, second)
     assert changed(result, "second", 0) == ("priority", "high", 0)
     assert str(result.waiting.explain(TaskId(JobId("second"), 0)).change) == (
-        "launch it with --priority high: worker w fits"
+        "set --priority high: worker w fits"
     )
 
 

@@ -72,7 +72,7 @@ def test_groups_are_counted_measured_and_the_nearest_miss_comes_first() -> None:
         near("slice c", ReasonKind.CHIPS, "held by old", "c-2", "c-3"),
         near("slice b", ReasonKind.CHIPS, "held by old", "b-0", "b-1", "b-2", "b-3"),
         near("slice a", ReasonKind.UNHEALTHY, "a-1: draining", "a-1"),
-        near("slice d", ReasonKind.GROUP_SHAPE, "2 workers, not 4", "d-0", "d-1"),
+        near("slice d", ReasonKind.GROUP_SHAPE, "2 workers, needs 4", "d-0", "d-1"),
     )
 
 
@@ -100,22 +100,22 @@ def lacks(fleet: list[Worker], asked: Job, **options: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("worker", "asked", "text"),
     [
-        (busy(host("w"), cpu=13.5), job("j", cpu=4), "cpu: 2.5 cores free, not 4 cores"),
+        (busy(host("w"), cpu=13.5), job("j", cpu=4), "cpu: 2.5 cores free, needs 4 cores"),
         (
             busy(host("w"), memory=60 * GIB),
             job("j", memory=8 * GIB),
-            "memory: 4GiB of memory free, not 8GiB of memory",
+            "memory: 4GiB of memory free, needs 8GiB of memory",
         ),
         (
             busy(host("w", gpus=4), gpus=(1,)),
             job("j", device=Device("gpu", count=4)),
-            "gpus: 3 GPUs free, not 4 GPUs",
+            "gpus: 3 GPUs free, needs 4 GPUs",
         ),
-        (busy(host("w", cpu=2), cpu=4), job("j"), "cpu: 0 cores free, not 1 core"),
+        (busy(host("w", cpu=2), cpu=4), job("j"), "cpu: 0 cores free, needs 1 core"),
         (host("w", region="us"), job("j", "region=eu", "pool"), "constraint: region is us, no pool"),
         (tainted(tainted(host("w")), "spot"), job("j", tolerations=("spot",)), "taint: maintenance"),
         (replace(host("w"), draining=True), job("j"), "unhealthy: w: draining"),
-        (replace(host("w"), cooldown_until=1020.0), job("j"), "cooldown: w for another 20s"),
+        (replace(host("w"), cooldown_until=1020.0), job("j"), "cooldown: w: 20s left"),
         (training(tpu_slice("w", vms=1)[0]), job("j", device=Device("tpu")), "chips: held by old"),
     ],
     ids=lambda value: value.split(":")[0] if isinstance(value, str) else "",
@@ -125,7 +125,7 @@ def test_a_near_miss_says_what_it_lacks(worker: Worker, asked: Job, text: str) -
 
 
 def test_a_near_miss_of_a_gang_says_what_its_members_lack() -> None:
-    assert lacks(tpu_slice("a", vms=2), gang("g")) == ["slice a: group_shape: 2 workers, not 4"]
+    assert lacks(tpu_slice("a", vms=2), gang("g")) == ["slice a: group_shape: 2 workers, needs 4"]
     assert lacks(tpu_slice("a", tpu_vm_count=8), gang("g")) == ["slice a: group_shape: not a whole slice"]
     assert lacks(tpu_slice("a", region="us"), gang("g", "region=eu")) == ["slice a: constraint: region is us"]
 
@@ -139,8 +139,8 @@ def test_a_group_without_the_device_on_some_hosts_is_a_near_miss() -> None:
 def test_a_near_miss_names_the_stop_that_is_not_confirmed() -> None:
     worker = busy(host("w"), "healthy")
     for jobs, text in (
-        (("stopped",), "the stop of stopped is not confirmed"),
-        ((None,), "a stop is not confirmed"),
+        (("stopped",), "still stopping stopped"),
+        ((None,), "still stopping a task"),
     ):
         found = lacks([worker], job("j"), unconfirmed_stops={worker.id: jobs})
         assert found == [f"worker w: stopping: {text}"]
@@ -160,7 +160,7 @@ def test_who_came_before_is_named_with_the_workers_it_took() -> None:
     )
     assert [(str(each), each.workers) for each in own.behind] == [("first (high)", ("a",)), ("own", ("b",))]
     assert [str(each) for each in like.behind] == ["first (high)", "own", "after"]
-    words = "2 of 2 workers go to tasks ahead of it: first (high), own"
+    words = "waiting for free cores (behind first (high), own)"
     assert [reason.text for reason in (*own.reasons, *like.reasons)] == [words, words]
 
 
@@ -253,9 +253,9 @@ def test_a_placement_has_a_reason_too(fleet: list[Worker], asked: Job, words: st
 def test_who_was_served_before_is_a_reason_too() -> None:
     first, second = gang("first", priority=Priority.HIGH), gang("second")
     result = cycle([*tpu_slice("a"), *tpu_slice("b")], first, second)
-    assert result.chosen(TaskId(JobId("second"), 3)) == "chose b: a went to first (high)"
+    assert result.chosen(TaskId(JobId("second"), 3)) == "chose b: a taken by first (high)"
     assert result.chosen(TaskId(JobId("first"), 0)) == "chose a"
-    assert result.worth_telling() == {TaskId(JobId("second"), 0): "chose b: a went to first (high)"}
+    assert result.worth_telling() == {TaskId(JobId("second"), 0): "chose b: a taken by first (high)"}
 
 
 def test_other_tasks_of_the_same_job_are_no_reason() -> None:

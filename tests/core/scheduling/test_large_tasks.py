@@ -80,9 +80,7 @@ def test_what_would_delay_it_is_turned_away_and_told_so(
     assert reserved(result) == {"large/task-0": ("w",)}
     assert text_of(result, "large", 0).endswith("; worker w reserved for it")
     if not worker.chips:
-        assert text_of(result, "later", 0) == (
-            "reserved: the only worker is reserved for a job ahead of it (large/task-0)"
-        )
+        assert text_of(result, "later", 0) == ("reserved: the only worker is reserved for large/task-0")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +241,7 @@ def test_neither_is_one_with_a_taint_or_another_region() -> None:
 def test_the_one_change_of_who_is_turned_away_is_a_higher_priority() -> None:
     result = cycle([half_full()], large(device=gpus(8)), later(device=gpus(2)), now=LONG)
     explanation = result.waiting.explain(TaskId(later().id, 0))
-    assert str(explanation.change) == "launch it with --priority high: worker w fits"
+    assert str(explanation.change) == "set --priority high: worker w fits"
     assert [str(miss.text) for miss in explanation.near_misses] == ["large/task-0"]
 
 

@@ -80,7 +80,9 @@ def test_a_job_waits_until_all_it_comes_after_have_succeeded(state: TaskState) -
     jobs = [job("first"), job("second"), job("last", after=(JobId("first"), JobId("second")))]
     first, second = task("first", TaskState.SUCCEEDED, ENDED), task("second", state)
     found = plan(cluster([host("w")], jobs, first, second), 0.0)
-    assert [str(reason) for reason in found.reasons(JobId("last"))] == ["after: waits for second to succeed"]
+    assert [str(reason) for reason in found.reasons(JobId("last"))] == [
+        "after: waiting for second to succeed"
+    ]
     assert "last/task-0" not in assigned(found)
     later = plan(cluster([host("w")], jobs, first, task("second", TaskState.SUCCEEDED, ENDED)), 0.0)
     assert assigned(later) == ["last/task-0"]

@@ -46,7 +46,7 @@ ONE_WORKER: list[tuple[list[Worker], Job, str]] = [
     (
         [host("w")],
         job("j", device=Device("tpu", "v4-64")),
-        "no_such_device: no worker or scale group has v4-64: will never run (there are: cpu)",
+        "no_such_device: no worker or scale group has v4-64: will never run (available: cpu)",
     ),
     ([host("w", region="us")], job("j", "region=eu"), "constraint: no worker satisfies region=eu"),
     (
@@ -64,38 +64,38 @@ ONE_WORKER: list[tuple[list[Worker], Job, str]] = [
         job("j", "rank=7"),
         "constraint: no worker satisfies rank=7 (rank: the worker has text '7', the constraint integer 7)",
     ),
-    ([tainted(host("w"))], job("j"), "taint: every worker that serves otherwise is tainted: maintenance"),
-    ([replace(host("w"), **SUSPECT)], job("j"), "unhealthy: the only worker takes nothing new (w: suspect)"),
+    ([tainted(host("w"))], job("j"), "taint: every suitable worker is tainted: maintenance"),
+    ([replace(host("w"), **SUSPECT)], job("j"), "unhealthy: the only worker is unavailable (w: suspect)"),
     (
         [replace(host("w"), unschedulable=True, reason="no worker id")],
         job("j"),
-        "unhealthy: the only worker takes nothing new (w: no worker id)",
+        "unhealthy: the only worker is unavailable (w: no worker id)",
     ),
     (
         [replace(host("w"), cooldown_until=1015.0)],
         job("j"),
-        "cooldown: the only worker is cooling down (w for another 15s)",
+        "cooldown: the only worker is cooling down (w: 15s left)",
     ),
     (
         [training(tpu_slice("a")[0], "train-7")],
         job("j", device=Device("tpu")),
-        "chips: the only worker has its chips in use (held by train-7)",
+        "chips: the only worker is busy (train-7)",
     ),
     (
         [busy(host("w", gpus=2), gpus=(0,))],
         job("j", device=Device("gpu", count=2)),
-        "gpus: the only worker has less than 2 GPUs free (held by old)",
+        "gpus: the only worker has less than 2 GPUs free (used by old)",
     ),
     (
         [busy(host("w"), memory=60 * GIB)],
         job("j", memory=8 * GIB),
-        "memory: the only worker has less than 8GiB of memory free (held by old)",
+        "memory: the only worker has less than 8GiB of memory free (used by old)",
     ),
-    ([busy(host("w"), cpu=15.5)], job("j"), "cpu: the only worker has less than 1 core free (held by old)"),
+    ([busy(host("w"), cpu=15.5)], job("j"), "cpu: the only worker has less than 1 core free (used by old)"),
     (
         [host("w")],
         job("j", cpu=200),
-        "cpu: no worker that serves has 200 cores (the largest has 16 cores): will never run",
+        "cpu: no worker has 200 cores (largest: 16): will never run",
     ),
 ]
 
@@ -138,7 +138,7 @@ GROUPS: list[tuple[list[Worker], Job, str]] = [
     (
         [training(worker, "train-7") for worker in tpu_slice("a")],
         gang("g"),
-        "chips: the only slice has workers that have their chips in use (held by train-7)",
+        "chips: the only v4-32 slice is busy (train-7)",
     ),
     (
         [host("a", rack="r"), host("b", rack="r")],
@@ -159,22 +159,22 @@ GROUPS: list[tuple[list[Worker], Job, str]] = [
     (
         [host("a")],
         gang("g", tpu=None, by="rack"),
-        "group_shape: no worker that serves has the attribute rack",
+        "group_shape: no suitable worker has the attribute rack",
     ),
     (
         tpu_slice("a"),
         gang("g", replicas=8, slices=2),
-        "group_shape: it needs 2 slices, and only 1 could serve",
+        "group_shape: needs 2 slices, only 1 suitable",
     ),
     (
         tpu_slice("a"),
         gang("g", tpu="v5p-8"),
-        "no_such_device: no worker or scale group has v5p-8: will never run (there are: v4-32)",
+        "no_such_device: no worker or scale group has v5p-8: will never run (available: v4-32)",
     ),
     (
         change(tpu_slice("a"), 2, attributes=tainted(tpu_slice("a")[2]).attributes),
         gang("g"),
-        "taint: every slice that serves otherwise is tainted: maintenance",
+        "taint: every suitable slice is tainted: maintenance",
     ),
     (
         tpu_slice("a"),
@@ -184,23 +184,22 @@ GROUPS: list[tuple[list[Worker], Job, str]] = [
     (
         [*tpu_slice("a", region="us"), *tpu_slice("b", region="eu")],
         gang("g", "region=us", replicas=8, slices=2),
-        "constraint: it needs 2 slices, and only 1 could serve: no other slice satisfies region=us",
+        "constraint: needs 2 slices, only 1 suitable: no other slice satisfies region=us",
     ),
     (
         [*tpu_slice("a"), *map(tainted, tpu_slice("b"))],
         gang("g", replicas=8, slices=2),
-        "taint: it needs 2 slices, and only 1 could serve: "
-        "all others that serve otherwise are tainted: maintenance",
+        "taint: needs 2 slices, only 1 suitable: all other suitable workers are tainted: maintenance",
     ),
     (
         [*(host(f"a{n}", rack="r", region="us") for n in range(8)), host("b", rack="s", region="eu")],
         gang("g", "region=eu", tpu=None, by="rack"),
-        "group_shape: no rack group that serves otherwise has 4 workers (largest: s with 1)",
+        "group_shape: no suitable rack group has 4 workers (largest: s with 1)",
     ),
     (
         [*(host(f"a{n}", rack="r") for n in range(4)), host("g", gpus=4, rack="s")],
         gang("g", tpu=None, by="rack", device=Device("gpu")),
-        "group_shape: no rack group that serves otherwise has 4 workers (largest: s with 1)",
+        "group_shape: no suitable rack group has 4 workers (largest: s with 1)",
     ),
     (
         [host("a", rack="r"), host("b", gpus=4, rack="r")],
@@ -210,12 +209,12 @@ GROUPS: list[tuple[list[Worker], Job, str]] = [
     (
         change(tpu_slice("a"), 2, attributes=host("a-2", tpu_name="a").attributes),
         gang("g"),
-        "no_such_device: no slice has v4-32 on all of its workers",
+        "no_such_device: no slice has v4-32 on all its workers",
     ),
     (
         [*change(tpu_slice("a"), 2, draining=True), *change(tpu_slice("b"), 2, quarantined=True)],
         gang("g"),
-        "unhealthy: 2 of 2 slices have workers that take nothing new (a-2: draining)",
+        "unhealthy: both v4-32 slices are unavailable (a-2: draining)",
     ),
 ]
 
@@ -279,15 +278,15 @@ def test_whose_stop_is_not_confirmed_is_named_and_nobody_who_runs_there() -> Non
     worker = busy(busy(host("w"), "healthy"), "stopped")
     stops = {worker.id: [JobId("stopped"), None]}  # None: what was taken for dead
     (reason,) = reasons([worker], job("j"), unconfirmed_stops=stops)
-    assert reason.text == "the only worker waits until a stop is confirmed (that of stopped)"
+    assert reason.text == "the only worker is still stopping tasks (stopped)"
     for unnamed in ({worker.id: [None]}, [worker.id]):
         (reason,) = reasons([worker], job("j"), unconfirmed_stops=unnamed)
-        assert reason.text == "the only worker waits until a stop is confirmed"
+        assert reason.text == "the only worker is still stopping tasks"
 
 
 def test_what_went_to_others_in_this_cycle_is_behind() -> None:
     result = cycle([host("w")], job("a", cpu=16), job("b", cpu=16))
-    assert text_of(result, "b", 0) == "behind: the only worker goes to tasks ahead of it: a"
+    assert text_of(result, "b", 0) == "behind: waiting for free cores (behind a)"
 
 
 def test_tasks_that_wait_for_the_same_have_the_same_reason() -> None:

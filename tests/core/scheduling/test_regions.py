@@ -30,9 +30,7 @@ def test_a_gang_of_two_slices_does_not_span_two_regions() -> None:
     fleet = [*tpu_slice("a", **WEST), *tpu_slice("b", **EAST)]
     result = cycle(fleet, two())
     assert result.assignments == ()
-    assert text_of(result, "two") == (
-        "region: 2 free slices of v4-32, in 2 regions; pass --spread to use both"
-    )
+    assert text_of(result, "two") == ("region: 2 free v4-32 slices in 2 regions; pass --spread to use both")
 
 
 def test_with_spread_it_does() -> None:
@@ -116,7 +114,7 @@ def test_auto_never_mixes_device_types(spread: bool) -> None:
     result = cycle(fleet, asked)
     assert result.assignments == ()
     assert text_of(result, "two") == (
-        "group_shape: it needs 2 slices of one device type, and only 1 of v4-32, 1 of v5litepod-16 could serve"
+        "group_shape: needs 2 slices of one device type; suitable: 1 of v4-32, 1 of v5litepod-16"
     )
     assert slices_of([*fleet, *tpu_slice("c", "v5litepod-16")], asked) == ["b", "c"]
 
@@ -144,24 +142,24 @@ REASONS: list[tuple[list[Worker], Job, list[str]]] = [
     (
         [*tpu_slice("a", **WEST), *busy_slice("b", **EAST)],
         two(),
-        ["region: 2 slices of v4-32 could serve, in 2 regions; pass --spread to use both"],
+        ["region: 2 suitable v4-32 slices in 2 regions; pass --spread to use both"],
     ),
     (
         [*tpu_slice("a", **WEST), *tpu_slice("b", **EAST), *tpu_slice("c")],
         two(),
-        ["region: 3 free slices of v4-32, in 3 regions; pass --spread to use several"],
+        ["region: 3 free v4-32 slices in 3 regions; pass --spread to use several"],
     ),
     (
         [*tpu_slice("a", **WEST), *busy_slice("b", **WEST), *busy_slice("c", **EAST)],
         two(),
-        ["chips: 2 of 3 slices have workers that have their chips in use (held by old)"],
+        ["chips: 2 of 3 v4-32 slices are busy (old)"],
     ),
     (
         [*tpu_slice("a", **WEST), *busy_slice("b", **WEST), *tpu_slice("c", **EAST)],
         two(),
         [
-            "chips: 1 of 3 slices have workers that have their chips in use (held by old)",
-            "region: 2 free slices of v4-32, in 2 regions; pass --spread to use both",
+            "chips: 1 of 3 v4-32 slices is busy (old)",
+            "region: 2 free v4-32 slices in 2 regions; pass --spread to use both",
         ],
     ),
     (
@@ -172,17 +170,17 @@ REASONS: list[tuple[list[Worker], Job, list[str]]] = [
     (
         [*tpu_slice("a", **WEST), *tpu_slice("b", **EAST)],
         two("region in us-west4,us-east1"),
-        ["region: 2 free slices of v4-32, in 2 regions; pass --spread to use both"],
+        ["region: 2 free v4-32 slices in 2 regions; pass --spread to use both"],
     ),
     (
         [host("a", rack="r", **WEST), host("b", rack="s", **EAST)],
         gang("two", tpu=None, by="rack", replicas=2, slices=2),
-        ["region: 2 free rack groups, in 2 regions; pass --spread to use both"],
+        ["region: 2 free rack groups in 2 regions; pass --spread to use both"],
     ),
     (
         [*tpu_slice("a", **WEST), *tpu_slice("b", **EAST), *tpu_slice("c", "v5litepod-16", **WEST)],
         two(tpu="auto"),
-        ["region: 2 free slices of v4-32, in 2 regions; pass --spread to use both"],
+        ["region: 2 free v4-32 slices in 2 regions; pass --spread to use both"],
     ),
 ]
 

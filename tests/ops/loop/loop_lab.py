@@ -91,7 +91,7 @@ class LoopLab:
 
     def load(self) -> ClusterConfig:
         """What the file says now: its text is `valid`, or else a problem."""
-        text = self.file.read_text() if self.file.exists() else "there is no such file"
+        text = self.file.read_text() if self.file.exists() else "no such file"
         if text != "valid":
             raise ConfigError("cluster.yaml is wrong", problems=(text,))
         config = replace(self.site.session().config, path=self.file, notify=self.notify)

@@ -49,7 +49,7 @@ def test_a_watch_warns_once_that_the_file_has_changed(act: Callable[[Session], N
     session.clock, session.tell = Clock(then=somebody_edits), told.append
     act(session)
     assert said_after == [0, 0, 0, 0, 1, 1, 1]
-    assert told == ["cluster.yaml has changed since this began: end it and start it again to take that in"]
+    assert told == ["cluster.yaml has changed: restart this command to use it"]
 
 
 def test_a_repeated_schedule_warns_too(

@@ -39,7 +39,8 @@ def test_without_anything_nobody_runs_cycles(state: StateDir) -> None:
     assert cycles == Cycles()
     assert not cycles.coming
     assert (
-        cycles_words(cycles) == "nobody runs cycles, and none ran yet: iris loop start, or iris cron install"
+        cycles_words(cycles)
+        == "no cycles are running, none has run yet: iris loop start, or iris cron install"
     )
 
 
@@ -49,7 +50,7 @@ def test_a_heartbeat_of_an_older_iris_says_how_old_the_last_cycle_is(state: Stat
     assert (cycles.by, cycles.last, cycles.coming) == (None, 720.0, False)
     assert (
         cycles_words(cycles)
-        == "nobody runs cycles: what is shown is 12m old: iris loop start, or iris cron install"
+        == "no cycles are running, this state is 12m old: iris loop start, or iris cron install"
     )
 
 

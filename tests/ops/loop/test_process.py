@@ -133,7 +133,7 @@ def test_a_stop_holds_until_the_next_start(operator: Operator) -> None:
     first = operator.pid()
     operator.has_run_a_cycle()  # before that it may end without a word: Python itself is still starting
     done = operator.iris("loop", "stop")
-    assert done.stdout == f"stopped the background loop (pid {first}); none starts until: iris loop start\n"
+    assert done.stdout == f"stopped the background loop (pid {first}); start it again with: iris loop start\n"
     assert operator.loop is None
     assert "ended: " in operator.log.splitlines()[-1]
     assert read_loop_order(operator.state.path).stopped
@@ -151,7 +151,7 @@ def test_a_start_puts_one_with_the_environment_of_its_shell_in_the_place_of_anot
     first = operator.pid()
     operator.env["MARK"] = "new"
     done = operator.iris("loop", "start")
-    assert f"the background loop runs (pid {operator.pid()})" in done.stdout
+    assert f"background loop running (pid {operator.pid()})" in done.stdout
     assert operator.pid() != first
     assert b"MARK=new\0" in Path("/proc", str(operator.pid()), "environ").read_bytes()
     until(lambda: not Path("/proc", str(first)).exists())
@@ -246,7 +246,7 @@ def test_without_a_loop_it_is_shown_that_no_cycle_runs_while_the_configuration_i
     (operator.directory / "cluster.yaml").write_text(CONFIG + "loop: of\n")
     done = operator.iris("loop", "show")
     first, second, *_ = done.stdout.splitlines()
-    assert first.startswith("nobody runs cycles: "), done
+    assert first.startswith("no cycles are running: "), done
     assert first.endswith(" old: iris config validate")
     assert second.startswith("cluster.yaml is invalid, so no cycle runs (iris config validate): "), done
     [document] = checked("iris loop show", operator.iris("loop", "show", "--json").stdout)
@@ -258,7 +258,7 @@ def test_with_nothing_to_do_a_start_only_takes_back_a_stop(operator: Operator) -
     operator.iris("loop", "stop")
     operator.iris("cancel", "job")
     done = operator.iris("loop", "start")
-    assert done.stdout == "nothing to do: no job is open\n"
+    assert done.stdout == "nothing to do: no open jobs\n"
     assert not read_loop_order(operator.state.path).stopped
     assert operator.loop is None
 

@@ -35,7 +35,7 @@ def refused(tmp_path: Path) -> Cluster:
 
 def test_an_agent_that_is_gone_is_named(refused: Cluster, tmp_path: Path) -> None:
     assert troubles(refused, SSH_AUTH_SOCK=str(tmp_path / "gone")) == [
-        "its SSH agent is gone, w0 refused its key: iris loop start from a shell that has an agent"
+        "its SSH agent is gone and w0 refused its key: iris loop start from a shell that has an agent"
     ]
 
 

@@ -85,7 +85,7 @@ def test_a_command_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
 )
 def test_a_command_that_does_not_end_is_killed_with_all_that_it_started(desk: Desk, script: str) -> None:
     desk.clock = Waits(lambda: is_written(desk.path / "pid"))
-    assert desk.run(script) == "the command did not end within 1m, and was killed"
+    assert desk.run(script) == "the command was killed after 1m"
     until_gone(number_in(desk.path / "pid"))
 
 
@@ -99,7 +99,7 @@ def test_a_server_that_redirects_is_not_followed(listener: Listener) -> None:
     for code in (301, 302, 303, 307, 308):
         listener.answers = [code]
         said = _post(listener.url)
-        assert said == f"the webhook answered {code} (a redirect, which is not followed)"
+        assert said == f"the webhook answered {code} (redirects are not followed)"
     assert listener.posted == []
     assert "/elsewhere" not in listener.paths
 
@@ -108,9 +108,9 @@ def test_a_server_that_stalls_or_drips_or_is_not_there_costs_no_more_than_its_ti
     listener: Listener,
 ) -> None:
     listener.answers = [0]
-    assert _post(listener.url, 0.3) == "the webhook did not answer within 0.3s"
+    assert _post(listener.url, 0.3) == "no answer from the webhook within 0.3s"
     with _dripping() as url:
-        assert _post(url, 0.5) == "the webhook did not answer within 0.5s"
+        assert _post(url, 0.5) == "no answer from the webhook within 0.5s"
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         said = _post(f"http://127.0.0.1:{nobody.getsockname()[1]}/{SECRET}")

@@ -112,7 +112,7 @@ def test_a_gang_that_waits_too_long_is_told_with_the_reason(lab: Lab) -> None:
     assert lab.tell() == []
     [line] = lab.tell(121.0)
     assert line.startswith("gang_waits gang PENDING cpu: the only rack group ")
-    assert line.endswith("; has waited 2m, longer than 2m")
+    assert line.endswith("; pending for 2m, longer than 2m")
     assert lab.tell(60.0) == [line]
 
 
@@ -148,7 +148,7 @@ def test_cycles_that_stood_still_are_told_by_the_first_one_that_runs_again(lab: 
     lab.tell()
     lab.launch("open", cpu=1.0)
     assert lab.tell() == []
-    assert lab.tell(3600.0) == ["scheduler_stopped   no cycle ran for 1h, and one does again"]
+    assert lab.tell(3600.0) == ["scheduler_stopped   cycles run again after a gap of 1h"]
 
 
 def test_a_thousand_jobs_that_end_at_once_are_each_told_in_as_many_cycles_as_it_takes(
@@ -211,14 +211,14 @@ def test_a_server_that_fails_is_tried_again_later_and_meanwhile_status_and_docto
     lab.cancel("one", "two")
     listener.answers = [500, 500]
     lab.tell()
-    assert lab.trouble() == "notify: the webhook answered 500; 2 notices to tell, tried again in 10s"
-    assert lab.trouble(runs_cycles=False).endswith("; 2 notices to tell, nobody runs cycles")
+    assert lab.trouble() == "notify: the webhook answered 500; 2 notices to tell, retried in 10s"
+    assert lab.trouble(runs_cycles=False).endswith("; 2 notices to tell, no cycles are running")
     lab.tell(5.0)
     assert len(listener.paths) == 1  # it is left alone
     lab.tell(6.0)
     assert (
         lab.trouble()
-        == "notify: the webhook answered 500 (2 times in a row); 2 notices to tell, tried again in 20s"
+        == "notify: the webhook answered 500 (2 times in a row); 2 notices to tell, retried in 20s"
     )
     [finding] = check_notify(lab.session(), coming=True)
     assert (finding.level, finding.subject) == (Level.WARN, "notify")
@@ -226,7 +226,7 @@ def test_a_server_that_fails_is_tried_again_later_and_meanwhile_status_and_docto
     assert sorted(each["job_id"] for each in listener.posted) == ["one", "two"]
     assert lab.trouble() == ""
     [finding] = check_notify(lab.session(), coming=True)
-    assert (finding.level, finding.text) == (Level.OK, "told 0s ago")
+    assert (finding.level, finding.text) == (Level.OK, "last sent 0s ago")
 
 
 def test_a_command_that_fails_keeps_no_server_from_being_told(lab: Lab, listener: Listener) -> None:

@@ -35,7 +35,7 @@ from tests.support.remote_files import RemoteFile, RemoteFiles
         (b"output/" + b"d/" * 3000 + b"x", "too long"),
         (b"output/file/below", "can't be written here"),
         (b"output/directory", "can't be written here"),
-        (b"output/link", "can't be written here (a link has its name here)"),
+        (b"output/link", "can't be written here (a link of that name exists)"),
         (b"output/way/x", "can't be written here"),
         (b"output/dangling", "can't be written here"),
     ],
@@ -83,7 +83,7 @@ def test_two_names_that_are_one_here_are_not_mixed_up(
     remote.put(rank0, b"output/a\nb", b"2")
     found = row(world, remote, here)
     assert tree(here) == {"a%0Ab": b"1"}
-    assert "another file has that name here" in found.problems[0]
+    assert "another file has that name" in found.problems[0]
 
 
 def test_more_bytes_than_were_said_are_not_taken(

@@ -171,7 +171,7 @@ def test_small_files_that_can_t_be_had_together_come_one_by_one(
     remote.before = vanish
     found = row(world, remote, here)
     assert tree(here) == {"a": b"a", "c": b"c"}
-    assert (found.problems, found.notes) == ((), ("output/b vanished meanwhile",))
+    assert (found.problems, found.notes) == ((), ("output/b was removed during the pull",))
 
 
 def test_names_whose_size_the_list_does_not_know_come_too(
@@ -298,7 +298,7 @@ def test_what_is_gone_from_its_worker_is_missing(
     world: World, remote: RemoteFiles, rank0: Token, here: Path
 ) -> None:
     remote.gone.add(rank0)
-    assert row(world, remote, here).problems == ("nothing of it is left on worker a-0",)
+    assert row(world, remote, here).problems == ("its files were removed from worker a-0",)
 
 
 def test_every_attempt_is_fetched_unless_one_is_named(tmp_path: Path, remote: RemoteFiles) -> None:
@@ -324,7 +324,7 @@ def test_a_list_that_is_cut_is_asked_for_alone(tmp_path: Path, remote: RemoteFil
     remote.room = 4
     found = pulled(world, remote, tmp_path / "here/many/task-0/attempt-0", "many")
     assert [(each.files, each.problems) for each in found.attempts] == [
-        (4, ("it has too many files: 4 of them were looked at",))
+        (4, ("too many files: only 4 were pulled",))
     ] * 2
     remote.room = 8
     found = pulled(world, remote, tmp_path / "here/many/task-0/attempt-0", "many")

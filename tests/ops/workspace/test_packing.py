@@ -139,7 +139,7 @@ def test_links_that_lead_out_are_refused(tmp_path: Path, name: str, target: str 
     (tmp_path / "sub").mkdir()
     (tmp_path / "a").touch()
     os.symlink(os.fsencode(target), os.fsencode(tmp_path / name))
-    with pytest.raises(UsageError, match=f"links that lead out of it: {name} ->"):
+    with pytest.raises(UsageError, match=f"links that lead out of the directory: {name} ->"):
         list_directory(tmp_path, GIB)
 
 
@@ -251,7 +251,7 @@ def test_what_was_launched_is_kept_though_the_directory_changes(world: World, to
 def test_a_dry_run_packs_nothing(world: World, top: Path) -> None:
     found = shipped(world.session(), request(top))
     assert found is not None
-    assert (len(found.entries), found.by) == (len(tree(top)), "everything, for git doesn't know it")
+    assert (len(found.entries), found.by) == (len(tree(top)), "all files (not a git repository)")
     assert world.session().state.workspaces.names() == ()
 
 

@@ -112,7 +112,7 @@ def test_submodules_go_along_and_one_that_is_not_checked_out_is_told(
     git(repository, "submodule", "--quiet", "deinit", "-f", "lib/unused")
     chosen = select(repository)
     assert [name for name in chosen.names if name.startswith("lib")] == ["lib/used/library"]
-    assert chosen.words == ("nothing of lib/unused is shipped: that submodule is not checked out",)
+    assert chosen.words == ("lib/unused is not shipped: the submodule is not checked out",)
 
 
 @with_git
@@ -165,9 +165,9 @@ BROKEN = pytest.mark.parametrize(
     ("breakage", "why"),
     [
         (_broken, "index file"),
-        (_missing, "there is no git"),
+        (_missing, "git is not installed"),
         (_of_somebody_else, "dubious ownership"),
-        (_hanging, "did not answer"),
+        (_hanging, "no answer"),
     ],
 )
 Break = Callable[[Path, pytest.MonkeyPatch], None]
@@ -193,7 +193,7 @@ def test_then_an_ignore_file_can_decide(
     (repository / ".irisignore").write_text("build\n*.log\n.*\n")
     chosen = select(repository)
     assert chosen.names == ("new", "sub/new", "sub/tracked", "tracked")
-    assert ".irisignore alone decides" in chosen.words[0]
+    assert "only .irisignore is used" in chosen.words[0]
 
 
 # Without git
@@ -210,7 +210,7 @@ def test_elsewhere_the_ignore_file_decides(tmp_path: Path) -> None:
     (top / ".irisignore").write_text("*.log\n/data/\n")
     chosen = select(top)
     assert chosen.names == (".irisignore", "a", "sub/b", "sub/data/big")
-    assert chosen.by == "everything less what .irisignore names"
+    assert chosen.by == "all files except those in .irisignore"
 
 
 def test_an_empty_git_directory_is_no_repository(tmp_path: Path) -> None:

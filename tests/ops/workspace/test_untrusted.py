@@ -95,7 +95,7 @@ ODD: dict[str, tuple[Callable[[], bytes], str]] = {
     "cut in a file": (lambda: one(b"x", b"y" * 2000)[:-600], "no end"),
     "cut in a header": (lambda: one(b"x")[:100], "no end"),
     "more behind its end": (lambda: one(b"x") + END + one(b"../y"), "follows its end"),
-    "no tar": (lambda: b"plain text" * 1000, "no file and no link"),
+    "no tar": (lambda: b"plain text" * 1000, "neither file nor link"),
 }
 
 

@@ -47,7 +47,7 @@ _REFUSES = Cycles(
     last=3.0,
     next=7.0,
     interval=10.0,
-    troubles=("cluster.yaml is not valid (1 problem), so it places nothing: iris config validate",),
+    troubles=("cluster.yaml is invalid (1 problem), nothing is placed: iris config validate",),
 )
 
 

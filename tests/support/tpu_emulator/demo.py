@@ -162,7 +162,7 @@ def _until(tour: CronTour, words: str, happened: Callable[[Cluster], bool]) -> N
     deadline = clock.monotonic() + _PATIENCE
     while not happened(tour.cluster):
         if clock.monotonic() > deadline:
-            raise IrisError(f"the demo waits for too long: {words}", hint="please report this")
+            raise IrisError(f"the demo waits too long: {words}", hint="please report this")
         tour.cycle()
         clock.sleep(0.5)
 

@@ -138,7 +138,7 @@ class Explainer:
         assert verdict.kind is not None
         if verdict.kind is ReasonKind.BEHIND:
             takers = self._turns.takers_before_all_like(case.requirement.job, self._ids(verdict.lacking))
-            text = f"went to {wording.few(map(str, takers))}"
+            text = f"taken by {wording.few(map(str, takers))}"
         else:
             text = wording.lacks(self._context, case.requirement, verdict)
         return explanation.NearMiss(
@@ -259,7 +259,7 @@ class Explainer:
         text = wording.unavailable(self._context, requirement, refusal, serving)
         if kind is ReasonKind.BEHIND:
             takers = self._turns.takers_before_all_like(requirement.job, self._ids(lacking))
-            text += f": {wording.few(map(str, takers))}"
+            text += f" (behind {wording.few(map(str, takers))})"
         need = requirement.shape.size if requirement.shape else 1
         if kind in _MEASURED:
             number = AMOUNT_KINDS.index(kind)

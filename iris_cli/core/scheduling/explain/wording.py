@@ -23,12 +23,19 @@ from iris_cli.core.units import count, format_duration, format_memory
 _FEW = 3
 
 _PHRASES = {  # of several workers, and of one
-    ReasonKind.UNHEALTHY: ("take nothing new", "takes nothing new"),
+    ReasonKind.UNHEALTHY: ("are unavailable", "is unavailable"),
     ReasonKind.COOLDOWN: ("are cooling down", "is cooling down"),
-    ReasonKind.CHIPS: ("have their chips in use", "has its chips in use"),
-    ReasonKind.STOPPING: ("wait until a stop is confirmed", "waits until a stop is confirmed"),
-    ReasonKind.RESERVED: ("are reserved for jobs ahead of it", "is reserved for a job ahead of it"),
-    ReasonKind.BEHIND: ("go to tasks ahead of it", "goes to tasks ahead of it"),
+    ReasonKind.CHIPS: ("are busy", "is busy"),
+    ReasonKind.STOPPING: ("are still stopping tasks", "is still stopping tasks"),
+    ReasonKind.RESERVED: ("are reserved", "is reserved"),
+}
+
+
+_FREE = {
+    ReasonKind.CHIPS: "chips",
+    ReasonKind.GPUS: "GPUs",
+    ReasonKind.MEMORY: "memory",
+    ReasonKind.CPU: "cores",
 }
 
 
@@ -61,17 +68,17 @@ def amount(kind: ReasonKind, number: int) -> str:
 def no_device(fleet: Fleet, device: Device | None) -> str:
     """Nobody has the device: it waits for ever, unless such workers are added or found."""
     if device is None or not (fleet.workers or fleet.may_get(device)):
-        return "no worker serves CPU work" if fleet.workers else "there are no workers"
+        return "no worker accepts CPU tasks" if fleet.workers else "there are no workers"
     wanted = _named(device)
     variants, kinds = map(
         fleet.holders, (constraints.DEVICE_VARIANT_ATTRIBUTE_KEY, constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
     )
     named = reduce(or_, variants.values(), 0)
     offered = [*variants, *(kind for kind, those in kinds.items() if those & ~named)]
-    there = f" (there are: {few(map(str, offered))})" if offered else ""
+    there = f" (available: {few(map(str, offered))})" if offered else ""
     if fleet.may_get(device):
         unknown = fleet.unknown
-        why = f"; {count(unknown, 'worker')} not probed yet: iris doctor" if unknown else ""
+        why = f"; {count(unknown, 'worker')} not probed yet (iris doctor)" if unknown else ""
         return f"no worker has {wanted} yet{there}{why}"
     return f"no worker or scale group has {wanted}: will never run{there}"
 
@@ -82,8 +89,8 @@ def _named(device: Device) -> str:
 
 def too_few_equipped(shape: Shape, device: Device, *, other: bool) -> str:
     """Groups have workers with the device, but none has enough of them; `other`: none but those that serve."""
-    where = "all of its" if shape.whole else str(shape.size)
-    return f"no {'other ' * other}{unit(shape)} has {_named(device)} on {where} workers"
+    where = "all its workers" if shape.whole else count(shape.size, "worker")
+    return f"no {'other ' * other}{unit(shape)} has {_named(device)} on {where}"
 
 
 def constraints_unmet(requirement: Requirement, fleet: Fleet, refusal: Refusal, *, other: bool) -> str:
@@ -109,36 +116,36 @@ def tainted(requirement: Requirement, fleet: Fleet, refusal: Refusal, *, other: 
         for taint, those in fleet.taints.items()
         if those & refusal.lacking and taint not in requirement.job.tolerations
     ]
-    all_of_them = "all others that serve otherwise are"
+    all_of_them = "all other suitable workers are"
     if not other:
-        all_of_them = f"every {unit(requirement.shape)} that serves otherwise is"
+        all_of_them = f"every suitable {unit(requirement.shape)} is"
     return f"{all_of_them} tainted: {few(in_the_way)}"
 
 
 def too_few(shape: Shape, serving: int) -> str:
     """Fewer groups than the gang has slices serve at all."""
-    return f"it needs {count(shape.groups, unit(shape))}, and only {serving} could serve"
+    return f"needs {count(shape.groups, unit(shape))}, only {serving} suitable"
 
 
 def in_several_regions(shape: Shape, variant: str, groups: int, regions: int, *, free: bool) -> str:
     """Enough groups for the gang, but too few in each region."""
-    there = count(groups, f"{'free ' * free}{unit(shape)}")
-    there += (f" of {variant}" if variant else "") + ("" if free else " could serve")
-    return f"{there}, in {regions} regions; pass --spread to use {'both' if groups == 2 else 'several'}"
+    kind = f"{variant} {unit(shape)}" if variant else unit(shape)
+    there = count(groups, f"{'free' if free else 'suitable'} {kind}")
+    return f"{there} in {regions} regions; pass --spread to use {'both' if groups == 2 else 'several'}"
 
 
 def of_several_variants(shape: Shape, variants: Mapping[str, int]) -> str:
     """Enough groups for the gang, but too few of each device variant, which are given by variant."""
     there = few(f"{count} of {variant}" for variant, count in variants.items()) or "none"
-    return f"it needs {count(shape.groups, unit(shape))} of one device type, and only {there} could serve"
+    return f"needs {count(shape.groups, unit(shape))} of one device type; suitable: {there}"
 
 
 def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None, *, all_serve: bool) -> str:
     """No group has the shape of the gang; unless `all_serve` otherwise, some that do are refused for more."""
     if largest is None:
-        return f"no worker that serves has the attribute {shape.group_by}"
+        return f"no suitable worker has the attribute {shape.group_by}"
     size = len(largest.members)
-    group = f"{shape.group_by} group" + ("" if all_serve else " that serves otherwise")
+    group = ("" if all_serve else "suitable ") + f"{shape.group_by} group"
     if size < shape.size or not shape.whole:
         return f"no {group} has {shape.size} workers (largest: {largest.key} with {size})"
     members = [fleet.workers[position] for position in largest.members]
@@ -153,7 +160,12 @@ def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None, *, all_serve:
 
 def too_large(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, largest: int) -> str:
     """No worker would have room even if it were idle; how large those are that there may be is not known."""
-    text = f"no worker that serves has {amount(kind, need)} (the largest has {amount(kind, largest)})"
+    most = (
+        format_memory(largest)
+        if kind is ReasonKind.MEMORY
+        else f"{largest / (1000 if kind is ReasonKind.CPU else 1):g}"
+    )
+    text = f"no worker has {amount(kind, need)} (largest: {most})"
     return text if fleet.may_get(device) else f"{text}: will never run"
 
 
@@ -161,23 +173,44 @@ def too_large(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, 
 
 
 def unavailable(context: SchedulingContext, requirement: Requirement, refusal: Refusal, serving: int) -> str:
-    """`2 of 3 slices have workers that take nothing new (v4a-2: draining)`; `serving` counts them all."""
+    """`1 of 3 slices is unavailable (v4a-2: draining)`, `both v4-32 slices are busy (train)`; `serving` counts all."""
     kind, refused, lacking, _ = refusal
-    shape = requirement.shape
+    if kind is ReasonKind.BEHIND:
+        return f"waiting for {_scarce(context, requirement, lacking)}"
     if kind in _PHRASES:
         several, one = _PHRASES[kind]
     else:
         short = f"less than {amount(kind, requirement.need[AMOUNT_KINDS.index(kind)])} free"
         several, one = f"have {short}", f"has {short}"
-    single, many = unit(shape), count(serving, unit(shape))
-    if requirement.one_vm:
-        single, many = "slice of one VM", f"{serving} slices of one VM"
-    if serving == 1:
-        text = f"the only {single} {f'has workers that {several}' if shape else one}"
-    else:
-        text = f"{refused} of {many} {'have workers that ' if shape else ''}{several}"
+    text = f"{_share(requirement, refused, serving)} {one if refused == 1 else several}"
     detail = _detail(context, kind, lacking)
+    if kind is ReasonKind.RESERVED:
+        return f"{text} for {detail}"
     return f"{text} ({detail})" if detail else text
+
+
+def _share(requirement: Requirement, refused: int, serving: int) -> str:
+    """`the only worker`, `both v4-32 slices`, `3 of 4 suitable workers`."""
+    device = requirement.job.resources.device
+    noun = "one-VM slice" if requirement.one_vm else unit(requirement.shape)
+    if device is not None and device.variant != AUTO:
+        noun = f"{device.variant} {noun}"
+    if requirement.selected != requirement.equipped:
+        noun = f"suitable {noun}"
+    if serving == 1:
+        return f"the only {noun}"
+    if refused == serving:
+        return f"both {noun}s" if serving == 2 else f"all {serving} {noun}s"
+    return f"{refused} of {serving} {noun}s"
+
+
+def _scarce(context: SchedulingContext, requirement: Requirement, lacking: int) -> str:
+    """What the jobs ahead leave too little of on these workers: `free cores`, `a free slice`."""
+    if requirement.shape is not None:
+        return f"a free {unit(requirement.shape)}"
+    left = zip(AMOUNT_KINDS, requirement.need, context.dimensions, strict=True)
+    short = [_FREE[kind] for kind, need, dimension in left if lacking & ~dimension.now[need]]
+    return f"free {' and '.join(short)}" if short else "a free worker"
 
 
 def holders(context: SchedulingContext, lacking: int, kind: ReasonKind | None = None) -> Iterator[JobId]:
@@ -200,16 +233,15 @@ def _detail(context: SchedulingContext, kind: ReasonKind, lacking: int) -> str:
         case ReasonKind.UNHEALTHY:
             return f"{worker.id}: {state(worker)}"
         case ReasonKind.COOLDOWN:
-            return f"{worker.id} for another {format_duration(worker.cooldown_until - fleet.now)}"
+            return f"{worker.id}: {format_duration(worker.cooldown_until - fleet.now)} left"
         case ReasonKind.RESERVED:
             return few(str(context.reserved_by[position]) for position in positions_of(lacking))
         case ReasonKind.BEHIND:
             return ""
         case ReasonKind.STOPPING:
-            names = few(fleet.stopping(positions_of(lacking)))
-            return f"that of {names}" if names else ""
+            return few(fleet.stopping(positions_of(lacking)))
     names = few(holders(context, lacking, kind))
-    return f"held by {names}" if names else ""
+    return f"used by {names}" if names and kind is not ReasonKind.CHIPS else names
 
 
 def state(worker: Worker) -> str:
@@ -257,17 +289,18 @@ def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict
     if kind in (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU):
         number = AMOUNT_KINDS.index(kind)
         have = max(0, WorkerCapacity.of(worker).left[number])
-        return f"{amount(kind, have)} free, not {amount(kind, requirement.need[number])}"
+        return f"{amount(kind, have)} free, needs {amount(kind, requirement.need[number])}"
     if kind is ReasonKind.STOPPING:
         names = few(fleet.stopping(positions_of(verdict.lacking)))
-        return f"the stop of {names} is not confirmed" if names else "a stop is not confirmed"
-    return _detail(context, kind, verdict.lacking) if kind else ""
+        return f"still stopping {names}" if names else "still stopping a task"
+    detail = _detail(context, kind, verdict.lacking) if kind else ""
+    return f"held by {detail}" if detail and kind is ReasonKind.CHIPS else detail
 
 
 def _shape_lacks(group: Group, shape: Shape) -> str:
     if len(group.members) == shape.size:
         return "not a whole slice"
-    return f"{count(len(group.members), 'worker')}, not {shape.size}"
+    return f"{count(len(group.members), 'worker')}, needs {shape.size}"
 
 
 def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
@@ -289,7 +322,7 @@ def change(fleet: Fleet, need: Amounts, change: Change, names: str, *, several: 
         case ChangeKind.SPREAD:
             return f"add --spread: {names} {fit}"
         case ChangeKind.PRIORITY:
-            return f"launch it with --priority {subject}: {names} {fit}"
+            return f"set --priority {subject}: {names} {fit}"
         case ChangeKind.LESS_CPU | ChangeKind.LESS_MEMORY | ChangeKind.FEWER_GPUS:
             number = (ChangeKind.LESS_CPU, ChangeKind.LESS_MEMORY, ChangeKind.FEWER_GPUS).index(change.kind)
             less, more = (amount(AMOUNT_KINDS[number], each) for each in (change.amount, need[number]))
@@ -300,11 +333,11 @@ def change(fleet: Fleet, need: Amounts, change: Change, names: str, *, several: 
         case ChangeKind.UNCORDON:
             return f"{names} {fit} after `iris worker uncordon {subject}`"
         case ChangeKind.COMPLETES:
-            return f"{names} {fit} when all VMs of its slice are well and set up"
+            return f"{names} {fit} when all VMs of its slice are healthy and set up"
     worker = fleet.workers[fleet.ids.index(WorkerId(subject))]
     if change.kind is ChangeKind.RESTS:
         rest = format_duration(worker.cooldown_until - fleet.now)
-        return f"{names} {fit} in {rest}, when {subject} has cooled down"
+        return f"{names} {fit} in {rest}, after the cool-down of {subject}"
     if worker.unschedulable:
-        return f"{names} {fit} when {subject} is mended ({worker.reason})"
+        return f"{names} {fit} when {subject} is repaired ({worker.reason})"
     return f"{names} {fit} when {subject} ({worker.condition}) is healthy again"

@@ -62,7 +62,7 @@ def check_cycles(
     for trouble in cycles.troubles:
         yield warning("cycles", f"background loop: {trouble}", fix_of(trouble))
     ago = (
-        "no cycle ran yet"
+        "no cycle has run yet"
         if cycles.last is None
         else f"the last cycle was {format_duration(cycles.last)} ago"
     )
@@ -70,10 +70,10 @@ def check_cycles(
     if found.where and not cycles.coming and is_silent:
         said = last_lines(found.log) if found.log is not None else []
         last = f"; its last output: {clip(said[-1])}" if said else ""
-        yield warning("cycles", f"{found.where} should run them, and {ago}{last}", found.daemon)
+        yield warning("cycles", f"{found.where} should run cycles, but {ago}{last}", found.daemon)
     elif cycles.needed and not (cycles.coming or found.where):
         needs = jobs_need_cycles(cluster) or "notices or slices"
-        yield warning("cycles", f"nobody runs cycles, and {ago}; waiting: {needs}", cycles.fix)
+        yield warning("cycles", f"no cycles are running, {ago}; pending: {needs}", cycles.fix)
     else:
         by = f"; {found.where} runs them" if found.where and cycles.by in (None, CRON) else ""
         yield fine("cycles", f"{cycles_words(cycles).removeprefix('cycles: ') if cycles.by else ago}{by}")
@@ -84,6 +84,6 @@ def _check_program(found: Installed, ours: str) -> Iterator[Finding]:
     if not found.where or not called:
         return
     if shutil.which(called) is None:
-        yield failure("cron", f"{found.where} calls {clip(called)}, which is not there any more", found.again)
+        yield failure("cron", f"{found.where} calls {clip(called)}, which no longer exists", found.again)
     elif os.path.realpath(called) != os.path.realpath(ours):
-        yield warning("cron", f"{found.where} calls {clip(called)}, and this is {ours}", found.again)
+        yield warning("cron", f"{found.where} calls {clip(called)}, not {ours}", found.again)

@@ -27,7 +27,7 @@ def when(every: float) -> str:
             return fields.format(int(every // unit)).replace("*/1 ", "* ")
     raise UsageError(
         f"cron can't run every {format_duration(every)}",
-        hint="minutes that divide an hour (1m, 5m, 15m), hours that divide a day; or --systemd",
+        hint="use 1m, 5m, 15m or another divisor of an hour or a day; or --systemd",
     )
 
 
@@ -115,6 +115,6 @@ def read() -> str:
 
 def _marks(entry: CronEntry) -> tuple[str, str]:
     return (
-        f"# iris: cycles of {entry.config} (`iris cron remove` takes this away)",
+        f"# iris: cycles of {entry.config} (remove with `iris cron remove`)",
         f"# iris: end of {entry.config}",
     )

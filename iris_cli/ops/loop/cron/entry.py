@@ -56,7 +56,7 @@ class CronEntry(Struct, frozen=True, kw_only=True):
 def absolute(path: Path) -> Path:
     """A name that means the same everywhere. Raises UsageError for one that no crontab can hold."""
     if any(ord(character) < 32 for character in str(path)):
-        raise UsageError(f"{clip(str(path))!r} has control characters in its name, which cron can't be given")
+        raise UsageError(f"{clip(str(path))!r} has control characters in its name")
     return path.absolute()
 
 
@@ -66,7 +66,7 @@ def run_tool(
     """Run a tool of the system and wait for it. Raises IrisError where there is none."""
     tool = shutil.which(words[0])
     if tool is None:
-        raise IrisError(f"there is no {words[0]} on this machine", hint=hint)
+        raise IrisError(f"{words[0]} is not installed", hint=hint)
     try:
         return subprocess.run(  # noqa: S603 - the tools' own names, with words of ours
             [tool, *words[1:]],
@@ -80,7 +80,7 @@ def run_tool(
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise IrisError(f"{words[0]} did not work: {error}", hint=hint) from error
+        raise IrisError(f"{words[0]} failed: {error}", hint=hint) from error
 
 
 def last_lines(log: Path) -> list[str]:

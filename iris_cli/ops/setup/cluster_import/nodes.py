@@ -26,47 +26,47 @@ READY = "READY"
 
 _AGAIN = "import again when it is READY"
 _NODES = {
-    "CREATING": ("it is being made", _AGAIN),
+    "CREATING": ("it is being created", _AGAIN),
     "STARTING": ("it is being started", _AGAIN),
     "RESTARTING": ("it is being restarted", _AGAIN),
-    "REIMAGING": ("it gets a new image", _AGAIN),
+    "REIMAGING": ("it is being re-imaged", _AGAIN),
     "REPAIRING": ("it is being repaired", _AGAIN),
-    "UNHIDING": ("it is coming back", _AGAIN),
+    "UNHIDING": ("it is restarting", _AGAIN),
     "STOPPED": ("it is stopped", "{start}"),
     "STOPPING": ("it is being stopped", "when it has stopped: {start}"),
     "PREEMPTED": (
-        "it was preempted, and does not come back by itself",
-        "{delete}, then make it again and import again",
+        "it was preempted and will not restart",
+        "{delete}, then create and import it again",
     ),
-    "TERMINATED": ("its time was over, and it does not come back", "{delete}"),
+    "TERMINATED": ("its time limit was reached", "{delete}"),
     "DELETING": ("it is being deleted", ""),
-    "HIDING": ("it is being taken away", ""),
-    "HIDDEN": ("it was taken away", ""),
+    "HIDING": ("it is being preempted", ""),
+    "HIDDEN": ("it was preempted", ""),
 }
 _QUEUED = {
     "ACTIVE": (
         "its VMs are not listed with the request",
-        "import from `gcloud compute tpus tpu-vm list`, too",
+        "also import from `gcloud compute tpus tpu-vm list`",
     ),
-    "FAILED": ("it failed, and still takes quota", "{delete}"),
-    "SUSPENDING": ("its VMs are being taken away", "when it is SUSPENDED: {delete}"),
-    "SUSPENDED": ("its VMs were taken away, and it does not recover", "{delete}, then ask again"),
+    "FAILED": ("it failed and still uses quota", "{delete}"),
+    "SUSPENDING": ("its VMs are being preempted", "when it is SUSPENDED: {delete}"),
+    "SUSPENDED": ("its VMs were preempted for good", "{delete}, then request it again"),
     "DELETING": ("it is being deleted", ""),
 }
-_WAITS = ("it waits for machines", "import again when it is ACTIVE")
+_WAITS = ("it waits for capacity", "import again when it is ACTIVE")
 _WAITING = ("CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES")
 
 
 def of_node(state: str, name: str, project: str, zone: str, request: str) -> tuple[str, str]:
     """Why a node that isn't READY is left out, and what to do. `request` is the queued resource that it is of."""
-    why, fix = _NODES.get(state, (f"its state is {state or 'not told'}", _AGAIN))
+    why, fix = _NODES.get(state, (f"its state is {state or 'unknown'}", _AGAIN))
     start = _gcloud(f"tpu-vm start {shlex.quote(name)}", project, zone)
     return _worded(state, why), fix.format(start=start, delete=_delete_command(name, project, zone, request))
 
 
 def of_request(state: str, name: str, project: str, zone: str) -> tuple[str, str]:
     """The same of a queued resource."""
-    odd = (f"its state is {state or 'not told'}", "")
+    odd = (f"its state is {state or 'unknown'}", "")
     why, fix = _QUEUED.get(state, _WAITS if state in _WAITING else odd)
     return _worded(state, f"a queued resource: {why}"), fix.format(
         delete=_delete_command(name, project, zone, name)
@@ -101,7 +101,7 @@ _LISTS = ("nodes", "queuedResources")
 _SPOT = (PREEMPTIBLE_ATTRIBUTE_KEY, "spot")
 _MOST_LABELS = 64  # Google's limit
 _LONGEST_NAME = 58  # that leaves room for the number of a worker
-_LEGACY = "it is a TPU Node of the old kind, whose VMs nobody can log in to"
+_LEGACY = "it is a legacy TPU Node without SSH access"
 
 Json = Mapping[str, Any]
 
@@ -148,9 +148,9 @@ def _items(text: str) -> tuple[list[Any], list[str], bool]:
             items += document
             continue
         if not isinstance(document, Mapping):
-            raise UsageError("this is JSON, and no list of TPU VMs", hint=HOW)
+            raise UsageError("this JSON is not a list of TPU VMs", hint=HOW)
         if "error" in document:
-            raise UsageError(f"this is no list but an error: {clip(_message(document['error']))}", hint=HOW)
+            raise UsageError(f"this is an error, not a list: {clip(_message(document['error']))}", hint=HOW)
         if isinstance(document.get("name"), str):
             items.append(document)
             complete = False
@@ -158,11 +158,11 @@ def _items(text: str) -> tuple[list[Any], list[str], bool]:
         lists = [document[key] for key in _LISTS if isinstance(document.get(key), list)]
         items += [each for some in lists for each in some]
         if document.get("nextPageToken"):
-            notes.append("this is not the last page of the list: there are more")
+            notes.append("the list is incomplete: it has more pages")
             complete = False
         if unreachable := document.get("unreachable"):
             names = ", ".join(map(str, unreachable)) if isinstance(unreachable, list) else "some locations"
-            notes.append(f"the list is not whole: {clip(names)} did not answer")
+            notes.append(f"the list is incomplete: no answer from {clip(names)}")
             complete = False
     return items, notes, complete
 
@@ -177,7 +177,7 @@ def _documents(text: str) -> Iterator[Any]:
             raise UsageError(f"not valid JSON: line {error.lineno}: {error.msg}", hint=HOW) from error
         except (RecursionError, ValueError) as error:
             raise UsageError(
-                "this JSON can't be meant: too deep, or with numbers too long", hint=HOW
+                "this JSON is nested too deeply or has numbers that are too long", hint=HOW
             ) from error
         yield document
         at = _skip(text, at)
@@ -206,7 +206,7 @@ def _who(item: Json, fallback: str) -> tuple[str, str, str, bool]:
         return clip(name) or fallback, "", zone if _ZONE.fullmatch(zone) else "", "tpu" in item
     project, zone, kind, name = match.groups()
     if not (_PROJECT.fullmatch(project) and _ZONE.fullmatch(zone)):
-        raise _Odd(f"no project or no zone is called as in {clip(path)!r}")
+        raise _Odd(f"invalid project or zone in {clip(path)!r}")
     return clip(name), project, zone, kind == "queuedResources"
 
 
@@ -219,7 +219,7 @@ def _slice(item: Json, name: str, project: str, zone: str) -> FoundSlice:
     labels = item.get("labels")
     ours = [key for key in labels if key.startswith(LABEL_PREFIX)] if isinstance(labels, Mapping) else []
     if ours:
-        raise _Odd("iris made it for a scale group, and knows it from its provider")
+        raise _Odd("iris created it for a scale group")
     if _text(item, "apiVersion").upper() == "V1":
         raise _Odd(_LEGACY)
     state = _state(item)
@@ -227,7 +227,7 @@ def _slice(item: Json, name: str, project: str, zone: str) -> FoundSlice:
         request = _text(item, "queuedResource").rpartition("/")[2]
         raise _Odd(*of_node(state, name, project, zone, request))
     if not is_name(name) or len(name) > _LONGEST_NAME:
-        raise _Odd("its name can't be that of a slice")
+        raise _Odd("its name is not valid for a slice")
     kind = _type(item)
     internal, external = _addresses(item)
     known = lookup(kind)
@@ -284,7 +284,7 @@ def _type(item: Json) -> str:
             return arranged_type(_text(config, "type"), _text(config, "topology"))
     except UsageError as error:
         raise _Odd(error.message) from error
-    raise _Odd("its type is not told")
+    raise _Odd("its type is unknown")
 
 
 def _addresses(item: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -304,7 +304,7 @@ def _addresses(item: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
         internal.append(inner)
         external += [outer] if _is_address(outer) else []
     if len(set(internal)) < len(internal):
-        raise _Odd("two of its VMs have one address")
+        raise _Odd("two of its VMs have the same address")
     return tuple(internal), tuple(external) if len(external) == len(internal) else ()
 
 

@@ -175,15 +175,17 @@ def _add(
     for each in slices:
         name = each.name if each.name not in names else in_zone(each)
         hosts = addresses_of(each, wanted or Addresses.INTERNAL)
-        taken = next((places[host] for host in hosts if host in places), "")
+        taken = next((host for host in hosts if host in places), "")
         if not hosts:
             plan.left_out.append(
                 LeftOut(each.name, "not all of its VMs have an external address", zone=each.zone)
             )
         elif name in names:
-            plan.left_out.append(LeftOut(each.name, f"there is another {name} already", zone=each.zone))
+            plan.left_out.append(LeftOut(each.name, f"another {name} already exists", zone=each.zone))
         elif taken:
-            plan.left_out.append(LeftOut(each.name, f"{taken} has one of its addresses", zone=each.zone))
+            plan.left_out.append(
+                LeftOut(each.name, f"{taken} already belongs to slice {places[taken]}", zone=each.zone)
+            )
         else:
             names.add(name)
             places.update(dict.fromkeys(hosts, name))
@@ -205,7 +207,7 @@ def _add_hosts(
         if (host.host, host.port or 22) in ports:
             plan.unchanged.append(places.get(host.host, host.worker))
         elif host.worker in names:
-            plan.left_out.append(LeftOut(host.worker, "there is another worker of that name already"))
+            plan.left_out.append(LeftOut(host.worker, "another worker already has that name"))
         else:
             names.add(host.worker)
             ports.add((host.host, host.port or 22))
@@ -271,7 +273,7 @@ def _changes(
     """Change what is otherwise, and say what it is."""
     if entry.type != found.type:
         file.set_type(entry, found.type)
-        yield f"type {entry.type or 'not said'} → {found.type}"
+        yield f"type {entry.type or 'unset'} → {found.type}"
     hosts = _addresses_for(plan, entry, found, wanted)
     plan.addresses[entry.name] = hosts
     if hosts != entry.addresses:
@@ -282,7 +284,7 @@ def _changes(
             file.set_text(entry, ZONE_ATTRIBUTE_KEY, found.zone)
             yield ZONE_ATTRIBUTE_KEY
         else:
-            what = f"its attributes say {ZONE_ATTRIBUTE_KEY}: {_zone(entry)}, which is not so"
+            what = f"its attributes say {ZONE_ATTRIBUTE_KEY}: {_zone(entry)}, which is wrong"
             plan.notes.append((entry.name, what))
         if REGION_ATTRIBUTE_KEY in entry.node.pairs:
             file.set_text(entry, REGION_ATTRIBUTE_KEY, region_of_zone(found.zone))
@@ -292,7 +294,7 @@ def _changes(
             file.set_flag(entry, PREEMPTIBLE_ATTRIBUTE_KEY, value=found.preemptible)
             yield PREEMPTIBLE_ATTRIBUTE_KEY
         elif said:
-            what = f"its attributes say {PREEMPTIBLE_ATTRIBUTE_KEY}: {said}, which is not so"
+            what = f"its attributes say {PREEMPTIBLE_ATTRIBUTE_KEY}: {said}, which is wrong"
             plan.notes.append((entry.name, what))
     if found.labels is not None:
         yield from _changed_labels(plan, file, entry, found.labels)
@@ -338,7 +340,7 @@ def _is_address(text: str) -> bool:
 def _say_more(plan: Plan, name: str, found: FoundSlice) -> None:
     plan.notes += [(name, words) for words in found.skipped]
     if found.incarnation and found.health != HEALTHY:
-        what = f"its health is {found.health}" if found.health else "its health is not told"
+        what = f"its health is {found.health}" if found.health else "its health is unknown"
         plan.notes.append((name, f"{what}; `iris worker probe` shows how its VMs are"))
 
 
@@ -348,7 +350,7 @@ def _say_what_stays(plan: Plan, matches: _Matches, found: Found) -> None:
         entry = matches.by_name.get(each.name)
         if entry is not None and id(entry) in matches.free and _zone(entry) in ("", each.zone):
             del matches.free[id(entry)]
-            plan.notes.append((entry.name, "its entry stays as it is"))
+            plan.notes.append((entry.name, "its entry is not changed"))
 
 
 def _gone(plan: Plan, file: ClusterFile, matches: _Matches, found: Found, *, prune: bool) -> list[str]:

@@ -104,7 +104,7 @@ def replace_config(path: Path, before: bytes, after: bytes) -> None:
             os.fchmod(file.fileno(), stat.S_IMODE(known.st_mode))
             os.fsync(file.fileno())
         if target.read_bytes() != before:
-            raise IrisError(f"{path} was changed meanwhile: nothing was written", hint="run it again")
+            raise IrisError(f"{path} has changed: nothing was written", hint="run it again")
         os.replace(draft, target)
     except OSError as error:
         raise NotWritableError(f"{path} can't be written: {error.strerror or error}") from error
@@ -164,7 +164,7 @@ def _new(path: Path, found: Found, wanted: Addresses | None, home: Path) -> Prop
 def refused(proposal: Proposal) -> ConfigError:
     """What to tell where a person has to write."""
     return ConfigError(
-        f"{proposal.path} is written in a way that can't be changed safely: nothing was written",
+        f"{proposal.path} can't be edited safely: nothing was written",
         problems=proposal.by_hand,
-        hint="write this by hand, and run it again",
+        hint="write this by hand, then run it again",
     )

@@ -37,9 +37,7 @@ def read_host_list(text: str) -> Found:
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
         words += [(f"line {number}: ", word) for word in line.partition("#")[0].split()]
     if not words:
-        raise UsageError(
-            "there are no hosts in it", hint="write [USER@]HOST[:PORT] on each line, or v4a-w-[0-3]"
-        )
+        raise UsageError("it has no hosts", hint="write [USER@]HOST[:PORT] on each line, or v4a-w-[0-3]")
     return _listed(words)
 
 
@@ -61,14 +59,14 @@ def _listed(words: Iterable[tuple[str, str]]) -> Found:
         except UsageError as error:
             raise UsageError(f"{where}{error.message}", hint=error.hint) from error
         if len(hosts) > MOST_HOSTS:
-            raise UsageError(f"these are more than {MOST_HOSTS} hosts")
+            raise UsageError(f"more than {MOST_HOSTS} hosts")
     return Found(hosts=tuple(hosts), slices=tuple(slices.values()))
 
 
 def _listed_hosts(word: str) -> list[NewHost]:
     user, at, place = word.rpartition("@")
     if any(character in clip(place) for character in "{}\"'"):
-        raise UsageError(f"{clip(word)!r} is not a host", hint="a range is written like host-[0-3]")
+        raise UsageError(f"{clip(word)!r} is not a host", hint="write a range as host-[0-3]")
     return [read_host(f"{user}{at}{each}") for each in expanded(place)]
 
 
@@ -84,7 +82,7 @@ _NO_SHELL = "git"  # whose servers let nobody run anything
 def read_ssh_config(path: Path) -> Found:
     """Every host with a name of its own; patterns say how hosts are reached, and name none. Raises UsageError."""
     if not path.is_file():
-        raise UsageError(f"there is no {path}", hint="say --from FILE, or name the hosts")
+        raise UsageError(f"no such file: {path}", hint="use --from FILE, or name the hosts")
     try:
         names, routes = host_names(path), Routes(path)
     except NoAnswer as error:
@@ -114,14 +112,14 @@ def _judged(ways: dict[str, tuple[Hop, ...]]) -> Iterator[NewHost | LeftOut]:
         place = (*(f"{hop.host} {hop.port}" for hop in way), end.proxy_command)
         if name in jumps:
             yield LeftOut(
-                name, f"it is the way to others, {jumps[name]} for one", f"iris cluster import {name}"
+                name, f"it is a jump host, for example of {jumps[name]}", f"iris cluster import {name}"
             )
         elif end.user == _NO_SHELL:
             yield LeftOut(name, "the user git can't run commands")
         elif not is_name(name):
-            yield LeftOut(name, "its name can't be that of a worker")
+            yield LeftOut(name, "its name is not valid for a worker")
         elif place in ends:
-            yield LeftOut(name, f"it is {ends[place]} by another name")
+            yield LeftOut(name, f"same host as {ends[place]}")
         else:
             ends[place] = name
             yield NewHost(name, name)
@@ -178,7 +176,7 @@ def _read_text(source: str) -> Found:
     if not _SSH_LINE.search(text):
         return read_host_list(text)
     if source == STDIN:
-        raise UsageError("an SSH configuration is read from a file", hint="say --from FILE")
+        raise UsageError("an SSH configuration can't be read from standard input", hint="use --from FILE")
     return read_ssh_config(Path(source).absolute())
 
 
@@ -186,15 +184,15 @@ def _refuse_words(source: str, first_line: str) -> None:
     """What gcloud or a shell says, where its list should be: each word of it could be the name of a host."""
     if _MESSAGE.match(first_line):
         raise UsageError(
-            f"{_where(source)}: this is a message, and no list: {clip(first_line)}",
-            hint="see what that command does alone; behind 2>&1 its messages come with the list",
+            f"{_where(source)}: this is a message, not a list: {clip(first_line)}",
+            hint="run that command alone, and without 2>&1",
         )
     if _TABLE.match(first_line):
-        raise UsageError(f"{_where(source)}: this is a table for people to read", hint=HOW)
+        raise UsageError(f"{_where(source)}: this is a table, not JSON", hint=HOW)
 
 
 def _where(source: str) -> str:
-    return "what came in" if source == STDIN else clip(source)
+    return "standard input" if source == STDIN else clip(source)
 
 
 def _text(source: str) -> str:
@@ -214,7 +212,7 @@ def _text(source: str) -> str:
     if len(data) > LARGEST:
         raise UsageError(f"{where}: this is larger than {LARGEST >> 20} MiB")
     if not text.strip():
-        raise UsageError(f"{where}: there is nothing in it", hint="did the command before it fail?")
+        raise UsageError(f"{where} is empty", hint="did the command before it fail?")
     return text
 
 
@@ -225,7 +223,7 @@ def _chosen(found: Found, patterns: Sequence[str]) -> Found:
     named = [*(each.name for each in found.slices), *(each.worker for each in found.hosts)]
     others = [each for each in found.left_out if fits(each.name)]
     if not any(map(fits, (*named, *(each.name for each in others)))):
-        raise UsageError(f"nothing is called {clip(' or '.join(patterns))}", hint=_some(named))
+        raise UsageError(f"no host matches {clip(' or '.join(patterns))}", hint=_some(named))
     return structs.replace(
         found,
         slices=tuple(each for each in found.slices if fits(each.name)),
@@ -238,7 +236,7 @@ def _chosen(found: Found, patterns: Sequence[str]) -> Found:
 def _some(names: Sequence[str]) -> str:
     if not names:
         return ""
-    return f"there are: {clip(', '.join(names[:20]))}" + (" and more" if len(names) > 20 else "")
+    return f"available: {clip(', '.join(names[:20]))}" + (" and more" if len(names) > 20 else "")
 
 
 _MOST_FILES = 20
