@@ -148,7 +148,7 @@ class Boxes:
             [(each.attempt, each.request) for each in (child.origin, child.adopted) if each] if child else []
         )
         if child is None or (answer["result"]["created"] and key not in origins):
-            self._breach(f"{key[0]} was told of {answer['result']}, and the log has no such job of it")
+            self._breach(f"{key[0]} was told of {answer['result']}, but the log has no such job of it")
 
     # What the log says
 
@@ -187,7 +187,7 @@ class Boxes:
         for key, document in self.asked.items():
             fit = document["op"] == "submit" and document["job"]["command"] and "name" not in document["job"]
             if key[0] == event.attempt_id and fit and key not in known:
-                self._breach(f"{key[0]} has ended, and its request {key[1]} for a child job is forgotten")
+                self._breach(f"{key[0]} has ended, but its request {key[1]} for a child job is forgotten")
 
     def _breach(self, words: str) -> None:
         self.truth.story.breach(words)

@@ -119,7 +119,7 @@ class Conduct:
         if grace != job.grace and not (given_up and grace == 0.0):
             self._breach(f"{who} stops {life.id} within {grace}, its job has a grace of {job.grace}")
         if attempt.live and attempt.stop is None:
-            self._breach(f"{who} stops {life.id}, and the log has no order to stop it")
+            self._breach(f"{who} stops {life.id}, but the log has no order to stop it")
 
     def renews(self, who: str, worker: WorkerId) -> None:
         """An invocation sends a poll that renews the leases of a worker."""
@@ -181,16 +181,16 @@ class Conduct:
                 )  # more may be stopped after it
                 if event.worker in then.ghosts or _stopping(then, then.workers[event.worker]):
                     self._breach(
-                        f"the quarantine of {event.worker} is lifted, and something there is being stopped"
+                        f"the quarantine of {event.worker} is lifted, but something there is being stopped"
                     )
         for worker in after.workers.values():
             if worker is before.workers.get(worker.id) or worker.quarantined:
                 continue
             if worker.refusals >= self.limits.quarantine_after:
-                self._breach(f"{worker.id} has refused {worker.refusals} launches, and is not quarantined")
+                self._breach(f"{worker.id} has refused {worker.refusals} launches, but is not quarantined")
             for each in worker.claims:
                 if after.attempt(each).unkillable and not _was_unkillable(before, each):
-                    self._breach(f"{each} can't be killed, and {worker.id} is not quarantined")
+                    self._breach(f"{each} can't be killed, but {worker.id} is not quarantined")
 
     def _is_expected(self, event: Event, who: str) -> None:
         """In a quiet run nothing is lost, silent or refused, unless a start takes long."""
@@ -211,23 +211,23 @@ class Conduct:
         wanted = job.replace_lost or self.policy
         preemptible = worker.attributes.get(PREEMPTIBLE_ATTRIBUTE_KEY) == AttributeValue("true")
         if wanted is ReplaceLost.NEVER or (wanted is ReplaceLost.PREEMPTIBLE and not preemptible):
-            self._breach(f"{event.attempt_id} is presumed gone, and its job is never to be replaced")
+            self._breach(f"{event.attempt_id} is presumed gone, but its job must not be replaced")
         if attempt.unkillable:
-            self._breach(f"{event.attempt_id} is presumed gone, and is known to live")
+            self._breach(f"{event.attempt_id} is presumed gone, but is known to live")
         fleet = [each for each in before.workers.values() if each.incarnation]
         silent = [
             each for each in fleet if each.condition not in (C.HEALTHY, C.AUTH_FAILED) and each.failed_polls
         ]
         if len(silent) * 2 > len(fleet) + 1:  # one of them may have answered since
             self._breach(
-                f"{event.attempt_id} is presumed gone, and {len(silent)} of {len(fleet)} workers are silent"
+                f"{event.attempt_id} is presumed gone, but {len(silent)} of {len(fleet)} workers are silent"
             )
         if not self.steady():
             return
         silent_for = self.now() - self.answered_at.get(worker.id, 0.0)
         if silent_for < self.limits.worker_lost_after:
             self._breach(
-                f"{event.attempt_id} is presumed gone, and {worker.id} answered {silent_for:.0f} s ago"
+                f"{event.attempt_id} is presumed gone, but {worker.id} answered {silent_for:.0f} s ago"
             )
         if not self.prompt(who):
             return  # it acts on answers as old as its stop was long
@@ -235,7 +235,7 @@ class Conduct:
             each for each in self.answered_at if each != worker.id and not _same_slice(before, each, worker)
         ]
         if self.now() - max((self.answered_at[each] for each in witnesses), default=0.0) > _WITNESS:
-            self._breach(f"{event.attempt_id} is presumed gone, and no other worker answered")
+            self._breach(f"{event.attempt_id} is presumed gone, but no other worker answered")
 
     def _taken_over(self, life: Life, at: float, after: Cluster, who: str) -> None:
         """Before the lease is over nobody else takes over what an invocation has assigned."""
@@ -247,7 +247,7 @@ class Conduct:
         """Only who assigned an attempt may say that it was not sent, within its lease; else the worker said so."""
         life, attempt = self.truth.life_of(event.attempt_id), after.attempt(event.attempt_id)
         if event.refused and not (life.refused or life.hung):
-            self._breach(f"{life.id} was refused in the log, and its worker did not refuse it")
+            self._breach(f"{life.id} was refused in the log, but its worker did not refuse it")
         if (
             _rebooted(life, after)
             or life.misfortune
@@ -260,7 +260,7 @@ class Conduct:
         mine = who == life.assigner and 0 <= at - attempt.assigned_at < self.limits.dispatch_lease
         if not mine or attempt.taken_over:
             self._breach(
-                f"{who} gives up {life.id} of {life.assigner}, and nothing shows that it will not start"
+                f"{who} gives up {life.id} of {life.assigner}, but nothing shows that it will not start"
             )
 
     def _condition(
@@ -271,11 +271,11 @@ class Conduct:
             return
         unknown = (C.UNPROBED, C.UNTRUSTED)
         if event.reason == "connect: auth" and event.condition not in (C.AUTH_FAILED, *unknown):
-            self._breach(f"{event.worker} refused our key, and is {event.condition}")
+            self._breach(f"{event.worker} refused our key, but is {event.condition}")
         if event.condition is C.HEALTHY and event.worker not in self.heard.get(who, ()):
-            self._breach(f"{event.worker} is healthy in the log of {who}, and has not answered it")
+            self._breach(f"{event.worker} is healthy in the log of {who}, but has not answered it")
         if event.failed_polls > was.failed_polls and not event.cooldown_until > at:
-            self._breach(f"{event.worker} failed {event.failed_polls} polls, and is not left alone")
+            self._breach(f"{event.worker} failed {event.failed_polls} polls, but has no back-off")
         if event.condition is C.LOST and was.condition is not C.LOST:
             silent_for = at - was.silent_since if was.silent_since is not None else 0.0
             if event.failed_polls < 3 or silent_for < self.limits.worker_lost_after:

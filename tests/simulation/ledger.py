@@ -98,7 +98,7 @@ class Ledger:
         self._doomed.add(each.name)
         known = [after.workers[worker] for worker in each.workers if worker in after.workers]
         if each.reason.startswith("idle") and any(worker.claims for worker in known):
-            self.story.breach(f"slice {each.name} is to go as {each.reason}, and something is there")
+            self.story.breach(f"slice {each.name} is to be deleted as {each.reason}, but is in use")
         made = next((made for made in self._there() if made.name == each.name), None)
         if made is None or not made.is_well or each.joined_at is None or self._lacks_a_vm(each):
             return
@@ -106,7 +106,7 @@ class Ledger:
             return  # whoever decided may have read a configuration by which the group makes others
         left = self._ready(after, each.group)
         if left < self._least[each.group]:
-            self.story.breach(f"slice {each.name} is well, and to go; {left} are left of {each.group}")
+            self.story.breach(f"healthy slice {each.name} is to be deleted; {left} are left of {each.group}")
 
     def _lacks_a_vm(self, each: Slice) -> bool:
         """By the log, before the last line: one that the operator has forgotten, or that is silent for too long."""
@@ -116,7 +116,7 @@ class Ledger:
     def _is_said_to_be_gone(self, name: str) -> None:
         made = next((each for each in self._there() if each.name == name), None)
         if made is not None and not made.late:
-            self.story.breach(f"slice {name} is gone in the log, and {made.state} in truth")
+            self.story.breach(f"slice {name} is gone in the log, but {made.state} in truth")
 
     def _has_joined(self, each: Slice) -> None:
         vms = _vms(each.template.type)
@@ -134,7 +134,7 @@ class Ledger:
                 self.story.breach(f"{event.attempt_id} is for {event.worker}, whose slice is {each.state}")
             wanted = _REGIONS.get(event.task.job)
             if wanted is not None and not each.template.zone.startswith(wanted):
-                self.story.breach(f"{event.attempt_id} is for {each.template.zone}, and wants {wanted}")
+                self.story.breach(f"{event.attempt_id} is for {each.template.zone}, but wants {wanted}")
         for job_id, workers in by_job.items():
             job = after.jobs[job_id]
             device = job.resources.device
@@ -164,11 +164,11 @@ class Ledger:
 
     def asks_for(self, who: str, name: str) -> None:
         if name.encode() not in self._durable() or name not in self._requested:
-            self.story.breach(f"{who} asks for {name}, and that is not on the disk")
+            self.story.breach(f"{who} requests {name}, but that is not on the disk")
 
     def asks_to_delete(self, who: str, name: str) -> None:
         if name not in self._doomed:
-            self.story.breach(f"{who} deletes {name}, and that is not in the log")
+            self.story.breach(f"{who} deletes {name}, but that is not in the log")
 
     def made(self, who: str, made: Made, there: Iterable[Made]) -> None:
         """A slice is being made now that was not there."""
@@ -194,7 +194,7 @@ class Ledger:
                 continue
             attempt = self._truth.cluster.attempt(life.id)
             if attempt.live and attempt.state is not AttemptState.STOPPING:
-                self.story.breach(f"slice {made.name} is deleted, and {life.id} runs well there")
+                self.story.breach(f"slice {made.name} is deleted, but {life.id} runs well there")
 
     # What it costs
 
@@ -256,7 +256,9 @@ class Ledger:
             self.story.breach(f"the cloud has {there}, the log {known}")
         for name, group in self._groups.items():
             if ready[name] != group.min_slices:
-                self.story.breach(f"{name} has {ready[name]} slices in the evening, not {group.min_slices}")
+                self.story.breach(
+                    f"{name} has {ready[name]} slices after the last job, not {group.min_slices}"
+                )
         if self.wasted:
             self.story.breach(f"{self.wasted:.0f} slice-seconds are wasted")
 

@@ -77,11 +77,11 @@ class Placements:
         if unfinished:
             self._breach(f"{event.task} is assigned before {', '.join(unfinished)} succeeded")
         if job.end is not None or job.cancelled:
-            self._breach(f"{event.task} is assigned, and its job has ended")
+            self._breach(f"{event.task} is assigned, but its job has ended")
         first = not before.tasks[event.task].attempts if event.task in before.tasks else True
         late = 0 < job.scheduling_timeout < at - _competes_since(job, after)
         if first and late and not job.max_running:
-            self._breach(f"{event.task} is assigned, and its time to be placed is over")
+            self._breach(f"{event.task} is assigned, but its time to be placed is over")
 
     def _gang(self, job: Job, after: Cluster) -> None:
         """Ranks follow the numbers of the VMs, block by block; several slices are in one region."""
@@ -115,16 +115,16 @@ class Placements:
             if served is None or _turn(after, job) >= _turn(after, served) or not _is_ready(before, job):
                 continue
             if any(after.tasks[task].state is TaskState.PENDING for task in job.task_ids):
-                self._breach(f"{served.id} is placed, and {job.id} comes before it")
+                self._breach(f"{served.id} is placed, but {job.id} comes before it")
 
     def _unschedulable(self, event: TaskEnded, before: Cluster, after: Cluster, at: float) -> None:
         job, task = after.jobs[event.task.job], before.tasks.get(event.task)
         if event.end.reason is EndReason.SCHEDULING_TIMEOUT:
             placed = bool(task and task.attempts) or (job.is_gang and job.rounds > 0)
             if placed or not 0 < job.scheduling_timeout < at - _competes_since(job, after):
-                self._breach(f"{event.task} ended as {event.end.reason}, and had time left or was placed")
+                self._breach(f"{event.task} ended as {event.end.reason}, but had time left or was placed")
         elif not any(_state(after, each).terminal for each in job.after if each in after.jobs):
-            self._breach(f"{event.task} ended as {event.end.reason}, and nothing that it waits for has")
+            self._breach(f"{event.task} ended as {event.end.reason}, but nothing that it waits for has")
 
 
 def _is_stopping(cluster: Cluster, attempt: AttemptId) -> bool:

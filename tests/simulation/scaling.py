@@ -201,7 +201,7 @@ def afternoon(site: Site, program: ScalingProgram, cloud: Cloud) -> None:
     cloud.ledger.audit()
     _passes(site, program, 45, lambda: not program.open_questions())
     for job in program.unserved() if not site.story.breaches else ():
-        site.story.breach(f"{job} could have a slice, and never got one; unmet: {program.unmet()}")
+        site.story.breach(f"{job} could have a slice, but never got one; unmet: {program.unmet()}")
 
 
 def evening(site: Site, program: ScalingProgram, cloud: Cloud) -> None:

@@ -107,7 +107,7 @@ class RetryingProgram(Program):
         for each in retried:
             attempt = self.site.truth.cluster.attempt(each)
             if attempt.state not in (AttemptState.STOPPING, AttemptState.ENDED):
-                self.site.story.breach(f"{each} was retried, and is {attempt.state}")
+                self.site.story.breach(f"{each} was retried, but is {attempt.state}")
 
     def _again(self, session: Session) -> None:
         """One ended job, of an array at times only the tasks that did not succeed."""
@@ -125,7 +125,7 @@ class RetryingProgram(Program):
         """A launch that has returned is in the log, with all tasks or those that did not succeed."""
         cluster = self.site.truth.cluster
         if made not in cluster.jobs:
-            self.site.story.breach(f"{made} was submitted again from {origin}, and is not in the log")
+            self.site.story.breach(f"{made} was submitted again from {origin}, but is not in the log")
             return
         was = cluster.jobs[origin]
         states = {
@@ -134,7 +134,7 @@ class RetryingProgram(Program):
         left = [index for index, state in states.items() if state is not TaskState.SUCCEEDED]
         if cluster.jobs[made].array != (format_indexes(left) if failed else was.array):
             self.site.story.breach(
-                f"{made} is {origin} again, and has the tasks {cluster.jobs[made].array}; {left} did not succeed"
+                f"{made} is {origin} again, but has the tasks {cluster.jobs[made].array}; {left} did not succeed"
             )
 
 
@@ -179,18 +179,18 @@ class SecondTries:
         for each in retried:
             attempt = before.attempt(each)
             if not attempt.live or attempt.state is AttemptState.STOPPING:
-                self._breach(f"{each} is retried, and was {attempt.state}")
+                self._breach(f"{each} is retried, but was {attempt.state}")
             if before.tasks[each.task].state.terminal:
-                self._breach(f"{each} is retried, and its task had ended")
+                self._breach(f"{each} is retried, but its task had ended")
         job = after.jobs[retried[0].task.job]
         runs_on = [str(each) for each, attempt in after.live_of(job.id) if attempt.stop is None]
         if job.is_gang and runs_on:
-            self._breach(f"{job.id} is retried, and {', '.join(runs_on)} run on")
+            self._breach(f"{job.id} is retried, but {', '.join(runs_on)} still run")
 
     def _uncharged(self, event: AttemptEnded, after: Cluster) -> None:
         stop, reason = after.attempt(event.attempt_id).stop, event.end.reason
         if stop is not None and stop.reason is EndReason.RETRIED and reason is not EndReason.OK:
-            self._breach(f"{event.attempt_id} was retried, and ended as {reason}")
+            self._breach(f"{event.attempt_id} was retried, but ended as {reason}")
 
     def _submitted_again(self, job: Job, before: Cluster, after: Cluster) -> None:
         """It is an ended job again: with its fields, the lowest free number, and a link both ways."""
@@ -200,13 +200,13 @@ class SecondTries:
             self._breach(f"{job.id} is {job.again} again, which has not ended")
             return
         if job.id in before.jobs or job.id != _next_name(origin, before):
-            self._breach(f"{job.id} is {origin.id} again, and should be {_next_name(origin, before)}")
+            self._breach(f"{job.id} is {origin.id} again, but should be {_next_name(origin, before)}")
         if after.jobs[origin.id].tried_again != (*origin.tried_again, job.id) or job.after:
-            self._breach(f"{job.id} is {origin.id} again, and its links say otherwise")
+            self._breach(f"{job.id} is {origin.id} again, but their links differ")
         was, now = asdict(origin), asdict(job)
         differing = [name for name in was if name not in _OF_EACH_JOB and was[name] != now[name]]
         if differing:
-            self._breach(f"{job.id} is {origin.id} again, and differs in {', '.join(differing)}")
+            self._breach(f"{job.id} is {origin.id} again, but differs in {', '.join(differing)}")
 
     def _quiet(self, event: TaskQuiet, before: Cluster, who: str) -> None:
         """Its last output is that of the worker's records, and as old as `silent_after`; or it has written since."""
@@ -224,9 +224,9 @@ class SecondTries:
                 was.quiet_since is None
                 or last_output(self._truth.now()) < was.quiet_since + self._silent_after
             ):
-                self._breach(f"{life.id} writes again in the log, and no output")
+                self._breach(f"{life.id} writes again in the log, but wrote no output")
         elif abs(last_output(event.since + self._silent_after - _TOLERANCE) - event.since) > _TOLERANCE:
-            self._breach(f"{life.id} is quiet in the log, and wrote after {event.since}")
+            self._breach(f"{life.id} is quiet in the log, but wrote after {event.since}")
 
     # What is polled must be in the log
 
@@ -244,7 +244,7 @@ class SecondTries:
             attempt = self._truth.cluster.attempt(attempt_id)
             if who.startswith("cron") and self._counts_on(attempt) and (attempt.quiet_since is None) is quiet:
                 self._breach(
-                    f"{who} has heard that {attempt_id} is {'' if quiet else 'not '}quiet, and noted nothing"
+                    f"{who} was told that {attempt_id} is {'' if quiet else 'not '}quiet, but recorded nothing"
                 )
 
     def _counts_on(self, attempt: Attempt) -> bool:

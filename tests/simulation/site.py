@@ -255,7 +255,7 @@ class Site:
         self.audit(strand.process.name if strand is not None else "nobody", seq)
 
     def _head_leads(self, seq: int) -> None:
-        self.story.breach(f"HEAD names line {seq}, and not all of the log is on the disk")
+        self.story.breach(f"HEAD names line {seq}, but not all of the log is on the disk")
 
     def _snapshot_written(self) -> None:
         cluster = self.view().view()
@@ -300,7 +300,7 @@ class Site:
         crcs = {record.seq: record.crc for record in log.transactions if isinstance(record, LogRecord)}
         for seq, crc in self._acknowledged.items():
             if crcs.get(seq) != crc:
-                self.story.breach(f"line {seq} of the log was acknowledged, and is lost")
+                self.story.breach(f"line {seq} of the log was acknowledged, but is lost")
                 return
         until = self._seen.seq
         told = replay(record for record in log.transactions if record.seq <= until)

@@ -64,13 +64,13 @@ class Truth:
         """A worker is asked to remove the files of these attempts."""
         for life in (self.lives[token] for token in tokens):
             if life.where is not None:
-                self.story.breach(f"the output of {life.id} is removed, and it lives on {life.where.name}")
+                self.story.breach(f"the output of {life.id} is removed, but it lives on {life.where.name}")
 
     def cleared(self, token: Token) -> None:
         """The operator has an attempt stopped as none of iris's own."""
         life = self.lives.get(token)
         if life is not None and not life.over:
-            self.story.breach(f"{life.id} is cleared away, and lives in the log")
+            self.story.breach(f"{life.id} is cleared away, but lives in the log")
 
     # What the log says
 
@@ -89,7 +89,7 @@ class Truth:
         for job in after.jobs.values():
             parent = after.jobs.get(parent_of(job.id) or job.id)
             if parent is not None and parent.end is not None and job.end is None:
-                self.story.breach(f"{job.id} goes on, and its parent has ended")
+                self.story.breach(f"{job.id} continues, but its parent has ended")
         self._charges(before)
         self._siblings(transaction)
         for judge in self.judges:
@@ -118,13 +118,13 @@ class Truth:
         if isinstance(event, DispatchTakenOver):
             life.taken_over = True
         elif isinstance(event, TaskRunning) and not life.started:
-            self.story.breach(f"{life.id} is RUNNING in the log, and never started")
+            self.story.breach(f"{life.id} is RUNNING in the log, but never started")
         elif isinstance(event, AttemptHeldUp) and not life.hung:
-            self.story.breach(f"{life.id} is held up in the log, and its host was only slow")
+            self.story.breach(f"{life.id} is held up in the log, but its host was only slow")
         elif isinstance(event, AttemptPresumedGone):
             life.presumed, life.over_by_lease = not event.by_lease, event.by_lease
         elif isinstance(event, AttemptProvenGone) and life.where is not None:
-            self.story.breach(f"{life.id} is proven gone in the log, and lives on {life.where.name}")
+            self.story.breach(f"{life.id} is proven gone in the log, but lives on {life.where.name}")
         elif isinstance(event, _ENDS):
             life.over = True
             if not life.presumed:
@@ -136,14 +136,14 @@ class Truth:
         gone = [event for event in presumed if not event.by_lease]  # a lease ends where nobody can ask
         by_word = any(isinstance(event, WorkerForgotten) for event in transaction.events)
         if gone and not by_word and self.cut_off_for() > _CUT_OFF:
-            self.story.breach(f"{gone[0].attempt_id} is presumed gone, and it is us who are cut off")
+            self.story.breach(f"{gone[0].attempt_id} is presumed gone, but the operator's machine is cut off")
 
     def _ended_by_proof(self, event: Event, life: Life) -> None:
         unwatched = life.over_by_lease and (not life.supervised or (life.where and life.where.unkillable))
         if life.where is not None and not unwatched:
             self.story.breach(f"{life.id} has ended in the log, but lives on {life.where.name}")
         if isinstance(event, TaskDispatchFailed) and life.started and not life.misfortune:
-            self.story.breach(f"{life.id} is said not to have started, and has")
+            self.story.breach(f"{life.id} is recorded as not started, but has started")
         if not isinstance(event, AttemptEnded):
             return
         reason, code = event.end.reason, event.end.exit_code
@@ -173,7 +173,7 @@ class Truth:
             for attempt_id, attempt in self.cluster.live_of(job.id):
                 if attempt.state is not AttemptState.STOPPING and self._same_round(attempt_id, event):
                     self.story.breach(
-                        f"{event.attempt_id} ended badly, and {attempt_id} is not being stopped"
+                        f"{event.attempt_id} ended badly, but {attempt_id} is not being stopped"
                     )
 
     def _same_round(self, attempt_id: AttemptId, event: AttemptEvent) -> bool:
@@ -211,7 +211,7 @@ class Truth:
         life = self.lives.get(token)
         if token.encode() not in durable:
             self.story.breach(
-                f"{who} sends {life.id if life else token[:8]}, and its assignment is not on the disk"
+                f"{who} sends {life.id if life else token[:8]}, but its assignment is not on the disk"
             )
         if life is None:
             return
@@ -229,7 +229,7 @@ class Truth:
             known = attempt.acknowledged or attempt.taken_over or attempt.state is not AttemptState.ASSIGNED
             trusted = self.cluster.workers[attempt.worker].condition is not WorkerCondition.UNTRUSTED
             if trusted and not known and 0 <= now - attempt.assigned_at < lease:
-                self.story.breach(f"{who} has ended, and leaves {life.id} in limbo")
+                self.story.breach(f"{who} has ended, but leaves {life.id} in limbo")
 
     # What happens in the world
 
@@ -304,7 +304,7 @@ class Truth:
             self._set_up(machine, token)
             return
         if machine.name in self.raw:
-            self.story.breach(f"{machine.name} starts {self._name(token)}, and is not set up")
+            self.story.breach(f"{machine.name} starts {self._name(token)}, but is not set up")
         if life is None:
             self.story.breach(f"{machine.name} starts {token[:8]}, which was never assigned")
             return
@@ -341,7 +341,7 @@ class Truth:
                     )
             succeeded = other.id.task == life.id.task and other.code == 0
             if succeeded and not (life.gang or other.record_lost or other.presumed):
-                self.story.breach(f"{life.id} starts, and {other.id} has succeeded")
+                self.story.breach(f"{life.id} starts, but {other.id} has succeeded")
 
     def _room(self, machine: Machine, life: Life) -> None:
         tenants, cpu, gpus = 0, 0, list[int]()
@@ -351,7 +351,7 @@ class Truth:
                 continue
             if other.over and not other.presumed:
                 self.story.breach(
-                    f"{life.id} starts on {machine.name} beside {other.id}, which is over in the log"
+                    f"{life.id} starts on {machine.name} beside {other.id}, which has ended in the log"
                 )
             tenants += other.exclusive
             cpu += other.cpu_millis
@@ -375,7 +375,7 @@ class Truth:
         job = self.cluster.jobs[life.id.task.job]
         if unready or len(ranks) != job.replicas:
             self.story.breach(
-                f"{life.id} starts, and not all of its gang are prepared: {unready or len(ranks)}"
+                f"{life.id} starts, but not all of its gang are prepared: {unready or len(ranks)}"
             )
 
     def _name(self, token: Token) -> str:
@@ -388,4 +388,4 @@ class Truth:
         """With everything mended for long: nothing lives that the log calls over."""
         for life in self.lives.values():
             if life.where is not None and life.over:
-                self.story.breach(f"{life.id} is over in the log, and still lives on {life.where.name}")
+                self.story.breach(f"{life.id} has ended in the log, but still lives on {life.where.name}")

@@ -97,7 +97,7 @@ class Verdicts:
         ]
         evidence = sorted(_evidence(ranks))
         if not evidence:
-            self._breach(f"{job.id}: round {event.round} ends, and no rank of it has ended badly")
+            self._breach(f"{job.id}: round {event.round} ends, but no rank of it has ended badly")
             return
         _, _, index, reason = evidence[0]
         if event.trigger is None or (event.reason, event.trigger.index) != (reason, index):
@@ -124,7 +124,7 @@ class Verdicts:
             or (reason is R.DISPATCH_FAILED and due[2] < job.max_dispatch_failures)
         )
         if goes_on != (job.end is None) and not job.cancelled:
-            self._breach(f"{job.id}: round {event.round} ended as {reason} {due}, and its end is {job.end}")
+            self._breach(f"{job.id}: round {event.round} ended as {reason} {due}, but its end is {job.end}")
         if not goes_on and job.end is not None and job.end.reason is not reason and not job.cancelled:
             self._breach(f"{job.id} ended as {job.end.reason}, and its round as {reason}")
 
@@ -158,7 +158,7 @@ class Verdicts:
         tasks = after.tasks_of(job.id)
         due = state_of(job, [T.PENDING if _follows_the_job(task) else task.state for task in tasks])
         if due.terminal != (job.end is not None):
-            self._breach(f"{job.id} is {due} by its tasks, and its end is {job.end}")
+            self._breach(f"{job.id} is {due} by its tasks, but its end is {job.end}")
         if job.end is None:
             return
         was = before.jobs.get(job.id)
@@ -168,7 +168,7 @@ class Verdicts:
         if open_tasks:
             self._breach(f"{job.id} has ended, and {', '.join(open_tasks)} go on")
         if job.end.reason not in _reasons_of(job, due, after):
-            self._breach(f"{job.id} is {due}, and the reason of its end is {job.end.reason}")
+            self._breach(f"{job.id} is {due}, but the reason of its end is {job.end.reason}")
 
 
 def _follows(job: Job, was: Task, attempt: Attempt, reason: EndReason) -> TaskState | None:
