@@ -284,16 +284,33 @@ def test_the_name_of_another_process_proves_nothing(
     assert report.cause == cause
 
 
-def worker_that_logs(make_host: MakeHost, tmp_path: Path, *lines: str) -> WorkerHost:
-    """Its kernel log has these lines, as the shell expands them, from the time when a command ended."""
+@pytest.mark.parametrize(
+    ("text", "code", "wanted"),
+    [
+        ("Out of memory: Killed process $process (x)", 137, ["memory proven"]),
+        ("Out of memory: Killed process 1 (x)", 137, []),
+        ("x[$process]: segfault at 0 ip 0000", 139, ["crash proven"]),
+    ],
+)
+def test_a_line_about_the_command_counts_though_the_clock_of_the_log_is_behind(
+    make_host: MakeHost, tmp_path: Path, text: str, code: int, wanted: list[str]
+) -> None:
+    """It stops while a host is suspended, and nothing adjusts it: the line seems older than the command."""
+    report = worker_that_logs(make_host, tmp_path, text, at="2.00").ended("sh", "-c", f"exit {code}")
+    assert of_the_kernel(report) == wanted
+    assert (fact(report, FactKind.KILLED) is not None) == (code == 137 and not wanted)
+
+
+def worker_that_logs(make_host: MakeHost, tmp_path: Path, *lines: str, at: str = "$now") -> WorkerHost:
+    """Its kernel log has these lines, as the shell expands them, by default from the time when a command ended."""
     worker = make_host(tools=tools_of("dash", tmp_path / "tools"))
-    let_log(worker, *lines)
+    let_log(worker, *lines, at=at)
     worker.probe()
     return worker
 
 
-def let_log(worker: WorkerHost, *lines: str) -> None:
-    shown = "".join(f'printf "[ %s0000] %s\\n" "$now" "{line}"\n' for line in lines)
+def let_log(worker: WorkerHost, *lines: str, at: str = "$now") -> None:
+    shown = "".join(f'printf "[ %s0000] %s\\n" "{at}" "{line}"\n' for line in lines)
     replace_tool(
         worker,
         "dmesg",

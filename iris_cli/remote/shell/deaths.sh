@@ -50,7 +50,8 @@ command_numbers() {
 kernel_log() { limited dmesg || limited journalctl -k -b -n 1000 --no-pager -o short-monotonic; }
 
 # weigh CODE UPTIME: facts from the gathered text. A line of the kernel may hold words of any process of
-# the host: its name. So a line counts by how it begins, and only with a number that is ours as a proof.
+# the host: its name. So a line counts by how it begins, and only with a number that is ours as a proof. With
+# that number it counts whenever it was written: the clock of the log is not adjusted, and stops in suspend.
 weigh() {
     LC_ALL=C awk -v code="$1" -v from="$2" -v process="$process" -v group="${container_id:-/iris-$token/}" \
         -v own="$own_kills" -v shared="$shared_kills" '
@@ -89,31 +90,35 @@ weigh() {
         section == "kernel" && match($0, /^\[ *[0-9]+\.[0-9]+\] /) {
             at = substr($0, 2, RLENGTH - 3) + 0
             if (!seen++) first = at
-            if (at * 100 < from - 100) next
+            late = at * 100 >= from - 100
+            crashed = code > 128 && code !~ /^(129|130|131|137|143)$/
             line = substr($0, RLENGTH + 1)
             sub(/^[^ ]+ kernel: /, "", line)
             if (line ~ /^oom-kill:.*,pid=[0-9]+,uid=[0-9]+$/ && match(line, /,task_memcg=[^,]*,/)) {
                 where = substr(line, RSTART + 12, RLENGTH - 13) "/"
                 sub(/,uid=[0-9]+$/, "", line)
                 victim = number("[0-9]+$") # behind the name, which the process chooses
-                place[victim] = where
+                if (late) place[victim] = where
                 if (index(where, group)) ours[victim] = 1
             }
             if (line ~ /^((Memory cgroup out|Out) of memory[^:]*: )?Killed process [0-9]+ /) {
-                kills++
+                kills += late
                 victim = number("Killed process [0-9]+ ")
-                if (victim == process || victim in ours) told("memory", "proven", "kernel: " line)
-                else if (!elsewhere(victim)) told("memory", "guess", "kernel: " line)
+                if (victim in ours || (victim == process && (late || code == 137)))
+                    told("memory", "proven", "kernel: " line)
+                else if (late && !elsewhere(victim)) told("memory", "guess", "kernel: " line)
             } else if (line ~ /^(traps: )?.*[^0-9][0-9]+\]:? (segfault at |general protection|trap )/) {
                 fault = "[^0-9][0-9]+[]]:? (segfault at |general protection|trap )"
                 victim = number(fault)
                 # A process chooses its name: a second match may be such a name, so it proves nothing.
                 once = !match(substr(line, RSTART + 1), fault)
                 if (victim == process && once && code > 128) told("crash", "proven", "kernel: " line)
-                else if (code > 128 && code !~ /^(129|130|131|137|143)$/ && !elsewhere(victim) && !named) {
+                else if (late && crashed && !elsewhere(victim) && !named) {
                     told("crash", "guess", "kernel: " line)
                     named = index(line, "[" process "]")
                 }
+            } else if (!late) {
+                next
             } else if (line ~ /Hardware Error|AER: .*Uncorrect|severity=Uncorrect|critical temperature/ ||
                 line ~ /emperature above threshold|I\/O error, dev |EXT4-fs error|filesystem read-only/ ||
                 line ~ /^(accel|apex|gasket|google|tpu|vfio-pci)[^:]*: .*([Ee]rror|[Ff]ail|[Tt]imed out)/ ||
@@ -124,7 +129,8 @@ weigh() {
             if (own > 0) told("memory", "proven", "its control group counts " own " OOM kills")
             else if (shared > 0 && !("memory" in found) && (code == 137 || !seen || first * 100 > from))
                 told("memory", "guess", "a shared control group counted " shared " OOM kills while it ran")
-            if (code == 137 && seen && first * 100 <= from && !kills && own + shared == 0)
+            kills += own + shared
+            if (code == 137 && seen && first * 100 <= from && !kills && !("memory" in found))
                 told("killed", "proven",
                     "not out of memory: no OOM kill in the kernel log since the task began")
             for (kind in found) print kind " " found[kind]
