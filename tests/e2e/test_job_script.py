@@ -66,3 +66,14 @@ def test_a_script_goes_with_its_directory_wherever_it_is(site: Site) -> None:
     site.iris("launch", "outside.sh", "--workdir", "work", "--name", "outside", "--wait")
     assert written(site, "inside") == "shipped ./jobs/train.sh\n"
     assert written(site, "outside") == "shipped ./outside.sh\n"
+
+
+def test_a_script_that_fails_with_a_python_error_is_not_proposed_to_be_shipped_as_a_directory(
+    site: Site,
+) -> None:
+    """It would be shipped as it is here, without the permission to execute it."""
+    script = site.directory / "bad.py"
+    script.write_text("#!/usr/bin/env python3\n#IRIS --cpu 0.5\nraise ValueError\n")
+    script.chmod(0o600)
+    site.iris("launch", "bad.py", "--name", "bad", "--wait", code=1)
+    assert site.job("bad")["failure"]["next"] == "iris ssh bad/task-0"

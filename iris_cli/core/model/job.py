@@ -237,6 +237,12 @@ class Job(Record, kw_only=True):
         return self.coscheduling is not None
 
     @property
+    def is_script_alone(self) -> bool:
+        """Whether its workspace is a job script, which --workdir would ship without its x-bit."""
+        shipped = self.workspace
+        return shipped is not None and shipped.files == 1 and self.command[0] == f"./{shipped.name}"
+
+    @property
     def indexes(self) -> tuple[int, ...]:
         """Of an array: which index each of its tasks has; empty for other jobs."""
         if self.array:

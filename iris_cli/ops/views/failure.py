@@ -295,8 +295,9 @@ def _next(cluster: Cluster, task: Task, said: str) -> str:
         return f"iris why {attempt.worker}"
     if end.reason in (*INFRASTRUCTURE, EndReason.DISPATCH_FAILED):
         return f"iris history {attempt.worker}"
-    if end.exit_code == 1 and _PYTHON_ERROR in said and parent_of(task.job) is None:
-        return f"{again_command(cluster, cluster.jobs[task.job])} --workdir ."
+    job = cluster.jobs[task.job]
+    if end.exit_code == 1 and _PYTHON_ERROR in said and not (parent_of(job.id) or job.is_script_alone):
+        return f"{again_command(cluster, job)} --workdir ."
     if not causes.all_is_shown(said):
         return _command(cluster, WHOLE_LOG, task)
     if attempt.worker in cluster.workers and attempt.reaped_at is None:
