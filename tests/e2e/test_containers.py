@@ -120,3 +120,22 @@ def test_a_cancel_ends_the_container_of_a_killed_wrapper(site: Site, podman: Pod
     site.iris("cancel", "train")
     site.until(lambda: site.job("train")["tasks"][0]["attempts"][-1]["state"] == "ENDED")
     assert podman.containers() == []
+
+
+def test_a_program_on_a_terminal_runs_in_the_container_and_ends_with_its_client(
+    site: Site, podman: Podman
+) -> None:
+    run = ("run", "--cpu", "0.1", "--grace", "1s", "--image", IMAGE, "--", "sh", "-c")
+    script = (
+        '[ -t 0 ] && [ ! -e /var ] && echo "ready in the image"; read answer; echo "got $answer"; exit 42'
+    )
+    with site.terminal(*run, script) as terminal:
+        terminal.until(lambda screen: "ready in the image" in screen.text)
+        terminal.type("yes\n")
+        assert terminal.end() == 42
+        assert "got yes" in terminal.screen.text
+    with site.terminal(*run, "trap '' HUP TERM; echo deaf; while :; do sleep 0.1; done") as terminal:
+        terminal.until(lambda screen: "deaf" in screen.text)
+        terminal.process.send_signal(signal.SIGKILL)
+    site.until(lambda: site.job("sh-2")["tasks"][0]["attempts"][-1]["state"] == "ENDED")
+    assert podman.containers() == []

@@ -19,7 +19,7 @@ iris run --cpu 8 --memory 32GB --timeout 8h -- ipython
 """
 _NOT_HERE = frozenset(
     (
-        *("replicas", "slices", "array", "each_line", "again", "failed", "group_by", "spread", "image"),
+        *("replicas", "slices", "array", "each_line", "again", "failed", "group_by", "spread"),
         *("max_retries_failure", "max_retries_preemption", "max_task_failures", "keep_going", "silent_after"),
     )
 )

@@ -71,6 +71,7 @@ run_task() {
         is_number "$locked" && locked=$((locked * 1024)) || locked=-1
         set -- "$@" --ulimit "memlock=$locked:$locked"
     fi
+    [ ! -t 0 ] || set -- "$@" -it --detach-keys ctrl-^,ctrl-_ # the default one takes Ctrl-P from shells
     case $can$memory_limit in limits[1-9]*) set -- "$@" --memory "${memory_limit}b" ;; esac
     case $gpus$runtime in
     1docker) set -- "$@" --gpus all ;;
