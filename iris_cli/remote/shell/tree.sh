@@ -156,6 +156,7 @@ press() {
     # shellcheck disable=SC2086
     if [ "$now" -ge "$kill_at" ]; then
         signal KILL $others
+        no_container . "$token" # whose user we may not be allowed to signal
         return 0
     fi
     for process in $others; do
