@@ -137,13 +137,17 @@ def test_the_library_removes_named_files_only() -> None:
 
 
 def test_the_library_keeps_nothing_where_others_may_write_or_wipe() -> None:
-    """It names the lock file of the TPU library, which others put there, and asks which file systems are full."""
+    """It names the lock file of the TPU library, which others put there, asks which file systems are full, and gives
+    containers the shared memory of the host.
+    """
     code = "\n".join(
         re.sub(r"(^|\s)#.*", "", line) for text in library().values() for line in text.splitlines()
     )
     asked = "limited df -Pk /dev/shm /tmp .\n"
-    assert code.count(asked) == 1
-    assert not re.findall(r"/tmp\b|/var/tmp|/dev/shm|TMPDIR|mktemp", code.replace(asked, "\n"))
+    shared = " -v /dev/shm:/dev/shm \\\n"
+    assert (code.count(asked), code.count(shared)) == (1, 1)
+    rest = code.replace(asked, "\n").replace(shared, "\n")
+    assert not re.findall(r"/tmp\b|/var/tmp|/dev/shm|TMPDIR|mktemp", rest)
     paths = to_builtins(HostPaths())
     assert [name for name, path in paths.items() if path.startswith("/tmp")] == ["lock"]
 

@@ -23,8 +23,8 @@ have_runtime() {
     return 1
 }
 
-# runtime_user: print the user in the container whose files belong to this user, and `limits` if the runtime can
-# limit memory. False if it fails. Root in a container of another user's runtime is that user.
+# runtime_user: print the user in the container whose files belong to this user, and `limits` if the runtime
+# can limit memory. False if it fails. Root in a container of another user's runtime is that user.
 runtime_user() {
     case $runtime in
     docker) said='server={{.ServerVersion}} {{.SecurityOptions}} memory={{.MemoryLimit}}' ;;
@@ -50,8 +50,8 @@ have_image() {
     return 1
 }
 
-# In place of that of `run`: task_cmd appends names of variables, the image and the command. All is made before
-# the variables of the job take these names.
+# In place of that of `run`: task_cmd appends names of variables, the image and the command. All is made
+# before the variables of the job take these names.
 run_task() {
     read -r runtime user can <runtime && ln runtime container 2>/dev/null || return 125
     set -- "$runtime" run --name "iris-$token" --pull never --entrypoint '' --user "$user" --userns host \
@@ -84,8 +84,8 @@ run_task() {
 make_group() { group= own_group=; }
 limit_memory() { :; }
 
-# is_by_signal CODE: a client exits with 128+n for signal n, which proves none. Ask the runtime about a failure,
-# BEFORE the container is removed: its identifier is in the lines of the kernel about its group.
+# is_by_signal CODE: a client exits with 128+n for signal n, which proves none. Ask the runtime about a
+# failure, BEFORE the container is removed: its identifier is in the lines of the kernel about its group.
 is_by_signal() {
     killed=
     [ "$1" != 0 ] || return
