@@ -15,7 +15,7 @@ from iris_cli.journal.log.compact import Compacted
 from iris_cli.journal.log.fault import Fault
 from iris_cli.journal.log.salvage import SalvageReport
 from iris_cli.journal.log.verify import Verdict
-from iris_cli.ops.export import Row
+from iris_cli.ops.event_rows import Row
 from iris_cli.ops.views.history import History
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Table, Text

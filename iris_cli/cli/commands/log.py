@@ -129,7 +129,7 @@ def export(
     For jq, DuckDB or pandas. Each has seq, index, at, actor, type, job, task, attempt, worker (null where it is
     about none) and event: its fields as the log has them.
     """
-    from iris_cli.ops.export import rows
+    from iris_cli.ops.event_rows import rows
     from iris_cli.render.event_log import show_rows
 
     iris: Context = context.obj

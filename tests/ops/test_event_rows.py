@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from iris_cli.core.events.events import Event
-from iris_cli.ops.export import rows
+from iris_cli.ops.event_rows import rows
 from tests.journal.samples import HELD_UP, LOSSES, NOON, REAPING, STORY, state_in
 
 
