@@ -14,6 +14,10 @@ set -eu
     command -v strace >/dev/null 2>&1 || missing="$missing strace"
     command -v podman >/dev/null 2>&1 || missing="$missing podman"
     command -v runc >/dev/null 2>&1 || command -v crun >/dev/null 2>&1 || missing="$missing runc"
+    if [ "$(id -u)" = 0 ]; then # only root runs a Slurm of its own
+      [ -x /usr/sbin/slurmctld ] || missing="$missing slurm-wlm"
+      [ -x /usr/sbin/munged ] || missing="$missing munge"
+    fi
   fi
   if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then

@@ -26,7 +26,7 @@ from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.messages import requests
 from iris_cli.demo.tour import EndedDocument, TourDocument
-from iris_cli.ops.export import Row
+from iris_cli.ops.event_rows import Row
 from iris_cli.ops.files.pull import Pulled
 from iris_cli.ops.views.history import Entry, History
 from iris_cli.ops.views.inventory import Inventory, WorkerView
@@ -34,7 +34,19 @@ from iris_cli.ops.views.job_status import JobStatus
 from iris_cli.ops.views.metrics import Metrics
 from iris_cli.ops.views.status import ClusterStatus
 from iris_cli.ops.views.why import Why
-from iris_cli.render import checks, cycles, event_log, files, imported, jobs, plans, probes, setup, slices
+from iris_cli.render import (
+    checks,
+    cycles,
+    event_log,
+    export,
+    files,
+    imported,
+    jobs,
+    plans,
+    probes,
+    setup,
+    slices,
+)
 from iris_cli.render.as_json import SCHEMA_VERSION, is_time
 from iris_cli.render.logs import log_lines, stacks
 from iris_cli.render.report.as_json import ReportDocument
@@ -60,6 +72,7 @@ DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
     **dict.fromkeys(("iris hold", "iris release", "iris set"), (jobs.ChangedDocument,)),
     "iris logs": (log_lines.LogsDocument, log_lines.LineDocument, log_lines.DiffDocument),
     "iris pull": (Pulled,),
+    "iris export": (export.ExportDocument,),
     "iris wait": (jobs.WaitedDocument,),
     "iris why": (Why,),
     "iris history": (History,),

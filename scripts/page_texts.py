@@ -8,11 +8,11 @@ QUIET = """\
 With `--quiet` a command prints only its result, and nothing else on stdout:
 
 - `launch` prints the job id, `pull` its directories. `status`, `workers` and `worker show` print one name per line.
-  `why` prints the first reason, `loop show` the first line. `logs`, `exec`, `history`, `watch`, `log export` and
-  `--dry-run` print their usual output, `doctor` and `log verify` only problems.
+  `why` prints the first reason, `loop show` the first line. `logs`, `exec`, `export`, `history`, `watch`, `log
+  export` and `--dry-run` print their usual output, `doctor` and `log verify` only problems.
 - A successful action prints nothing and exits with 0: `schedule`, `autoscale`, `cancel`, `wait`, `gc`, `init`, `report
-  --html`, `config validate`, `cluster import`, `log compact`, `cron install`, `cron remove`, `loop start`, `loop stop`,
-  and `worker` with `probe`, `drain`, `uncordon`, `taint`, `forget` or `unwedge`.
+  --html`, `export --out`, `config validate`, `cluster import`, `log compact`, `cron install`, `cron remove`, `loop start`,
+  `loop stop`, and `worker` with `probe`, `drain`, `uncordon`, `taint`, `forget` or `unwedge`.
 - Progress, hints and reports are not printed. Errors go to stderr, and so do warnings: a job that failed, output that
   is missing, a log that was repaired. A question is printed with its subject; `--yes` skips both.
 

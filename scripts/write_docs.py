@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from counterparts_page import with_counterparts
 from json_schema import json_page, json_schema
 from page_texts import EXIT_CODES, JOB_FILES, KNOWN_CAUSES, QUIET
 from pictures import pictures
@@ -137,8 +138,9 @@ def main() -> int:
         "known-causes.md": known_causes,
     }
     pages = {DOCS / name: "\n".join(write()) + "\n" for name, write in written.items()}
-    states = DOCS / "task-states.md"
+    states, leaving = DOCS / "task-states.md", DOCS / "leaving.md"
     pages[states] = with_transitions(states.read_text(encoding="utf-8"))
+    pages[leaving] = with_counterparts(leaving.read_text(encoding="utf-8"))
     pages[DOCS / "json-schema.json"] = json_schema()
     stale = []
     for path, text in {**pages, **dict([*pictures(), session()])}.items():

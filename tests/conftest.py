@@ -61,6 +61,7 @@ os.environ["IRIS_LOOP"] = "off"
 pytest_plugins = [
     "tests.support.metadata_server",
     "tests.support.operator",
+    "tests.support.slurm",
     "tests.support.sshd",
     "tests.support.wheel",
 ]

@@ -24,6 +24,7 @@ COMMANDS = (
     *("hold", "release", "set"),
     *("logs", "pull", "wait", "why"),
     *("history", "report", "metrics", "workers", "exec", "stacks", "ssh", "forward", "register-endpoint"),
+    "export",
 )
 SETUP_COMMANDS = ("worker", "init", "cluster", "config", "cron", "loop", "doctor", "log", "gc", "demo")
 

@@ -53,6 +53,7 @@ _ELSEWHERE = {
     "ssh": "shell login connect",
     "forward": "port-forward tunnel expose proxy",
     "pull": "cp scp download fetch sync rsync",
+    "export": "convert translate kompose",
     "doctor": "check diagnose",
     "worker drain": "drain cordon",
     "worker uncordon": "uncordon",

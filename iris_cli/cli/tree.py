@@ -32,7 +32,7 @@ class Root(Group):
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
         "Jobs": (
             *("launch", "run", "status", "logs", "why", "wait", "cancel", "retry", "hold", "release", "set"),
-            *("pull", "history", "report"),
+            *("pull", "history", "report", "export"),
         ),
         "Running jobs": ("exec", "ssh", "forward", "stacks", "register-endpoint"),
         "Cycles": ("loop", "schedule", "watch", "cron", "autoscale"),

@@ -37,6 +37,10 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "iris wait": ("launch --cpu 0.01 --name j -- true", "wait j"),
     "iris report": ("schedule --once", "report --html report.html"),
     "iris metrics": ("metrics --textfile iris.prom",),
+    "iris export": (
+        "launch --no-schedule --cpu 0.01 --name sent -- true",
+        "export sent --to jobset --image img --out sent.yaml",
+    ),
     "iris worker probe": ("worker probe", "worker probe w0"),
     "iris worker drain": ("schedule --once", "worker drain w0", "worker drain w0"),
     "iris worker uncordon": ("schedule --once", "worker drain w0", "worker uncordon w0"),
@@ -69,7 +73,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
 
 SITES = (
     ("schedule", "autoscale", "wait", "report", "metrics", "gc", "log verify", "log salvage", "log compact"),
-    ("cancel", "retry", "hold", "release", "set"),
+    ("cancel", "retry", "hold", "release", "set", "export"),
     tuple(f"worker {verb}" for verb in ("probe", "drain", "uncordon", "taint", "unwedge", "forget")),
     ("init", "config validate"),
     ("cluster import",),
@@ -84,6 +88,7 @@ VIEWS: dict[str, str] = {
     "iris watch": "watch --schedule --until-idle",
     "iris logs": "logs j",
     "iris pull": "pull j",
+    "iris export": "export j --to jobset --image img",
     "iris why": "why j",
     "iris history": "history",
     "iris report": "report",

@@ -25,6 +25,11 @@ def _ends(stage: Stage, code: int) -> None:
         vars(host)["start"] = start
 
 
+def _job_file(stage: Stage) -> None:
+    lines = ("name: Train_1", "command: python3 train.py", "tpu: v5e-16", "lease: 1h", "workdir: .")
+    (stage.directory / "job.yaml").write_text("\n".join(lines) + "\n")
+
+
 PICTURES = {
     "launch": Picture(
         line="iris launch --dry-run --name new --tpu v5litepod-16 -- python3 train.py",
@@ -86,6 +91,16 @@ PICTURES = {
         then=("iris retry train", "iris retry eval", "iris retry trian", "iris retry train/task-9"),
     ),
     "metrics": Picture(line="iris metrics", then=("iris metrics --textfile iris.prom",)),
+    "export": Picture(
+        line="iris export train --to sbatch --queue main",
+        then=(
+            "iris export job.yaml --to jobset --image img:1 --queue tpus --out jobset.yaml",
+            "iris export job.yaml --to jobset --strict",
+            "iris export job.yaml --to k8s",
+            "iris export trian --to sbatch",
+        ),
+        prepare=_job_file,
+    ),
     "hold": Picture(
         line="iris hold train eval",
         then=(

@@ -1,0 +1,54 @@
+"""`iris export`: a job for Kubernetes or Slurm."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli import complete
+from iris_cli.cli.arguments import argument, flag, option
+from iris_cli.cli.context import Context
+from iris_cli.core.text import one_of
+from iris_cli.errors import ExitCode
+
+EXAMPLES = """
+iris export train --to sbatch --out train.sbatch
+iris export train.yaml --to jobset --image IMAGE --queue tpus > train-jobset.yaml
+iris export train.yaml --to jobset --image IMAGE --strict  # or an error
+"""
+
+
+def export(
+    context: typer.Context,
+    what: Annotated[
+        str, argument("JOB|JOBFILE", "Job, or a job file that need not have been launched.", complete.JOB)
+    ],
+    to: Annotated[str, option("jobset|sbatch", "What runs it: a JobSet on Kubernetes, or Slurm.", "--to")],
+    image: Annotated[str | None, option("IMAGE", "Container image of the pods (default: the job's).")] = None,
+    queue: Annotated[str | None, option("NAME", "LocalQueue of Kueue, or partition of Slurm.")] = None,
+    out: Annotated[Path | None, option("FILE", "Write to this file, replacing it whole.")] = None,
+    strict: Annotated[bool, flag("--strict", "Fail if any field has no counterpart.")] = False,
+) -> int:
+    """Write a job as a JobSet or as a Slurm batch script.
+
+    For Kubernetes with JobSet, or any Slurm. What has no counterpart there is listed on stderr, and in comments;
+    docs/leaving.md has a table of all fields.
+    """
+    from iris_cli.ops.export.counterparts import Engine
+    from iris_cli.ops.export.export import export as write
+    from iris_cli.ops.export.source import JOB_FILES, defaults_of, from_file, from_state
+    from iris_cli.render.export import show_export
+
+    iris: Context = context.obj
+    engine = Engine(one_of(to, Engine))
+    if what.endswith(JOB_FILES):
+        source = from_file(Path(what), defaults_of(iris))
+    else:
+        source = from_state(iris.session("iris export"), what)
+    exported = write(source, engine, image=image, queue=queue, strict=strict)
+    if out is not None:
+        from iris_cli.ops.setup.init import write_text
+
+        write_text(out, exported.text, force=True)
+    show_export(iris.output, exported, out)
+    return ExitCode.OK

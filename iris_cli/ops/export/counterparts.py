@@ -1,0 +1,125 @@
+"""The fields of a job, each with its counterpart in Slurm and in a JobSet: for the notes of an export, and the docs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from iris_cli.core.constraint_syntax import format_constraint
+from iris_cli.core.constraints import Constraint
+from iris_cli.core.ids import JobId
+from iris_cli.core.model.job import Job
+
+
+class Engine(StrEnum):
+    """What runs the exported job."""
+
+    JOBSET = "jobset"
+    SBATCH = "sbatch"
+
+
+class ExportNote(Struct, frozen=True):
+    """One thing to know about an export. `lost`: the other engine has no counterpart; else there is something to do."""
+
+    field: str
+    text: str
+    lost: bool
+
+
+class Counterpart(NamedTuple):
+    """One field of a job, by its name in a job file. An empty text: the engine has no counterpart."""
+
+    field: str
+    sbatch: str
+    jobset: str
+    attribute: str = ""  # of `Job`, if it has another name there
+
+    def of(self, engine: Engine) -> str:
+        return self.sbatch if engine is Engine.SBATCH else self.jobset
+
+
+# fmt: off
+COUNTERPARTS = (
+    Counterpart("command", "the program of `srun`, as it is", "the container's command, after a few lines of `sh`"),
+    Counterpart("script", "the same, run by `sh`", "the same, run by `sh`", "command"),
+    Counterpart("name", "`--job-name`", "`metadata.name` as a DNS label; as it is in the annotation `iris/job`", "id"),
+    Counterpart("tpu", "", "`google.com/tpu`, node selectors for accelerator and topology", "resources"),
+    Counterpart("gpu", "`--gres=gpu:MODEL:N`", "`nvidia.com/gpu`; the model is lost", "resources"),
+    Counterpart("cpu", "`--cpus-per-task`, rounded up", "`requests.cpu`", "resources"),
+    Counterpart("memory", "`--mem`", "`requests.memory`", "resources"),
+    Counterpart("replicas", "`--nodes` of a gang, else `--array`", "`parallelism` and `completions`"),
+    Counterpart("slices", "only `IRIS_NUM_SLICES`: Slurm chooses the nodes", "`replicas` of the replicated job"),
+    Counterpart("array", "`--array`", "`completions`; of `%N` `parallelism`"),
+    Counterpart("each_line", "in the script", "in the container's command"),
+    Counterpart("workdir", "the script changes to it: a shared file system", "", "workspace"),
+    Counterpart("env", "`export`", "`env`"),
+    Counterpart("env_file", "`export`", "`env`", "env"),
+    Counterpart("secrets", "`--export=NAME`, or read from its file", "`secretKeyRef`"),
+    Counterpart("setup", "before each rank", "before the program, in its container"),
+    Counterpart("env_preset", "Slurm's own `SLURM_*`; `export`", "set before the program"),
+    Counterpart("ports", "numbers from the job id: not checked to be free", "numbers: a pod has its own address"),
+    Counterpart("image", "", "`image`"),
+    Counterpart("labels", "", "labels, and the annotation `iris/labels`"),
+    Counterpart("priority", "`low`: `--nice`; `high` is lost", ""),
+    Counterpart("after", "`--dependency=afterok:ID`, at `sbatch`", ""),
+    Counterpart("max_retries_failure", "`scontrol requeue`, counted by the script",
+                "of a gang `maxRestarts`, else `backoffLimitPerIndex`"),
+    Counterpart("max_retries_preemption", "`--requeue`: without a limit", "rules for disruptions: without a limit"),
+    Counterpart("max_task_failures", "", "`maxFailedIndexes`"),
+    Counterpart("keep_going", "as it is; `--fail-fast`: the script cancels the others", "`maxFailedIndexes`"),
+    Counterpart("replace_lost", "", ""),
+    Counterpart("timeout", "`--time`, in whole minutes", "`activeDeadlineSeconds`, from when the pods are created"),
+    Counterpart("scheduling_timeout", "", ""),
+    Counterpart("setup_timeout", "", ""),
+    Counterpart("grace", "", "`terminationGracePeriodSeconds`"),
+    Counterpart("signal", "`--signal`: up to a minute earlier", ""),
+    Counterpart("lease", "", ""),
+    Counterpart("silent_after", "", ""),
+    Counterpart("constraints", "", "`region`, `zone`, `preemptible` as node affinity; others are lost"),
+    Counterpart("prefer", "", "", "constraints"),
+    Counterpart("tolerate", "", "`tolerations`", "tolerations"),
+    Counterpart("coscheduling", "one job of several nodes; which ones is lost", "of TPUs: one node pool per slice"),
+    Counterpart("spread", "", ""),
+)
+# fmt: on
+"""All fields that may stand in a job file, but `force`, which is about the submission alone."""
+
+_PLAIN_JOB = Job(id=JobId("job"))
+UNLIMITED = _PLAIN_JOB.max_retries_preemption
+"""So many retries are meant as no limit: that of the engines."""
+_TOLD_ELSEWHERE = frozenset({"tpu", "constraints", "prefer", "workdir", "image"})
+"""Fields that share an attribute, or that the record of a job has only in part: the modules of the engines tell."""
+
+
+def without_counterpart(job: Job, engine: Engine) -> list[ExportNote]:
+    """Notes on the fields that the job has and that the engine has no counterpart for."""
+    return [
+        lost(row.field)
+        for row in COUNTERPARTS
+        if not row.of(engine) and row.field not in _TOLD_ELSEWHERE and _is_set(job, row)
+    ]
+
+
+def lost(field: str, text: str = "no counterpart") -> ExportNote:
+    """A note on a field that the engine does not keep, or keeps in part."""
+    return ExportNote(field, text, lost=True)
+
+
+def to_do(field: str, text: str) -> ExportNote:
+    """A note on what has to be done before the exported job can run."""
+    return ExportNote(field, text, lost=False)
+
+
+def lost_constraints(unkept: Iterable[Constraint]) -> list[ExportNote]:
+    """Notes on constraints that the engine does not keep."""
+    found = {False: "prefer", True: "constraints"}
+    return [lost(found[each.required], f"no counterpart: {format_constraint(each)}") for each in unkept]
+
+
+def _is_set(job: Job, row: Counterpart) -> bool:
+    name = row.attribute or row.field
+    value: Any = getattr(job, name)
+    return bool(value != getattr(_PLAIN_JOB, name))

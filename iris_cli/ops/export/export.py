@@ -1,0 +1,79 @@
+"""Write a job down for another engine, with everything that gets lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
+
+from iris_cli.config.yaml_text import yaml_text
+from iris_cli.core.ids import JobId
+from iris_cli.core.lifecycle.asked import check_image
+from iris_cli.core.units import count
+from iris_cli.errors import UsageError
+from iris_cli.ops.export import shell
+from iris_cli.ops.export.counterparts import Engine, ExportNote
+from iris_cli.ops.export.jobset import job_set
+from iris_cli.ops.export.sbatch import batch_script, commands
+from iris_cli.ops.export.source import Source
+
+
+class Export(Struct, frozen=True, kw_only=True):
+    """A job for another engine. `text` is the whole file; its comments repeat the notes."""
+
+    job: JobId
+    engine: Engine
+    text: str
+    notes: tuple[ExportNote, ...]
+
+
+def export(
+    source: Source,
+    engine: Engine,
+    *,
+    image: str | None = None,
+    queue: str | None = None,
+    strict: bool = False,
+) -> Export:
+    """The job as the engine runs it; `image` overrides the job's own.
+
+    Raises UsageError, with `strict` also if anything has no counterpart in the engine.
+    """
+    if image is not None:
+        source = structs.replace(source, image=image)
+    check_image(source.image or None, ())
+    if engine is Engine.SBATCH:
+        options, body, found = batch_script(source, queue)
+        notes = _in_order(found)
+        text = commands(options, body, _comments(source, notes))
+    else:
+        document, found = job_set(source, queue)
+        notes = _in_order(found)
+        comments = map(shell.comment, _comments(source, notes))
+        text = "\n".join(comments) + "\n" + yaml_text(document)
+    if strict:
+        _refuse(engine, notes)
+    return Export(job=source.job.id, engine=engine, text=text, notes=tuple(notes))
+
+
+def _in_order(notes: Sequence[ExportNote]) -> list[ExportNote]:
+    """What is lost, then what is to be done; each once."""
+    return sorted(dict.fromkeys(notes), key=lambda note: not note.lost)
+
+
+def told(note: ExportNote) -> str:
+    """The note as one line."""
+    return f"{'not exported' if note.lost else 'to do'}: {note.field}: {note.text}"
+
+
+def _comments(source: Source, notes: Sequence[ExportNote]) -> list[str]:
+    return [f"The iris job {source.job.id}, written by iris export.", *map(told, notes)]
+
+
+def _refuse(engine: Engine, notes: Sequence[ExportNote]) -> None:
+    fields = list(dict.fromkeys(note.field for note in notes if note.lost))
+    if fields:
+        raise UsageError(
+            f"{count(len(fields), 'field')} can't be exported to {engine}: {', '.join(fields)}",
+            hint="without --strict the rest is exported, and what is lost is listed",
+        )

@@ -1,0 +1,289 @@
+"""A JobSet for Kubernetes, as Kueue takes it: one replicated job, with a child job for each slice of a gang.
+
+Names of labels, annotations and fields are those of Kubernetes 1.29, JobSet (`jobset.x-k8s.io/v1alpha2`), Kueue
+and GKE.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from math import ceil
+from typing import Any
+
+from msgspec import Struct
+
+from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY
+from iris_cli.core.model.job import Job
+from iris_cli.core.model.variables import MAX_STRING
+from iris_cli.core.resources import AUTO
+from iris_cli.core.text import pattern
+from iris_cli.core.topology import describe
+from iris_cli.core.units import count
+from iris_cli.errors import UsageError
+from iris_cli.ops.export import node_choice, pod_script
+from iris_cli.ops.export.counterparts import (
+    UNLIMITED,
+    Engine,
+    ExportNote,
+    lost,
+    to_do,
+    without_counterpart,
+)
+from iris_cli.ops.export.environment import fixed, on_tpu
+from iris_cli.ops.export.gke_tpu import GkeTpu, gke_tpu
+from iris_cli.ops.export.names import dns_label, is_label_value
+from iris_cli.ops.export.source import Source
+
+Fields = dict[str, Any]
+
+NO_IMAGE = "IMAGE"
+"""Where a job has none: no image can have this name, so that no pod starts by mistake."""
+
+_QUEUE = pattern(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?")
+_NODE_POOL = "cloud.google.com/gke-nodepool"
+_DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
+
+
+class Shape(Struct, frozen=True, kw_only=True):
+    """How many pods in how many child jobs; `tpu` is None for a job without TPUs."""
+
+    slices: int
+    pods: int  # of a slice
+    tpu: GkeTpu | None
+
+    @property
+    def tasks(self) -> int:
+        return self.slices * self.pods
+
+
+def job_set(source: Source, queue: str | None) -> tuple[Fields, list[ExportNote]]:
+    """The document, and what is to be said of it. Raises UsageError."""
+    if queue is not None and _QUEUE.fullmatch(queue) is None:
+        raise UsageError(
+            f"--queue {queue[:80]!r} is not the name of a LocalQueue", hint="kubectl get localqueues"
+        )
+    job, shape = source.job, _shape(source)
+    name = dns_label(job.id)
+    document = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {
+            "name": name,
+            "labels": _labels(job, queue),
+            "annotations": _annotations(source, shape),
+        },
+        "spec": {
+            "network": {"enableDNSHostnames": True, "subdomain": name},
+            **_failure_policy(source),
+            "replicatedJobs": [
+                {
+                    "name": pod_script.replicated_job(source),
+                    "replicas": shape.slices,
+                    "template": {"spec": _child(source, shape)},
+                }
+            ],
+        },
+    }
+    _check_script(document)
+    notes = [*without_counterpart(job, Engine.JOBSET), *_notes(source, shape), *node_choice.notes(job)]
+    return _without_empty(document), notes
+
+
+def _shape(source: Source) -> Shape:
+    job, device = source.job, source.job.resources.device
+    tpu = None
+    if device is not None and device.kind == "tpu":
+        if device.variant == AUTO:
+            raise UsageError("a JobSet needs a TPU type, not auto", hint="write tpu: TYPE into a job file")
+        tpu = gke_tpu(device.variant)
+    if tpu is not None and tpu.vms > 1 and not source.is_group:
+        raise UsageError(
+            f"each task of {job.id} is on its own, and on GKE a {tpu.name} has {tpu.vms} VMs",
+            hint="write a job file for one task",
+        )
+    if tpu is not None and source.is_group:
+        return Shape(slices=job.slices, pods=tpu.vms, tpu=tpu)
+    slices = job.slices if source.is_group else 1
+    return Shape(slices=slices, pods=job.replicas // slices, tpu=tpu)
+
+
+def _labels(job: Job, queue: str | None) -> Fields:
+    """The queue, and the labels that Kubernetes accepts as they are."""
+    fit = {
+        name: value
+        for name, value in job.labels.items()
+        if name and is_label_value(name) and is_label_value(value)
+    }
+    return {**fit, **({"kueue.x-k8s.io/queue-name": queue} if queue is not None else {})}
+
+
+def _annotations(source: Source, shape: Shape) -> Fields:
+    job = source.job
+    found = {"iris/job": str(job.id)}
+    if job.labels:
+        found["iris/labels"] = json.dumps(dict(job.labels))
+    if source.is_group and shape.tpu is not None:
+        found["alpha.jobset.sigs.k8s.io/exclusive-topology"] = _NODE_POOL
+    return found
+
+
+def _failure_policy(source: Source) -> Fields:
+    """Retries of a gang restart all of it: not after its time limit, and uncharged after a lost node."""
+    job = source.job
+    rules = [{"name": "timelimit", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}]
+    if job.max_retries_preemption:
+        rules.append(
+            {
+                "name": "disruption",
+                "action": "RestartJobSetAndIgnoreMaxRestarts",
+                "onJobFailureReasons": ["PodFailurePolicy"],
+            }
+        )
+    restarts = job.max_retries_failure if source.is_group else 0
+    return {"failurePolicy": {"maxRestarts": restarts, "rules": rules if source.is_group else []}}
+
+
+def _child(source: Source, shape: Shape) -> Fields:
+    """The fields of each child job."""
+    job = source.job
+    at_a_time = min(job.max_running or shape.pods, shape.pods)
+    return {
+        "completionMode": "Indexed",
+        "parallelism": at_a_time,
+        "completions": shape.pods,
+        **_retries(source, shape),
+        "template": {"spec": _pod(source, shape)},
+    }
+
+
+def _retries(source: Source, shape: Shape) -> Fields:
+    """A gang's pods are never replaced one by one; tasks that are each on their own are."""
+    job = source.job
+    if source.is_group:
+        found: Fields = {"backoffLimit": 0}
+        if job.timeout:
+            found["activeDeadlineSeconds"] = ceil(job.timeout)
+    else:
+        found = {"backoffLimitPerIndex": job.max_retries_failure}
+        if not job.keep_going:
+            found["maxFailedIndexes"] = min(job.max_task_failures, shape.pods)
+    if job.max_retries_preemption:
+        action = "FailJob" if source.is_group else "Ignore"
+        found["podFailurePolicy"] = {"rules": [{"action": action, "onPodConditions": [_DISRUPTED]}]}
+    return found
+
+
+def _pod(source: Source, shape: Shape) -> Fields:
+    job = source.job
+    deadline = job.timeout and not source.is_group
+    return {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": ceil(job.grace),
+        **({"activeDeadlineSeconds": ceil(job.timeout)} if deadline else {}),
+        "nodeSelector": node_choice.selector(shape.tpu),
+        "affinity": node_choice.affinity(job),
+        "tolerations": [{"key": taint, "operator": "Exists"} for taint in job.tolerations],
+        "containers": [_container(source, shape)],
+        "volumes": [{"name": "iris", "emptyDir": {}}],
+    }
+
+
+def _container(source: Source, shape: Shape) -> Fields:
+    job = source.job
+    script = pod_script.script(source, shape.slices, shape.pods)
+    setup = [job.setup] if job.setup else []
+    return {
+        "name": "task",
+        "image": source.image or NO_IMAGE,
+        "command": ["/bin/sh", "-c", _literal(script), "iris"],
+        "args": [_literal(word) for word in (*setup, *job.command)],
+        "env": [*_env(source, shape)],
+        "resources": _resources(job, shape.tpu),
+        "volumeMounts": [{"name": "iris", "mountPath": pod_script.TASK_DIR}],
+    }
+
+
+def _env(source: Source, shape: Shape) -> Iterator[Fields]:
+    job = source.job
+    fixed_ones = fixed(source, shape.tasks, shape.slices)
+    for name, value in {**source.default_env, **job.env, **fixed_ones}.items():
+        if name not in job.secrets:
+            yield {"name": name, "value": _literal(value)}
+    for name in job.secrets:
+        yield {"name": name, "valueFrom": {"secretKeyRef": {"name": _secret(job), "key": name}}}
+    for name, field in pod_script.of_pod(source).items():
+        yield {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}}
+
+
+def _secret(job: Job) -> str:
+    return f"{dns_label(job.id)}-secrets"
+
+
+def _literal(text: str) -> str:
+    """The text for a field in which Kubernetes expands `$(NAME)`, and takes `$$` for `$`."""
+    return re.sub(r"\$(?=[$(])", "$$", text)
+
+
+def _resources(job: Job, tpu: GkeTpu | None) -> Fields:
+    limits: Fields = {}
+    if tpu is not None:
+        limits["google.com/tpu"] = tpu.chips_per_vm
+    device = job.resources.device
+    if device is not None and device.kind == "gpu":
+        limits["nvidia.com/gpu"] = device.count
+    return {
+        "requests": {"cpu": f"{job.resources.cpu_millis}m", "memory": str(job.resources.memory), **limits},
+        "limits": limits,
+    }
+
+
+def _check_script(document: Fields) -> None:
+    container = document["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
+    if (size := len(container["command"][2].encode())) > MAX_STRING:
+        raise UsageError(
+            f"what selects the line of a task takes {size} bytes, more than {MAX_STRING}",
+            hint="put the lines into the image, and use --array",
+        )
+
+
+def _without_empty(value: Any) -> Any:
+    """The same without empty mappings and lists, but for the volume's."""
+    if isinstance(value, Mapping):
+        pairs = ((key, each if key == "emptyDir" else _without_empty(each)) for key, each in value.items())
+        return {key: each for key, each in pairs if key == "emptyDir" or each not in ({}, [])}
+    return [_without_empty(each) for each in value] if isinstance(value, list) else value
+
+
+def _notes(source: Source, shape: Shape) -> Iterator[ExportNote]:
+    job = source.job
+    if not source.image:
+        yield lost("image", f"a pod needs one: --image IMAGE, or replace {NO_IMAGE}")
+    yield from _lost_shape(source, shape)
+    if source.workdir or job.workspace is not None:
+        yield lost("workdir", "no counterpart: the image must contain it")
+    device = job.resources.device
+    if device is not None and device.kind == "gpu" and device.variant != AUTO:
+        yield lost("gpu", f"the model {device.variant!r} is not exported: add your cluster's node selector")
+    gang = job.coscheduling
+    if gang is not None and not (on_tpu(job) and gang.group_by == TPU_NAME_ATTRIBUTE_KEY):
+        yield lost("coscheduling", f"the pods may be on nodes that do not share {gang.group_by}")
+    if job.timeout and not source.is_group and job.max_retries_failure:
+        yield lost("timeout", "a task that reached its time limit is tried again")
+    if job.max_task_failures and job.keep_going:
+        yield lost("max_task_failures", "with keep_going any failed task fails the job")
+    if job.max_retries_preemption not in (0, UNLIMITED):
+        yield lost("max_retries_preemption", "restarts after a disruption are not counted")
+    if job.secrets:
+        yield to_do("secrets", f"kubectl create secret generic {_secret(job)}, with {', '.join(job.secrets)}")
+
+
+def _lost_shape(source: Source, shape: Shape) -> Iterator[ExportNote]:
+    job = source.job
+    if shape.tpu is not None and shape.tasks != job.replicas:
+        here = describe(shape.tpu.name, job.replicas // job.slices if job.is_gang else 1)
+        pods = f"{count(shape.pods, 'pod')} with {count(shape.tpu.chips_per_vm, 'chip')} each"
+        yield lost("tpu", f"{here} is {pods} on GKE: IRIS_NUM_TASKS is {shape.tasks}, not {job.replicas}")
+    if pod_script.hosts_length(source, shape.slices, shape.pods) > MAX_STRING:
+        yield lost("name", "the names of all pods take more than a variable can hold: IRIS_HOSTS is empty")

@@ -1,0 +1,98 @@
+"""What a container runs before the program: the variables of its rank, and the set-up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iris_cli.core.model.variables import MAX_STRING
+from iris_cli.ops.cycle.environment import JAX_PORT
+from iris_cli.ops.export import environment, shell
+from iris_cli.ops.export.names import dns_label
+from iris_cli.ops.export.source import Source
+
+TASK_DIR = "/iris"
+"""Where the directory of the task is: a volume that ends with the pod."""
+
+_PORTS = 20_000  # a pod has an address of its own: nobody else listens there
+
+
+def replicated_job(source: Source) -> str:
+    return "slice" if source.is_group else "task"
+
+
+def of_pod(source: Source) -> dict[str, str]:
+    """Variables that Kubernetes takes from fields of the pod, by JobSet's and its own labels and annotations."""
+    found = {
+        "IRIS_WORKER_ID": "spec.nodeName",
+        "IRIS_SLICE_INDEX": "metadata.annotations['jobset.sigs.k8s.io/job-index']",
+    }
+    if source.is_group:
+        attempt = "metadata.annotations['jobset.sigs.k8s.io/restart-attempt']"
+    else:
+        attempt = "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"
+    return {**found, "IRIS_ATTEMPT": attempt}
+
+
+def hosts_length(source: Source, slices: int, pods: int) -> int:
+    """The bytes of IRIS_HOSTS, at most."""
+    name = dns_label(source.job.id)
+    longest = f"{name}-{replicated_job(source)}-{slices - 1}-{pods - 1}.{name},"
+    return len("IRIS_HOSTS=") + len(longest) * (slices * pods if source.is_group else 1)
+
+
+def script(source: Source, slices: int, pods: int) -> str:
+    """The script: its arguments are the set-up, if there is one, and the program with its arguments."""
+    return "\n".join(_lines(source, slices, pods)) + "\n"
+
+
+def _lines(source: Source, slices: int, pods: int) -> Iterator[str]:
+    job = source.job
+    yield f"export IRIS_TASK_INDEX=$((IRIS_SLICE_INDEX * {pods} + JOB_COMPLETION_INDEX))"
+    yield from _hosts(source, slices, pods)
+    tpu = environment.on_tpu(job)
+    name = f"{dns_label(job.id)}-{replicated_job(source)}"
+    yield from shell.computed(
+        {
+            "IRIS_TASK_ID": "$IRIS_JOB_ID/task-$IRIS_TASK_INDEX",
+            "IRIS_SLICE": f"{name}-$IRIS_SLICE_INDEX" if tpu else "",
+            "IRIS_HOSTS": "$IRIS_HOSTS",
+            "IRIS_COORDINATOR_ADDRESS": f"$IRIS_FIRST:{JAX_PORT if tpu else _PORTS}",
+            "IRIS_TASK_DIR": TASK_DIR,
+            "IRIS_OUTPUT_DIR": f"{TASK_DIR}/output",
+            "IRIS_WORKDIR": "$PWD",
+            **environment.named_ports(job, str(_PORTS)),
+        }
+    )
+    ranks = slices * pods if source.is_group else 1
+    yield f"IRIS_RANK={'$IRIS_TASK_INDEX' if source.is_group else 0}"
+    yield from shell.computed(environment.of_rank(job, ranks, slices))
+    if job.indexes:
+        yield from shell.index_at("IRIS_TASK_INDEX", job.indexes)
+    if source.lines:
+        yield from shell.line_of_task(source.lines)
+    yield 'mkdir -p "$IRIS_OUTPUT_DIR" || exit'
+    if job.setup:
+        yield from ('/bin/sh -c "$1" || exit', "shift")
+    yield 'exec "$@"'
+
+
+def _hosts(source: Source, slices: int, pods: int) -> Iterator[str]:
+    """IRIS_FIRST and IRIS_HOSTS, by the rule that JobSet names pods by; IRIS_HOSTS is empty if it were too long."""
+    name = dns_label(source.job.id)
+    host = f"{name}-{replicated_job(source)}"
+    if not source.is_group:
+        yield f"IRIS_FIRST={host}-$IRIS_SLICE_INDEX-$JOB_COMPLETION_INDEX.{name} IRIS_HOSTS=$IRIS_FIRST"
+        return
+    yield f"IRIS_FIRST={host}-0-0.{name} IRIS_HOSTS="
+    if hosts_length(source, slices, pods) > MAX_STRING:
+        return
+    yield "IRIS_S=0"
+    yield f'while [ "$IRIS_S" -lt {slices} ]; do'
+    yield "    IRIS_P=0"
+    yield f'    while [ "$IRIS_P" -lt {pods} ]; do'
+    yield f"        IRIS_HOSTS=$IRIS_HOSTS,{host}-$IRIS_S-$IRIS_P.{name}"
+    yield "        IRIS_P=$((IRIS_P + 1))"
+    yield "    done"
+    yield "    IRIS_S=$((IRIS_S + 1))"
+    yield "done"
+    yield "IRIS_HOSTS=${IRIS_HOSTS#,}"

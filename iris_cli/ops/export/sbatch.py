@@ -1,0 +1,312 @@
+"""A batch script for Slurm: options for `sbatch`, and an `srun` that gives every rank its environment.
+
+Only POSIX sh, and the commands of Slurm and of coreutils. Under the directory of the submission it makes
+`iris-out/JOB-ID`, for the outputs of the tasks and for the exit code of the rank that failed first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import ceil
+
+from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY
+from iris_cli.core.model.array import format_indexes
+from iris_cli.core.model.job import Job, Priority
+from iris_cli.core.model.variables import is_kept_by_shells
+from iris_cli.core.resources import AUTO, DEFAULT_RESOURCES
+from iris_cli.core.text import pattern
+from iris_cli.core.units import count, format_duration
+from iris_cli.errors import UsageError
+from iris_cli.ops.cycle.environment import JAX_PORT
+from iris_cli.ops.export import environment, shell
+from iris_cli.ops.export.counterparts import (
+    UNLIMITED,
+    Engine,
+    ExportNote,
+    lost,
+    lost_constraints,
+    to_do,
+    without_counterpart,
+)
+from iris_cli.ops.export.source import Source
+
+MOST_BYTES = 4 << 20
+"""Of a script: Slurm's `max_script_size` as it comes."""
+
+_PARTITION = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,+-]{0,200}")
+_MODEL = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,62}")
+_USUAL_ARRAY = 1000  # the largest index that Slurm takes unless its MaxArraySize says more
+
+
+def batch_script(source: Source, queue: str | None) -> tuple[list[str], list[str], list[ExportNote]]:
+    """The options and the lines of the script, and what is to be said of it. Raises UsageError."""
+    if queue is not None and _PARTITION.fullmatch(queue) is None:
+        raise UsageError(f"--queue {queue[:80]!r} is not the name of a partition", hint="`sinfo` lists them")
+    options = [f"#SBATCH {option}" for option in (*_options(source), *_partition(queue))]
+    body = [*_begin(source), *_variables(source), *_run(source), *_end(source)]
+    if (size := sum(len(line.encode()) + 1 for line in (*options, *body))) > MOST_BYTES:
+        raise UsageError(
+            f"the script takes {size} bytes, and Slurm accepts {MOST_BYTES}", hint="put the data into a file"
+        )
+    return options, body, [*without_counterpart(source.job, Engine.SBATCH), *_notes(source)]
+
+
+def _partition(queue: str | None) -> Iterator[str]:
+    if queue is not None:
+        yield f"--partition={queue}"
+
+
+def _options(source: Source) -> Iterator[str]:
+    job = source.job
+    yield from (
+        f"--job-name={job.id}",
+        f"--nodes={job.replicas if job.is_gang else 1}",
+        "--ntasks-per-node=1",
+    )
+    yield from _resources(job)
+    if not source.is_group:
+        indexes = job.indexes or range(job.replicas)
+        yield f"--array={format_indexes(indexes)}" + (f"%{job.max_running}" if job.max_running else "")
+    if job.timeout:
+        yield f"--time={ceil(job.timeout / 60)}"
+    if job.signal is not None:
+        yield f"--signal={job.signal.name}@{ceil(job.signal.lead)}"
+    if job.after:
+        yield "--kill-on-invalid-dep=yes"
+    if job.priority is Priority.LOW:
+        yield "--nice"
+    yield "--requeue" if job.max_retries_preemption or job.max_retries_failure else "--no-requeue"
+    yield "--open-mode=append"
+    # As iris does, a task gets nothing of the shell that submits but the secrets that it names.
+    yield f"--export={','.join(_from_shell(job)) or 'NONE'}"
+
+
+def _resources(job: Job) -> Iterator[str]:
+    """Options for what the job says: the defaults of iris are no demands, and many a site has none for memory."""
+    resources = job.resources
+    yield from _cores(job)
+    if resources.memory != DEFAULT_RESOURCES.memory:
+        yield f"--mem={ceil(resources.memory / (1 << 20))}M"
+    device = resources.device
+    if device is not None and device.kind == "gpu":
+        model = f"{device.variant}:" if _is_model(device.variant) else ""
+        yield f"--gres=gpu:{model}{device.count}"
+
+
+def _cores(job: Job) -> Iterator[str]:
+    if job.resources.cpu != DEFAULT_RESOURCES.cpu:
+        yield f"--cpus-per-task={ceil(job.resources.cpu)}"
+
+
+def _is_model(variant: str) -> bool:
+    return variant != AUTO and _MODEL.fullmatch(variant) is not None
+
+
+def _from_shell(job: Job) -> list[str]:
+    """The secrets that come from the shell of `sbatch`."""
+    return [name for name in job.secrets if name not in job.secret_files]
+
+
+def _begin(source: Source) -> Iterator[str]:
+    """Everything that needs Slurm's commands, before the job's own PATH counts."""
+    job = source.job
+    yield from ("", "IRIS_STOPPING=", "trap IRIS_STOPPING=1 TERM")
+    yield from (
+        f"IRIS_{name.upper()}=$(command -v {name})" for name in ("srun", "scontrol", "squeue", "scancel")
+    )
+    if job.after:
+        told = f"submit it with --dependency=afterok:ID: it runs after {', '.join(job.after)}"
+        yield f'[ -n "${{SLURM_JOB_DEPENDENCY-}}" ] || {{ echo {shell.quoted(told)} >&2; exit 2; }}'
+    if source.workdir:
+        yield f"cd -- {shell.quoted(source.workdir)} || exit"
+    yield f"IRIS_OUT=$SLURM_SUBMIT_DIR/iris-out/{job.id}-${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"
+    yield 'mkdir -p "$IRIS_OUT" || exit'
+    yield f"IRIS_UNIT={'$SLURM_JOB_ID' if source.is_group else '${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID'}"
+    yield f"IRIS_PORTS={_PORT}"
+    yield 'IRIS_HOSTS=$("$IRIS_SCONTROL" show hostnames "$SLURM_JOB_NODELIST" | paste -s -d , -)'
+
+
+_PORT = "$((20000 + (SLURM_JOB_ID * 97 + ${SLURM_RESTART_COUNT:-0} * 7) % 10000))"
+
+
+def _variables(source: Source) -> Iterator[str]:
+    """The environment that all ranks have in common, lowest precedence first."""
+    job = source.job
+    yield from ("", "# The variables that all ranks have in common.")
+    yield from shell.exports(_settable({**source.default_env, **job.env}))
+    for name, file in job.secret_files.items():
+        yield f"{name}=$(cat -- {shell.quoted(file)}) && export {name} || exit"
+    yield from (f': "${{{name}:?export this secret before sbatch}}"' for name in _from_shell(job))
+    yield from shell.exports(environment.fixed(source, job.replicas, job.slices))
+    port = str(JAX_PORT) if environment.on_tpu(job) else "$IRIS_PORTS"
+    yield from shell.computed(
+        {
+            "IRIS_ATTEMPT": "${SLURM_RESTART_COUNT:-0}",
+            "IRIS_WORKDIR": "$PWD",
+            "IRIS_SLICE": "",
+            "IRIS_HOSTS": "$IRIS_HOSTS",
+            "IRIS_COORDINATOR_ADDRESS": f"${{IRIS_HOSTS%%,*}}:{port}",
+            **environment.named_ports(job, "IRIS_PORTS"),
+        }
+    )
+    if not source.is_group:
+        yield from shell.position_of("SLURM_ARRAY_TASK_ID", job.indexes or range(job.replicas))
+        yield "export IRIS_TASK_INDEX IRIS_SLICE_INDEX=0"
+    if job.indexes:
+        yield "export IRIS_ARRAY_INDEX=$SLURM_ARRAY_TASK_ID"
+    if source.lines:
+        yield from shell.line_of_task(source.lines)
+
+
+def _settable(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if not is_kept_by_shells(name)}
+
+
+def _run(source: Source) -> Iterator[str]:
+    """The program, and the `srun` that starts it on each node."""
+    job, env = source.job, {**source.default_env, **source.job.env}
+    kept = [f"{name}={value}" for name, value in env.items() if is_kept_by_shells(name)]
+    words = [*(("env", *kept) if kept else ()), *job.command]
+    yield from ("", "# The program, and what each rank does around it.")
+    yield f"set -- {' '.join(map(shell.quoted, words))}"
+    if job.setup:
+        yield f"IRIS_SETUP={shell.quoted(job.setup)}"
+    yield from (
+        "IRIS_RECORD=$IRIS_OUT/failed-$IRIS_UNIT-$IRIS_ATTEMPT",
+        "IRIS_EACH_RANK='",
+        *_each_rank(source),
+        "'",
+    )
+    setup = '"$IRIS_SETUP" ' if job.setup else ""
+    # From Slurm 22.05 on a step does not take the cores of a task from the options of its job.
+    cores = "".join(f" {option}" for option in _cores(job))
+    yield f'"$IRIS_SRUN" --kill-on-bad-exit=1 --export=ALL{cores} \\'
+    yield f'    /bin/sh -c "$IRIS_EACH_RANK" iris "$IRIS_RECORD" {setup}"$@"'
+    yield "IRIS_CODE=$?"
+
+
+def _each_rank(source: Source) -> Iterator[str]:
+    """What every rank does around the program. There are no single quotes in it."""
+    job = source.job
+    yield "IRIS_RANK=$SLURM_PROCID IRIS_RECORD=$1 IRIS_CODE=0"
+    if source.is_group:
+        per_slice = max(1, job.replicas // job.slices)
+        yield f"export IRIS_TASK_INDEX=$IRIS_RANK IRIS_SLICE_INDEX=$((IRIS_RANK / {per_slice}))"
+    yield from shell.computed(
+        {
+            "IRIS_TASK_ID": "$IRIS_JOB_ID/task-$IRIS_TASK_INDEX",
+            "IRIS_WORKER_ID": "$SLURMD_NODENAME",
+            "IRIS_TASK_DIR": "${IRIS_RECORD%/*}/task-$IRIS_TASK_INDEX/attempt-$IRIS_ATTEMPT",
+            "IRIS_OUTPUT_DIR": "$IRIS_TASK_DIR/output",
+        }
+    )
+    found = environment.of_rank(job, job.replicas if job.is_gang else 1, job.slices)
+    yield from shell.computed({name: value for name, value in found.items() if not name.startswith("SLURM_")})
+    early = [job.signal.name] if job.signal is not None else []
+    # The signal is for the program; whoever waits for it outlives that.
+    yield f"trap : {' '.join(dict.fromkeys(('HUP', 'INT', 'QUIT', 'TERM', 'USR1', 'USR2', *early)))}"
+    yield from ('mkdir -p "$IRIS_OUTPUT_DIR" || exit', "shift")
+    if job.setup:
+        yield from ('/bin/sh -c "$1" </dev/null || IRIS_CODE=$?', "shift")
+    after_setup = '[ "$IRIS_CODE" != 0 ] || ' if job.setup else ""
+    yield f'{after_setup}"$@" </dev/null || IRIS_CODE=$?'
+    yield '[ "$IRIS_CODE" = 0 ] || (set -C; echo "$IRIS_CODE" >"$IRIS_RECORD") 2>/dev/null'
+    yield 'exit "$IRIS_CODE"'
+
+
+def _end(source: Source) -> Iterator[str]:
+    """The exit code of the rank that failed first; before that, the retries."""
+    job = source.job
+    yield from ("", "# The exit code of the rank that failed first.")
+    yield from (
+        '[ ! -s "$IRIS_RECORD" ] || read -r IRIS_CODE <"$IRIS_RECORD"',
+        '[ "$IRIS_CODE" != 0 ] || exit 0',
+    )
+    if job.max_retries_failure or _fails_fast(source):
+        yield '[ -z "$IRIS_STOPPING" ] || exit "$IRIS_CODE"'
+    if job.max_retries_failure:
+        yield "IRIS_FAILURES=$IRIS_OUT/failures-$IRIS_UNIT"
+        yield 'echo "$IRIS_CODE" >>"$IRIS_FAILURES"'
+        yield f'if [ "$(wc -l <"$IRIS_FAILURES")" -le {job.max_retries_failure} ]; then'
+        yield from ('    "$IRIS_SCONTROL" requeue "$IRIS_UNIT" && exit "$IRIS_CODE"', "fi")
+    if _fails_fast(source):
+        yield 'for IRIS_OTHER in $("$IRIS_SQUEUE" --noheader --array --job="$SLURM_ARRAY_JOB_ID" --format=%i); do'
+        yield '    [ "$IRIS_OTHER" = "$IRIS_UNIT" ] || "$IRIS_SCANCEL" "$IRIS_OTHER"'
+        yield "done"
+    yield 'exit "$IRIS_CODE"'
+
+
+def _fails_fast(source: Source) -> bool:
+    """Whether one of several tasks, each on its own, ends the others with it."""
+    return not (source.is_group or source.job.keep_going)
+
+
+def _notes(source: Source) -> Iterator[ExportNote]:
+    job = source.job
+    yield from _lost_resources(job)
+    yield from lost_constraints(job.constraints)
+    if source.image:
+        yield lost("image", "no counterpart: sites that run images have an option of their own for `srun`")
+    if job.workspace is not None:
+        yield lost(
+            "workdir",
+            f"the packed workspace {job.workspace.name!r} is not exported: submit from such a directory",
+        )
+    if job.is_gang:
+        yield from _lost_nodes(job)
+    if job.priority is Priority.HIGH:
+        yield lost("priority", "no counterpart for high")
+    if job.timeout % 60:
+        minutes = count(ceil(job.timeout / 60), "minute")
+        yield lost("timeout", f"Slurm counts minutes: {format_duration(job.timeout)} becomes {minutes}")
+    if job.max_retries_preemption != UNLIMITED and (job.max_retries_preemption or job.max_retries_failure):
+        yield lost("max_retries_preemption", "restarts after a lost node are not counted")
+    if job.ports:
+        yield lost("ports", "the numbers are not checked to be free")
+    yield from _to_do(source)
+
+
+def _lost_resources(job: Job) -> Iterator[ExportNote]:
+    device = job.resources.device
+    if device is not None and device.kind == "tpu":
+        yield lost(
+            "tpu", f"no counterpart: say where {device.variant} is with your site's --gres or --constraint"
+        )
+    if (
+        device is not None
+        and device.kind == "gpu"
+        and device.variant != AUTO
+        and not _is_model(device.variant)
+    ):
+        yield lost("gpu", f"{device.variant!r} can't be the type of a gres")
+    if job.resources.cpu % 1:
+        yield lost(
+            "cpu", f"Slurm counts whole cores: {job.resources.cpu:g} becomes {ceil(job.resources.cpu)}"
+        )
+
+
+def _lost_nodes(job: Job) -> Iterator[ExportNote]:
+    assert job.coscheduling is not None
+    group_by = job.coscheduling.group_by
+    if group_by != TPU_NAME_ATTRIBUTE_KEY:
+        yield lost("coscheduling", f"Slurm chooses the nodes: they may not share {group_by}")
+    if job.slices > 1:
+        yield lost("slices", f"Slurm chooses the nodes: not {job.slices} groups of them")
+
+
+def _to_do(source: Source) -> Iterator[ExportNote]:
+    job = source.job
+    if job.after:
+        ids = ":".join(f"ID_OF_{name}" for name in job.after)
+        yield to_do("after", f"submit with: sbatch --dependency=afterok:{ids}")
+    if names := ", ".join(_from_shell(job)):
+        yield to_do("secrets", f"export {names} in the shell of sbatch")
+    if source.workdir:
+        yield to_do("workdir", f"every node must see {source.workdir}")
+    if job.indexes and job.indexes[-1] > _USUAL_ARRAY:
+        yield to_do("array", f"index {job.indexes[-1]} needs a MaxArraySize above it (1001 by default)")
+
+
+def commands(options: Iterable[str], body: Iterable[str], comments: Iterable[str]) -> str:
+    """The script as text: `sbatch` reads its options before the first command."""
+    return "\n".join(("#!/bin/sh", *map(shell.comment, comments), *options, *body)) + "\n"

@@ -1,0 +1,65 @@
+"""Words, comments and variables of shell scripts, in printable characters.
+
+The variables of a script begin with `IRIS_`: no variable of a job does.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+
+
+def quoted(text: str) -> str:
+    """One word of a POSIX shell that means the text. Of control characters it has only tabs and line feeds."""
+    if text.replace("\t", "").replace("\n", "").isprintable():
+        return shlex.quote(text)
+    return "".join(_pieces(text))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    for is_shown, letters in groupby(text, lambda letter: letter.isprintable() or letter in "\t\n"):
+        piece = "".join(letters)
+        octal = "".join(f"\\{byte:03o}" for byte in piece.encode())
+        yield shlex.quote(piece) if is_shown else f"\"$(printf '{octal}')\""
+
+
+def comment(text: str) -> str:
+    """One line of a comment, in shell scripts and in YAML."""
+    return "# " + "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def exports(variables: Mapping[str, str]) -> Iterator[str]:
+    """Lines that set variables to texts."""
+    return (f"export {name}={quoted(value)}" for name, value in variables.items())
+
+
+def computed(variables: Mapping[str, str]) -> Iterator[str]:
+    """Lines that set variables to what the shell expands in double quotes. They have no single quotes."""
+    return (f'export {name}="{value}"' for name, value in variables.items())
+
+
+def position_of(index: str, indexes: Iterable[int]) -> Iterator[str]:
+    """Lines that set IRIS_TASK_INDEX to the position of a variable among these."""
+    yield "IRIS_TASK_INDEX=0"
+    yield f"for IRIS_INDEX in {' '.join(map(str, indexes))}; do"
+    yield f'    [ "$IRIS_INDEX" != "${index}" ] || break'
+    yield "    IRIS_TASK_INDEX=$((IRIS_TASK_INDEX + 1))"
+    yield "done"
+
+
+def index_at(position: str, indexes: Iterable[int]) -> Iterator[str]:
+    """Lines that set IRIS_ARRAY_INDEX to the one of these at the position that a variable has."""
+    yield f"IRIS_AT=${position}"
+    yield f"for IRIS_ARRAY_INDEX in {' '.join(map(str, indexes))}; do"
+    yield '    [ "$IRIS_AT" != 0 ] || break'
+    yield "    IRIS_AT=$((IRIS_AT - 1))"
+    yield "done"
+    yield "export IRIS_ARRAY_INDEX"
+
+
+def line_of_task(lines: Iterable[str]) -> Iterator[str]:
+    """Lines that set IRIS_EACH_LINE by IRIS_TASK_INDEX."""
+    yield "case $IRIS_TASK_INDEX in"
+    yield from (f"{task}) IRIS_EACH_LINE={quoted(line)} ;;" for task, line in enumerate(lines))
+    yield from ("esac", "export IRIS_EACH_LINE")

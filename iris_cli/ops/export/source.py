@@ -1,0 +1,107 @@
+"""The job to export: one of the state directory, or one that a job file describes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct, structs
+
+from iris_cli.config.job_file import load_job_file
+from iris_cli.config.schema import Defaults
+from iris_cli.core.attributes import (
+    DEVICE_TYPE_ATTRIBUTE_KEY,
+    DEVICE_VARIANT_ATTRIBUTE_KEY,
+    TPU_VM_COUNT_ATTRIBUTE_KEY,
+    AttributeValue,
+)
+from iris_cli.core.ids import clip, parse_job_id
+from iris_cli.core.lifecycle.asked import over
+from iris_cli.core.lifecycle.submit import Fleet, accept
+from iris_cli.core.model.cluster import Cluster
+from iris_cli.core.model.job import Job, JobRequest
+from iris_cli.core.topology import lookup
+from iris_cli.errors import ConfigError, UsageError
+from iris_cli.ops.cycle.environment import line_of, with_lines
+from iris_cli.ops.export.gke_tpu import gke_types
+from iris_cli.ops.names import find_job
+from iris_cli.ops.session import Session
+from iris_cli.ops.workplace import Workplace
+
+JOB_FILES = (".yaml", ".yml")
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """A job, and what its record only refers to.
+
+    `default_env`: the environment that `cluster.yaml` gives every task. `workdir`: the directory that a job file ships.
+    `lines`: one for each task of `--each-line`.
+    """
+
+    job: Job
+    default_env: Mapping[str, str]
+    workdir: str = ""
+    lines: tuple[str, ...] = ()
+    image: str = ""
+
+    @property
+    def is_group(self) -> bool:
+        """Whether all tasks start and end together: a gang, or one task."""
+        return self.job.is_gang or (self.job.replicas == 1 and not self.job.indexes)
+
+
+def from_state(session: Session, name: str) -> Source:
+    """A job of the state directory, whether or not it has ended. Raises NotFoundError, UsageError."""
+    cluster = session.view()
+    job = cluster.jobs[find_job(cluster, name)]
+    if job.client:
+        raise UsageError(f"{clip(job.id)} ran on a terminal", hint="write a job file for its command")
+    lines = (line_of(session.state, job, index) for index in range(job.replicas if job.each_line else 0))
+    try:
+        kept = tuple(line or "" for line in lines)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return Source(job=job, default_env=session.config.defaults.env, lines=kept, image=job.image)
+
+
+def defaults_of(place: Workplace) -> Defaults:
+    """What `cluster.yaml` says of every job; a job file can be exported without one. Raises ConfigError."""
+    try:
+        place.config_file  # noqa: B018 - it is looked for when it is read
+    except ConfigError:
+        if place.config_path is not None or os.environ.get("IRIS_CONFIG"):
+            raise
+        return Defaults()
+    return place.config.defaults
+
+
+def from_file(path: Path, defaults: Defaults) -> Source:
+    """The job that a job file describes: it is in no state directory. Raises ConfigError, UsageError."""
+    request = over(load_job_file(path), defaults.job)
+    after = tuple(map(parse_job_id, request.after or ()))
+    # The other engine has other workers, images and jobs than iris knows.
+    accepted = structs.replace(with_lines(request), after=None, image=None, force=True)
+    job = accept(Cluster(), accepted, _shapes(request))
+    lines = request.each_line
+    return Source(
+        job=structs.replace(job, after=after),
+        default_env=defaults.env,
+        workdir=str(Path(request.workdir).absolute()) if request.workdir is not None else "",
+        lines=tuple(lines[index] for index in job.indexes) if lines is not None else (),
+        image=request.image or "",
+    )
+
+
+def _shapes(request: JobRequest) -> Fleet:
+    """The number of VMs of a type that only GKE's table has, as if there were such a worker."""
+    known = gke_types().get(request.tpu or "")
+    if known is None or lookup(known.name) is not None:
+        return ()
+    return (
+        {
+            DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue("tpu"),
+            DEVICE_VARIANT_ATTRIBUTE_KEY: AttributeValue(known.name),
+            TPU_VM_COUNT_ATTRIBUTE_KEY: AttributeValue(known.vms),
+        },
+    )
