@@ -15,9 +15,9 @@ from iris_cli.core.events.events import AttemptsReaped
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.model.cluster import BATCH
 from iris_cli.journal.durable import DISK
-from iris_cli.journal.log.event_codec import encode_event
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.log.head import write_head
+from iris_cli.journal.log.record import encode_event
 from iris_cli.journal.log.timestamps import iso_time
 
 _SECONDS_OF_A_LINE = 31.5

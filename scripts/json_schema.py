@@ -25,7 +25,7 @@ from iris_cli.cli.commands import forward, run, ssh, worker
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.messages import requests
-from iris_cli.demo.tour import EndedDocument, TourDocument
+from iris_cli.demo.run import EndedDocument, TourDocument
 from iris_cli.ops.event_rows import Row
 from iris_cli.ops.files.pull import Pulled
 from iris_cli.ops.views.history import Entry, History

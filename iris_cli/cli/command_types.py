@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from iris_cli.cli import complete
+from iris_cli.core.ids import clip
+from iris_cli.core.model.job_fields import OPTIONS_ELSEWHERE
+from iris_cli.core.text import did_you_mean, nearest
 from iris_cli.core.units import parse_index, parse_number, parse_whole
 from iris_cli.errors import ExitCode, UsageError
 
@@ -114,8 +118,6 @@ class Group(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self.commands and not ctx.resilient_parsing:
-            from iris_cli.cli.misread import no_such_command
-
             raise no_such_command(ctx.command_path, args[0], dict(self.commands))
         return super().resolve_command(ctx, args)
 
@@ -182,3 +184,136 @@ def command_of(context: typer.Context) -> tuple[str, ...]:
     """What followed `--`, if anything did."""
     command: tuple[str, ...] = context.meta.get(_COMMAND, ())
     return command
+
+
+# Arguments and options of commands, and those that several commands have.
+
+
+def argument(metavar: str, text: str, offer: complete.Callback | None = None, **settings: Any) -> Any:
+    """An argument: the word for it in the usage, its help, and what the shell offers for it."""
+    return option(metavar, text, offer=offer, kind=typer.Argument, **settings)
+
+
+def flag(names: str, text: str, **settings: Any) -> Any:
+    """An option without a value: its names, and its help."""
+    return typer.Option(*names.split(), help=text, **settings)
+
+
+def option(
+    value: str,
+    text: str,
+    *names: str,
+    offer: complete.Callback | None = None,
+    kind: Callable[..., Any] = typer.Option,
+    show_default: bool = False,
+    **settings: Any,
+) -> Any:
+    """An option: the word for its value, its help, its names (default: that of the parameter), and what is offered."""
+    return kind(*names, metavar=value, help=text, autocompletion=offer, show_default=show_default, **settings)
+
+
+WorkerName = Annotated[str, argument("WORKER", "Worker id.", complete.WORKER)]
+Ranks = Annotated[list[int] | None, option("N", "Only this rank; may be repeated.", parser=index)]
+Labels = Annotated[
+    list[str] | None,
+    option("NAME[=VALUE]", "Only jobs with this label; may be repeated.", offer=complete.LABEL),
+]
+States = Annotated[
+    list[str] | None,
+    option(
+        "STATE",
+        "Only jobs in this state, such as running or retrying; may be repeated.",
+        offer=complete.STATE,
+    ),
+]
+
+
+# What can't be read on a command line, in our words: what is wrong, and what was probably meant.
+
+
+def told(error: typer.TyperException) -> UsageError:
+    """An error of the library for command lines as one of ours."""
+    context: Any = getattr(error, "ctx", None)  # only errors of usage have one
+    path = "iris" if context is None else context.command_path
+    message, hint = error.format_message().rstrip("."), f"{path} --help"
+    option: str = getattr(error, "option_name", "")
+    if option and hasattr(error, "possibilities"):
+        message = f"no such option: {clip(option)}"
+        near = nearest(clip(option).strip("-"), _options(context))  # all of them begin with dashes
+        meant = _meant(option, _options(context)) or ([f"--{near}"] if near else [])
+        hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else hint
+        if option == f"--{near}":  # it is one that isn't moved to the front, such as --version
+            hint = f"it goes before the command: iris {option}"
+    elif message.startswith(_TOO_MANY):
+        words = message.rpartition(" (")[2].rstrip(")")
+        message = f"unexpected argument for `{path}`: {clip(words)}"
+        if getattr(context.command, "command_metavar", ""):
+            hint = f"put -- before the command: -- {clip(words)}"
+    for theirs, ours in _WORDS.items():
+        message = message.replace(theirs, ours)
+    return UsageError(message[:1].lower() + message[1:], hint=hint)
+
+
+_ELSEWHERE = {
+    "launch": "sbatch srun salloc start submit qsub bsub up create apply rerun resubmit",
+    "status": "ls ps list queue squeue qstat bjobs job jobs show get describe info kubectl scontrol",
+    "cancel": "kill scancel stop delete del rm qdel bkill down abort",
+    "retry": "requeue restart bounce brequeue qrerun",
+    "hold": "suspend pause uhold bstop qhold",
+    "release": "resume unhold qrls bresume",
+    "set": "update modify alter edit qalter bmod",
+    "logs": "tail cat attach sattach bpeek output",
+    "why": "explain sprio",
+    "workers": "nodes sinfo bhosts hosts slices",
+    "watch": "top monitor",
+    "history": "events sacct bhist audit",
+    "ssh": "shell login connect",
+    "forward": "port-forward tunnel expose proxy",
+    "pull": "cp scp download fetch sync rsync",
+    "export": "convert translate kompose",
+    "doctor": "check diagnose",
+    "worker drain": "drain cordon",
+    "worker uncordon": "uncordon",
+    "worker taint": "taint",
+    "cluster import": "import",
+    "config validate": "validate lint",
+    "init": "setup configure",
+}
+"""Commands, and the words that other tools have for them: Slurm, PBS, LSF, kubectl, docker, SkyPilot."""
+
+
+def no_such_command(path: str, name: str, commands: dict[str, Any]) -> UsageError:
+    """Return the error for a name that is no command of the group, with the command that was probably meant."""
+    word = name.casefold()
+    meant = (
+        next((ours for ours, words in _ELSEWHERE.items() if word in words.split()), "")
+        if path == "iris"
+        else ""
+    )
+    hint = f"did you mean '{meant}'?" if meant else did_you_mean(clip(name), commands)
+    return UsageError(f"no such command: {path} {clip(name)}", hint=hint or f"{path} --help")
+
+
+_WORDS = {"a valid float": "a number", "a valid int": "a whole number", "number range": "number"}
+_TOO_MANY = "Got unexpected extra argument"
+
+
+def _meant(option: str, there: Sequence[str]) -> list[str]:
+    """The options of this command that have that name in other tools."""
+    return [
+        ours
+        for ours, words in OPTIONS_ELSEWHERE.items()
+        if ours.removeprefix("--") in there and option.partition("=")[0] in words.split()
+    ]
+
+
+def _options(context: Any) -> list[str]:
+    """The options that may stand here, without dashes: those of the command, and those that may stand anywhere."""
+    return [
+        name.removeprefix("--")
+        for each in (context, context.find_root())
+        for option in each.command.get_params(each)
+        if isinstance(option, TyperOption)
+        for name in option.opts
+        if name.startswith("--")
+    ]

@@ -118,7 +118,7 @@ def words(kind: type[StrEnum]) -> Callback:
 
 def states(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - as the library calls it
     """The words that `--state` takes."""
-    from iris_cli.ops.views.job_filter import STATES
+    from iris_cli.ops.names import STATES
 
     return offered(STATES, incomplete)
 

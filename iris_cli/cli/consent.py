@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from iris_cli.errors import IrisError, UsageError
-from iris_cli.render.clean import clean_line
+from iris_cli.render.layout import clean_line
 
 if TYPE_CHECKING:
     from iris_cli.cli.context import Context

@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from iris_cli.core.events.event import IllegalTransitionError
 from iris_cli.errors import ConfigError, ExitCode, IrisError
-from iris_cli.render.clean import clean_line
+from iris_cli.render.layout import clean_line
 
 _BEHIND_IT = 0.01  # seconds
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from iris_cli.remote.ssh.byte_stream import ByteStream
+    from iris_cli.remote.ssh.stream import ByteStream
 
 _PIECE = 32 << 10
 _RESIZED, _OVER = b"r", b"o"

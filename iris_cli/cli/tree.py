@@ -11,8 +11,7 @@ from typer.core import TyperCommand
 
 from iris_cli import __version__
 from iris_cli.cli import failures
-from iris_cli.cli.arguments import flag, option
-from iris_cli.cli.command_types import Commands, Group, seconds
+from iris_cli.cli.command_types import Commands, Group, flag, option, seconds
 from iris_cli.cli.context import Context
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.errors import ExitCode
@@ -63,7 +62,7 @@ def run(words: Sequence[str], commands: Sequence[str], clock: Clock = SYSTEM_CLO
         code = build(commands)(args=words, prog_name="iris", standalone_mode=False, obj=clock)
         return int(code or ExitCode.OK)
     except typer.TyperException as error:
-        from iris_cli.cli.misread import told
+        from iris_cli.cli.command_types import told
 
         raise told(error) from None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from iris_cli.config.reading import Place, Section, boolean, list_of, scalar, text, written
-from iris_cli.config.validate import region_and_zone
+from iris_cli.config.schema import region_and_zone
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from iris_cli.config.locate import at_home
-from iris_cli.config.problems import Report
 from iris_cli.config.reading import (
     Place,
     Section,
@@ -24,7 +23,7 @@ from iris_cli.config.reading import (
     written,
 )
 from iris_cli.config.variable_files import env, read_env_file, read_lines
-from iris_cli.config.yaml_source import read_yaml
+from iris_cli.config.yaml_source import Report, read_yaml
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.ids import parse_job_id

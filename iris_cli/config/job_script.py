@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from iris_cli.config.job_file import reader_of
-from iris_cli.config.problems import Report
 from iris_cli.config.reading import Place
-from iris_cli.config.yaml_source import Node
+from iris_cli.config.yaml_source import Node, Report
 from iris_cli.core.attributes import scalar_of
 from iris_cli.core.ids import clip
 from iris_cli.core.model.job import JobRequest

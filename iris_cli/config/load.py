@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from iris_cli.config import validate
+from iris_cli.config import schema
 from iris_cli.config.attributes import attributes_of
 from iris_cli.config.hosts import (
     MOST_HOSTS,
@@ -21,11 +21,10 @@ from iris_cli.config.hosts import (
     with_port,
 )
 from iris_cli.config.job_file import argv, cores, duration, gpu_device, read_field, size, tpu_type
-from iris_cli.config.problems import Report
 from iris_cli.config.reading import Place, Section, integer, list_of, matching, one_of, section, text, written
 from iris_cli.config.scale_groups import read_scale_group
 from iris_cli.config.schema import ClusterConfig, Defaults, HostConfig, Mode, Notify
-from iris_cli.config.yaml_source import read_yaml
+from iris_cli.config.yaml_source import Report, read_yaml
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
@@ -89,7 +88,7 @@ def _cluster(place: Place) -> ClusterConfig:
             place.warn("no workers yet")
         limits = top.get("limits", _limits, Limits())
         silent_after = top.get("silent_after", duration, limits.silent_after)
-        validate.unique("scale group", ((group.name, entry) for entry, group in groups))
+        schema.unique("scale group", ((group.name, entry) for entry, group in groups))
         return ClusterConfig(
             path=place.report.file,
             name=name,
@@ -107,11 +106,11 @@ def _cluster(place: Place) -> ClusterConfig:
 
 def _check_names(entries: list[_Entry]) -> None:
     slices = {each.whole.path: (each.host.slice, each.whole) for each in entries if each.host.slice}
-    validate.unique("slice", slices.values())
+    schema.unique("slice", slices.values())
     first = {name: place.path for name, place in reversed(slices.values())}
     # The workers of a slice that is there twice are there twice too: that is one mistake, not many.
     kept = [each for each in entries if each.host.slice is None or first[each.host.slice] == each.whole.path]
-    validate.hosts([(each.host, each.place) for each in kept])
+    schema.hosts([(each.host, each.place) for each in kept])
 
 
 def _cluster_name(place: Place) -> str:
@@ -139,7 +138,7 @@ def _slice(place: Place, above: Inherited) -> list[_Entry]:
         hosts = entry.need("hosts", slice_hosts(settings.connection), [])
         shared = attributes_of(entry)
         if kind and hosts:
-            validate.host_count(kind, len(hosts), entry.at("hosts"))
+            schema.host_count(kind, len(hosts), entry.at("hosts"))
         entry.get("incarnation", text)  # what `iris cluster import` goes by, and nobody else
         cpu, memory = entry.get("cpu", cores), entry.get("memory", size)
     if not (name and kind):
@@ -259,7 +258,7 @@ def _limits(place: Place) -> Limits:
                 reader = duration if name in _MAY_BE_ZERO else _positive_duration
                 said[name] = entry.get(name, reader, default)
         limits = Limits(**said)
-        validate.limits(limits, entry)
+        schema.limits(limits, entry)
     return limits
 
 

@@ -15,7 +15,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from iris_cli.config.job_file import job_request
-from iris_cli.config.problems import Report
 from iris_cli.config.reading import (
     Place,
     Section,
@@ -28,7 +27,7 @@ from iris_cli.config.reading import (
     word_of,
     written,
 )
-from iris_cli.config.yaml_source import Node
+from iris_cli.config.yaml_source import Node, Report
 from iris_cli.core.ids import JobId, TaskId, clip, parse_job_id, parse_task_id
 from iris_cli.core.messages.requests import (
     FORMAT,

@@ -20,7 +20,7 @@ from iris_cli.config.reading import (
     text,
     written,
 )
-from iris_cli.config.validate import preemptible_as_template, region_and_zone
+from iris_cli.config.schema import preemptible_as_template, region_and_zone
 from iris_cli.core.attributes import (
     PREEMPTIBLE_ATTRIBUTE_KEY,
     REGION_ATTRIBUTE_KEY,

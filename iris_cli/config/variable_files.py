@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iris_cli.config.problems import Report
 from iris_cli.config.reading import Place, mapping_of, written
+from iris_cli.config.yaml_source import Report
 from iris_cli.core.each_line import split_lines
 from iris_cli.core.ids import clip
 from iris_cli.core.model.variables import check_variable

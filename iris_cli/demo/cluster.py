@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from iris_cli.demo.keys import make_key
+from iris_cli.demo.home import make_key
 from iris_cli.demo.processes import (
     MODULE,
     await_host,

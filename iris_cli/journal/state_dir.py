@@ -31,10 +31,9 @@ from iris_cli.journal.snapshot import EVERY_LINES, SnapshotCache
 if TYPE_CHECKING:
     from iris_cli.core.events.events import Transaction
     from iris_cli.core.model.slice import Keeper
-    from iris_cli.journal.files.clients import Clients
     from iris_cli.journal.files.notices import NoticeFile
     from iris_cli.journal.files.pulled_logs import LogsDue, PulledLogs
-    from iris_cli.journal.files.runners import Runners
+    from iris_cli.journal.files.runners import Clients, Runners
     from iris_cli.journal.files.workspaces import Workspaces
     from iris_cli.journal.lock import StateLock
     from iris_cli.journal.log.compact import Compacted
@@ -389,6 +388,6 @@ class StateDir:
     @cached_property
     def clients(self) -> Clients:
         """The clients on whose terminals jobs run."""
-        from iris_cli.journal.files.clients import Clients
+        from iris_cli.journal.files.runners import Clients
 
         return Clients(self.path)

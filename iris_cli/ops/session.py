@@ -326,7 +326,7 @@ class Session(Struct, dict=True):
             self._tell(each.story)
 
     def _add_story(self, error: IllegalTransitionError) -> None:
-        from iris_cli.journal.log.story import add_story
+        from iris_cli.journal.log.reading import add_story
 
         add_story(error, lambda: self.state.past(archive=True))
 

@@ -26,8 +26,7 @@ from iris_cli.core.messages.observations import (
 )
 from iris_cli.core.messages.requests import MOST_BYTES
 from iris_cli.core.model.task import Fact
-from iris_cli.remote.fact_lines import add_facts
-from iris_cli.remote.frames import Frame, broken
+from iris_cli.remote.frames import Frame, add_facts, broken
 
 LONGEST_TAIL = 8 << 10
 LONGEST_TEXT = 32 << 10

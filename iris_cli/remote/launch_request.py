@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
@@ -12,7 +13,8 @@ from msgspec import Struct
 from iris_cli.core.ids import Token
 from iris_cli.core.model.job import SIGNALS, EarlySignal
 from iris_cli.core.model.variables import is_kept_by_shells, is_of_container_clients, is_variable
-from iris_cli.remote.worker_script import container_text, early_signal_text, quote
+from iris_cli.remote.transport import Target
+from iris_cli.remote.worker_script import container_text, directory_word, early_signal_text, quote
 
 MARKER = "IRIS_ATTEMPT_TOKEN"
 """The variable in the environment of every process of an attempt: finds processes that outlive it."""
@@ -211,3 +213,20 @@ def _word(text: str) -> str:
     except UnicodeEncodeError as error:
         raise ValueError(f"{text[:40]!a} can't be encoded in UTF-8") from error
     return quote(text)
+
+
+# The command that starts an attempt on a terminal of its worker.
+
+
+def terminal_command(cluster_id: str, target: Target, token: Token) -> str:
+    """Return the command that starts a prepared attempt on the terminal; it ends with the attempt.
+
+    Output of the wrapper is discarded; the task gets the terminal as file descriptors 7 and 8.
+    """
+    root = directory_word(target.connection.remote_dir)
+    steps = (
+        f"d={root}/{cluster_id}/{target.worker}/a/{token}",
+        f"export {MARKER}={token}",
+        '[ ! -r "$d/run" ] || exec sh "$d/run" start 7>&1 8>&2 >/dev/null 2>&1',
+    )
+    return f"exec /bin/sh -c {shlex.quote('; '.join(steps))}"

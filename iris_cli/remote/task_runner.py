@@ -36,8 +36,15 @@ from iris_cli.remote.launch_request import (
     settings_text,
     setup_text,
 )
-from iris_cli.remote.log_pieces import LONGEST_PIECE, LogChunk, LogPiece, log_chunks, piece_line, room_for
-from iris_cli.remote.output_calls import CacheCalls
+from iris_cli.remote.output_calls import (
+    LONGEST_PIECE,
+    CacheCalls,
+    LogChunk,
+    LogPiece,
+    log_chunks,
+    piece_line,
+    room_for,
+)
 from iris_cli.remote.transport import Payload, Target, time_to_arrive
 from iris_cli.remote.worker_calls import OperatorCalls, StackCalls, unique
 from iris_cli.remote.worker_script import quote

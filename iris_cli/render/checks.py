@@ -13,8 +13,8 @@ from iris_cli.core.units import count
 from iris_cli.errors import ConfigError
 from iris_cli.ops.checks.findings import Finding, Level
 from iris_cli.ops.views.cycles import Cycles
-from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
+from iris_cli.render.layout import clean_line
 from iris_cli.render.tables import fold
 
 _WORKER = "worker "

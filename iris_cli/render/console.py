@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from msgspec import Struct
 
-from iris_cli.render.clean import clean, clean_line
-from iris_cli.render.layout import Group, Renderable, Table, Text
+from iris_cli.render.layout import Group, Renderable, Table, Text, clean, clean_line
 
 if TYPE_CHECKING:
     from rich.console import Console

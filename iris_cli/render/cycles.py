@@ -21,8 +21,8 @@ from iris_cli.ops.cycle.cycle import CycleResult
 from iris_cli.ops.loop.cron.entry import last_lines
 from iris_cli.ops.views.cycles import VALIDATE, Cycles, cycles_words, fix_of
 from iris_cli.ops.views.view import CycleAge
-from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
+from iris_cli.render.layout import clean_line
 from iris_cli.render.tables import fold
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from iris_cli.core.units import count, format_memory
 from iris_cli.journal.log.compact import Compacted
-from iris_cli.journal.log.fault import Fault
+from iris_cli.journal.log.position import Fault
 from iris_cli.journal.log.salvage import SalvageReport
 from iris_cli.journal.log.verify import Verdict
 from iris_cli.ops.event_rows import Row

@@ -13,8 +13,8 @@ from iris_cli.core.units import count
 from iris_cli.ops.setup.cluster_import.found import LeftOut
 from iris_cli.ops.setup.cluster_import.plan import Plan
 from iris_cli.ops.setup.cluster_import.run import OldMachine, Proposal, jobs_over
-from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
+from iris_cli.render.layout import clean_line
 from iris_cli.render.tables import by_words, fold
 
 _MOST_LEFT_OUT = 30

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from iris_cli.core.model.cluster import Cluster
     from iris_cli.core.model.job import Workspace
     from iris_cli.core.scheduling import Assignment, Plan, Reason
-    from iris_cli.core.scheduling.explain.what_if import Change
+    from iris_cli.core.scheduling.explain.explanation import Change
     from iris_cli.ops.workspace.pack import Listing
 
 

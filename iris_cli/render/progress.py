@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.units import count, format_duration, format_memory
-from iris_cli.render.clean import clean_line
+from iris_cli.render.layout import clean_line
 
 if TYPE_CHECKING:
     from iris_cli.ops.progress import Far, HowFar

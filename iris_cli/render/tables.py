@@ -9,8 +9,7 @@ from iris_cli.core.model.array import format_indexes
 from iris_cli.core.units import format_duration
 from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.ops.views.cycles import Cycles, cycles_words, trouble_lines
-from iris_cli.render.clean import clean, clean_line
-from iris_cli.render.layout import Table, Text
+from iris_cli.render.layout import Table, Text, clean, clean_line
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.ops.logs.follow import Step
 from iris_cli.ops.logs.log_reading import LogLine, LogText
 from iris_cli.ops.logs.logs import TaskLog
-from iris_cli.render.clean import clean
 from iris_cli.render.console import Output
+from iris_cli.render.layout import clean
 from iris_cli.render.logs import log_lines
 from iris_cli.render.logs.log_fold import Block, LiveFold, merged
 from iris_cli.render.logs.log_lines import rank_prefix, readable

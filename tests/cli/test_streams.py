@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench.cluster_files import ClusterFiles
-from iris_cli.cli import streams
+from iris_cli.cli import app
 
 SAFETY_NET = 120.0  # seconds
 
@@ -61,7 +61,7 @@ def test_a_ctrl_c_at_any_moment_of_a_write_doubles_nothing(
         with path.open("w") as file, monkeypatch.context() as patched:
             patched.setattr(sys, "stderr", file)
             patched.setattr(sys, "stdout", file)
-            streams.open_streams()
+            app.open_streams()
             messages = sys.stderr
             interrupted = False
             try:

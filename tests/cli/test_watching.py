@@ -23,7 +23,7 @@ from rich.live import Live
 from rich.text import Text
 
 from iris_cli.cli.context import Context
-from iris_cli.cli.watching import follow
+from iris_cli.cli.cycles import follow
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.ops.loop.watch import Step, look_on
 from iris_cli.render.console import Output

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from iris_cli.config import yaml_source
 from iris_cli.config.job_file import load_job_file
 from iris_cli.config.load import load_cluster_config
-from iris_cli.config.problems import Report
-from iris_cli.config.yaml_source import Node, read_yaml
+from iris_cli.config.yaml_source import Node, Report, read_yaml
 from iris_cli.errors import ConfigError
 
 

@@ -24,7 +24,7 @@ from iris_cli.core.events.events import Event, Transaction
 from iris_cli.core.evolve import Draft, IllegalTransitionError, evolve, replay
 from iris_cli.core.ids import RequestId
 from iris_cli.core.model.worker import Connection
-from iris_cli.journal.log.event_codec import EVENT_TYPES
+from iris_cli.journal.log.record import EVENT_TYPES
 from tests.support.lab import Lab
 
 TRAIN = JobId("train")

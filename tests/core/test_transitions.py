@@ -13,7 +13,7 @@ from iris_cli.core.evolve import IllegalTransitionError, evolve
 from iris_cli.core.evolve.transitions import TRANSITIONS
 from iris_cli.core.ids import JobId, RequestId
 from iris_cli.core.model.task import Assigned, Ended, Phase, Running, Stopping
-from iris_cli.journal.log.event_codec import EVENT_TYPES
+from iris_cli.journal.log.record import EVENT_TYPES
 from tests.support.lab import Lab
 
 TASK = TaskId(JobId("train"), 0)

@@ -24,8 +24,8 @@ LAZY: Mapping[str, str] = {
     ),
     # Only an attempt with an error text is explained, and only a refused job.
     "core.known_causes": (
-        "core.known_causes.access core.known_causes.containers core.known_causes.exits core.known_causes.host "
-        "core.known_causes.jax core.known_causes.multi_host core.known_causes.torch core.known_causes.tpu"
+        "core.known_causes.host core.known_causes.containers core.known_causes.exits core.known_causes.host "
+        "core.known_causes.jax core.known_causes.multi_host core.known_causes.jax core.known_causes.tpu"
     ),
     "core.lifecycle.never": "core.scheduling.sets core.scheduling.explain.wording",
     # A look needs neither the writer, nor the archive, nor the files of logs and workspaces.
@@ -36,7 +36,7 @@ LAZY: Mapping[str, str] = {
     "journal.log.salvage": "journal.lock",
     "journal.snapshot.cache": "journal.snapshot.reading journal.snapshot.writing",
     "journal.state_dir": (
-        "core.events.events journal.files.clients journal.files.notices journal.files.pulled_logs "
+        "core.events.events journal.files.runners journal.files.notices journal.files.pulled_logs "
         "journal.files.runners "
         "journal.files.workspaces journal.lock journal.log.reading journal.log.writer journal.place "
         "journal.spans"
@@ -52,23 +52,23 @@ LAZY: Mapping[str, str] = {
         "config.request_reading config.request_text core.lifecycle.children ops.views.offered"
     ),
     "ops.cycle.reap": "remote.launch_request",
-    "ops.cycle.kept_logs": "remote.log_pieces",
+    "ops.cycle.kept_logs": "remote.output_calls",
     "ops.cycle.transfers": "remote.task_runner",
     "ops.jobs.launch": "ops.cycle.cycle ops.secret_values ops.views.inventory ops.workspace.pack",
     "ops.loop.automatic": "ops.loop.start",
     "ops.loop.cron.entry": "ops.checks.host_checks",
     "ops.notify.after_cycle": (
-        "ops.notify.channels ops.notify.teller ops.notify.channels ops.notify.channels ops.views.failure"
+        "ops.notify.channels ops.notify.channels ops.notify.channels ops.notify.channels ops.views.failure"
     ),
     "ops.outcomes.causes": "core.known_causes",
-    "ops.session": "core.evolve journal.log.story ops.slice_hosts remote.fan_out remote.transport",
+    "ops.session": "core.evolve journal.log.reading ops.slice_hosts remote.fan_out remote.transport",
     "ops.setup.init": "remote.ssh.config",
     "ops.setup.next_steps": "ops.setup.cluster_import.source ops.views.status ops.views.cycles",
     "ops.slice_hosts": "core.lifecycle.slices",
     "ops.views.inventory": "core.lifecycle.identity",
     "ops.views.job_status": "ops.views.failure",
-    "ops.views.status": "ops.outcomes.retries ops.views.failure ops.views.scale_status",
-    "ops.views.view": "core.evolve core.scheduling.plan ops.views.channels ops.views.missing",
+    "ops.views.status": "ops.outcomes.causes ops.views.failure ops.views.scale_status",
+    "ops.views.view": "core.evolve core.scheduling.plan ops.views.channels ops.secret_values",
     "ops.views.why": "core.scheduling ops.views.scale_status",
     "ops.workplace": "config.load config.locate journal.state_dir ops.session remote.ssh remote.task_runner",
     # `iris schedule` with nothing to do opens no connection, so paramiko is not imported.

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.journal.files.clients import Clients
+from iris_cli.journal.files.runners import Clients
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from iris_cli.journal.files.clients import Clients
+from iris_cli.journal.files.runners import Clients
 held = Clients(Path(sys.argv[1])).hold()
 print(held.name, flush=True)
 time.sleep(1000)

@@ -20,7 +20,7 @@ from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, Worker
 from iris_cli.core.model.job import CoschedulingConfig, Lines, Workspace
 from iris_cli.core.resources import Device, Resources
 from iris_cli.journal.codec import BadEventError, decode, encode, encode_record
-from iris_cli.journal.log.event_codec import EVENT_TYPES, UnknownTypeError, decode_event, encode_event
+from iris_cli.journal.log.record import EVENT_TYPES, UnknownTypeError, decode_event, encode_event
 from tests.journal.samples import A0, HOST, RANK0, STORY
 
 TYPES = sorted(EVENT_TYPES.values(), key=lambda cls: cls.__name__)

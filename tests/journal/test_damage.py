@@ -15,7 +15,7 @@ import pytest
 from iris_cli.core.events.events import Transaction, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode, LogDamagedError
-from iris_cli.journal.log.fault import FaultKind
+from iris_cli.journal.log.position import FaultKind
 from iris_cli.journal.log.scan import Scan
 from iris_cli.journal.log.verify import verify
 from iris_cli.journal.state_dir import StateDir

@@ -21,9 +21,9 @@ from iris_cli.core.events.events import Transaction, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import IrisError, LogDamagedError
 from iris_cli.journal.durable import Disk
-from iris_cli.journal.log.fault import FaultKind
 from iris_cli.journal.log.file_store import FileStore, Loaded
 from iris_cli.journal.log.head import Head, read_head
+from iris_cli.journal.log.position import FaultKind
 from iris_cli.journal.log.recovery import Damage, damage_of
 from iris_cli.journal.log.salvage import salvage
 from iris_cli.journal.log.store import Conflict

@@ -26,8 +26,8 @@ from iris_cli.core.model.task import End
 from iris_cli.core.model.worker import Connection
 from iris_cli.core.resources import Device, Resources
 from iris_cli.errors import LogDamagedError
-from iris_cli.journal.log.event_codec import EVENT_TYPES, encode_event
 from iris_cli.journal.log.position import PROGRAM
+from iris_cli.journal.log.record import EVENT_TYPES, encode_event
 from iris_cli.journal.log.verify import verify
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import (

@@ -19,7 +19,7 @@ from iris_cli.core.lifecycle import attempts, gangs
 from iris_cli.core.messages.observations import AttemptReport, ProbeReport, RemoteState, Silence, WorkerReport
 from iris_cli.core.model.job import JobState
 from iris_cli.core.model.worker import WorkerCondition
-from iris_cli.journal.log.event_codec import decode_event, encode_event
+from iris_cli.journal.log.record import decode_event, encode_event
 from iris_cli.ops.cycle import cycle, observe
 from iris_cli.ops.cycle.answers import MOST_TEXT, MOST_UPTIME, Seen, believed
 from iris_cli.ops.session import Session

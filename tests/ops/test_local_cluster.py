@@ -21,7 +21,7 @@ def test_in_the_directory_of_a_cluster_a_demo_ends_no_job_and_removes_nothing(
     tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "cluster.yaml").write_text("workers: [{id: w, host: w.example.org}]\n")
-    monkeypatch.setattr("iris_cli.demo.tour.Tour.end", _never)
+    monkeypatch.setattr("iris_cli.demo.run.Tour.end", _never)
     assert app.run([*words, "--dir", str(tmp_path)]) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.yaml"]
     assert capsys.readouterr().err
@@ -34,7 +34,7 @@ def _never(_self: object) -> None:
 def test_a_demo_leaves_another_one_that_is_kept_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("iris_cli.demo.tour.Tour.end", _never)
+    monkeypatch.setattr("iris_cli.demo.run.Tour.end", _never)
     LocalCluster(tmp_path / "lab").claim()
     (tmp_path / "lab" / "file").touch()
     assert app.run(["demo", "--dir", str(tmp_path / "lab")]) == 1

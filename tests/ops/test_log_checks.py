@@ -12,7 +12,7 @@ from iris_cli.cli import app
 from iris_cli.core.events.events import WorkerDrained, WorkerRegistered
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode
-from iris_cli.journal.log.fault import Fault, FaultKind
+from iris_cli.journal.log.position import Fault, FaultKind
 from iris_cli.journal.log.verify import verify
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.checks.findings import Level

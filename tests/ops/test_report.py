@@ -11,8 +11,7 @@ from iris_cli.core.model.task import EndReason
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.session import Session
 from iris_cli.ops.views import report as ops
-from iris_cli.ops.views.report import Report, report
-from iris_cli.ops.views.report_figures import by_label, by_priority, ends, total, uses
+from iris_cli.ops.views.report import Report, by_label, by_priority, ends, report, total, uses
 from tests.render.scenes import displays, failed_gang, lost_host, retried_gang, session_of
 from tests.support.lab import Lab
 

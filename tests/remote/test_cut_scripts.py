@@ -14,7 +14,7 @@ from msgspec import to_builtins
 
 from iris_cli.core.messages.observations import Holder, RemoteState
 from iris_cli.remote import worker_script as worker_script_module
-from iris_cli.remote.log_pieces import LogPiece
+from iris_cli.remote.output_calls import LogPiece
 from iris_cli.remote.transport import Output, Target
 from iris_cli.remote.worker_calls import CommandRequest
 from iris_cli.remote.worker_script import HostPaths

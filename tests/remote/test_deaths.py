@@ -12,7 +12,7 @@ import pytest
 
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.model.task import Fact, FactKind
-from iris_cli.remote.fact_lines import LONGEST_FACT, facts_of
+from iris_cli.remote.frames import LONGEST_FACT, facts_of
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost, ProbedHost
 from tests.support.local_transport import REQUIRED, only_tools, tools_of

@@ -14,7 +14,7 @@ from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import AttemptReport, RemoteState, SilenceKind
 from iris_cli.remote.answers import probe_report, worker_report
 from iris_cli.remote.frames import Frame, parse_frame
-from iris_cli.remote.log_pieces import LogPiece, log_chunks
+from iris_cli.remote.output_calls import LogPiece, log_chunks
 from iris_cli.remote.transport import NoAnswer
 
 NONCE = "0123456789abcdef0123456789abcdef"

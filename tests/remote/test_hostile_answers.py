@@ -25,7 +25,7 @@ from iris_cli.core.messages.observations import (
 from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.remote.answers import probe_report, unwedge_report, worker_report
 from iris_cli.remote.frames import Frame, parse_frame
-from iris_cli.remote.log_pieces import LogChunk, LogPiece, log_chunks
+from iris_cli.remote.output_calls import LogChunk, LogPiece, log_chunks
 from iris_cli.remote.transport import NoAnswer, Output, Target
 from tests.support.devices import Devices
 from tests.support.local_transport import tools_of

@@ -14,7 +14,7 @@ import pytest
 
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import RemoteState
-from iris_cli.remote.terminal_command import terminal_command
+from iris_cli.remote.launch_request import terminal_command
 from tests.support.terminal import _BECOME_ITS_OWN
 from tests.support.waiting import PATIENCE, until
 from tests.support.worker_host import WorkerHost, until_gone

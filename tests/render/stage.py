@@ -34,7 +34,7 @@ from iris_cli.ops.workplace import Workplace
 from iris_cli.remote.task_runner import LogChunk, LogPiece
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_calls import CommandEnd, CommandRequest, Programs
-from iris_cli.render.clean import clean_line
+from iris_cli.render.layout import clean_line
 from tests.render.scenes import SCENES, StoppedClock
 from tests.support.fake_runner import Entry, FakeRunner, Host
 from tests.support.lab import Lab

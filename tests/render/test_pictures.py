@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
+from iris_cli.render.layout import clean_line
 from tests.render.pictures import COLOURED, PICTURES
 from tests.render.pictures.picture import Picture
 from tests.render.snapshots import check

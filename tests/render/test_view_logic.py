@@ -15,7 +15,7 @@ from iris_cli.core.model.task import End, EndReason, Task
 from iris_cli.core.resources import Resources
 from iris_cli.core.scheduling import plan
 from iris_cli.errors import NotFoundError, UsageError
-from iris_cli.journal.log.event_codec import EVENT_TYPES
+from iris_cli.journal.log.record import EVENT_TYPES
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.outcomes.causes import end_words, exit_words
 from iris_cli.ops.outcomes.event_words import event_words

@@ -43,7 +43,7 @@ from iris_cli.core.model.worker import Connection, Worker
 from iris_cli.core.scheduling import Plan, plan
 from iris_cli.core.topology import lookup
 from iris_cli.core.units import parse_duration
-from iris_cli.journal.log.event_codec import decode_event, encode_event
+from iris_cli.journal.log.record import decode_event, encode_event
 from tests.support.cloud import Cloud
 from tests.support.reports import parse_report
 

@@ -22,7 +22,7 @@ from google.cloud import tpu_v2
 from google.protobuf.json_format import ParseError
 from msgspec import Struct
 
-from iris_cli.capacity.gcp.refusals import error_of
+from iris_cli.capacity.gcp.reading import error_of
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.messages.cloud import Refusal

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.arguments import Labels, States, argument, flag, option
+from iris_cli.cli.command_types import Labels, States, argument, flag, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
@@ -31,7 +31,7 @@ def cancel(
     Each task gets SIGTERM, then SIGKILL after the grace period of its job.
     """
     from iris_cli.ops.jobs import cancel as operation
-    from iris_cli.ops.views.job_filter import job_filter
+    from iris_cli.ops.names import job_filter
     from iris_cli.render import jobs as render
 
     iris: Context = context.obj

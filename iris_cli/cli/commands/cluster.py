@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iris_cli.cli import consent
-from iris_cli.cli.arguments import argument, flag, option
-from iris_cli.cli.command_types import Commands
+from iris_cli.cli.command_types import Commands, argument, flag, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import ConfigError, ExitCode, NotFoundError, UsageError
 

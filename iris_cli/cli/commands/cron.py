@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iris_cli.cli.arguments import flag, option
-from iris_cli.cli.command_types import Commands
+from iris_cli.cli.command_types import Commands, flag, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, IrisError
 

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from iris_cli.cli.arguments import flag, option
+from iris_cli.cli.command_types import flag, option
 from iris_cli.demo import run
-from iris_cli.demo.tour import EndedDocument
+from iris_cli.demo.run import EndedDocument
 from iris_cli.errors import ExitCode
 
 EXAMPLES = """

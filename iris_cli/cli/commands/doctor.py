@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iris_cli.cli.arguments import flag
+from iris_cli.cli.command_types import flag
 from iris_cli.cli.context import Context
 from iris_cli.errors import IrisError
 

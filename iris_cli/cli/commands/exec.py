@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.arguments import Ranks, argument, option
-from iris_cli.cli.command_types import CommandAfterDashes, Commands, command_of
+from iris_cli.cli.command_types import CommandAfterDashes, Commands, Ranks, argument, command_of, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 

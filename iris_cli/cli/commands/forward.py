@@ -7,7 +7,7 @@ import typer
 from msgspec import Struct
 
 from iris_cli.cli import complete
-from iris_cli.cli.arguments import argument
+from iris_cli.cli.command_types import argument
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 

@@ -4,8 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from iris_cli.cli.arguments import argument
-from iris_cli.cli.command_types import CommandMayFollow, Commands, command_of
+from iris_cli.cli.command_types import CommandMayFollow, Commands, argument, command_of
 from iris_cli.cli.commands import launching
 from iris_cli.cli.job_options import option, with_job_fields
 from iris_cli.core.model.job_fields import INSIDE, OUTPUT

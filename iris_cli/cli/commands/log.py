@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iris_cli.cli.arguments import flag, option
-from iris_cli.cli.command_types import Commands
+from iris_cli.cli.command_types import Commands, flag, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, LogDamagedError
 
@@ -67,7 +66,7 @@ def salvage(
     accept_loss: Annotated[bool, flag("--accept-loss", "Accept a log that lost its last lines.")] = False,
 ) -> int:
     """Truncate a damaged log before the damage. The old log is kept; without --yes only prints what would be lost."""
-    from iris_cli.journal.log.fault import FaultKind
+    from iris_cli.journal.log.position import FaultKind
     from iris_cli.ops.checks.log_checks import verified
     from iris_cli.ops.workers.workers import probe_again
     from iris_cli.render.event_log import show_accepted

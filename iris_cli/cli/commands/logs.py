@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.arguments import Ranks, argument, flag, option
-from iris_cli.cli.command_types import index
+from iris_cli.cli.command_types import Ranks, argument, flag, index, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 

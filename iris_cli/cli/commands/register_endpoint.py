@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from iris_cli.cli.arguments import argument, flag, option
-from iris_cli.cli.command_types import whole
+from iris_cli.cli.command_types import argument, flag, option, whole
 from iris_cli.cli.context import Context
 from iris_cli.cli.job_request import pairs
 from iris_cli.errors import UsageError

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.arguments import argument
+from iris_cli.cli.command_types import argument
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 

@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.arguments import argument, option
-from iris_cli.cli.command_types import Commands
+from iris_cli.cli.command_types import Commands, argument, option
 from iris_cli.cli.context import Context
 from iris_cli.core.model.job import Priority
 from iris_cli.errors import ExitCode, UsageError

@@ -9,7 +9,7 @@ import typer
 from msgspec import Struct
 
 from iris_cli.cli import complete
-from iris_cli.cli.arguments import argument, flag
+from iris_cli.cli.command_types import argument, flag
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, IrisError
 

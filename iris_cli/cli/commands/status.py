@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.arguments import Labels, States, argument, flag, option
+from iris_cli.cli.command_types import Labels, States, argument, flag, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
@@ -60,6 +60,6 @@ def status(
     if not watch:
         show()
         return ExitCode.OK
-    from iris_cli.cli import watching
+    from iris_cli.cli import cycles
 
-    return watching.status(iris, session, job, at=at, labels=labels, states=states, everything=everything)
+    return cycles.status(iris, session, job, at=at, labels=labels, states=states, everything=everything)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.arguments import argument, option
+from iris_cli.cli.command_types import argument, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from iris_cli.cli.arguments import flag, option
-from iris_cli.cli.command_types import seconds
+from iris_cli.cli.command_types import flag, option, seconds
 from iris_cli.cli.context import Context
 
 EXAMPLES = """
@@ -27,7 +26,7 @@ def watch(
 
     Polls the workers, records ends, stops a gang when a rank fails, and shows each change.
     """
-    from iris_cli.cli.watching import follow
+    from iris_cli.cli.cycles import follow
     from iris_cli.ops.loop import watch as operation
 
     iris: Context = context.obj

@@ -7,8 +7,7 @@ import typer
 from msgspec import Struct
 
 from iris_cli.cli import complete, consent
-from iris_cli.cli.arguments import WorkerName, argument, flag, option
-from iris_cli.cli.command_types import Commands
+from iris_cli.cli.command_types import Commands, WorkerName, argument, flag, option
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 

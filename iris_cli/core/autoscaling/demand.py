@@ -18,8 +18,8 @@ from iris_cli.core.resources import DEFAULT_RESOURCES, Resources
 from iris_cli.core.scheduling import SchedulingResult, find_assignments
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.cycle import WaitingKey
+from iris_cli.core.scheduling.explain.explanation import UnconfirmedStops
 from iris_cli.core.scheduling.explain.verdicts import fits
-from iris_cli.core.scheduling.explain.what_if import UnconfirmedStops
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import why_malformed
 from iris_cli.core.scheduling.order import TasksByJob, by_job

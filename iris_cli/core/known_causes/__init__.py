@@ -66,13 +66,11 @@ def rules() -> tuple[Rule, ...]:
 
     What only says that another rank failed comes behind whatever says more.
     """
-    from iris_cli.core.known_causes.access import ACCESS
     from iris_cli.core.known_causes.containers import CONTAINERS
     from iris_cli.core.known_causes.exits import EXITS, HOSTS, OUT_OF_MEMORY, TIME_LIMIT
-    from iris_cli.core.known_causes.host import HOST
-    from iris_cli.core.known_causes.jax import ECHOES, JAX
+    from iris_cli.core.known_causes.host import ACCESS, HOST
+    from iris_cli.core.known_causes.jax import ECHOES, JAX, TORCH
     from iris_cli.core.known_causes.multi_host import MULTI_HOST, MULTI_HOST_ECHOES
-    from iris_cli.core.known_causes.torch import TORCH
     from iris_cli.core.known_causes.tpu import TPU
 
     causes = (OUT_OF_MEMORY, *HOSTS, *CONTAINERS, *TPU, *MULTI_HOST, *JAX, *TORCH, *ACCESS, *HOST)

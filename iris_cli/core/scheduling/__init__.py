@@ -2,13 +2,14 @@
 
 from iris_cli.core.scheduling.cycle import SchedulingResult, Waiting, WaitingKey, find_assignments
 from iris_cli.core.scheduling.explain.explanation import (
+    Change,
+    ChangeKind,
     ConstraintCount,
     DimensionCount,
     Explanation,
     NearMiss,
     Taker,
 )
-from iris_cli.core.scheduling.explain.what_if import Change, ChangeKind
 from iris_cli.core.scheduling.independent import Independent, independent, untouched
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.plan import Plan, plan

@@ -21,8 +21,7 @@ from msgspec.structs import replace
 
 from iris_cli.journal.durable import open_safely
 from iris_cli.journal.layout import ARCHIVE
-from iris_cli.journal.log.fault import Fault, FaultKind, fault_at
-from iris_cli.journal.log.position import START, Position
+from iris_cli.journal.log.position import START, Fault, FaultKind, Position, fault_at
 from iris_cli.journal.log.record import LogRecord
 from iris_cli.journal.log.scan import HowMuch, Scan, continued, origin_of
 

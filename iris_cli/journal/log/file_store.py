@@ -27,9 +27,8 @@ from iris_cli.journal.durable import (
     write_all,
 )
 from iris_cli.journal.layout import LOG
-from iris_cli.journal.log.fault import Fault, FaultKind, fault_at
 from iris_cli.journal.log.head import Head, advance_head, head_at, is_head, read_head, write_head
-from iris_cli.journal.log.position import START, Header, Position
+from iris_cli.journal.log.position import START, Fault, FaultKind, Header, Position, fault_at
 
 if TYPE_CHECKING:
     from iris_cli.core.events.events import Event, Transaction

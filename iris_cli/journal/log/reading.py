@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Required, TypedDict
 
 from iris_cli.core.events.events import Transaction
+from iris_cli.core.evolve.edit import IllegalTransitionError, ImpossibleHistoryError, lines_about
+from iris_cli.errors import IrisError
 from iris_cli.journal.durable import not_readable, open_safely
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.log.archive import LOG_IS_MISSING, ArchiveScan, missing, segments
-from iris_cli.journal.log.fault import Fault, FaultKind, fault_at
 from iris_cli.journal.log.file_store import Loaded
 from iris_cli.journal.log.head import Head, read_head
-from iris_cli.journal.log.position import START, Position
+from iris_cli.journal.log.position import START, Fault, FaultKind, Position, fault_at
 from iris_cli.journal.log.record import LogRecord
 from iris_cli.journal.log.recovery import Damage, damage_of
 from iris_cli.journal.log.scan import HowMuch, Scan, continued, origin_of
+from iris_cli.journal.log.timestamps import iso_time
 
 
 class Which(TypedDict, total=False):
@@ -130,3 +133,29 @@ class Reading:
         self.damage = damage_of(self._log, loaded)
         if self.damage is not None and not self.damage.readable:
             raise self.damage.error()
+
+
+# The log's events about the task of an illegal transition.
+
+
+MOST = 40
+"""The most events of the log in a story: the last ones."""
+
+
+def add_story(error: IllegalTransitionError, read: Callable[[], Iterable[Transaction]]) -> None:
+    """Add the log's events about the task of an error to its story, once. A log that can't be read adds nothing."""
+    if error.task is None or error.log_was_read:
+        return
+    error.log_was_read = True
+    last = error.seq if isinstance(error, ImpossibleHistoryError) else None
+    lines: deque[str] = deque(maxlen=MOST)
+    number = 0
+    with suppress(IrisError):
+        for each in read():
+            if last is not None and each.seq > last:
+                break
+            for line in lines_about(error.task, each.events, f"seq {each.seq} {iso_time(each.at)}"):
+                lines.append(line)
+                number += 1
+    unsaid = (f"{number - MOST} earlier events",) if number > MOST else ()
+    error.tell(error.task, earlier=(*unsaid, *lines))

@@ -19,9 +19,9 @@ from iris_cli.journal.durable import (
     write_all,
 )
 from iris_cli.journal.layout import HEAD, LOG, TORN_PREFIX
-from iris_cli.journal.log.fault import Fault, FaultKind
 from iris_cli.journal.log.file_store import Loaded
 from iris_cli.journal.log.head import Head, head_at, write_head
+from iris_cli.journal.log.position import Fault, FaultKind
 from iris_cli.journal.log.timestamps import file_stamp
 
 

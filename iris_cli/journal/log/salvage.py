@@ -26,9 +26,9 @@ from iris_cli.journal.holder import Holder
 from iris_cli.journal.layout import DAMAGED_PREFIX, LOG
 from iris_cli.journal.log.archive import Segment, segments, unpacked
 from iris_cli.journal.log.compact import set_aside
-from iris_cli.journal.log.edited import committed_lines
-from iris_cli.journal.log.fault import Fault, FaultKind
 from iris_cli.journal.log.head import write_head
+from iris_cli.journal.log.position import Fault, FaultKind
+from iris_cli.journal.log.scan import committed_lines
 from iris_cli.journal.log.timestamps import file_stamp, iso_time
 from iris_cli.journal.log.verify import Verdict, verify
 

@@ -19,12 +19,10 @@ from iris_cli.journal.access import check_readable
 from iris_cli.journal.durable import not_readable, open_safely
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.log.archive import LOG_IS_MISSING, UNREADABLE, Segment, missing, segments, unpacked
-from iris_cli.journal.log.edited import find_edit, restored
-from iris_cli.journal.log.fault import Fault, FaultKind, fault_at
 from iris_cli.journal.log.head import Head, head_at, read_head
-from iris_cli.journal.log.position import START, Header, Position
+from iris_cli.journal.log.position import START, Fault, FaultKind, Header, Position, fault_at
 from iris_cli.journal.log.record import FORMAT, BadLineError, LogRecord, NewerLogError, decode_line
-from iris_cli.journal.log.scan import Scan, bounded_lines, continued, origin_of
+from iris_cli.journal.log.scan import Scan, bounded_lines, continued, find_edit, origin_of, restored
 
 
 class Verdict(Struct, frozen=True, kw_only=True):

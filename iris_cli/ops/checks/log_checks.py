@@ -12,7 +12,7 @@ from iris_cli.core.evolve import IllegalTransitionError
 from iris_cli.core.units import count, format_memory
 from iris_cli.errors import ExitCode, IrisError, NotFoundError
 from iris_cli.journal.layout import ARCHIVE, HEAD, LOG
-from iris_cli.journal.log.fault import Fault, FaultKind
+from iris_cli.journal.log.position import Fault, FaultKind
 from iris_cli.journal.log.scan import Scan
 from iris_cli.journal.log.verify import Verdict, verify
 from iris_cli.journal.state_dir import StateDir

@@ -22,8 +22,8 @@ from iris_cli.core.messages.observations import Silence
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.calls import Enough, never
 from iris_cli.ops.cycle.dispatch import Dispatcher
+from iris_cli.ops.secret_values import what_is_missing
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.missing import what_is_missing
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Assignment, Plan

@@ -22,7 +22,7 @@ from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import attempt_of, logs_to_copy
 
 if TYPE_CHECKING:
-    from iris_cli.remote.log_pieces import LogChunk
+    from iris_cli.remote.output_calls import LogChunk
 
 MOST_OF_A_JOB = 4
 """How many failed attempts of a job are searched for a cause in a cycle; and after how many rounds, or tasks, none."""
@@ -106,7 +106,7 @@ def _read(
     session: Session, worker_id: WorkerId, tokens: Sequence[Token]
 ) -> list[dict[str, tuple[int, bytes]]] | None:
     """Of each attempt both streams: where the part that is kept begins, and its bytes. None without an answer."""
-    from iris_cli.remote.log_pieces import LONGEST_PIECE, LogPiece
+    from iris_cli.remote.output_calls import LONGEST_PIECE, LogPiece
 
     target = session.target(session.cluster.workers[worker_id])
 

@@ -9,9 +9,8 @@ from iris_cli.core.lifecycle import jobs, workers
 from iris_cli.errors import NotFoundError
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.cycle.cycle import send_stops
-from iris_cli.ops.names import find_jobs
+from iris_cli.ops.names import EVERY_JOB, JobFilter, find_jobs
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.job_filter import EVERY_JOB, JobFilter
 
 _PAUSE = 1.0
 

@@ -22,12 +22,12 @@ from iris_cli.ops.jobs.launch import launch
 from iris_cli.ops.loop.wait import Caretaker
 from iris_cli.ops.loop.watch import PASSING
 from iris_cli.ops.session import Session
-from iris_cli.remote.terminal_command import terminal_command
+from iris_cli.remote.launch_request import terminal_command
 from iris_cli.remote.transport import NoAnswer
 
 if TYPE_CHECKING:
     from iris_cli.remote.ssh import SshTransport
-    from iris_cli.remote.ssh.byte_stream import ByteStream
+    from iris_cli.remote.ssh.stream import ByteStream
 
 LEASE = 120.0
 """Seconds after which a worker stops the program if nobody has polled it: also this machine may have gone."""

@@ -13,7 +13,7 @@ from iris_cli.ops.views.view import cycle_age
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Plan
-    from iris_cli.ops.notify.teller import Send
+    from iris_cli.ops.notify.channels import Send
 
 TIMEOUT = 10.0
 """Seconds that one command or one post may take."""
@@ -65,7 +65,7 @@ def _is_due(books: Books, now: float) -> bool:
 
 
 def _start(session: Session, books: Books, lock: int) -> None:
-    from iris_cli.ops.notify.teller import Teller, start
+    from iris_cli.ops.notify.channels import Teller, start
 
     start(
         Teller(

@@ -14,12 +14,12 @@ from iris_cli.core.model.job import Job, JobState, Priority
 from iris_cli.core.model.task import Ended, EndReason, Stopping, Task, TaskState
 from iris_cli.core.model.waiting import overdue, quiet_words
 from iris_cli.journal.log.recovery import Damage
+from iris_cli.ops.names import job_filter
 from iris_cli.ops.outcomes.causes import job_cause
 from iris_cli.ops.outcomes.durations import elapsed, job_ran
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
-from iris_cli.ops.views.job_filter import job_filter
 from iris_cli.ops.views.scaling_rows import NO_SCALING, Scaling
 from iris_cli.ops.views.task_rows import culprit_of
 from iris_cli.ops.views.view import CycleAge, View, look
@@ -210,7 +210,7 @@ def _retry(view: View, job: Job, tasks: Sequence[Task]) -> str:
     tried = (task.attempts for task in tasks if task.attempts)
     if job.end is not None or not any(len(each) > 1 or type(each[-1].phase) is Ended for each in tried):
         return ""
-    from iris_cli.ops.outcomes.retries import retry_words
+    from iris_cli.ops.outcomes.causes import retry_words
 
     return retry_words(view.cluster, job, view.state)
 

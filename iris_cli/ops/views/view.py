@@ -67,7 +67,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
     def plan(self) -> Plan:
         """What a cycle that began now would do: the scheduler itself, with nothing committed."""
         from iris_cli.core.scheduling import plan
-        from iris_cli.ops.views.missing import secrets_of_loop, what_is_missing
+        from iris_cli.ops.secret_values import secrets_of_loop, what_is_missing
 
         missing = what_is_missing(self.cluster, self.state)
         if self.cycles is not None and self.cycles.by == LOOP:  # it starts them, with its own environment

@@ -18,9 +18,8 @@ from iris_cli.core.model.worker import Worker
 from iris_cli.errors import UsageError
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.names import no_task, unknown
-from iris_cli.ops.outcomes.causes import task_end_words
+from iris_cli.ops.outcomes.causes import retry_words, task_end_words
 from iris_cli.ops.outcomes.durations import elapsed
-from iris_cli.ops.outcomes.retries import retry_words
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.failure import FailureCard, cause_words, failure_card, has_failed

@@ -13,8 +13,7 @@ from iris_cli.core import JobRequest, Workspace, clip, count, format_memory
 from iris_cli.errors import UsageError
 from iris_cli.ops.session import Session
 from iris_cli.ops.workspace import archive
-from iris_cli.ops.workspace.ignore import IGNORE_FILE
-from iris_cli.ops.workspace.selection import Selection, is_directory, select
+from iris_cli.ops.workspace.selection import IGNORE_FILE, Selection, is_directory, select
 
 _MOST_SHOWN = 5
 

@@ -20,9 +20,9 @@ from iris_cli.remote.ssh.call import Call
 from iris_cli.remote.transport import Output, Payload, Target
 
 if TYPE_CHECKING:
-    from iris_cli.remote.ssh.byte_stream import ByteStream
     from iris_cli.remote.ssh.dialer import Dialer
     from iris_cli.remote.ssh.link import Link
+    from iris_cli.remote.ssh.stream import ByteStream
 
 
 class SshTransport:

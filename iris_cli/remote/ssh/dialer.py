@@ -18,12 +18,10 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote import sockets
 from iris_cli.remote.host_keys import HostKeys, Known, PresentedKey
-from iris_cli.remote.ssh import verdicts
 from iris_cli.remote.ssh.call import Call
 from iris_cli.remote.ssh.config import Hop, Routes
 from iris_cli.remote.ssh.keys import KeyRing
 from iris_cli.remote.ssh.link import BannerMissing, Link, LinkLost, readable
-from iris_cli.remote.ssh.route import Route
 from iris_cli.remote.ssh.script_run import ScriptRequest
 from iris_cli.remote.transport import NoAnswer, Output, Target
 
@@ -224,12 +222,12 @@ class Dialer:
     def _verify(self, route: Route, depth: int, known: Known, presented: PresentedKey) -> None:
         """Reject every host key but the right one. Raises NoAnswer (HOST_KEY, UNKNOWN_HOST, LOCAL)."""
         if presented.base64 in known.revoked:
-            raise verdicts.revoked(route, depth, presented)
+            raise revoked(route, depth, presented)
         if known.keys and presented not in known.keys:
-            raise verdicts.changed(route, depth, presented, known)
+            raise changed(route, depth, presented, known)
         takes_first = route.first_contact and route.target.connection.known_hosts == "accept-new"
         if not known.keys and not takes_first:
-            raise verdicts.unknown(route, depth, presented, known)
+            raise unknown(route, depth, presented, known)
         # Pin a worker's key at first contact even if the user's files contain it: a change is then detected whatever
         # those files say later.
         if route.first_contact and (route.is_worker(depth) or not known.keys):
@@ -242,8 +240,87 @@ class Dialer:
         except OSError as error:
             raise _unusable(error) from error
         if not is_ours:
-            raise verdicts.changed(route, depth, presented, self.known(route, depth))
+            raise changed(route, depth, presented, self.known(route, depth))
 
 
 def _unusable(error: OSError) -> NoAnswer:
     return NoAnswer(SilenceKind.LOCAL, "host key", f"known_hosts: {error}", sent=False)
+
+
+# The way to a host, and what its failures mean.
+
+
+def changed(route: Route, depth: int, presented: PresentedKey, known: Known) -> NoAnswer:
+    """Report a key that differs from the recorded one: a re-created host or a man in the middle."""
+    on_record = ", ".join(f"{key.type} {key.fingerprint}" for key in known.keys)
+    detail = f"{route.place(depth)} shows {presented.type} {presented.fingerprint}, on record: {on_record}"
+    if route.is_worker(depth):
+        hint = f"iris worker probe {route.target.worker} --accept-key  # if the host was re-created"
+    else:
+        hint = f"if it was re-created: ssh-keygen -R '{route.hops[depth].key_name}', then ssh to it once"
+    return _refusal(SilenceKind.HOST_KEY, detail, hint)
+
+
+def revoked(route: Route, depth: int, presented: PresentedKey) -> NoAnswer:
+    """Report a key marked `@revoked`: only a new host key helps."""
+    detail = f"{route.place(depth)} shows {presented.type} {presented.fingerprint}, which is marked @revoked"
+    return _refusal(
+        SilenceKind.HOST_KEY, detail, "give the host a new key, or remove the mark from known_hosts"
+    )
+
+
+def unknown(route: Route, depth: int, presented: PresentedKey, known: Known) -> NoAnswer:
+    """Report a host without a recorded key when none may be accepted."""
+    hop = route.hops[depth]
+    # The same words for all workers: a new fleet then shows as one line.
+    detail = "no host key on record"
+    if not route.is_worker(depth):
+        detail += (
+            f" for {route.place(depth)} ({hop.key_name}); it shows {presented.type} {presented.fingerprint}"
+        )
+    if known.certified:
+        detail += "; its certificate authority in known_hosts is not consulted"
+    if not route.is_worker(depth):
+        hint = f"connect once with ssh: ssh -p {hop.port} {hop.user}@{hop.host}"
+    elif route.target.connection.known_hosts == "accept-new":
+        hint = "iris worker probe  # trusts first keys (known_hosts: accept-new)"
+    else:
+        hint = "iris worker probe --accept-key  # shows the keys of all new hosts, asks once"
+    return _refusal(SilenceKind.UNKNOWN_HOST, detail, hint)
+
+
+def _refusal(kind: SilenceKind, detail: str, hint: str) -> NoAnswer:
+    return NoAnswer(kind, "host key", detail, hint=hint, sent=False)
+
+
+# The chain of servers to a worker.
+
+
+class Route(Struct, frozen=True):
+    """A target, its chain of servers (the worker last), and whether an unknown host key may be accepted.
+
+    A server is identified by its depth, its index in `hops`. `apart` requests a separate connection.
+    """
+
+    target: Target
+    hops: tuple[Hop, ...]
+    first_contact: bool = False
+    apart: bool = False
+
+    @property
+    def end(self) -> int:
+        """Depth of the worker."""
+        return len(self.hops) - 1
+
+    def is_worker(self, depth: int) -> bool:
+        return depth == self.end
+
+    def place(self, depth: int) -> str:
+        """Return the server's name for messages."""
+        return (
+            f"worker {self.target.worker}" if self.is_worker(depth) else f"jump host {self.hops[depth].label}"
+        )
+
+    def endpoint(self, depth: int) -> tuple[tuple[Hop, ...], str, bool]:
+        """Return the key by which connections are reused: the chain and the worker whose host key was verified."""
+        return self.hops[: depth + 1], self.target.worker if self.is_worker(depth) else "", self.apart

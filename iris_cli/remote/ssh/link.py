@@ -14,10 +14,9 @@ import paramiko
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.host_keys import PresentedKey
-from iris_cli.remote.ssh.byte_stream import ByteStream
 from iris_cli.remote.ssh.call import Abandoned, Call
 from iris_cli.remote.ssh.script_run import GLANCE, ScriptRequest, ScriptRun
-from iris_cli.remote.ssh.stream import CREDIT, Stream
+from iris_cli.remote.ssh.stream import CREDIT, ByteStream, Stream
 from iris_cli.remote.transport import NoAnswer, Output, time_for
 
 COMMAND = "exec /bin/sh -s"

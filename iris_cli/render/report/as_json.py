@@ -10,8 +10,18 @@ from msgspec import Struct
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.model.job import JobState, Priority
 from iris_cli.journal.log.recovery import Damage
-from iris_cli.ops.views.report import JobLine, Report
-from iris_cli.ops.views.report_figures import Ends, Sum, Use, by_label, by_priority, ends, total, uses
+from iris_cli.ops.views.report import (
+    Ends,
+    JobLine,
+    Report,
+    Sum,
+    Use,
+    by_label,
+    by_priority,
+    ends,
+    total,
+    uses,
+)
 from iris_cli.render.as_json import moment
 
 

@@ -17,9 +17,20 @@ from iris_cli.core.lifecycle.display import word_of
 from iris_cli.core.model.task import PROGRAM_FAILURES, EndReason
 from iris_cli.core.units import count
 from iris_cli.ops.outcomes.causes import reason_words
-from iris_cli.ops.views.report import JobLine, Report, Stretch
-from iris_cli.ops.views.report_figures import LOSSES, Sum, Use, by_label, by_priority, ends, total, uses
-from iris_cli.render.clean import clean_line
+from iris_cli.ops.views.report import (
+    LOSSES,
+    JobLine,
+    Report,
+    Stretch,
+    Sum,
+    Use,
+    by_label,
+    by_priority,
+    ends,
+    total,
+    uses,
+)
+from iris_cli.render.layout import clean_line
 from iris_cli.render.report.summary import counted, hours, of_what_was_there, share
 from iris_cli.render.tables import chain_words, clock_time, duration, fold
 

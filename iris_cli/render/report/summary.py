@@ -11,13 +11,12 @@ from iris_cli.core.lifecycle.display import word_of
 from iris_cli.core.units import count, format_memory
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.outcomes.causes import reason_words
-from iris_cli.ops.views.report import JobLine, Report
-from iris_cli.ops.views.report_figures import Sum, Use, by_label, ends, total, uses
+from iris_cli.ops.views.report import JobLine, Report, Sum, Use, by_label, ends, total, uses
 from iris_cli.render.console import Output
-from iris_cli.render.failures import next_line
 from iris_cli.render.layout import Group, Table, Text
 from iris_cli.render.report.as_json import report_document
 from iris_cli.render.tables import NARROW, Row, chain_words, clock_time, duration, facts, folded, table, text
+from iris_cli.render.views.job_tables import next_line
 
 _MOST_ROWS = 10
 """So many labels, ways to end, hosts and jobs have a row at most: the page has them all."""

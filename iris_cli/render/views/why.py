@@ -10,7 +10,6 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.units import count
 from iris_cli.ops.views.why import LiveAttempt, Wait, Why
 from iris_cli.render.console import Output
-from iris_cli.render.failures import failure_card, next_line
 from iris_cli.render.layout import Renderable, Text
 from iris_cli.render.tables import (
     NARROW,
@@ -24,6 +23,7 @@ from iris_cli.render.tables import (
     table,
     text,
 )
+from iris_cli.render.views.job_tables import failure_card, next_line
 from iris_cli.render.workers import worker_tables
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow
 from iris_cli.ops.views.job_status import JobStatus, job_status
 from iris_cli.ops.views.status import ClusterStatus
-from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
+from iris_cli.render.layout import clean_line
 from iris_cli.render.tables import (
     NARROW,
     STYLES,

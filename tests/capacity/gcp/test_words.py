@@ -21,7 +21,7 @@ LOG_IN = "gcloud auth application-default login"
 
 
 def said(error: Exception) -> ProviderError:
-    from iris_cli.capacity.gcp.refusals import error_of
+    from iris_cli.capacity.gcp.reading import error_of
 
     return error_of(error, "lab")
 
@@ -116,7 +116,7 @@ def test_credentials_and_networks_that_fail(error: Exception, refusal: Refusal, 
     ],
 )
 def test_what_an_operation_failed_for(code: int, message: str, refusal: Refusal) -> None:
-    from iris_cli.capacity.gcp.refusals import refusal_of
+    from iris_cli.capacity.gcp.reading import refusal_of
 
     assert refusal_of(code, message) is refusal
 

@@ -19,7 +19,7 @@ from iris_cli.ops.checks.findings import Level
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.doctor import check_notify
 from iris_cli.ops.jobs.cancel import cancel
-from iris_cli.ops.notify import teller
+from iris_cli.ops.notify import channels
 from iris_cli.ops.notify.channels import Command
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.view import look
@@ -43,7 +43,7 @@ class Lab(Site):
     def tell(self, seconds: float = 0.0) -> list[str]:
         """One cycle and all that it tells; what the command wrote so far."""
         self.cycle(seconds)
-        teller.finish()
+        channels.finish()
         return self.told
 
     @property
@@ -62,7 +62,7 @@ class Lab(Site):
 def lab(tmp_path: Path) -> Iterator[Lab]:
     site = Lab(tmp_path, "w0", "w1")
     yield site
-    teller.finish(at_once=True)
+    channels.finish(at_once=True)
 
 
 def test_the_end_of_each_job_is_told_once_with_its_state_and_its_reason(lab: Lab) -> None:
@@ -173,10 +173,10 @@ def test_a_thousand_jobs_that_end_at_once_are_each_told_in_as_many_cycles_as_it_
     while len(told) < len(names):
         lab.clock.time += 1.0
         cycle.run(lab.session())
-        teller.finish()
+        channels.finish()
         cycles += 1
     assert told == names
-    assert cycles == len(names) * 0.05 / teller.BUDGET
+    assert cycles == len(names) * 0.05 / channels.BUDGET
     lab.tell(1.0)
     assert told == names
 
@@ -284,7 +284,7 @@ def test_a_cycle_ends_while_a_command_hangs_and_whoever_leaves_at_once_has_it_to
     lab.notify = Notify(command=("sh", "-c", "echo $$ >pid; sleep 1000"))
     lab.cycle()  # comes back
     pid = number_in(lab._path / "pid")
-    teller.finish(at_once=True)
+    channels.finish(at_once=True)
     until_gone(pid)
     assert lab.trouble() == ""  # it was not its fault
     lab.notify = Lab.notify

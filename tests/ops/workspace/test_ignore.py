@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iris_cli.errors import UsageError
-from iris_cli.ops.workspace.ignore import IgnoreFile, read_ignore_file
+from iris_cli.ops.workspace.selection import IgnoreFile, read_ignore_file
 
 NAMES = (
     *("a", "b.log", "#c", "!d", "build", "sub/a", "sub/b.log", "sub/build", "sub/deep/a", "sub/deep/b.log"),

@@ -16,10 +16,8 @@ from iris_cli.clock import SystemClock
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import JobState
-from iris_cli.demo.home import demo_home
-from iris_cli.demo.keys import make_key
-from iris_cli.demo.run import forget_other_clusters
-from iris_cli.demo.tour import Tour
+from iris_cli.demo.home import demo_home, make_key
+from iris_cli.demo.run import Tour, forget_other_clusters
 from iris_cli.errors import IrisError
 from iris_cli.ops.loop.automatic import SWITCH
 from iris_cli.render.console import Output

@@ -10,8 +10,8 @@ from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.model.slice import INCOMPLETE
 from iris_cli.core.model.worker import Amounts, Worker, WorkerCapacity, WorkerCondition
 from iris_cli.core.scheduling.explain import wording
+from iris_cli.core.scheduling.explain.explanation import Change, ChangeKind
 from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group_on
-from iris_cli.core.scheduling.explain.what_if import Change, ChangeKind
 from iris_cli.core.scheduling.placement import VARIANT, Sites
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import Group, first_of, mask_of, positions_of

@@ -15,6 +15,7 @@ from iris_cli.core import Job, JobId, TaskId, WorkerId
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import explanation, wording
 from iris_cli.core.scheduling.explain.change import single_change
+from iris_cli.core.scheduling.explain.explanation import CycleRecord
 from iris_cli.core.scheduling.explain.verdicts import (
     Case,
     Refusal,
@@ -26,7 +27,6 @@ from iris_cli.core.scheduling.explain.verdicts import (
     selection,
     sift,
 )
-from iris_cli.core.scheduling.explain.what_if import CycleRecord
 from iris_cli.core.scheduling.placement import REGION, VARIANT, Requirement, Shape, Sites
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, Group, mask_of, positions_of

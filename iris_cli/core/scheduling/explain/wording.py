@@ -12,8 +12,8 @@ from iris_cli.core.model.slice import INCOMPLETE
 from iris_cli.core.model.worker import Amounts, Claim, Worker, WorkerCapacity
 from iris_cli.core.resources import AUTO, Device
 from iris_cli.core.scheduling.context import SchedulingContext
+from iris_cli.core.scheduling.explain.explanation import Change, ChangeKind
 from iris_cli.core.scheduling.explain.verdicts import Refusal, Verdict
-from iris_cli.core.scheduling.explain.what_if import Change, ChangeKind
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.placement import Requirement, Shape
 from iris_cli.core.scheduling.reasons import ReasonKind
