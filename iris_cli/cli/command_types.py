@@ -1,6 +1,4 @@
-"""Commands and groups of them as this tool has them: none is cut short in a list, and each help ends with examples."""
-
-from __future__ import annotations
+"""The commands of this tool, their groups and options: no list is cut short, and each help ends with examples."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain

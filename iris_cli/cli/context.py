@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import Session
     from iris_cli.ops.views.cycles import Cycles
     from iris_cli.remote.ssh import SshTransport
+
+_BY_HAND = "jobs stay pending until you run: iris watch --schedule, or iris cron install"
 
 
 class Context(Workplace, dict=True):
@@ -71,7 +72,6 @@ class Context(Workplace, dict=True):
         """
         if not self.output.as_json:
             return None
-        from iris_cli.errors import IrisError
         from iris_cli.ops.views.view import look
 
         self.leave()
@@ -86,7 +86,38 @@ class Context(Workplace, dict=True):
         sessions, self._sessions = self._sessions, []  # they refer to us: files stay open until neither does
         worked = [each for each in sessions if each.worked]
         if self.starts_loop and worked:
-            see_to_cycles(self, self.output, worked[-1], self.why_no_cycles, told=self.has_told_no_cycles)
+            self._see_to_cycles(worked[-1])
+
+    def _see_to_cycles(self, session: Session) -> None:
+        """Start the loop if it is needed, and print its pid; print why no cycle comes unless it was printed.
+
+        A failure is one warning, never an error of the command.
+        """
+        from iris_cli.ops.loop.automatic import start_if_needed
+        from iris_cli.ops.loop.start import logins_kill
+        from iris_cli.ops.views.cycles import work_left
+
+        try:
+            pid = start_if_needed(self, session)
+            ends = pid is not None and logins_kill(os.environ)
+            is_left = (
+                pid is None
+                and not self.has_told_no_cycles
+                and work_left(session.view(), session.config, session.state)
+            )
+        except (OSError, IrisError) as error:
+            if why := self.why_no_cycles():
+                if not self.has_told_no_cycles:
+                    self.output.warning(why)
+                return
+            words = error.message if isinstance(error, IrisError) else error.strerror or str(error)
+            self.output.warning(f"warning: the background loop failed to start: {words}; {_BY_HAND}")
+            return
+        if pid is not None:
+            until = ", ends when you log out (to keep it: loginctl enable-linger)" if ends else ""
+            self.output.message(f"background loop started (pid {pid}){until}: iris loop show")
+        elif is_left and (why := self.why_no_cycles()):
+            self.output.message(why)
 
     @cached_property
     def outbox(self) -> Outbox:
@@ -101,39 +132,3 @@ class Context(Workplace, dict=True):
 
     def progress(self, how_far: HowFar) -> AbstractContextManager[None]:
         return self.output.progress(how_far)
-
-
-# The end of a command that leaves open work: the background loop starts, or the command prints why no cycle comes.
-
-
-_BY_HAND = "jobs stay pending until you run: iris watch --schedule, or iris cron install"
-
-
-def see_to_cycles(
-    where: Workplace, output: Output, session: Session, why_no_cycle: Callable[[], str], *, told: bool
-) -> None:
-    """Start the loop if it is needed, and print its pid; print why no cycle comes unless the command has `told` that.
-
-    A failure is one warning, never an error of the command.
-    """
-    from iris_cli.ops.loop.automatic import start_if_needed
-    from iris_cli.ops.loop.start import logins_kill
-    from iris_cli.ops.views.cycles import work_left
-
-    try:
-        pid = start_if_needed(where, session)
-        ends = pid is not None and logins_kill(os.environ)
-        is_left = pid is None and not told and work_left(session.view(), session.config, session.state)
-    except (OSError, IrisError) as error:
-        if why := why_no_cycle():
-            if not told:
-                output.warning(why)
-            return
-        words = error.message if isinstance(error, IrisError) else error.strerror or str(error)
-        output.warning(f"warning: the background loop failed to start: {words}; {_BY_HAND}")
-        return
-    if pid is not None:
-        until = ", ends when you log out (to keep it: loginctl enable-linger)" if ends else ""
-        output.message(f"background loop started (pid {pid}){until}: iris loop show")
-    elif is_left and (why := why_no_cycle()):
-        output.message(why)

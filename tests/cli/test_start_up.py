@@ -51,7 +51,7 @@ def test_only_the_command_that_is_meant_is_loaded(words: list[str], outcome: str
 
 
 def test_annotations_of_options_are_objects_which_are_evaluated_once() -> None:
-    names = ("tree", "arguments", *(f"commands.{name}" for name in (*app.COMMANDS, *app.SETUP_COMMANDS)))
+    names = ("tree", "command_types", *(f"commands.{name}" for name in (*app.COMMANDS, *app.SETUP_COMMANDS)))
     modules = [import_module(f"iris_cli.cli.{name.replace('-', '_')}") for name in names]
     assert [each.__name__ for each in modules if hasattr(each, "annotations")] == []  # that of __future__
 

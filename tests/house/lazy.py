@@ -24,8 +24,8 @@ LAZY: Mapping[str, str] = {
     ),
     # Only an attempt with an error text is explained, and only a refused job.
     "core.known_causes": (
-        "core.known_causes.host core.known_causes.containers core.known_causes.exits core.known_causes.host "
-        "core.known_causes.jax core.known_causes.multi_host core.known_causes.jax core.known_causes.tpu"
+        "core.known_causes.containers core.known_causes.exits core.known_causes.host "
+        "core.known_causes.libraries core.known_causes.multi_host core.known_causes.tpu"
     ),
     "core.lifecycle.never": "core.scheduling.sets core.scheduling.explain.wording",
     # A look needs neither the writer, nor the archive, nor the files of logs and workspaces.
@@ -37,7 +37,6 @@ LAZY: Mapping[str, str] = {
     "journal.snapshot.cache": "journal.snapshot.reading journal.snapshot.writing",
     "journal.state_dir": (
         "core.events.events journal.files.runners journal.files.notices journal.files.pulled_logs "
-        "journal.files.runners "
         "journal.files.workspaces journal.lock journal.log.reading journal.log.writer journal.place "
         "journal.spans"
     ),
@@ -57,9 +56,7 @@ LAZY: Mapping[str, str] = {
     "ops.jobs.launch": "ops.cycle.cycle ops.secret_values ops.views.inventory ops.workspace.pack",
     "ops.loop.automatic": "ops.loop.start",
     "ops.loop.cron.entry": "ops.checks.host_checks",
-    "ops.notify.after_cycle": (
-        "ops.notify.channels ops.notify.channels ops.notify.channels ops.notify.channels ops.views.failure"
-    ),
+    "ops.notify.after_cycle": "ops.notify.channels ops.views.failure",
     "ops.outcomes.causes": "core.known_causes",
     "ops.session": "core.evolve journal.log.reading ops.slice_hosts remote.fan_out remote.transport",
     "ops.setup.init": "remote.ssh.config",

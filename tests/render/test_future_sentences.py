@@ -64,7 +64,7 @@ NOT_OF_CYCLES = {
     ("run.py", "Another gang. Its rank 2 fails as soon as the file `go` exists."): "the tour runs them",
     ("inside.py", "goes on"): "a task can't know who polls it",
     ("inside.py", "go on"): "a task can't know who polls it",
-    ("leaving.py", "jobs stay pending until you run: iris watch --schedule, or iris cron install"): (
+    ("context.py", "jobs stay pending until you run: iris watch --schedule, or iris cron install"): (
         "no cycles are running"
     ),
     (

@@ -1,13 +1,24 @@
 """`iris launch`: submit a job, run one cycle, print its id."""
 
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from iris_cli.cli.command_types import CommandMayFollow, Commands, argument, command_of
-from iris_cli.cli.commands import launching
+from iris_cli.cli.context import Context
 from iris_cli.cli.job_options import option, with_job_fields
+from iris_cli.cli.job_request import request
 from iris_cli.core.model.job_fields import INSIDE, OUTPUT
+from iris_cli.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from iris_cli.core.ids import JobId, WorkerId
+    from iris_cli.core.model.job import JobRequest
+    from iris_cli.ops.cycle.cycle import CycleResult
+    from iris_cli.ops.session import Session
+
 
 _EXAMPLES = """
 iris launch --tpu v5e-16 --workdir . -- python3 train.py  # a gang
@@ -59,4 +70,164 @@ def launch(
 
     Starts the background loop if nobody else runs cycles. The loop ends with the last job.
     """
-    return launching.launch(context.obj, context.params, jobfile or [], command_of(context))
+    return launch_job(context.obj, context.params, jobfile or [], command_of(context))
+
+
+# What `iris launch` does with its options, wherever they were read.
+
+
+def launch_job(
+    iris: Context, options: Mapping[str, Any], words: Sequence[str], command: tuple[str, ...]
+) -> int:
+    """Submit a job, place it and start it; print its id. `words` are those that are no options: a job file."""
+    wanted = _request(iris, options, words, command)
+    if options["dry_run"]:
+        return _show_plan(iris, wanted)
+    if iris.is_inside:
+        return _ask(iris, wanted, options)
+    session = iris.session("iris launch")
+    iris.starts_loop = not options["no_schedule"] or options["wait"] or options["follow"]
+    wait, follow = options["wait"], options["follow"]
+    # With --wait the last word is how it ended: one document, not two.
+    tell = not (iris.output.as_json and (wait or follow))
+    schedule = not options["no_schedule"]
+    launched = _submit(iris, session, wanted, schedule=schedule, tell=tell, stays=wait or follow)
+    return _stay(iris, session, launched, wait=wait, follow=follow)
+
+
+def _request(
+    iris: Context, options: Mapping[str, Any], words: Sequence[str], command: tuple[str, ...]
+) -> "JobRequest":
+    path = _job_file(words)
+    if options["request_id"] is not None and not iris.is_inside:
+        raise UsageError("--request-id is only available inside a task", hint="use --name")
+    said = request(options, command)
+    if said.failed and said.again is None:
+        raise UsageError("--failed needs --again", hint="iris launch --again JOB --failed")
+    if path is not None and said.again is not None:
+        raise UsageError(f"--again and {words[0][:80]} exclude each other", hint="drop one of the two")
+    return said if path is None else _with_file(said, path)
+
+
+def _job_file(words: Sequence[str]) -> Path | None:
+    """The job file or job script that is named, if one is. Raises UsageError for anything else."""
+    if not words:
+        return None
+    from iris_cli.config.job_script import is_script
+
+    shown, path = words[0][:80], Path(words[0])
+    if path.suffix not in _YAML and not is_script(path):
+        begins = "a job script begins with #!/bin/sh; " if path.is_file() else ""
+        hint = f"{begins}put -- before the command: -- {shown} ..."
+        raise UsageError(f"{shown!r} is not a job file", hint=hint)
+    if len(words) > 1:
+        arguments = f"-- before the arguments of a script: {shown} -- {words[1][:80]}"
+        raise UsageError(f"unexpected argument: {words[1][:80]}", hint=f"put {arguments}")
+    return path
+
+
+_YAML = (".yaml", ".yml")
+
+
+def _with_file(said: "JobRequest", path: Path) -> "JobRequest":
+    """The request with the fields of a job file; a script gets what follows `--` as its arguments."""
+    from iris_cli.core.lifecycle.asked import over
+
+    if path.suffix in _YAML:
+        from iris_cli.config.job_file import load_job_file
+
+        return over(said, load_job_file(path))
+    from msgspec.structs import replace
+
+    from iris_cli.config.job_script import load_job_script
+    from iris_cli.ops.workspace.pack import place_of_script
+
+    whole = over(said, load_job_script(path))
+    return replace(whole, command=(f"./{place_of_script(whole)}", *(said.command or ())))
+
+
+def _ask(iris: Context, wanted: "JobRequest", options: Mapping[str, Any]) -> int:
+    from iris_cli.cli import inside
+
+    return inside.launch(
+        iris,
+        wanted,
+        request_id=options["request_id"],
+        inherit=not options["no_inherit_constraints"],
+        wait=options["wait"],
+        follow=options["follow"],
+    )
+
+
+def _submit(
+    iris: Context, session: "Session", wanted: "JobRequest", *, schedule: bool, tell: bool, stays: bool
+) -> "JobId":
+    """Submit a job. `stays`: this command goes on to run cycles until the job ends."""
+    from iris_cli.ops.jobs.launch import launch as submit
+    from iris_cli.ops.jobs.launch import unanswered
+    from iris_cli.render import jobs as render
+
+    job_id = submit(session, wanted)
+
+    def show(result: "CycleResult | None", stays: bool = stays) -> None:
+        silent: Mapping[WorkerId, str] = {}
+        why, cycles = "", None
+        try:
+            if not (stays or session.cluster.job_state(job_id).terminal):
+                why = iris.why_no_cycles()
+            silent = unanswered(session, job_id, coming=not why)
+            cycles = iris.cycles_for_json(session)
+        finally:  # the job is submitted: its id is printed also if this is interrupted
+            render.show_launched(iris.output, session.cluster, job_id, result, silent, why, cycles)
+        if why and not iris.output.as_json:
+            iris.has_told_no_cycles = True
+
+    # The id is out before anything slow begins: whoever is cut off knows what to look for.
+    try:
+        if not iris.output.as_json:
+            iris.output.line(job_id)
+            iris.output.flush()
+    finally:  # nobody may be there to be told: it is submitted, so it is started, too
+        if schedule:
+            _cycle(session, job_id, show, tell=tell)
+        elif tell:
+            show(None)
+    return job_id
+
+
+def _cycle(session: "Session", job_id: "JobId", show: Callable[..., None], *, tell: bool) -> None:
+    from iris_cli.ops.cycle.cycle import run
+    from iris_cli.ops.jobs.launch import see_it_start
+
+    result = None
+    try:
+        result = run(session, job=job_id)
+        see_it_start(session, job_id)
+    except BaseException:  # whoever doesn't come to see it start learns what it is called, and how far it is
+        show(result, stays=False)
+        raise
+    if tell:
+        show(result)
+
+
+def _stay(iris: Context, session: "Session", job_id: "JobId", *, wait: bool, follow: bool) -> int:
+    if follow:
+        from iris_cli.cli.commands.logs import follow_job
+
+        if follow_job(iris, session, job_id) == ExitCode.INTERRUPTED:
+            return ExitCode.INTERRUPTED
+    if wait or follow:
+        from iris_cli.cli.commands.wait import wait_and_tell
+
+        return wait_and_tell(iris, session, [job_id])
+    return ExitCode.OK
+
+
+def _show_plan(iris: Context, wanted: "JobRequest") -> int:
+    from iris_cli.ops.jobs.launch import dry_run, shipped
+    from iris_cli.render import plans as render
+
+    session = iris.session("iris launch --dry-run")
+    made, cluster, job_id = dry_run(session, wanted)
+    render.show_plan(iris.output, made, cluster, job_id, shipped=shipped(session, wanted))
+    return ExitCode.OK

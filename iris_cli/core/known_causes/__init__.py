@@ -69,7 +69,7 @@ def rules() -> tuple[Rule, ...]:
     from iris_cli.core.known_causes.containers import CONTAINERS
     from iris_cli.core.known_causes.exits import EXITS, HOSTS, OUT_OF_MEMORY, TIME_LIMIT
     from iris_cli.core.known_causes.host import ACCESS, HOST
-    from iris_cli.core.known_causes.jax import ECHOES, JAX, TORCH
+    from iris_cli.core.known_causes.libraries import ECHOES, JAX, TORCH
     from iris_cli.core.known_causes.multi_host import MULTI_HOST, MULTI_HOST_ECHOES
     from iris_cli.core.known_causes.tpu import TPU
 

@@ -1,4 +1,4 @@
-"""What programs say of the host they run on: its disks, memory, limits, network, and what is installed."""
+"""What programs say of the host they run on, and of what they were denied there or elsewhere."""
 
 from __future__ import annotations
 
@@ -114,12 +114,7 @@ HOST = (
          fix="`file PROGRAM` and `uname -m` on the host tell which."),
 )
 
-
 # What SSH, git, cloud storage and other services say to those they don't let in.
-
-
-# A rule takes six lines or so; the formatter would take up to fourteen.
-# fmt: off
 ACCESS = (
     Rule(name="ssh-host-key", source="https://errornotes.dev/en/errors/ansible/fix-ansible-git-module-host-key-verification-failed-when-cloning-via-ssh",
          says=("REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key verification failed"),

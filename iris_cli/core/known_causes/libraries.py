@@ -1,4 +1,4 @@
-"""What JAX says of its installation, its start on many hosts, and its GPUs."""
+"""What JAX says of its installation, its start on many hosts and its GPUs; and what PyTorch says."""
 
 from __future__ import annotations
 
@@ -79,12 +79,7 @@ ECHOES = (
              "More time helps only for the last of these."),
 )
 
-
 # What PyTorch, PyTorch/XLA and NCCL say.
-
-
-# A rule takes six lines or so; the formatter would take up to fourteen.
-# fmt: off
 TORCH = (
     Rule(name="torch-xla-versions", source="https://github.com/pytorch/xla/issues/2259",
          says=("_XLAC.cpython*undefined symbol",),
