@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from iris_cli.core import ScaleGroup, count, describe, lookup
 from iris_cli.core.messages.cloud import CloudSlice, Refusal
-from iris_cli.core.model.slice import ScaleGroup
-from iris_cli.core.topology import describe, lookup
-from iris_cli.core.units import count
 
 
 class ProviderError(Exception):

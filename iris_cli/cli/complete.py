@@ -16,8 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iris_cli.core.ids import JobId
-from iris_cli.core.text import pattern
+from iris_cli.core import JobId, pattern
 
 if TYPE_CHECKING:
     from iris_cli.core.model.cluster import Cluster

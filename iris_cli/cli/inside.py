@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from iris_cli.client.outbox import answered
-from iris_cli.core.ids import AttemptId, JobId, parse_job_id, parse_task_id
+from iris_cli.core import AttemptId, JobId, JobRequest, JobState, parse_job_id, parse_task_id
 from iris_cli.core.messages.requests import (
     Cancel,
     CancelAnswer,
@@ -20,7 +20,6 @@ from iris_cli.core.messages.requests import (
     Status,
     Submitted,
 )
-from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.errors import ExitCode, UsageError
 from iris_cli.render import jobs as render
 

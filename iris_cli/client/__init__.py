@@ -5,9 +5,7 @@ from iris_cli.client.iris_client import IrisClient, Job, WaitTimeoutError
 from iris_cli.client.job_info import JobInfo, get_job_info
 from iris_cli.client.mailbox import UnansweredError
 from iris_cli.client.port import Endpoint, JobStatus, LogLine, TaskStatus
-from iris_cli.core.constraints import Constraint, ConstraintOp
-from iris_cli.core.model.job import JobState
-from iris_cli.core.model.task import TaskState
+from iris_cli.core import Constraint, ConstraintOp, JobState, TaskState
 from iris_cli.errors import IrisError
 
 __all__ = [

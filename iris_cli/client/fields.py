@@ -7,11 +7,9 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
+from iris_cli.core import Constraint, JobRequest, did_you_mean
 from iris_cli.core.constraint_syntax import parse_constraint
-from iris_cli.core.constraints import Constraint
-from iris_cli.core.model.job import JobRequest
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind, request_of
-from iris_cli.core.text import did_you_mean
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import UsageError
 

@@ -24,8 +24,7 @@ from iris_cli.client.port import (
     Sink,
     TaskStatus,
 )
-from iris_cli.core.ids import JobId, TaskId, parse_job_id, parse_task_id
-from iris_cli.core.model.job import JobState
+from iris_cli.core import JobId, JobState, TaskId, parse_job_id, parse_task_id
 from iris_cli.core.work_paths import PULLED
 from iris_cli.errors import ExitCode, IrisError, NotFoundError, UsageError
 from iris_cli.ops.workplace import Workplace

@@ -15,7 +15,7 @@ from msgspec import Struct, convert, field
 from iris_cli.client.mailbox import Mailbox, result_of, unanswered
 from iris_cli.client.port import BOTH, Endpoint, JobStatus, LogLine, LogQuery, Sink, TaskStatus
 from iris_cli.clock import SYSTEM_CLOCK, Clock
-from iris_cli.core.ids import JobId, RequestId, parse_task_id
+from iris_cli.core import JobId, JobRequest, JobState, RequestId, parse_task_id
 from iris_cli.core.messages.requests import (
     LONGEST_LOG_PIECE,
     Cancel,
@@ -30,7 +30,6 @@ from iris_cli.core.messages.requests import (
     Wait,
     check_end_can_come,
 )
-from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.decoding import prepared
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 from iris_cli.ops.logs.log_reading import LineCutter

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from iris_cli.core.model.job import JobRequest
-from iris_cli.core.model.limits import Limits
+from iris_cli.core import JobRequest, Limits
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.files.workspaces import Workspaces
 from iris_cli.ops.workspace.pack import pack, tar_chunks

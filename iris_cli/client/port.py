@@ -8,9 +8,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.model.job import JobRequest, JobState
-from iris_cli.core.model.task import TaskState
+from iris_cli.core import JobId, JobRequest, JobState, TaskState, WorkerId
 
 
 class TaskStatus(Struct, frozen=True, kw_only=True):

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from iris_cli.client.port import Endpoint, JobStatus, LogLine, LogQuery, Sink, TaskStatus
-from iris_cli.core.ids import JobId
-from iris_cli.core.model.job import JobRequest, JobState
+from iris_cli.core import JobId, JobRequest, JobState
 from iris_cli.errors import IrisError, UnreachableError, UsageError
 from iris_cli.ops.workplace import Workplace
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from iris_cli.config.reading import Place, Section, boolean, list_of, scalar, text, written
 from iris_cli.config.schema import region_and_zone
+from iris_cli.core import clip, is_name, pattern
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
@@ -23,8 +24,6 @@ from iris_cli.core.attributes import (
     AttributeValue,
     taint_key,
 )
-from iris_cli.core.ids import clip, is_name
-from iris_cli.core.text import pattern
 from iris_cli.errors import UsageError
 
 _KEY = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")

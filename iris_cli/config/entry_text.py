@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, scalar_of
-from iris_cli.core.text import pattern
+from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, pattern, scalar_of
 
 _PLAIN = pattern(r"[A-Za-z~/][A-Za-z0-9._/~-]*|[0-9]{1,3}(\.[0-9]{1,3}){3}")
 _NOT_PLAIN = frozenset({"true", "false", "null", "yes", "no", "on", "off", "~"})

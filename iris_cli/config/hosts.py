@@ -10,10 +10,7 @@ from msgspec.structs import replace
 from iris_cli.config.locate import at_home
 from iris_cli.config.reading import Place, Section, integer, matching, one_of, section, text, word_of, written
 from iris_cli.config.variable_files import env
-from iris_cli.core.ids import clip
-from iris_cli.core.model.job import ReplaceLost
-from iris_cli.core.model.worker import NOWHERE, Connection
-from iris_cli.core.text import pattern
+from iris_cli.core import NOWHERE, Connection, ReplaceLost, clip, pattern
 from iris_cli.errors import UsageError
 
 MOST_HOSTS = 10_000

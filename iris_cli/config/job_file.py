@@ -24,16 +24,11 @@ from iris_cli.config.reading import (
 )
 from iris_cli.config.variable_files import env, read_env_file, read_lines
 from iris_cli.config.yaml_source import Report, read_yaml
+from iris_cli.core import Constraint, canonical_type, parse_array, parse_job_id, pattern, secret_source
 from iris_cli.core.constraint_syntax import parse_constraint
-from iris_cli.core.constraints import Constraint
-from iris_cli.core.ids import parse_job_id
-from iris_cli.core.model.array import parse_array
 from iris_cli.core.model.job import JobRequest, parse_early_signal
 from iris_cli.core.model.job_fields import JOB_FIELDS, JobField, Kind, request_of
-from iris_cli.core.model.variables import secret_source
 from iris_cli.core.resources import AUTO, Device, Resources
-from iris_cli.core.text import pattern
-from iris_cli.core.topology import canonical_type
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import ConfigError, UsageError
 

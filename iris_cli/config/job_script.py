@@ -19,9 +19,7 @@ from typing import Any
 from iris_cli.config.job_file import reader_of
 from iris_cli.config.reading import Place
 from iris_cli.config.yaml_source import Node, Report
-from iris_cli.core.attributes import scalar_of
-from iris_cli.core.ids import clip
-from iris_cli.core.model.job import JobRequest
+from iris_cli.core import JobRequest, clip, scalar_of
 from iris_cli.core.model.job_fields import JOB_FIELDS, OPTIONS_ELSEWHERE, JobField, Kind, request_of
 from iris_cli.core.text import nearest, pattern
 

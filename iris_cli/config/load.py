@@ -25,6 +25,7 @@ from iris_cli.config.reading import Place, Section, integer, list_of, matching, 
 from iris_cli.config.scale_groups import read_scale_group
 from iris_cli.config.schema import ClusterConfig, Defaults, HostConfig, Mode, Notify
 from iris_cli.config.yaml_source import Report, read_yaml
+from iris_cli.core import NOWHERE, Limits, ReplaceLost, lookup, pattern
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
@@ -35,13 +36,8 @@ from iris_cli.core.attributes import (
     AttributeValue,
 )
 from iris_cli.core.ids import parse_worker_id
-from iris_cli.core.model.job import ReplaceLost
 from iris_cli.core.model.job_fields import JOB_FIELDS, request_of
-from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.worker import NOWHERE
 from iris_cli.core.resources import AUTO, Device
-from iris_cli.core.text import pattern
-from iris_cli.core.topology import lookup
 from iris_cli.errors import UsageError
 
 _NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

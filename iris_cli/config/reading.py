@@ -15,8 +15,7 @@ from typing import NoReturn, TypeVar, overload
 from msgspec import Struct, field
 
 from iris_cli.config.yaml_source import Node, Report
-from iris_cli.core.ids import clip
-from iris_cli.core.text import did_you_mean, pattern
+from iris_cli.core import clip, did_you_mean, pattern
 from iris_cli.errors import UsageError
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ from iris_cli.config.reading import (
     written,
 )
 from iris_cli.config.yaml_source import Node, Report
-from iris_cli.core.ids import JobId, TaskId, clip, parse_job_id, parse_task_id
+from iris_cli.core import JobId, JobRequest, TaskId, Workspace, clip, count, parse_job_id, parse_task_id
 from iris_cli.core.messages.requests import (
     FORMAT,
     LONGEST_LOG_PIECE,
@@ -46,10 +46,8 @@ from iris_cli.core.messages.requests import (
     Wait,
 )
 from iris_cli.core.model.array import MOST_INDEXES
-from iris_cli.core.model.job import JobRequest, Workspace
 from iris_cli.core.model.job_fields import JOB_FIELDS
 from iris_cli.core.text import did_you_mean
-from iris_cli.core.units import count
 from iris_cli.errors import UsageError
 
 DEEPEST = 8

@@ -21,12 +21,7 @@ from iris_cli.config.reading import (
     written,
 )
 from iris_cli.config.schema import preemptible_as_template, region_and_zone
-from iris_cli.core.attributes import (
-    PREEMPTIBLE_ATTRIBUTE_KEY,
-    REGION_ATTRIBUTE_KEY,
-    ZONE_ATTRIBUTE_KEY,
-    AttributeValue,
-)
+from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.ids import clip
 from iris_cli.core.messages.cloud import LABEL_PREFIX
 from iris_cli.core.model.slice import (

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from iris_cli.config.reading import Place, Section
+from iris_cli.core import NOWHERE, Connection, Device, JobRequest, Limits, ReplaceLost, ScaleGroup, WorkerId
 from iris_cli.core.attributes import (
     PREEMPTIBLE_ATTRIBUTE_KEY,
     REGION_ATTRIBUTE_KEY,
@@ -16,12 +17,6 @@ from iris_cli.core.attributes import (
     AttributeValue,
     region_of_zone,
 )
-from iris_cli.core.ids import WorkerId
-from iris_cli.core.model.job import JobRequest, ReplaceLost
-from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.slice import ScaleGroup
-from iris_cli.core.model.worker import NOWHERE, Connection
-from iris_cli.core.resources import Device
 from iris_cli.core.topology import describe, lookup
 
 

@@ -6,10 +6,8 @@ from pathlib import Path
 
 from iris_cli.config.reading import Place, mapping_of, written
 from iris_cli.config.yaml_source import Report
+from iris_cli.core import check_variable, clip, pattern
 from iris_cli.core.each_line import split_lines
-from iris_cli.core.ids import clip
-from iris_cli.core.model.variables import check_variable
-from iris_cli.core.text import pattern
 from iris_cli.errors import UsageError
 
 MOST_BYTES = 1 << 20

@@ -13,9 +13,7 @@ from pathlib import Path
 import yaml
 from msgspec import Struct, field
 
-from iris_cli.core.attributes import scalar_of
-from iris_cli.core.ids import clip
-from iris_cli.core.text import pattern
+from iris_cli.core import clip, pattern, scalar_of
 from iris_cli.errors import ConfigError
 
 MOST_BYTES = 1 << 20

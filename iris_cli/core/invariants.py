@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from iris_cli.core import AttemptState, Claim, Cluster, EndReason, Job, Task, TaskState, Worker
+from iris_cli.core import AttemptState, Claim, Cluster, EndReason, Job, SliceState, Task, TaskState, Worker
 from iris_cli.core.constraints import TPU_VM_COUNT_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.ids import AttemptId, JobId, WorkerId, parent_of
-from iris_cli.core.model.slice import SliceState
 
 
 def breaches(cluster: Cluster) -> list[str]:

@@ -15,9 +15,8 @@ from typing import Any
 
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import SYSTEM_CLOCK, Clock
+from iris_cli.core import ScaleGroup, SliceHost, lookup
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
-from iris_cli.core.model.slice import ScaleGroup, SliceHost
-from iris_cli.core.topology import lookup
 from iris_cli.demo.processes import (
     await_host,
     configure_host,

@@ -11,8 +11,7 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from iris_cli.core.ids import JobId
-from iris_cli.core.model.cluster import Cluster
+from iris_cli.core import Cluster, JobId
 from iris_cli.journal.durable import open_safely
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.log.position import START, Position

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from msgspec import Struct
 from msgspec.structs import replace
 
+from iris_cli.core import Cluster, JobId, clip, format_duration
 from iris_cli.core.events.event import IllegalTransitionError
-from iris_cli.core.ids import JobId, clip
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.units import format_duration
 from iris_cli.errors import ConfigError, LogDamagedError, LogReplacedError, NotFoundError
 from iris_cli.journal import layout
 from iris_cli.journal.access import check_readable, check_writable, network_file_system, told_before

@@ -8,10 +8,8 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from iris_cli.core.ids import JobId
-from iris_cli.core.model.cluster import Cluster
+from iris_cli.core import MAX_STRING, Cluster, JobId
 from iris_cli.core.model.job import Job, Missing
-from iris_cli.core.model.variables import MAX_STRING
 from iris_cli.journal.state_dir import StateDir
 
 _RECOGNIZED = 4  # bytes: a shorter value would hide ordinary text

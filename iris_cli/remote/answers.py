@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
+from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, Fact
 from iris_cli.core.ids import RequestId, Token, WorkerId, is_request_id
 from iris_cli.core.messages.observations import (
     AttemptReport,
@@ -25,7 +25,6 @@ from iris_cli.core.messages.observations import (
     WorkerReport,
 )
 from iris_cli.core.messages.requests import MOST_BYTES
-from iris_cli.core.model.task import Fact
 from iris_cli.remote.frames import Frame, add_facts, broken
 
 LONGEST_TAIL = 8 << 10

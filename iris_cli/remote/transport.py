@@ -7,9 +7,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from iris_cli.core.ids import WorkerId
+from iris_cli.core import Connection, WorkerId
 from iris_cli.core.messages.observations import Silence, SilenceKind
-from iris_cli.core.model.worker import Connection
 
 
 class Target(Struct, frozen=True, kw_only=True):

@@ -10,8 +10,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
-from iris_cli.core.attributes import AttributeValue
-from iris_cli.core.constraints import Constraint
+from iris_cli.core import AttributeValue, Constraint
 from iris_cli.journal.log.timestamps import iso_time
 
 SCHEMA_VERSION = 1

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Struct, UnsetType
 
 from iris_cli.config.schema import Mode
-from iris_cli.core.ids import TaskId, WorkerId
+from iris_cli.core import Cluster, TaskId, WorkerId, format_duration
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.units import format_duration
 from iris_cli.journal.files.runners import LOOP
 from iris_cli.ops.checks.findings import Finding
 from iris_cli.ops.cycle.cycle import CycleResult

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from iris_cli.core.ids import AttemptId, WorkerId
-from iris_cli.core.units import count, format_memory
+from iris_cli.core import AttemptId, WorkerId, count, format_memory
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.files.gc import Garbage, WorkerFiles
 from iris_cli.ops.files.pull import Pulled, PulledAttempt

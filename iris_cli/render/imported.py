@@ -8,8 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from iris_cli.core.ids import AttemptId, WorkerId
-from iris_cli.core.units import count
+from iris_cli.core import AttemptId, WorkerId, count
 from iris_cli.ops.setup.cluster_import.found import LeftOut
 from iris_cli.ops.setup.cluster_import.plan import Plan
 from iris_cli.ops.setup.cluster_import.run import OldMachine, Proposal, jobs_over

@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
 
-from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
+from iris_cli.core import AttemptId, Cluster, JobId, JobState, Priority, Task, TaskId, TaskState, WorkerId
 from iris_cli.core.lifecycle.display import job_display
 from iris_cli.core.messages.requests import CancelAnswer, JobAnswer, JobPart, TaskPart
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import JobState, Priority
-from iris_cli.core.model.task import Task, TaskState
 from iris_cli.core.units import count
 from iris_cli.ops.jobs.cancel import Cancelled
 from iris_cli.ops.jobs.change import Changed

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
 
-from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.units import count, format_memory
+from iris_cli.core import JobId, TaskId, WorkerId, count, format_memory
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Renderable
 from iris_cli.render.tables import fold, folded, table, text
 
 if TYPE_CHECKING:
-    from iris_cli.core.model.cluster import Cluster
-    from iris_cli.core.model.job import Workspace
+    from iris_cli.core import Cluster, Workspace
     from iris_cli.core.scheduling import Assignment, Plan, Reason
     from iris_cli.core.scheduling.explain.explanation import Change
     from iris_cli.ops.workspace.pack import Listing

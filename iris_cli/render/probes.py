@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
-from iris_cli.core.ids import AttemptId, Token, WorkerId
+from iris_cli.core import AttemptId, Token, WorkerCondition, WorkerId, format_memory
 from iris_cli.core.messages.observations import LockFile, RemoteState, Silence, SilenceKind
-from iris_cli.core.model.worker import WorkerCondition
-from iris_cli.core.units import format_memory
 from iris_cli.ops.workers.unwedge import Obstacle, Owner, Wedge
 from iris_cli.ops.workers.workers import Probed, Shown, Stranger
 from iris_cli.render.console import Output

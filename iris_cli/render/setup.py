@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
 
+from iris_cli.core import JobState, count
 from iris_cli.core.lifecycle.display import word_of
-from iris_cli.core.model.job import JobState
-from iris_cli.core.units import count
 from iris_cli.ops.setup.next_steps import NextSteps, Place, Step
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.status import ClusterStatus, in_reading_order

@@ -7,11 +7,10 @@ from typing import ClassVar
 
 from msgspec import Struct
 
+from iris_cli.core import Constraint, count, format_memory
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.scaling import ScalingPlan
-from iris_cli.core.constraints import Constraint
 from iris_cli.core.lifecycle.slices import Objection
-from iris_cli.core.units import count, format_memory
 from iris_cli.ops.autoscale import Autoscaled
 from iris_cli.ops.views.scale_status import fates
 from iris_cli.ops.views.scaling_rows import ScaleGroupRow, Scaling, UnmetRow

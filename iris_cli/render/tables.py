@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
-from iris_cli.core.model.array import format_indexes
-from iris_cli.core.units import format_duration
+from iris_cli.core import format_duration, format_indexes
 from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.ops.views.cycles import Cycles, cycles_words, trouble_lines
 from iris_cli.render.layout import Table, Text, clean, clean_line

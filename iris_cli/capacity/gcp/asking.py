@@ -10,9 +10,8 @@ from typing import Any
 from google.cloud import tpu_v2
 
 from iris_cli.capacity.provider import ProviderError
+from iris_cli.core import Addresses, Connection, ScaleGroup, SliceTemplate
 from iris_cli.core.messages.cloud import LABEL_PREFIX, Refusal
-from iris_cli.core.model.slice import Addresses, ScaleGroup, SliceTemplate
-from iris_cli.core.model.worker import Connection
 from iris_cli.core.topology import family_of
 
 OWNER, GROUP = f"{LABEL_PREFIX}owner", f"{LABEL_PREFIX}group"

@@ -19,10 +19,9 @@ from msgspec.structs import replace
 
 from iris_cli.capacity.gcp.asking import GROUP, OWNER
 from iris_cli.capacity.provider import ProviderError
+from iris_cli.core import Slice, SliceHost, count
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
-from iris_cli.core.model.slice import Slice, SliceHost
 from iris_cli.core.topology import arranged_type, canonical_type, lookup
-from iris_cli.core.units import count
 from iris_cli.errors import UsageError
 
 # Only what is off for certain is STOPPED: that is proof that nothing runs there any more. What is on its way there,

@@ -14,8 +14,7 @@ from iris_cli.core.model.job_fields import INSIDE, OUTPUT
 from iris_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from iris_cli.core.ids import JobId, WorkerId
-    from iris_cli.core.model.job import JobRequest
+    from iris_cli.core import JobId, JobRequest, WorkerId
     from iris_cli.ops.cycle.cycle import CycleResult
     from iris_cli.ops.session import Session
 

@@ -9,11 +9,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from iris_cli.core import Amounts, JobId, Limits, Task, TaskId, Worker, WorkerId
+from iris_cli.core import Amounts, Job, JobId, Limits, ScaleGroup, Signature, Task, TaskId, Worker, WorkerId
 from iris_cli.core.autoscaling.groups import GroupState, coming
 from iris_cli.core.constraints import Constraint, contradiction_in, normalize_constraints
-from iris_cli.core.model.job import Job, Signature
-from iris_cli.core.model.slice import ScaleGroup
 from iris_cli.core.resources import DEFAULT_RESOURCES, Resources
 from iris_cli.core.scheduling import SchedulingResult, find_assignments
 from iris_cli.core.scheduling.context import SchedulingContext

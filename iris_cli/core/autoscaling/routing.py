@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from iris_cli.core import Amounts, collector
-from iris_cli.core.attributes import TPU_NAME_ATTRIBUTE_KEY
+from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, Amounts, ScaleGroup, collector
 from iris_cli.core.autoscaling.catalogue import (
     Catalogue,
     UnmetKind,
@@ -21,7 +20,6 @@ from iris_cli.core.autoscaling.catalogue import (
 )
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState
-from iris_cli.core.model.slice import ScaleGroup
 from iris_cli.core.scheduling.placement import REGION, VARIANT, ZONE, Place
 from iris_cli.core.scheduling.sets import mask_of, positions_of
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from copy import copy
 
+from iris_cli.core import AttemptId, Job, JobId, TaskId, WorkerId, parent_of
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event
 from iris_cli.core.evolve.edit import Edit, IllegalTransitionError, illegal, on
 from iris_cli.core.evolve.transitions import Moment, next_phase
-from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
 from iris_cli.core.model.cluster import NO_OUTPUTS, Announced, Endpoint, Outputs
-from iris_cli.core.model.job import Job
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, EndReason, Task, TaskState
 from iris_cli.core.model.worker import Claim, Ghost
 

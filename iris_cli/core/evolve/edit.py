@@ -6,15 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import TypeVar
 
+from iris_cli.core import Attempt, Cluster, Job, JobId, Task, TaskId, Worker, WorkerId
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.event import IllegalTransitionError as IllegalTransitionError
 from iris_cli.core.events.events import Event
-from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job
 from iris_cli.core.model.slice import GroupRecord, Slice
-from iris_cli.core.model.task import Attempt, Task
-from iris_cli.core.model.worker import Worker
 from iris_cli.errors import LogDamagedError
 
 E = TypeVar("E", bound=Event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from iris_cli.core import Cluster, TaskId
 from iris_cli.core.collector import at_rest
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event, Transaction
@@ -15,8 +16,6 @@ from iris_cli.core.evolve.edit import (
     lines_about,
     unknown,
 )
-from iris_cli.core.ids import TaskId
-from iris_cli.core.model.cluster import Cluster
 
 CHANGES = dict([*fleet.CHANGES, *attempts.CHANGES])
 """What each type of event does to a cluster."""

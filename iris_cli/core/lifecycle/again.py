@@ -5,15 +5,11 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY
-from iris_cli.core.ids import JobId, clip
+from iris_cli.core import TPU_NAME_ATTRIBUTE_KEY, Cluster, JobId, TaskState, clip, format_indexes
 from iris_cli.core.lifecycle.asked import over
 from iris_cli.core.lifecycle.submit import stem_of
-from iris_cli.core.model.array import format_indexes
-from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobRequest, JobState
 from iris_cli.core.model.job_fields import JOB_FIELDS
-from iris_cli.core.model.task import TaskState
 from iris_cli.errors import UsageError
 
 AGAIN = "iris launch --again "

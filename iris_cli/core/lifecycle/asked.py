@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iris_cli.core.ids import clip
-from iris_cli.core.model.array import format_indexes, parse_array
-from iris_cli.core.model.job import Job, JobRequest
+from iris_cli.core import Job, JobRequest, clip, count, format_duration, format_indexes, parse_array, pattern
 from iris_cli.core.model.variables import is_of_container_clients, is_variable, secret_source
-from iris_cli.core.text import pattern
-from iris_cli.core.units import count, format_duration
 from iris_cli.errors import UsageError
 
 MOST_PORTS = 16

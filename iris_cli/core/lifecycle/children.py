@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from iris_cli.core import Job, JobRequest, Limits, Origin, Workspace, did_you_mean, format_memory
 from iris_cli.core.constraints import Constraint, merge_constraints
 from iris_cli.core.events.events import EndpointRegistered, EndpointRemoved, JobAdopted, JobSubmitted
 from iris_cli.core.evolve import Draft
@@ -20,11 +21,7 @@ from iris_cli.core.lifecycle.asked import over
 from iris_cli.core.lifecycle.submit import Fleet, accept, free_name, stem_of
 from iris_cli.core.messages.requests import RegisterEndpoint
 from iris_cli.core.model.cluster import MOST_CHANGES, Announced, Cluster
-from iris_cli.core.model.job import Job, JobRequest, Origin, Workspace
 from iris_cli.core.model.job_fields import JOB_FIELDS
-from iris_cli.core.model.limits import Limits
-from iris_cli.core.text import did_you_mean
-from iris_cli.core.units import format_memory
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 
 MOST_BROUGHT = 4

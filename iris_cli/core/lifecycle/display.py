@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from iris_cli.core import AttemptState, EndReason, Job, JobId, JobState, TaskState
-from iris_cli.core.model.cluster import Cluster, state_of
+from iris_cli.core import AttemptState, Cluster, EndReason, Job, JobId, JobState, TaskState, state_of
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, End, Running, Stopping, Task
 
 

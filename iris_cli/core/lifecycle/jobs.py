@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from iris_cli.core import AttemptId, Job, JobId, JobState, TaskId
+from iris_cli.core import AttemptId, Job, JobId, JobState, Priority, TaskId
 from iris_cli.core.events.events import AttemptStopRequested, JobCancelled, JobChanged, JobEnded, TaskEnded
 from iris_cli.core.evolve import Draft
-from iris_cli.core.model.job import Priority
 from iris_cli.core.model.task import AttemptState, End, EndReason, Task, TaskState
 
 

@@ -6,12 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from iris_cli.core import Amounts, AttributeValue, Constraint, Job, constraints
+from iris_cli.core import Amounts, AttributeValue, Constraint, Job, clip, constraints, count, did_you_mean
 from iris_cli.core.constraint_syntax import format_constraint, near_misses
-from iris_cli.core.ids import clip
 from iris_cli.core.resources import AUTO, Device, device_compatible
-from iris_cli.core.text import did_you_mean
-from iris_cli.core.units import count
 from iris_cli.errors import UnschedulableError
 
 _FORCE = "--force submits it anyway"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from iris_cli.core import Cluster, End, EndReason, Job, JobState, TaskState
+from iris_cli.core import Cluster, End, EndReason, Job, JobState, TaskState, format_duration
 from iris_cli.core.events.events import TaskAssigned, TaskEnded
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle import jobs
 from iris_cli.core.scheduling import Plan
-from iris_cli.core.units import format_duration
 
 FIRST_PORT = 30_000
 PORTS = 2_700  # below those that Linux gives to outgoing connections, above those where gangs meet

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
-from iris_cli.core import Attempt, Cluster, End, EndReason, JobId, WorkerId
+from iris_cli.core import Attempt, Cluster, End, EndReason, Job, JobId, ReplaceLost, WorkerId, format_duration
 from iris_cli.core.constraints import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.events.events import AttemptPresumedGone, WorkerSilenceCounted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import attempts, identity
 from iris_cli.core.messages.observations import SILENT, ProbeReport, ReapReport, Silence, WorkerReport
-from iris_cli.core.model.job import Job, ReplaceLost
 from iris_cli.core.model.limits import MOST_EXTRA_TIME, Limits
 from iris_cli.core.model.worker import Span, Worker, WorkerCondition
-from iris_cli.core.units import format_duration
 
 Seen = WorkerReport | ProbeReport | ReapReport | Silence
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from iris_cli.core import Cluster, Connection, JobId, Limits, WorkerCondition, WorkerId
+from iris_cli.core import Cluster, Connection, JobId, Limits, WorkerCondition, WorkerId, count, lookup
 from iris_cli.core.autoscaling.groups import backing_off
 from iris_cli.core.autoscaling.scaling import Removal, ScalingPlan
 from iris_cli.core.events import events
@@ -20,8 +20,6 @@ from iris_cli.core.lifecycle import identity
 from iris_cli.core.lifecycle.workers import hold_until_complete
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
 from iris_cli.core.model.slice import INCOMPLETE, Keeper, Slice, SliceState, SliceTemplate, slice_number
-from iris_cli.core.topology import lookup
-from iris_cli.core.units import count
 
 _QUOTA_WAITS = 5  # times as long as other failures: quota and machines don't come back in a minute
 _NO_ROOM = (Refusal.QUOTA, Refusal.STOCKOUT)

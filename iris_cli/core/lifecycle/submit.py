@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iris_cli.core import AttributeValue, Cluster, Limits, constraints
+from iris_cli.core import MAX_STRING, AttributeValue, Cluster, Limits, check_variable, constraints
 from iris_cli.core.events.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id
@@ -20,7 +20,6 @@ from iris_cli.core.lifecycle.asked import (
 )
 from iris_cli.core.model.job import CoschedulingConfig, Job, JobRequest, parse_early_signal
 from iris_cli.core.model.job_fields import JOB_FIELDS, Kind
-from iris_cli.core.model.variables import MAX_STRING, check_variable
 from iris_cli.core.resources import AUTO, DEFAULT_RESOURCES, Device, Resources
 from iris_cli.core.text import did_you_mean
 from iris_cli.core.topology import canonical_type, describe, lookup

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iris_cli.core import AttemptState, Cluster, EndReason, Limits, WorkerId
+from iris_cli.core import INCOMPLETE, AttemptState, Cluster, EndReason, Limits, WorkerId, slice_of
 from iris_cli.core.events import events
 from iris_cli.core.evolve import Draft
 from iris_cli.core.messages.observations import SILENT, Silence, SilenceKind
-from iris_cli.core.model.slice import INCOMPLETE, slice_of
 from iris_cli.core.model.worker import Connection, Worker, WorkerCondition, cooling
 
 REMOVED = "removed from cluster.yaml"

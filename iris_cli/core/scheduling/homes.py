@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from copy import copy
 
-from iris_cli.core import Cluster, Job, JobId, TaskId
+from iris_cli.core import Cluster, Job, JobId, Slice, TaskId, slice_of
 from iris_cli.core.attributes import SCALE_GROUP_ATTRIBUTE_KEY
 from iris_cli.core.constraints import Constraint, ConstraintMode, ConstraintOp
-from iris_cli.core.model.slice import Slice, slice_of
 from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey
 from iris_cli.core.scheduling.order import TasksByJob, queue_of
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind

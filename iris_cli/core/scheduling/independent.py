@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
-from iris_cli.core import Amounts, Cluster, JobId, Limits, TaskId, WorkerCondition, WorkerId
+from iris_cli.core import Amounts, Cluster, Job, JobId, Limits, Signature, TaskId, WorkerCondition, WorkerId
 from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
-from iris_cli.core.model.job import Job, Signature
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.order import TasksByJob, queue_of
 from iris_cli.core.scheduling.placement import Assignment, shape_of

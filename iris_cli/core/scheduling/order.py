@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from iris_cli.core.ids import JobId, TaskId, depth_of, root_of
-from iris_cli.core.model.job import Job, Priority, Signature
-from iris_cli.core.model.task import Task, TaskState
+from iris_cli.core import Job, JobId, Priority, Signature, Task, TaskId, TaskState, depth_of, root_of
 from iris_cli.core.model.waiting import competes_since
 
 _PENDING = TaskState.PENDING

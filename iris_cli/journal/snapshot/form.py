@@ -21,11 +21,7 @@ from typing import Final
 
 from msgspec import Raw, Struct
 
-from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job
-from iris_cli.core.model.task import Task
-from iris_cli.core.model.worker import Claim, Worker
+from iris_cli.core import AttemptId, Claim, Cluster, Job, JobId, Task, TaskId, Worker, WorkerId
 from iris_cli.errors import IrisError
 from iris_cli.journal.log.position import Position
 

@@ -13,11 +13,9 @@ from zlib import crc32
 
 from msgspec import Raw
 
-from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
+from iris_cli.core import Job, JobId, Task, TaskId, Token, WorkerId
 from iris_cli.core.model.cluster import Cluster, Outputs
-from iris_cli.core.model.job import Job
 from iris_cli.core.model.past import Past, Table
-from iris_cli.core.model.task import Task
 from iris_cli.journal.codec import decode
 from iris_cli.journal.durable import open_safely
 from iris_cli.journal.layout import moment_path

@@ -12,9 +12,7 @@ from zlib import crc32
 
 from msgspec import Raw
 
-from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.past import Table, in_memory
+from iris_cli.core import Cluster, JobId, Table, WorkerId, in_memory
 from iris_cli.journal.codec import encode
 from iris_cli.journal.durable import Disk, opened, sync_directory, write_all
 from iris_cli.journal.log.position import Position, sealed

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field, structs
 
-from iris_cli.core import Cluster, TaskState, WorkerCondition
+from iris_cli.core import AttemptId, Cluster, JobId, TaskId, TaskState, Token, WorkerCondition, WorkerId
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, jobs, workers
 from iris_cli.core.messages.observations import Silence
 from iris_cli.ops.cycle import observe

@@ -10,9 +10,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
+from iris_cli.core import AttemptId, Cluster, JobId, Token, WorkerId
 from iris_cli.core.messages.observations import Silence
-from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.task import PROGRAM_FAILURES, Attempt, End, EndReason, TaskState
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.files.pulled_logs import MOST_TELLING

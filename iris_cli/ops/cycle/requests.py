@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core import AttemptId, JobRequest, Token
+from iris_cli.core import AttemptId, JobRequest, Origin, RequestId, Token
 from iris_cli.core.events.events import JobSubmitted
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import RequestId
 from iris_cli.core.messages import requests as messages
 from iris_cli.core.messages.observations import OutboxFile, WorkerReport
-from iris_cli.core.model.job import Origin
 from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops.cycle.environment import text_of, with_lines
 from iris_cli.ops.session import Session

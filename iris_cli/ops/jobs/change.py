@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from iris_cli.core import JobId, clip
+from iris_cli.core import JobId, Priority, clip
 from iris_cli.core.lifecycle import jobs
-from iris_cli.core.model.job import Priority
 from iris_cli.errors import UsageError
 from iris_cli.ops.names import find_jobs
 from iris_cli.ops.session import Session

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from iris_cli.core import Cluster, Constraint, ConstraintOp, Job, JobId, JobRequest, WorkerId, Workspace, clip
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
@@ -16,15 +17,11 @@ from iris_cli.core.attributes import (
     AttributeValue,
 )
 from iris_cli.core.constraint_syntax import near_misses
-from iris_cli.core.constraints import Constraint, ConstraintOp
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import JobId, WorkerId, clip
 from iris_cli.core.lifecycle.again import submitted_again
 from iris_cli.core.lifecycle.asked import over
 from iris_cli.core.lifecycle.never import check_possible
 from iris_cli.core.lifecycle.submit import submit
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job, JobRequest, Workspace
 from iris_cli.core.model.task import AttemptState, TaskState
 from iris_cli.core.model.worker import Worker, WorkerCondition
 from iris_cli.core.resources import AUTO

@@ -17,10 +17,8 @@ from msgspec import Struct, field, structs
 
 from iris_cli import __version__
 from iris_cli.clock import Clock
+from iris_cli.core import Limits, format_duration, pattern
 from iris_cli.core.messages.notices import Books, Notice
-from iris_cli.core.model.limits import Limits
-from iris_cli.core.text import pattern
-from iris_cli.core.units import format_duration
 from iris_cli.journal.files.notices import NoticeFile
 
 _LONGEST = 1000  # characters of a text that users or workers may have written

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from iris_cli.core import Attempt, Job, Task
-from iris_cli.core.model.task import Ended
+from iris_cli.core import Attempt, Ended, Job, Task
 
 _Span = tuple[float, float]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from iris_cli.core import EndReason, WorkerCondition, format_duration, format_memory
+from iris_cli.core import EndReason, WorkerCondition, describe, format_duration, format_memory
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event
 from iris_cli.core.lifecycle.display import DisplayWord
-from iris_cli.core.topology import describe
 from iris_cli.ops.outcomes.causes import end_words, reason_words, skew_words
 
 

@@ -13,8 +13,7 @@ from msgspec import Struct
 from iris_cli.config.entry_text import NewHost, NewSlice, host_lines, quoted, slice_lines
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig
-from iris_cli.core import Connection, clip, is_name
-from iris_cli.core.topology import canonical_type
+from iris_cli.core import Connection, canonical_type, clip, is_name
 from iris_cli.errors import ConfigError, NotWritableError, UsageError
 from iris_cli.remote.transport import NoAnswer
 

@@ -7,10 +7,8 @@ from enum import IntEnum
 
 from msgspec import Struct
 
-from iris_cli.core.ids import TaskId, WorkerId
+from iris_cli.core import Cluster, JobState, TaskId, WorkerId
 from iris_cli.core.lifecycle.display import DisplayWord, task_displays, word_of
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import JobState
 from iris_cli.core.model.task import PROGRAM_FAILURES, Attempt, AttemptState, End, EndReason, Task, TaskState
 from iris_cli.core.model.waiting import overdue_since
 from iris_cli.ops.outcomes.causes import end_words

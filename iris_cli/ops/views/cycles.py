@@ -10,10 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from iris_cli.config.schema import Mode
-from iris_cli.core.ids import AttemptId, JobId, Token
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.slice import SliceState
-from iris_cli.core.model.worker import WorkerCondition
+from iris_cli.core import AttemptId, Cluster, JobId, SliceState, Token, WorkerCondition
 from iris_cli.core.units import count, format_duration
 from iris_cli.journal.access import how_writable
 from iris_cli.journal.files.heartbeat import runners_of

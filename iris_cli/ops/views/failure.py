@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from iris_cli.core import Attempt, EndReason, Task, TaskState, format_duration
+from iris_cli.core import Attempt, Cluster, EndReason, Job, JobState, Task, TaskState, format_duration
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
 from iris_cli.core.lifecycle.again import AGAIN, again_command
 from iris_cli.core.lifecycle.display import counted, in_words, last_tries, task_displays
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job, JobState
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, End, Fact, FactKind, fact_of
 from iris_cli.core.text import pattern
 from iris_cli.core.work_paths import relative_paths

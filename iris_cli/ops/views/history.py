@@ -9,6 +9,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from iris_cli.core import AttemptId, Cluster, JobId, Origin, TaskId, WorkerId, clip, did_you_mean
 from iris_cli.core.events.events import (
     AttemptEvent,
     AttemptsReaped,
@@ -17,10 +18,6 @@ from iris_cli.core.events.events import (
     TaskAssigned,
     Transaction,
 )
-from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Origin
-from iris_cli.core.text import did_you_mean
 from iris_cli.errors import IrisError, NotFoundError
 from iris_cli.journal.log.reading import Reading
 from iris_cli.journal.log.recovery import Damage, banner

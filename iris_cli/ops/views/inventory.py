@@ -8,12 +8,8 @@ from typing import ClassVar, TypeVar
 
 from msgspec import Struct
 
-from iris_cli.core import constraints
+from iris_cli.core import AttemptId, AttributeValue, Cluster, JobId, Limits, WorkerId, constraints, describe
 from iris_cli.core.collector import at_rest
-from iris_cli.core.constraints import AttributeValue
-from iris_cli.core.ids import AttemptId, JobId, WorkerId
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import AttemptState
 from iris_cli.core.model.worker import (
     Claim,
@@ -24,7 +20,6 @@ from iris_cli.core.model.worker import (
     cooling,
     has_wrong_clock,
 )
-from iris_cli.core.topology import describe
 from iris_cli.core.units import format_duration
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.names import find_worker

@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from msgspec import Struct
 
+from iris_cli.core import AttemptId, Cluster, Constraint, JobId, TaskId, describe, format_memory, parent_of
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.constraints import Constraint
-from iris_cli.core.ids import AttemptId, JobId, TaskId, parent_of
 from iris_cli.core.lifecycle.display import job_display, task_displays
-from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobState, Workspace
-from iris_cli.core.topology import describe
-from iris_cli.core.units import format_memory
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.names import find_job
 from iris_cli.ops.session import Session

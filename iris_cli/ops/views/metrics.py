@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from iris_cli.core.model.job import JobState
-from iris_cli.core.model.task import TaskState
+from iris_cli.core import JobState, TaskState
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.inventory import slice_rows, worker_rows
 from iris_cli.ops.views.report import report

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from iris_cli.core import Amounts, Cluster, Worker, slice_attributes
 from iris_cli.core.attributes import WORKER_ID_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.lifecycle.never import Offer
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.slice import slice_attributes
-from iris_cli.core.model.worker import Amounts, Worker
 from iris_cli.ops.session import Session
 
 

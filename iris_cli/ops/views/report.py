@@ -8,12 +8,9 @@ from statistics import median
 
 from msgspec import Struct
 
+from iris_cli.core import AttemptId, Cluster, Job, JobId, JobState, Priority, WorkerId, in_memory
 from iris_cli.core.evolve import replay
-from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.lifecycle.display import job_display, retries_made
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job, JobState, Priority
-from iris_cli.core.model.past import in_memory
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason, Task
 from iris_cli.errors import NotFoundError
 from iris_cli.journal.log.recovery import Damage, banner

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from iris_cli.core import AttemptId, Cluster, Worker, WorkerId, pattern
 from iris_cli.core.constraints import (
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     TPU_NAME_ATTRIBUTE_KEY,
@@ -21,10 +22,6 @@ from iris_cli.core.events.events import (
     WorkerRegistered,
     WorkerUpdated,
 )
-from iris_cli.core.ids import AttemptId, WorkerId
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.worker import Worker
-from iris_cli.core.text import pattern
 
 
 class WorkerLine(Struct, frozen=True, kw_only=True):

@@ -6,16 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from iris_cli.capacity.provider import instructions
-from iris_cli.core.attributes import REGION_ATTRIBUTE_KEY, region_of_zone
+from iris_cli.core import REGION_ATTRIBUTE_KEY, Cluster, TaskId, count, describe, region_of_zone
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.scaling import ScalingPlan, plan_scaling
-from iris_cli.core.ids import TaskId
 from iris_cli.core.lifecycle import slices
 from iris_cli.core.lifecycle.slices import Objection
-from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.slice import Keeper, ScaleGroup, Slice, SliceState
-from iris_cli.core.topology import describe
-from iris_cli.core.units import count
 from iris_cli.ops.secret_values import what_is_missing
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.scaling_rows import MadeRow, ScaleGroupRow, Scaling, UnmetRow

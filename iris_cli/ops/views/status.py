@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
+from iris_cli.core import Cluster, Job, JobId, JobState, Priority, WorkerId, depth_of, root_of, state_of
 from iris_cli.core.collector import at_rest
-from iris_cli.core.ids import JobId, WorkerId, depth_of, root_of
 from iris_cli.core.lifecycle.display import DisplayWord, counted, display_of, displays_of, word_of
-from iris_cli.core.model.cluster import Cluster, state_of
-from iris_cli.core.model.job import Job, JobState, Priority
 from iris_cli.core.model.task import Ended, EndReason, Stopping, Task, TaskState
 from iris_cli.core.model.waiting import overdue, quiet_words
 from iris_cli.journal.log.recovery import Damage

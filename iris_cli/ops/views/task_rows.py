@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from iris_cli.core.ids import AttemptId, TaskId, WorkerId
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job
+from iris_cli.core import AttemptId, Cluster, Job, TaskId, WorkerId
 from iris_cli.core.model.task import Attempt, AttemptState, EndReason, Task, TaskState
 from iris_cli.core.model.waiting import quiet_for
 from iris_cli.ops.outcomes.causes import end_words, exit_words, known_words, task_end_words

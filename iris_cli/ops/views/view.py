@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job
-from iris_cli.core.model.limits import Limits
-from iris_cli.core.model.past import in_memory
-from iris_cli.core.model.task import Stopping
-from iris_cli.core.resources import Device
+from iris_cli.core import Cluster, Device, Job, JobId, Limits, Stopping, TaskId, WorkerId, in_memory
 from iris_cli.core.units import parse_duration
 from iris_cli.errors import UsageError
 from iris_cli.journal.access import why_unwritable

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parse_task_id
+from iris_cli.core import AttemptId, Cluster, Job, JobId, JobState, TaskId, Worker, WorkerId, parse_task_id
 from iris_cli.core.lifecycle.display import job_display, task_displays
-from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.job import Job, JobState
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.model.waiting import overdue, quiet_for, quiet_words
-from iris_cli.core.model.worker import Worker
 from iris_cli.errors import UsageError
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.names import no_task, unknown

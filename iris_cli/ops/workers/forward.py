@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core import AttemptState, Cluster, Task, TaskId, WorkerId, clip, count
+from iris_cli.core import AttemptState, Cluster, Task, TaskId, WorkerId, clip, count, parse_index
 from iris_cli.core.lifecycle.display import task_displays
-from iris_cli.core.units import parse_index
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from iris_cli.core import AttemptId, Cluster, Worker, WorkerId, is_name
+from iris_cli.core import INCOMPLETE, AttemptId, Cluster, Worker, WorkerId, is_name
 from iris_cli.core.attributes import taint_key
 from iris_cli.core.events.events import WorkerDrained, WorkerForgotten, WorkerTainted, WorkerUncordoned
 from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.lifecycle import identity, workers
 from iris_cli.core.messages.observations import ProbeReport, Silence
-from iris_cli.core.model.slice import INCOMPLETE
 from iris_cli.errors import IrisError, UsageError
 from iris_cli.journal.log.writer import Writer
 from iris_cli.ops.cycle import observe

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from iris_cli.core.ids import TaskId, WorkerId
-from iris_cli.core.units import count
+from iris_cli.core import TaskId, WorkerId, count
 from iris_cli.ops.logs.log_diff import Deviation, StreamDiff
 from iris_cli.ops.logs.log_reading import BOTH, LineCutter, LogText
 from iris_cli.ops.logs.logs import TaskLog

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence, Set
 
 from msgspec import Struct
 
-from iris_cli.core.ids import TaskId, WorkerId
+from iris_cli.core import TaskId, WorkerId, format_indexes
 from iris_cli.core.messages.stacks import Frame, KernelThread
-from iris_cli.core.model.array import format_indexes
 from iris_cli.ops.logs.stacks import CHILD, MAIN, RankStacks, SharedStack, places
 from iris_cli.remote.worker_calls import Program
 from iris_cli.render.console import Output

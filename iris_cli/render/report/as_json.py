@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.model.job import JobState, Priority
+from iris_cli.core import JobId, JobState, Priority, WorkerId
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.views.report import (
     Ends,

@@ -5,10 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
+from iris_cli.core import JobState, TaskState, count
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.model.job import JobState
-from iris_cli.core.model.task import TaskState
-from iris_cli.core.units import count
 from iris_cli.ops.views.failure import Company, Explained, FailureCard
 from iris_cli.ops.views.job_status import EndpointRow, JobStatus
 from iris_cli.ops.views.status import JobRow

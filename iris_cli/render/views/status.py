@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from iris_cli.core import JobState, count
 from iris_cli.core.lifecycle.display import in_words, word_of
-from iris_cli.core.model.job import JobState
-from iris_cli.core.units import count
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow
 from iris_cli.ops.views.scaling_rows import MadeRow, ScaleGroupRow, Scaling
 from iris_cli.ops.views.status import ClusterStatus, JobRow, in_reading_order

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.text import Text
 
+from iris_cli.core import JobState, count
 from iris_cli.core.lifecycle.display import word_of
-from iris_cli.core.model.job import JobState
 from iris_cli.core.model.waiting import overdue_words
-from iris_cli.core.units import count
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.board import Board, Bunch, Concern, JobOnBoard, board
 from iris_cli.ops.views.cycles import Cycles

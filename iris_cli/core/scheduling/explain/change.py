@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from iris_cli.core import Job, JobId, Priority, WorkerId
+from iris_cli.core import INCOMPLETE, Job, JobId, Priority, WorkerId
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.model.slice import INCOMPLETE
 from iris_cli.core.model.worker import Amounts, Worker, WorkerCapacity, WorkerCondition
 from iris_cli.core.scheduling.explain import wording
 from iris_cli.core.scheduling.explain.explanation import Change, ChangeKind

@@ -11,20 +11,9 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from iris_cli.core import (
-    Constraint,
-    Device,
-    Job,
-    JobId,
-    Priority,
-    Resources,
-    Task,
-    Worker,
-    WorkerCondition,
-    WorkerId,
-)
+from iris_cli.core import Constraint, Device, Job, Priority, Resources, Task, Worker, WorkerCondition
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.ids import TaskId
+from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.model.job import Signature
 from iris_cli.core.scheduling.order import Entry
 from iris_cli.core.scheduling.placement import Assignment

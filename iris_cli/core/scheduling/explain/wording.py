@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
 
-from iris_cli.core import JobId, WorkerId, constraints
+from iris_cli.core import INCOMPLETE, JobId, WorkerId, constraints, count, format_duration, format_memory
 from iris_cli.core.constraint_syntax import format_constraint, near_misses
-from iris_cli.core.model.slice import INCOMPLETE
 from iris_cli.core.model.worker import Amounts, Claim, Worker, WorkerCapacity
 from iris_cli.core.resources import AUTO, Device
 from iris_cli.core.scheduling.context import SchedulingContext
@@ -18,7 +17,6 @@ from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.placement import Requirement, Shape
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, Group, first_of, positions_of, vm_count, worker_number
-from iris_cli.core.units import count, format_duration, format_memory
 
 _FEW = 3
 

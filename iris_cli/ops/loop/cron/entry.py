@@ -12,8 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from iris_cli.core import Connection, clip
-from iris_cli.core.model.slice import Provider, ScaleGroup
+from iris_cli.core import Connection, Provider, ScaleGroup, clip
 from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops.checks.findings import Finding, Level, warning
 

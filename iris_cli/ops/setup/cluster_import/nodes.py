@@ -14,10 +14,8 @@ from datetime import datetime
 from typing import Any
 
 from iris_cli.config.attributes import label_fault
-from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY
-from iris_cli.core.ids import clip, is_name
+from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, clip, is_name, pattern
 from iris_cli.core.messages.cloud import LABEL_PREFIX
-from iris_cli.core.text import pattern
 from iris_cli.core.topology import arranged_type, canonical_type, describe, lookup
 from iris_cli.errors import UsageError
 from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, LeftOut

@@ -20,9 +20,8 @@ from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import Clock
 from iris_cli.config.entry_text import NewHost
 from iris_cli.config.hosts import MOST_HOSTS, expanded
-from iris_cli.core import Connection, clip, is_name
+from iris_cli.core import Connection, clip, did_you_mean, is_name
 from iris_cli.core.messages.cloud import Refusal
-from iris_cli.core.text import did_you_mean
 from iris_cli.errors import IrisError, UnreachableError, UsageError
 from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, LeftOut
 from iris_cli.ops.setup.cluster_import.nodes import HOW, read_nodes
