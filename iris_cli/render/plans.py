@@ -107,7 +107,6 @@ def _show_tables(
     waiting: dict[TaskId | JobId, tuple[Reason, ...]],
     ended: list[TaskId],
 ) -> None:
-
     parts: list[Renderable] = []
     if placed:
         parts.append(table(("TASK", "WOULD RUN ON", "GPUS", "BECAUSE"), _placed_rows(placed, chosen)))
@@ -134,7 +133,6 @@ def _name(cluster: Cluster, key: TaskId | JobId) -> str:
 
 
 def _placed_rows(placed: Iterable[Assignment], chosen: Mapping[TaskId, str]) -> list[tuple[str, ...]]:
-
     by_job: dict[JobId, list[Assignment]] = {}
     for each in placed:
         by_job.setdefault(each.task.job, []).append(each)

@@ -98,7 +98,6 @@ def worker_tables(
 
 
 def _facts(details: WorkerDetails) -> list[tuple[str, str]]:
-
     row = details.worker
     return [
         ("slice", f"{row.slice}, worker {row.index}" if row.slice else ""),
@@ -136,7 +135,6 @@ def _connection(details: WorkerDetails) -> str:
 
 
 def _claims(details: WorkerDetails, width: int) -> Renderable:
-
     rows = (
         (
             str(claim.attempt),

@@ -10,7 +10,7 @@ import typer
 from iris_cli.cli import consent
 from iris_cli.cli.command_types import Commands, argument, flag, option
 from iris_cli.cli.context import Context
-from iris_cli.errors import ConfigError, ExitCode, NotFoundError, UsageError
+from iris_cli.errors import ConfigError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from iris_cli.ops.setup.cluster_import.run import OldMachine, Proposal
@@ -66,7 +66,7 @@ def import_(
     ] = False,
     yes: Annotated[bool, flag("--yes", "Write it and forget old VMs without asking.")] = False,
     dry_run: Annotated[bool, flag("--dry-run", "Show the changes; write nothing.")] = False,
-) -> int:
+) -> None:
     """Import slices and hosts into cluster.yaml.
 
     From gcloud's list, an SSH configuration or a list of hosts. Shows the changes before it writes them. What else
@@ -92,7 +92,6 @@ def import_(
         iris.output.document(render.import_document(proposal, machines, written=written, forgotten=forgotten))
     elif written:
         render.show_next(iris.output, proposal)
-    return ExitCode.OK
 
 
 def _write(

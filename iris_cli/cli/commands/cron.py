@@ -9,7 +9,7 @@ import typer
 
 from iris_cli.cli.command_types import Commands, flag, option
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode, IrisError
+from iris_cli.errors import IrisError
 
 if TYPE_CHECKING:
     from iris_cli.ops.loop.cron.entry import CronEntry
@@ -50,7 +50,7 @@ def install(
         bool, flag("--systemd", "Install a systemd user timer instead of a crontab line.")
     ] = False,
     autoscale: Annotated[bool, flag("--autoscale", "Let each cycle create and delete slices.")] = False,
-) -> int:
+) -> None:
     """Install a crontab line for `iris schedule --once`. Installing it again changes it."""
     from iris_cli.core.units import parse_duration
     from iris_cli.ops.loop.cron import crontab, timer
@@ -79,10 +79,9 @@ def install(
             timer.remove(entry, units_directory())
         where = crontab.line(entry)
     show_installed(iris.output, where, changed=changed, keys=keys, lacking=lacking)
-    return ExitCode.OK
 
 
-def show(context: typer.Context) -> int:
+def show(context: typer.Context) -> None:
     """Show what is installed and the result of the last cycle."""
     from iris_cli.ops.loop.cron import crontab, timer
     from iris_cli.ops.views.view import cycle_age
@@ -97,10 +96,9 @@ def show(context: typer.Context) -> int:
         found["systemd"] = timer.installed(entry, units_directory())
     cycle = cycle_age(iris.state.read_heartbeat(), iris.clock.now())
     show_found(iris.output, found, cycle, entry.log)
-    return ExitCode.OK
 
 
-def remove(context: typer.Context) -> int:
+def remove(context: typer.Context) -> None:
     """Remove the crontab line or the timer of this cluster."""
     from iris_cli.ops.loop.cron import crontab, timer
     from iris_cli.render.cycles import show_removed
@@ -115,7 +113,6 @@ def remove(context: typer.Context) -> int:
     with suppress(IrisError):
         iris.state.forget_runner("cron")
     show_removed(iris.output, removed)
-    return ExitCode.OK
 
 
 def cron_entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -> "CronEntry":

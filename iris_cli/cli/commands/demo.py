@@ -8,7 +8,6 @@ import typer
 from iris_cli.cli.command_types import flag, option
 from iris_cli.demo import run
 from iris_cli.demo.run import EndedDocument
-from iris_cli.errors import ExitCode
 
 EXAMPLES = """
 iris demo  # a minute, and nothing is left
@@ -22,7 +21,7 @@ def demo(
     keep: Annotated[bool, flag("--keep", "Leave the cluster running.")] = False,
     stop: Annotated[bool, flag("--stop", "Stop a cluster that was kept.")] = False,
     directory: Annotated[Path | None, option("DIR", "Directory of the cluster.", "--dir")] = None,
-) -> int:
+) -> None:
     """Show a tour on a cluster of local SSH hosts.
 
     Needs no account and no root.
@@ -30,10 +29,9 @@ def demo(
     output = context.obj.output
     if not stop:
         run.run(output, directory, keep=keep)
-        return ExitCode.OK
+        return
     ended = run.stop(output, directory or run.KEPT)
     if output.as_json:
         output.document(EndedDocument(ended))
     else:
         output.done(f"ended {ended} hosts")
-    return ExitCode.OK

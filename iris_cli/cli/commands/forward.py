@@ -9,7 +9,6 @@ from msgspec import Struct
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode
 
 EXAMPLES = """
 iris forward board 6006  # then open http://127.0.0.1:6006
@@ -35,7 +34,7 @@ def forward(
     context: typer.Context,
     what: Annotated[str, argument("JOB|TASK", "Task, or job with one task.", complete.LIVE)],
     port: Annotated[str, argument("[LOCAL:]PORT|ENDPOINT", "Port of the task, or one of its endpoints.")],
-) -> int:
+) -> None:
     """Forward a port of this machine to a port of a task.
 
     Listens on 127.0.0.1 until Ctrl-C, or until the task ends for good. After a retry of the task, new connections
@@ -68,4 +67,3 @@ def forward(
             iris.output.message(f"{place}: connections are closed until it runs")
         iris.output.flush()
         iris.output.message(forwarding.run())
-    return ExitCode.OK

@@ -7,7 +7,6 @@ import typer
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument, flag, option
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode
 
 EXAMPLES = """
 iris history  # the last hundred events
@@ -25,7 +24,7 @@ def history(
         int, option("N", "Show the newest N events; 0 shows all.", min=0, show_default=True)
     ] = 100,
     everything: Annotated[bool, flag("--all", "Include the archive.")] = False,
-) -> int:
+) -> None:
     """Show the events of the log, one per line."""
     from iris_cli.ops.views import history as ops
     from iris_cli.render.event_log import show_history
@@ -33,4 +32,3 @@ def history(
     iris: Context = context.obj
     session = iris.session("iris history")
     show_history(iris.output, ops.history(session, subject, limit=limit, archive=everything))
-    return ExitCode.OK

@@ -7,7 +7,6 @@ import typer
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode
 
 EXAMPLES = """
 iris hold sweep  # later: iris release sweep
@@ -18,7 +17,7 @@ iris hold train-4 train-5
 def hold(
     context: typer.Context,
     jobs: Annotated[list[str], argument("JOB...", "Open jobs.", complete.OPEN_JOB)],
-) -> int:
+) -> None:
     """Do not place the pending tasks of jobs.
 
     What runs continues. While a job is held, its scheduling timeout does not pass and no slice is created for it.
@@ -30,4 +29,3 @@ def hold(
     session = iris.session("iris hold")
     result = change(session, jobs, held=True)
     show_changed(iris.output, session.cluster, result, "held", cycles=iris.cycles_for_json(session))
-    return ExitCode.OK

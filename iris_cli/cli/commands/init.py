@@ -8,7 +8,6 @@ import typer
 
 from iris_cli.cli.command_types import flag, option
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode
 
 EXAMPLES = """
 iris init  # asks nothing, says what could be imported
@@ -27,7 +26,7 @@ def init(
         list[str] | None, option("NAME=TYPE:HOST,...", "A TPU slice with all its hosts in order.", "--slice")
     ] = None,
     force: Annotated[bool, flag("--force", "Overwrite an existing file.")] = False,
-) -> int:
+) -> None:
     """Create cluster.yaml and the state directory.
 
     The file has comments. Asks no questions, and prints what could be imported.
@@ -53,4 +52,3 @@ def init(
     if not key and not os.environ.get("SSH_AUTH_SOCK") and not (Path.home() / ".ssh" / "config").is_file():
         messages.append("no SSH key in ~/.ssh; create one: ssh-keygen -t ed25519")
     show_initialized(iris.output, iris.config, iris.state.path, messages, offered)
-    return ExitCode.OK

@@ -97,7 +97,7 @@ def salvage(
     return _cut(iris, verdict, yes=yes)
 
 
-def compact(context: typer.Context) -> int:
+def compact(context: typer.Context) -> None:
     """Move the lines of the log to its archive.
 
     Nothing is lost; who writes meanwhile waits.
@@ -114,7 +114,6 @@ def compact(context: typer.Context) -> int:
         done, messages = compaction.compact(iris.state_of(None), "iris log compact", timeout)
     iris.output.warnings(messages)
     show_compacted(iris.output, done)
-    return ExitCode.OK
 
 
 def export(
@@ -122,7 +121,7 @@ def export(
     after: Annotated[
         int, option("SEQ", "Only events after this sequence number.", min=0, show_default=True)
     ] = 0,
-) -> int:
+) -> None:
     """Print every event of archive and log as JSON Lines.
 
     For jq, DuckDB or pandas. Each has seq, index, at, actor, type, job, task, attempt, worker (null where it is
@@ -133,7 +132,6 @@ def export(
 
     iris: Context = context.obj
     show_rows(iris.output, rows(iris.state_of(None), after))
-    return ExitCode.OK
 
 
 def _cut(iris: Context, verdict: "Verdict", *, yes: bool) -> int:

@@ -43,7 +43,7 @@ def register(app: Commands) -> None:
     app.add_typer(group)
 
 
-def start(context: typer.Context) -> int:
+def start(context: typer.Context) -> None:
     """Run the background loop with the environment of this shell.
 
     It replaces a loop that runs already, and ends with the last job.
@@ -65,14 +65,13 @@ def start(context: typer.Context) -> int:
         operation.order(iris.state, iris.clock, stopped=False, command=session.command)
         operation.end(iris.state, iris.clock)
         render.show_nothing_to_do(iris.output)
-        return ExitCode.OK
+        return
     render.show_started(iris.output, operation.start(operation.place_of(iris)))
     if logins_kill(os.environ):
         iris.output.message("it ends when you log out; to keep it: loginctl enable-linger")
-    return ExitCode.OK
 
 
-def stop(context: typer.Context) -> int:
+def stop(context: typer.Context) -> None:
     """Stop the background loop; none starts until `iris loop start`."""
     from iris_cli.ops.loop import start as operation
     from iris_cli.render import cycles as render
@@ -88,10 +87,9 @@ def stop(context: typer.Context) -> int:
         state = iris.state
         state.create(name, command="iris loop stop")  # the order is kept there
     render.show_stopped(iris.output, operation.stop(state, iris.clock))
-    return ExitCode.OK
 
 
-def show(context: typer.Context) -> int:
+def show(context: typer.Context) -> None:
     """Show who runs cycles, and the end of the loop's log."""
     from iris_cli.journal.files.runners import read_loop_order
     from iris_cli.ops.loop.cron.entry import last_lines
@@ -111,7 +109,6 @@ def show(context: typer.Context) -> int:
         log=last_lines(log_of(iris.state.path)),
         killed_at_logout=logins_kill(os.environ),
     )
-    return ExitCode.OK
 
 
 def _why_invalid(iris: Context) -> str:

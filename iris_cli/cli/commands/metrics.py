@@ -7,7 +7,6 @@ import typer
 
 from iris_cli.cli.command_types import option
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode
 
 EXAMPLES = """
 iris metrics
@@ -20,7 +19,7 @@ def metrics(
     textfile: Annotated[
         Path | None, option("FILE", "Write to this file, for node_exporter, replacing it whole.")
     ] = None,
-) -> int:
+) -> None:
     """Print metrics in the text format of Prometheus.
 
     Jobs, tasks, workers, slices and chips by state, use of the chips in the last 24 hours, age of the last cycle.
@@ -38,4 +37,3 @@ def metrics(
         iris.output.document(figures)
     else:
         iris.output.text(prometheus_text(figures))
-    return ExitCode.OK

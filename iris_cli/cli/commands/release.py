@@ -7,7 +7,6 @@ import typer
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode
 
 EXAMPLES = """
 iris release sweep  # after iris hold sweep
@@ -18,7 +17,7 @@ iris release train-4 train-5
 def release(
     context: typer.Context,
     jobs: Annotated[list[str], argument("JOB...", "Held jobs.", complete.OPEN_JOB)],
-) -> int:
+) -> None:
     """Let jobs be placed that iris hold held back.
 
     Their scheduling timeout begins now.
@@ -31,4 +30,3 @@ def release(
     result = change(session, jobs, held=False)
     cycles = iris.cycles_for_json(session)
     show_changed(iris.output, session.cluster, result, "released", no_cycles=iris.no_cycles(), cycles=cycles)
-    return ExitCode.OK

@@ -7,7 +7,6 @@ import typer
 
 from iris_cli.cli.command_types import option
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode
 
 EXAMPLES = """
 iris report --since 7d
@@ -24,7 +23,7 @@ def report(
     since: Annotated[
         str | None, option("TIME", "Start of the report: an ISO time (UTC), or an age such as 7d.")
     ] = None,
-) -> int:
+) -> None:
     """Summarize all jobs.
 
     Chip-hours by job and label, waiting times, retries, lost work.
@@ -45,4 +44,3 @@ def report(
         text = page(told)
         write_text(html, text, force=True)
         show_written(iris.output, told, html, len(text.encode()))
-    return ExitCode.OK

@@ -7,7 +7,6 @@ import typer
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode
 
 EXAMPLES = """
 iris retry train  # all tasks that run
@@ -19,7 +18,7 @@ iris retry train/task-0  # any rank of a gang: the whole gang
 def retry(
     context: typer.Context,
     subject: Annotated[str, argument("JOB|TASK", "Open job, or task of one.", complete.OPEN_JOB_OR_TASK)],
-) -> int:
+) -> None:
     """Stop running attempts and place their tasks again.
 
     No retry is charged. The tasks are placed when every stopped attempt has ended. A gang is stopped as a whole.
@@ -32,4 +31,3 @@ def retry(
     result = operation.retry(session, subject)
     cycles = iris.cycles_for_json(session)
     render.show_retried(iris.output, session.cluster, result, no_cycles=iris.no_cycles(), cycles=cycles)
-    return ExitCode.OK

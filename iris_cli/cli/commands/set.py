@@ -8,7 +8,7 @@ from iris_cli.cli import complete
 from iris_cli.cli.command_types import Commands, argument, option
 from iris_cli.cli.context import Context
 from iris_cli.core.model.job import Priority
-from iris_cli.errors import ExitCode, UsageError
+from iris_cli.errors import UsageError
 
 _EXAMPLES = """
 iris set eval --priority high
@@ -29,7 +29,7 @@ def set_fields(
     scheduling_timeout: Annotated[
         str | None, option("TIME", "Give up if not placed within this time: 90s, 2h; 0: never.")
     ] = None,
-) -> int:
+) -> None:
     """Change the priority or the scheduling timeout of jobs.
 
     What runs continues.
@@ -51,4 +51,3 @@ def set_fields(
         words.append(f"scheduling timeout {format_duration(seconds) if seconds else 'none'}")
     what, cycles = ", ".join(words), iris.cycles_for_json(session)
     show_changed(iris.output, session.cluster, result, what, no_cycles=iris.no_cycles(), cycles=cycles)
-    return ExitCode.OK

@@ -11,7 +11,7 @@ from msgspec import Struct
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument, flag
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode, IrisError
+from iris_cli.errors import IrisError
 
 EXAMPLES = """
 iris ssh train/task-3  # in its work directory
@@ -30,7 +30,7 @@ def ssh(
     context: typer.Context,
     what: Annotated[str, argument("TASK|WORKER", "Task or worker.", complete.LIVE_OR_WORKER)],
     show: Annotated[bool, flag("--print", "Print the command instead of running it.")] = False,
-) -> int:
+) -> None:
     """Open a shell in a task's work directory, or on a worker.
 
     Uses the system's ssh. The shell has the task's IRIS_* variables and none of its chips. Only the host key on
@@ -51,4 +51,3 @@ def ssh(
         except OSError as error:
             hint = "install an OpenSSH client" if isinstance(error, FileNotFoundError) else ""
             raise IrisError(f"ssh can't be run: {error.strerror}", hint=hint) from error
-    return ExitCode.OK

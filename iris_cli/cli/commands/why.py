@@ -7,7 +7,6 @@ import typer
 from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode
 
 EXAMPLES = """
 iris why train  # what a job waits for, or why it failed
@@ -19,7 +18,7 @@ iris why v5a-0  # what a worker takes, and what it doesn't
 def why(
     context: typer.Context,
     subject: Annotated[str, argument("JOB|TASK|WORKER", "Job, task or worker.", complete.ANYTHING)],
-) -> int:
+) -> None:
     """Explain a pending, failed or quiet job, or a worker's state.
 
     For quiet tasks it also asks the workers which ranks are in the same place.
@@ -36,4 +35,3 @@ def why(
     if answer.quiet and not (iris.output.as_json or iris.output.quiet):
         iris.output.flush()  # the workers may take their time
         show_places(iris.output, stacks(session, subject))
-    return ExitCode.OK

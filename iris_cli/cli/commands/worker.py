@@ -194,24 +194,20 @@ def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "Prob
     return operation.accept(session, stranger)
 
 
-def drain(context: typer.Context, workers: Workers, reason: Reason = "") -> int:
+def drain(context: typer.Context, workers: Workers, reason: Reason = "") -> None:
     """Stop placing tasks on workers; running tasks continue."""
     from iris_cli.ops.workers import workers as operation
 
     iris: Context = context.obj
-    return _tell(
-        iris, "draining", operation.drain(iris.session("iris worker drain"), workers, reason), workers
-    )
+    _tell(iris, "draining", operation.drain(iris.session("iris worker drain"), workers, reason), workers)
 
 
-def uncordon(context: typer.Context, workers: Workers) -> int:
+def uncordon(context: typer.Context, workers: Workers) -> None:
     """End drain, quarantine and cool-down."""
     from iris_cli.ops.workers import workers as operation
 
     iris: Context = context.obj
-    return _tell(
-        iris, "uncordoned", operation.uncordon(iris.session("iris worker uncordon"), workers), workers
-    )
+    _tell(iris, "uncordoned", operation.uncordon(iris.session("iris worker uncordon"), workers), workers)
 
 
 def taint(
@@ -219,13 +215,13 @@ def taint(
     worker: WorkerName,
     name: Annotated[str, argument("NAME", "Name of the taint.")],
     remove: Annotated[bool, flag("--remove", "Remove the taint.")] = False,
-) -> int:
+) -> None:
     """Reserve a worker for jobs that tolerate the taint."""
     from iris_cli.ops.workers import workers as operation
 
     iris: Context = context.obj
     changed = operation.taint(iris.session("iris worker taint"), worker, name, remove=remove)
-    return _tell(iris, "untainted" if remove else "tainted", [worker] if changed else [], [worker])
+    _tell(iris, "untainted" if remove else "tainted", [worker] if changed else [], [worker])
 
 
 def forget(
@@ -233,13 +229,13 @@ def forget(
     worker: WorkerName,
     dead: Annotated[bool, flag("--dead", "Declare that nothing runs there any more.")] = False,
     reason: Reason = "",
-) -> int:
+) -> None:
     """Remove a worker from the log. With --dead its attempts end, and their tasks are placed on other workers."""
     from iris_cli.ops.workers import workers as operation
 
     iris: Context = context.obj
     session = iris.session("iris worker forget")
-    return _tell(iris, "forgotten", [operation.forget(session, worker, dead=dead, reason=reason)], [worker])
+    _tell(iris, "forgotten", [operation.forget(session, worker, dead=dead, reason=reason)], [worker])
 
 
 def unwedge(
@@ -268,23 +264,21 @@ def unwedge(
     return ExitCode.FAILED if left is not None and left.obstacles else ExitCode.OK
 
 
-def _tell(iris: Context, done: str, changed: Sequence[str], asked: Sequence[str]) -> int:
+def _tell(iris: Context, done: str, changed: Sequence[str], asked: Sequence[str]) -> None:
     if iris.output.as_json:
         iris.output.document(_CHANGES[done](changed, [each for each in asked if each not in changed]))
-        return ExitCode.OK
+        return
     for each in changed:
         iris.output.done(f"{done} {each}")
     for each in asked:
         if each not in changed:
             iris.output.message(f"{each}: nothing to change")
-    return ExitCode.OK
 
 
-def show(context: typer.Context, worker: WorkerName) -> int:
+def show(context: typer.Context, worker: WorkerName) -> None:
     """Show a worker's hardware, condition and tasks."""
     from iris_cli.ops.views import inventory
     from iris_cli.render.workers import show_worker
 
     iris: Context = context.obj
     show_worker(iris.output, inventory.show(iris.session("iris worker show"), worker))
-    return ExitCode.OK

@@ -3,7 +3,6 @@
 import typer
 
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode
 
 EXAMPLES = """
 iris workers
@@ -11,7 +10,7 @@ iris workers --json | jq -r '.workers[].id'
 """
 
 
-def workers(context: typer.Context) -> int:
+def workers(context: typer.Context) -> None:
     """List the workers with free resources and problems.
 
     Shows free resources, condition, and why a worker accepts no tasks.
@@ -22,4 +21,3 @@ def workers(context: typer.Context) -> int:
     iris: Context = context.obj
     session, output = iris.session("iris workers"), iris.output
     show_inventory(output, inventory(session, briefly=not output.as_json))
-    return ExitCode.OK

@@ -73,7 +73,6 @@ def _parts(why: Why, width: int) -> Iterator[Renderable]:
 
 
 def _wait(why: Why, wait: Wait) -> Iterator[Renderable]:
-
     who = "" if len(why.waits) == 1 else f"{fold(f'task-{task.index}' for task in wait.tasks)}: "
     if wait.explanation is None:
         ready, then, follows = wait.prospect.partition("; ")
