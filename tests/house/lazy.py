@@ -30,8 +30,7 @@ LAZY: Mapping[str, str] = {
     "core.lifecycle.never": "core.scheduling.sets core.scheduling.explain.wording",
     # A look needs neither the writer, nor the archive, nor the files of logs and workspaces.
     "journal.log.file_store": (
-        "core.evolve journal.log.archive journal.log.compact journal.log.record journal.log.scan "
-        "journal.log.store"
+        "core.evolve journal.log.archive journal.log.compact journal.log.record journal.log.scan"
     ),
     "journal.log.salvage": "journal.lock",
     "journal.snapshot.cache": "journal.snapshot.reading journal.snapshot.writing",

@@ -19,7 +19,7 @@ Rule = Callable[[Module], Iterator[str]]
 RULES: list[tuple[Rule, str, str]] = [
     (rules.imports_upwards, "iris_cli.core.model.task", "from iris_cli.ops import cycle"),
     (rules.imports_upwards, "iris_cli.core.model.task", "import iris_cli.clock"),
-    (rules.imports_upwards, "iris_cli.journal.log.store", "def f():\n    from iris_cli import remote"),
+    (rules.imports_upwards, "iris_cli.journal.log.record", "def f():\n    from iris_cli import remote"),
     (rules.imports_upwards, "iris_cli.ops.cycle.cycle", "import iris_cli.render.tables"),
     (rules.imports_upwards, "iris_cli.render.tables", "from iris_cli.cli.app import main"),
     (rules.imports_upwards, "iris_cli.core.model.task", "from ..ops import cycle"),

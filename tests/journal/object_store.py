@@ -12,8 +12,14 @@ from typing import Protocol
 
 from iris_cli.core.events.events import Event, Transaction
 from iris_cli.journal.log.position import START, Position
-from iris_cli.journal.log.record import LogRecord, decode_line, encode_line, end_of_line
-from iris_cli.journal.log.store import Conflict, check_events
+from iris_cli.journal.log.record import (
+    Conflict,
+    LogRecord,
+    check_events,
+    decode_line,
+    encode_line,
+    end_of_line,
+)
 
 
 class Objects(Protocol):

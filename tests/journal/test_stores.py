@@ -12,7 +12,8 @@ import pytest
 from iris_cli.core.events.events import ClusterCreated, Transaction, WorkerDrained, WorkerUpdated
 from iris_cli.core.ids import WorkerId
 from iris_cli.journal.log.file_store import FileStore
-from iris_cli.journal.log.store import Conflict, EventStore, MemoryStore
+from iris_cli.journal.log.record import Conflict
+from tests.journal.memory_store import EventStore, MemoryStore
 from tests.journal.object_store import ObjectsInDirectory, ObjectStore
 from tests.journal.samples import A0, HOST, NOON, STORY
 

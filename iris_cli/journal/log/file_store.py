@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from iris_cli.core.events.events import Event, Transaction
     from iris_cli.journal.log.archive import ArchiveScan
     from iris_cli.journal.log.compact import Compacted
-    from iris_cli.journal.log.record import LogRecord
+    from iris_cli.journal.log.record import Conflict, LogRecord
     from iris_cli.journal.log.scan import Scan
-    from iris_cli.journal.log.store import Conflict
 
 Keep = Callable[["Iterable[LogRecord]"], "tuple[LogRecord, ...]"]
 """What is done with records as they are read; it takes all of them, and says which of them are kept."""
@@ -59,7 +58,10 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
 
 class FileStore:
-    """An EventStore in a directory. Only the holder of the lock may append, and recovery comes before."""
+    """The append-only log of a directory: transactions, numbered from 1 without gaps.
+
+    Only the holder of the lock may append, and recovery comes before.
+    """
 
     def __init__(self, directory: Path, disk: Disk = DISK) -> None:
         self._directory = directory
@@ -214,8 +216,7 @@ class FileStore:
 
     def append(self, expected_seq: int, events: Sequence[Event], *, at: float, actor: str) -> int | Conflict:
         """Raises NotWritableError: then nothing may be done on the strength of these events."""
-        from iris_cli.journal.log.record import encode_line, end_of_line
-        from iris_cli.journal.log.store import Conflict, check_events
+        from iris_cli.journal.log.record import Conflict, check_events, encode_line, end_of_line
 
         flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if expected_seq == 0 else 0)
         with refusing(self._path), opened(self._path, flags) as fd:

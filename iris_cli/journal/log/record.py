@@ -261,3 +261,19 @@ def decode_event(entry: Any) -> Event | None:
     if ignorable:
         return None
     raise UnknownTypeError(name)
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """Nothing was written: the log moved on to `seq` meanwhile, and the decision must be made anew."""
+
+    seq: int
+
+
+def check_events(expected_seq: int, events: Sequence[Event]) -> None:
+    """The rules for what may become a transaction, the same for every store. Raises ValueError."""
+    if not events:
+        raise ValueError("a transaction has at least one event")
+    if (expected_seq == 0) != isinstance(events[0], ClusterCreated):
+        raise ValueError("a log begins with ClusterCreated, and only there")
+    if LogCompacted in map(type, events):
+        raise ValueError("LogCompacted belongs to the line that a compaction writes")

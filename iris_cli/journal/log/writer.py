@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from iris_cli.core.events.events import Event, Transaction
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.log.file_store import FileStore, Loaded
-from iris_cli.journal.log.record import FORMAT
-from iris_cli.journal.log.store import Conflict
+from iris_cli.journal.log.record import FORMAT, Conflict
 
 if TYPE_CHECKING:
     from iris_cli.journal.lock import HeldLock

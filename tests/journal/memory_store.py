@@ -1,21 +1,13 @@
-"""The port to the log: what every store of events can do."""
+"""The port to the log: what every store of events can do; and a store in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from msgspec import Struct
-
-from iris_cli.core.events.events import ClusterCreated, Event, LogCompacted, Transaction
+from iris_cli.core.events.events import Event, Transaction
 from iris_cli.journal.log.position import START
-from iris_cli.journal.log.record import decode_line, encode_line, end_of_line
-
-
-class Conflict(Struct, frozen=True):
-    """Nothing was written: the log moved on to `seq` meanwhile, and the decision must be made anew."""
-
-    seq: int
+from iris_cli.journal.log.record import Conflict, check_events, decode_line, encode_line, end_of_line
 
 
 class EventStore(Protocol):
@@ -32,16 +24,6 @@ class EventStore(Protocol):
         not be read back.
         """
         ...
-
-
-def check_events(expected_seq: int, events: Sequence[Event]) -> None:
-    """The rules for what may become a transaction, the same for every store. Raises ValueError."""
-    if not events:
-        raise ValueError("a transaction has at least one event")
-    if (expected_seq == 0) != isinstance(events[0], ClusterCreated):
-        raise ValueError("a log begins with ClusterCreated, and only there")
-    if LogCompacted in map(type, events):
-        raise ValueError("LogCompacted belongs to the line that a compaction writes")
 
 
 class MemoryStore:
