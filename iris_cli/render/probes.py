@@ -78,7 +78,7 @@ def who(stranger: Stranger) -> list[str]:
     ]
     if stranger.over:
         ended = ", ".join(map(str, stranger.over))
-        lines.append(f"attempts placed there before will end: {ended}")
+        lines.append(f"this ends the attempts placed there before: {ended}")
     return lines
 
 

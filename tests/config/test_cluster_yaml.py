@@ -193,13 +193,13 @@ def test_an_unknown_type_is_taken_as_it_is_with_a_warning(load: Load) -> None:
     config = load("slices: [{name: s, type: v9x-64, hosts: 'h-[0-7]'}]")
     assert raw(config, "s-7")["tpu-vm-count"] == 8
     assert len(config.warnings) == 1
-    assert "slices[0].hosts: TPU type v9x-64 is not known" in config.warnings[0]
+    assert "slices[0].hosts: TPU type v9x-64 is unknown" in config.warnings[0]
 
 
 def test_a_near_miss_among_regions_is_a_warning(load: Load) -> None:
     config = load("workers: [{id: a, host: a, region: us-west4}, {id: b, host: b, region: US-West4}]")
     assert len(config.warnings) == 1
-    assert "'US-West4' differs from 'us-west4' in case only" in config.warnings[0]
+    assert "'US-West4' differs from 'us-west4' only in case" in config.warnings[0]
 
 
 def test_a_cluster_without_workers_is_a_warning(load: Load) -> None:

@@ -179,8 +179,8 @@ def test_a_file_in_the_home_of_nobody_is_a_mistake_in_the_job_file(load: Load, f
         (b"1A=x\n", ":1: '1A' is not the name of an environment variable"),
         (b"IRIS_TASK_ID=x\n", ":1: IRIS_TASK_ID is set by iris"),
         (b"A=\xff\n", ":1: not UTF-8 text"),
-        (b"A=\0\n", ":1: it is no file of variables"),
-        (b"A=" + b"x" * (1 << 20), ":1: it is no file of variables"),
+        (b"A=\0\n", ":1: not a file of variables"),
+        (b"A=" + b"x" * (1 << 20), ":1: not a file of variables"),
     ],
     ids=lambda value: repr(value[:20]),
 )

@@ -38,9 +38,9 @@ def test_each_line_is_one_task_whatever_is_in_it(
     ("content", "said"),
     [
         (b"", "lines has no lines"),
-        (b"a\nb\0c\n", "lines:2: the line holds a NUL byte"),
+        (b"a\nb\0c\n", "lines:2: the line has a NUL byte"),
         (b"a\n\xff\n", "lines:2: the line is not UTF-8 text"),
-        (b"a\n" + b"x" * 131_057, "lines:2: the line takes 131057 bytes"),
+        (b"a\n" + b"x" * 131_057, "lines:2: the line has 131057 bytes"),
         (b"x\n" * 10_001, "lines has 10001 lines, more than 10000"),
     ],
     ids=lambda value: repr(value[:24])[:24],

@@ -102,7 +102,7 @@ def test_lines_are_those_of_the_whole_iris(task: Task, tmp_path: Path, text: str
     ("text", "says"),
     [
         (b"x" * 70_000, "lines takes more than 65536 bytes"),
-        (b"a\nb\0\n", "lines:2: the line holds a NUL byte"),
+        (b"a\nb\0\n", "lines:2: the line has a NUL byte"),
         (b"a\xff\n", "lines:1: the line is not UTF-8 text"),
         (b"", "lines has no lines"),
     ],

@@ -19,7 +19,7 @@ from tests.support.lab import Lab
         (
             "v4-8",
             True,
-            "1 attempt is not proven gone on a-0 (silent or unkillable); every cycle tries again:",
+            "1 attempt is not proven gone on a-0 (silent or unkillable); retried in every cycle:",
         ),
     ],
 )

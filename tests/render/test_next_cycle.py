@@ -244,7 +244,7 @@ def test_a_worker_that_was_never_probed_says_when_it_will_be(
         for each in cluster_status(session_of(lab, tmp_path / "state", cycle_ago)).workers
         if each.id == "new"
     ]
-    assert row.refuses == (f"never probed; {then}",)
+    assert row.refuses == (f"not probed yet; {then}",)
 
 
 HINT = "no cycles are running: iris loop start, or iris cron install"
@@ -263,7 +263,7 @@ def test_a_launch_on_a_host_that_did_not_answer_names_the_host_and_is_not_placed
     said = "job: no answer from w: connect: unreachable; no cycles are running; iris why job"
     assert screen.told(show).splitlines() == [said, HINT]
     shown = partial(show, unanswered={})  # it answers again
-    assert screen.told(shown).startswith("job: waiting: the only worker takes nothing new")
+    assert screen.told(shown).startswith("job: waiting: the only worker is unavailable")
 
 
 @pytest.mark.parametrize(("no_cycles", "then"), [("", "retried in every cycle: iris workers"), (HINT, HINT)])
@@ -317,7 +317,7 @@ def test_a_job_that_was_only_submitted_promises_only_cycles_that_come(
         (lambda lab: lab.silent("w").advance("3s"), "fits when w (suspect) is healthy again"),
         (
             lambda lab: lab.job("a").schedule().reports("a/* nostart disk").cancel("a"),
-            "fits in 10s, when w has cooled down",
+            "fits in 10s, after the cool-down of w",
         ),
     ],
 )

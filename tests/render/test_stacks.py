@@ -73,7 +73,7 @@ def test_each_place_is_shown_once_and_the_odd_rank_ends_the_main_threads(
     [
         (
             {"how": "catches.USR1", "trouble": "Permission denied"},
-            "`python3 train.py` has a handler for SIGUSR1; if that is faulthandler's, ask with: "
+            "`python3 train.py` has a handler for SIGUSR1; if it is faulthandler's: iris stacks "
             "iris stacks train --signal USR1; py-spy: Permission denied",
         ),
         ({"how": "deaf"}, "`python3 train.py` printed no stack after the signal"),
@@ -83,7 +83,7 @@ def test_each_place_is_shown_once_and_the_odd_rank_ends_the_main_threads(
         ),
         (
             {"how": "silent"},
-            "no stack of `python3 train.py`: py-spy is not installed, faulthandler is not registered\n"
+            "no stack of `python3 train.py`: py-spy is not installed\n"
             "for full stacks: `pip install py-spy` on the worker, or add to the program:\n"
             "    import faulthandler, os, signal\n"
             '    stacks = os.path.join(os.environ["IRIS_TASK_DIR"], "stacks.USR1")\n'

@@ -358,7 +358,7 @@ def test_history_of_a_worker_tells_what_happened_to_the_attempts_there(tmp_path:
     session = session_of(retried_gang(), tmp_path / "state")
     texts = [entry.text for entry in history(session, "v5a-1").entries]
     assert "train/task-1/attempt-0 ended: exit 1" in texts
-    assert "train/task-1/attempt-1 runs" in texts
+    assert "train/task-1/attempt-1 is running" in texts
     assert not any("v5a-0" in text or "task-0" in text for text in texts)
 
 

@@ -170,8 +170,8 @@ def entry(text: str, kind: str = "TaskRunning", at: float = 1.0) -> Entry:
         ),
         (["a/task-0 runs", "b/task-0 runs"], ["a/task-0 runs", "b/task-0 runs"]),
         (
-            ["a/task-0/attempt-0 runs", "a/task-1/attempt-1 runs"],
-            ["a/task-0/attempt-0 runs", "a/task-1/attempt-1 runs"],
+            ["a/task-0/attempt-0 runs", "a/task-1/attempt-1 is running"],
+            ["a/task-0/attempt-0 runs", "a/task-1/attempt-1 is running"],
         ),
         (["job a succeeded", "job a succeeded"], ["job a succeeded"]),
     ],

@@ -142,7 +142,7 @@ def _task_ended(event: ev.TaskEnded) -> str:
 
 
 def _task_requeued(event: ev.TaskRequeued) -> str:
-    return f"{event.task} will be retried ({reason_words(event.reason)})"
+    return f"{event.task} requeued ({reason_words(event.reason)})"
 
 
 def _worker_quarantined(event: ev.WorkerQuarantined) -> str:

@@ -139,7 +139,7 @@ def still_there(cluster: Cluster, then: str = "") -> str:
     jobs = cluster.open_jobs()
     waiting = [job.id for job in jobs if job.end is None and not cluster.live_of(job.id)]
     running = [job.id for job in jobs if job.id not in waiting]
-    parts = [f"{fold(running, 3)} {'continues' if len(running) == 1 else 'continue'}"] if running else []
+    parts = [f"{fold(running, 3)} running"] if running else []
     parts += [f"{fold(waiting, 3)} pending"] if waiting else []
     rest = f"; {then}" if then else ": iris status, or iris watch again"
     return f"stopped watching; {', '.join(parts) or 'nothing is running'}{rest}"

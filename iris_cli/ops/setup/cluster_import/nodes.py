@@ -33,7 +33,7 @@ _NODES = {
     "STOPPED": ("it is stopped", "{start}"),
     "STOPPING": ("it is being stopped", "when it has stopped: {start}"),
     "PREEMPTED": (
-        "it was preempted and will not restart",
+        "it was preempted and does not restart",
         "{delete}, then create and import it again",
     ),
     "TERMINATED": ("its time limit was reached", "{delete}"),
