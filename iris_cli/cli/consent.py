@@ -37,7 +37,7 @@ def given(iris: Context, question: str, *, yes: bool, to: str) -> bool:
     """Whether it is to be done, of what was shown first, which is worth something alone."""
     answer = True if yes else ask(iris, question)
     if answer is None:
-        iris.output.warning(f"not a terminal: pass --yes to {to}")
+        iris.output.warning(f"{question} not a terminal: pass --yes to {to}")
     return bool(answer)
 
 

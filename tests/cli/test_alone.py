@@ -65,7 +65,7 @@ def test_without_a_file_it_leads_to_one(here: Path, said: Said) -> None:
 
 def test_with_a_file_and_nothing_done_it_leads_to_a_first_job(here: Path, said: Said) -> None:
     (here / "cluster.yaml").write_text(LAB)
-    assert "names 1 host; nothing ran yet" in said()
+    assert ": 1 host; no job has run yet" in said()
     assert steps(said) == ["iris doctor", "iris worker probe", "iris launch -- hostname"]
     assert [path.name for path in here.iterdir()] == ["cluster.yaml"]
 
@@ -73,7 +73,7 @@ def test_with_a_file_and_nothing_done_it_leads_to_a_first_job(here: Path, said: 
 def test_a_file_without_hosts_is_to_be_filled(here: Path, said: Said) -> None:
     assert app.run(["--quiet", "init"]) == ExitCode.OK
     said("--version")
-    assert "names 0 hosts" in said()
+    assert ": 0 hosts" in said()
     assert steps(said) == ["iris config validate"]
 
 

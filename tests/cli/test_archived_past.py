@@ -88,7 +88,7 @@ def test_history_shows_the_log_and_with_all_the_archive_too(show: Show) -> None:
     after = json.loads(show("history", "--json"))
     assert [each["type"] for each in after["entries"]] == ["LogCompacted"]
     assert after["archived"] == before["entries"][-1]["seq"]
-    assert "is in the archive: --all shows it" in show("history")
+    assert "in the archive: add --all" in show("history")
     whole = json.loads(show("history", "--all", "--limit", "0", "--json"))
     assert whole["entries"][:-1] == before["entries"]
     assert whole["archived"] == 0

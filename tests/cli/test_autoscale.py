@@ -67,12 +67,12 @@ def test_a_dry_run_says_who_wants_what_who_makes_it_and_why_not(
     assert lines(capsys, "autoscale", "--dry-run") == [
         "demand train (2 slices of v5litepod-16): to west",
         "demand large (1 slice of v4-32): to lab",
-        "demand far (1 slice of v5litepod-16): unmet: region: wants eu-west4, "
-        "of those that serve otherwise (west) all have us-west4; did you mean us-west4?",
+        "demand far (1 slice of v5litepod-16): unmet: region: needs eu-west4, "
+        "the suitable groups suitable groups (west) have us-west4; did you mean us-west4?",
         f"create west-{owner}-1 in west",
         f"create west-{owner}-2 in west",
-        "by hand lab: make 1 slice of v4-32 (16 chips, 4 VMs) in us-central2-b,",
-        "by hand then write each under slices in cluster.yaml: "
+        "manual lab: make 1 slice of v4-32 (16 chips, 4 VMs) in us-central2-b,",
+        "manual then write each under slices in cluster.yaml: "
         "- {name: NAME, type: v4-32, hosts: [HOST-[0-3]], zone: us-central2-b}",
     ]
     assert lines(capsys, "--quiet", "autoscale", "--dry-run") == [
@@ -217,8 +217,8 @@ def test_it_is_adopted_with_the_operators_consent_only(
 ) -> None:
     assert app.run(["autoscale", "--adopt"]) == 1
     said = capsys.readouterr().err
-    assert f"and never again from {os.uname().nodename}:{copy.parent}/state?" in said
-    assert "nothing changed; --yes does it" in said
+    assert f"and no longer from {os.uname().nodename}:{copy.parent}/state?" in said
+    assert "pass --yes to adopt the slices" in said
     assert app.run(["autoscale"]) == 3
     capsys.readouterr()
     assert lines(capsys, "autoscale", "--adopt", "--yes") == ["this state directory now manages the slices"]

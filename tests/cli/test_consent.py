@@ -75,19 +75,16 @@ def test_without_anybody_to_ask_it_is_refused_in_words(
     iris = Context(output=Output(as_json=as_json))
     assert consent.ask(iris, "Remove it?") is None
     with pytest.raises(UsageError) as caught:
-        consent.require(iris, "Remove it?", yes=False, undone="nothing was removed")
-    assert (caught.value.message, caught.value.hint) == (
-        "nothing was removed: there is nobody to ask",
-        "pass --yes",
-    )
-    assert consent.given(iris, "Remove it?", yes=False, undone="nothing was removed") is False
-    assert "nothing was removed; --yes does it" in capsys.readouterr().err
+        consent.require(iris, "Remove it?", yes=False, to="remove", undone="nothing was removed")
+    assert (caught.value.message, caught.value.hint) == ("not a terminal: pass --yes to remove", "")
+    assert consent.given(iris, "Remove it?", yes=False, to="remove") is False
+    assert "Remove it? not a terminal: pass --yes to remove" in capsys.readouterr().err
 
 
 def test_yes_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consent, "ask", lambda *_: pytest.fail("it asked"))
-    consent.require(Context(), "Remove it?", yes=True, undone="nothing was removed")
-    assert consent.given(Context(), "Remove it?", yes=True, undone="nothing was removed")
+    consent.require(Context(), "Remove it?", yes=True, to="remove", undone="nothing was removed")
+    assert consent.given(Context(), "Remove it?", yes=True, to="remove")
 
 
 def test_a_no_is_an_error_where_nothing_else_was_wanted(monkeypatch: pytest.MonkeyPatch) -> None:

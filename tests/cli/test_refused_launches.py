@@ -30,7 +30,7 @@ REFUSED = [
     ("--memory 90TiB -- true", ExitCode.UNSCHEDULABLE, "no worker has 90TiB of memory (largest: "),
     ("-c region=mars -- true", ExitCode.UNSCHEDULABLE, "no worker satisfies region=mars: not submitted"),
     ("--replicas 99 --group-by region -- true", ExitCode.UNSCHEDULABLE, "no region group has 99 workers"),
-    ("--tpu auto --replicas 3 -- true", ExitCode.UNSCHEDULABLE, "no slice has 3 VMs (there are slices of "),
+    ("--tpu auto --replicas 3 -- true", ExitCode.UNSCHEDULABLE, "no slice has 3 VMs (slices have "),
     ("--secret WANDB -- true", ExitCode.USAGE, "not submitted: secret WANDB: not set in this shell"),
     ("--secret KEY=@tok -- true", ExitCode.USAGE, "tok is readable by others (chmod 600 "),
     ("-- ./job.sh", ExitCode.USAGE, "./job.sh is not shipped: a task starts in an empty directory"),

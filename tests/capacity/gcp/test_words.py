@@ -93,7 +93,7 @@ def test_a_long_refusal_is_cut() -> None:
     ("error", "refusal", "words"),
     [
         (auth.DefaultCredentialsError("none"), Refusal.DENIED, LOG_IN),
-        (auth.RefreshError("invalid_grant", {}), Refusal.DENIED, f"taken back: invalid_grant ({LOG_IN})"),
+        (auth.RefreshError("invalid_grant", {}), Refusal.DENIED, f"revoked: invalid_grant ({LOG_IN})"),
         (auth.RefreshError("later", retryable=True), Refusal.UNANSWERED, "no way to log in"),
         (auth.TransportError("no route"), Refusal.UNANSWERED, "no way to log in"),
         (OSError("no route"), Refusal.UNANSWERED, "no answer from Google: OSError: no route"),

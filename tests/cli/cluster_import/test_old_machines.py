@@ -72,8 +72,8 @@ def test_with_consent_nothing_of_the_old_machines_is_left_on_the_books(
 ) -> None:
     said = cluster_import("--from", recreated(lab, START + 7200), "--yes")
     assert said.code == 0, said.err
-    assert "on the old machines ran 4 attempts of train" in said.err
-    assert "forgot 4 old machines: v4a-[0-3]" in said.out
+    assert "4 attempts of train ran on the old VMs" in said.err
+    assert "forgot 4 old VMs: v4a-[0-3]" in said.out
     cluster = now(world)
     assert set(cluster.workers) == {"cpu"}
     assert cluster.ghosts == {}
@@ -101,7 +101,7 @@ def test_one_question_is_asked_and_all_but_a_yes_loses_nothing(
     with asked(lab, source) as shown:
         shown.until(lambda screen: screen.text.endswith("[y/N]:"), "the question")
         screen = shown.screen.text
-        assert screen.index("+    incarnation:") < screen.index("on the old machines ran 4 attempts of train")
+        assert screen.index("+    incarnation:") < screen.index("4 attempts of train ran on the old VMs")
         question = f"Write {lab}/cluster.yaml and forget the old VMs of v4a-[0-3], with their host keys and attempts?"
         assert screen.endswith(f"{question} [y/N]:")
         shown.type(keys)
@@ -127,7 +127,7 @@ def test_where_nobody_can_be_asked_nothing_is_written_or_forgotten(
 ) -> None:
     before, text = now(world), (lab / "cluster.yaml").read_bytes()
     said = cluster_import("--from", recreated(lab, START + 7200))
-    assert (said.code, "nothing was written" in said.err) == (ExitCode.USAGE, True)
+    assert (said.code, "pass --yes to write" in said.err) == (ExitCode.USAGE, True)
     assert now(world) == before
     assert (lab / "cluster.yaml").read_bytes() == text
 
@@ -135,7 +135,7 @@ def test_where_nobody_can_be_asked_nothing_is_written_or_forgotten(
 def test_a_dry_run_says_it_and_changes_nothing(lab: Path, world: World, cluster_import: Import) -> None:
     before = now(world)
     said = cluster_import("--from", recreated(lab, START + 7200), "--dry-run")
-    assert "on the old machines ran 4 attempts of train" in said.err
+    assert "4 attempts of train ran on the old VMs" in said.err
     assert now(world) == before
     assert "77" not in (lab / "cluster.yaml").read_text()
 
@@ -150,7 +150,7 @@ def test_what_may_run_on_the_new_machines_is_never_taken_for_dead(
     source = recreated(lab, START - 7200, **otherwise)
     said = cluster_import("--from", source, "--yes")
     assert said.code == 0
-    assert "v4a-0: train/task-0/attempt-0 was placed there since then" in said.err
+    assert "v4a-0: not forgotten, train/task-0/attempt-0 was placed there since then" in said.err
     assert now(world) == before
     assert (lab / "state" / "known_hosts").read_text() == KEYS
 
@@ -204,8 +204,8 @@ def test_a_slice_that_moved_to_another_zone_takes_one_consent(
     assert (
         "v4a moved from us-central2-b to us-central2-c: its VMs differ from those in cluster.yaml" in said.err
     )
-    assert "on the old machines ran 4 attempts of train" in said.err
-    assert "forgot 4 old machines: v4a-[0-3]" in said.out
+    assert "4 attempts of train ran on the old VMs" in said.err
+    assert "forgot 4 old VMs: v4a-[0-3]" in said.out
     assert slices(lab) == {"v4a": ("us-central2-c", *hosts)}
     assert set(now(world).workers) == {"cpu"}
     assert (lab / "state" / "known_hosts").read_text() == KEYS.splitlines(keepends=True)[1]
@@ -224,7 +224,7 @@ def test_a_slice_of_another_name_with_the_same_addresses_takes_one_consent(
     assert said.code == 0, said.err
     assert "-  - name: v4a\n+  - name: v4b\n" in said.out
     assert "v4b took the addresses of v4a: its VMs differ from those in cluster.yaml" in said.err
-    assert "forgot 4 old machines: v4a-[0-3]" in said.out
+    assert "forgot 4 old VMs: v4a-[0-3]" in said.out
     assert slices(lab) == {"v4b": ("us-central2-b", *reversed(hosts))}
     assert "    env: {A: b}  # kept\n" in path.read_text()
     assert set(now(world).workers) == {"cpu"}
@@ -256,7 +256,7 @@ def test_addresses_alone_make_no_slice_another_one(
     """Two networks may have the same addresses, and what runs in the other one may be alive."""
     before, text = now(world), (lab / "cluster.yaml").read_text()
     said = cluster_import("--from", recreated(lab, START + 7200, **otherwise), "--yes")
-    assert "v4a has one of its addresses" in said.err
+    assert "already belongs to slice v4a" in said.err
     assert (lab / "cluster.yaml").read_text() == text
     assert now(world) == before
 
@@ -270,7 +270,7 @@ def test_a_slice_that_is_still_listed_where_it_was_did_not_move(
     for state in ("READY", "REPAIRING"):
         (lab / "tpus.json").write_text(json.dumps([{**model, "state": state}, other]))
         said = cluster_import("--from", "tpus.json", "--yes")
-        assert "skipped v4a: v4a has one of its addresses" in said.err
+        assert "skipped v4a: 10.130.0.2 already belongs to slice v4a" in said.err
     assert (lab / "cluster.yaml").read_text() == text
     assert now(world) == before
 

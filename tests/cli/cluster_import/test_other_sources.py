@@ -96,7 +96,7 @@ def test_a_list_of_hosts_with_ranges(
     assert cluster_import(*words, "--yes").code == 0
     assert (lab / "cluster.yaml").read_bytes() == first
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(LIST.encode())))
-    assert "has all 6 already" in cluster_import("--from", "-").out
+    assert "already has all 6" in cluster_import("--from", "-").out
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_list_of_hosts_with_ranges(
         ("a: {b: c}\n", "is not a host"),
         ("# nothing\n", "it has no hosts"),
         ("\x00\x01\n", "is not a host"),
-        (" \n", "there is nothing in it"),
+        (" \n", "hosts is empty"),
         ("cpu0\nsh: gcloud: Permission denied\n", "line 2: 'sh:' is not a host"),
     ],
 )
@@ -137,9 +137,9 @@ Please run:
             NOT_LOGGED_IN,
             "this is a message, not a list: ERROR: (gcloud.compute.tpus.tpu-vm.list) You do not",
         ),
-        ("\nERROR: Host key\nHost key verification failed.\n", "this is a message, and no list"),
+        ("\nERROR: Host key\nHost key verification failed.\n", "this is a message, not a list"),
         ("WARNING: a newer version is there\n[]\n", "this is a message, not a list: WARNING: a newer"),
-        ("Your active configuration is: [default]\n[]\n", "this is a message, and no list"),
+        ("Your active configuration is: [default]\n[]\n", "this is a message, not a list"),
         ("Listed 0 items.\n", "this is a message, not a list: Listed 0 items."),
         ("-bash: gcloud: command not found\n", "this is a message, not a list: -bash: gcloud"),
         ("zsh: command not found: gcloud\n", "this is a message, not a list: zsh: command"),

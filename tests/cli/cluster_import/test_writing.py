@@ -21,7 +21,7 @@ def test_without_a_terminal_only_yes_writes(lab: Path, cluster_import: Import) -
     said = cluster_import("--from", "one_slice.json")
     assert said.code == 2
     assert "+  - name: v4a" in said.out
-    assert "hint: pass --yes" in said.err
+    assert "not a terminal: pass --yes to write" in said.err
     assert cluster_import("--from", "one_slice.json", "--dry-run", "--yes").code == 0
     assert list(lab.iterdir()) == []
 
@@ -111,7 +111,7 @@ def test_what_somebody_else_writes_meanwhile_is_not_lost(
 
     monkeypatch.setattr("iris_cli.cli.consent.ask", slowly)
     said = cluster_import("--from", "one_slice.json")
-    assert (said.code, "was changed meanwhile" in said.err) == (1, True)
+    assert (said.code, "cluster.yaml has changed: nothing was written" in said.err) == (1, True)
     assert path.read_text() == OURS + "# meanwhile\n"
     assert [each.name for each in lab.iterdir()] == ["cluster.yaml"]
 
@@ -128,7 +128,7 @@ def test_what_would_not_be_valid_is_not_written(lab: Path, cluster_import: Impor
     path.write_text("slices:\n  - {name: a, type: v4-8, hosts: h}\n")
     said = cluster_import("b=v4-32:h1", "--yes")
     assert said.code == 3
-    assert "would not be valid" in said.err
+    assert "would become invalid" in said.err
     assert "has 4 hosts, not 1" in said.err
     assert "v4-32" not in path.read_text()
 
