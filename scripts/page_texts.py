@@ -11,8 +11,8 @@ With `--quiet` a command prints only its result, and nothing else on stdout:
   `why` prints the first reason, `loop show` the first line. `logs`, `exec`, `export`, `history`, `watch`, `log
   export` and `--dry-run` print their usual output, `doctor` and `log verify` only problems.
 - A successful action prints nothing and exits with 0: `schedule`, `autoscale`, `cancel`, `wait`, `gc`, `init`, `report
-  --html`, `export --out`, `config validate`, `cluster import`, `log compact`, `cron install`, `cron remove`, `loop start`,
-  `loop stop`, and `worker` with `probe`, `drain`, `uncordon`, `taint`, `forget` or `unwedge`.
+  --html`, `export --out`, `config validate`, `cluster import`, `log compact`, `cron install`, `cron remove`, `loop
+  start`, `loop stop`, and `worker` with `probe`, `drain`, `uncordon`, `taint`, `forget` or `unwedge`.
 - Progress, hints and reports are not printed. Errors go to stderr, and so do warnings: a job that failed, output that
   is missing, a log that was repaired. A question is printed with its subject; `--yes` skips both.
 
@@ -94,7 +94,7 @@ output of the other ranks.
 Rules are text with `*`, not regular expressions, so no output can make the search slow. iris searches the last 64 KiB.
 The rules are Python modules in `iris_cli/core/known_causes/`; a test has a real message for each rule.
 
-For a failure `status` and `why` call no worker. They search pulled output, or the last 4 KiB that the log holds. If
+`status` and `why` never call a worker. They search pulled output, or the last 4 KiB that the log holds. If
 neither shows the cause, the cycle that recorded the failure reads the last 64 KiB from the worker once and stores the
 matching lines below `logs/`: for the first four attempts of a job, and for at most 16 attempts in a cycle.
 """.splitlines()

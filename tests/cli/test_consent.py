@@ -90,7 +90,7 @@ def test_yes_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_no_is_an_error_where_nothing_else_was_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consent, "ask", lambda *_: False)
     with pytest.raises(IrisError, match="nothing was removed"):
-        consent.require(Context(), "Remove it?", yes=False, undone="nothing was removed")
+        consent.require(Context(), "Remove it?", yes=False, to="remove", undone="nothing was removed")
 
 
 def test_nothing_else_in_the_house_asks_and_who_asks_knows_yes() -> None:

@@ -122,10 +122,7 @@ def test_a_rank_that_sleeps_while_the_other_waits_in_a_collective_is_shown(slice
     )
     shown = site.iris("why", "hangs").out
     assert "quiet" in shown
-    *_, follow_up, now = shown.splitlines()
-    assert follow_up == "next: iris stacks hangs"
-    assert now.startswith("now: ")
-    assert "rank 1 sleeps in hrtimer_nanosleep" in now
+    assert shown.endswith("\nnext: iris stacks hangs\n")
     seen = site.iris("stacks", "hangs", code=1).out  # without py-spy there is no full stack
     first = seen.splitlines()[0]
     assert "rank 1 sleeps in hrtimer_nanosleep" in first

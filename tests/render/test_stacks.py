@@ -12,7 +12,7 @@ from iris_cli.core.messages.stacks import Frame, KernelThread, Thread
 from iris_cli.ops.logs.stacks import RankStacks
 from iris_cli.remote.worker_calls import Program, Programs
 from iris_cli.render.console import Output
-from iris_cli.render.logs.stacks import show_places, show_stacks
+from iris_cli.render.logs.stacks import show_stacks
 
 WAITS = (Frame("wait", "/usr/lib/python3.11/threading.py", 327), Frame("main", "train.py", 12))
 READS = (Frame("read", "/venv/lib/python3.11/site-packages/data/files.py", 3), Frame("main", "train.py", 9))
@@ -52,6 +52,8 @@ def test_each_place_is_shown_once_and_the_odd_rank_ends_the_main_threads(
     odd = rank(0, (main(*READS), other(*SERVES)))
     rest = [rank(index, (other(*SERVES), main(*WAITS)), (main(*SERVES),)) for index in (1, 2, 3)]
     assert shown([odd, *rest], capsys)[0] == (
+        "ranks 1-3 in main (train.py:12); rank 0 in main (train.py:9)\n"
+        "\n"
         "[1-3] main thread\n"
         "    wait (threading.py:327)\n"
         "    main (train.py:12)\n"
@@ -73,7 +75,7 @@ def test_each_place_is_shown_once_and_the_odd_rank_ends_the_main_threads(
     [
         (
             {"how": "catches.USR1", "trouble": "Permission denied"},
-            "`python3 train.py` has a handler for SIGUSR1; if it is faulthandler's: iris stacks "
+            "`python3 train.py` has a handler for SIGUSR1; if it is faulthandler's: "
             "iris stacks train --signal USR1; py-spy: Permission denied",
         ),
         ({"how": "deaf"}, "`python3 train.py` printed no stack after the signal"),
@@ -232,15 +234,5 @@ ARRAY = Frame("block_until_ready", "jax/_src/array.py", 655)
 def test_each_place_is_named_by_the_innermost_call_of_the_program_that_no_other_place_has(
     odd: tuple[Frame, ...], most: tuple[Frame, ...], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show_places(Output(), [rank(index, (main(*(odd if index == 2 else most)),)) for index in range(3)])
-    assert capsys.readouterr().out == f"now: {words}\n"
-
-
-def test_ranks_in_one_place_are_named_by_the_program_and_those_without_an_answer_too(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    silence = Silence(worker=WorkerId("w2"), kind=SilenceKind.TIMEOUT, step="connect", detail="timed out")
-    silent = RankStacks(task=TaskId(JobId("train"), 2), worker=WorkerId("w2"), silence=silence)
-    found = main(*SPY_WAIT, Frame("reduce", "src/train.py", 5))
-    show_places(Output(), [rank(0, (found,)), rank(1, (found,)), silent])
-    assert capsys.readouterr().out == "now: ranks 0-1 in reduce (train.py:5); rank 2: no answer\n"
+    results = [rank(index, (main(*(odd if index == 2 else most)),)) for index in range(3)]
+    assert shown(results, capsys)[0].partition("\n\n")[0] == words

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
-from iris_cli.cli.arguments import argument, flag, option
+from iris_cli.cli.command_types import argument, flag, option
 from iris_cli.cli.context import Context
 from iris_cli.core.text import one_of
 from iris_cli.errors import ExitCode

@@ -19,19 +19,9 @@ def why(
     context: typer.Context,
     subject: Annotated[str, argument("JOB|TASK|WORKER", "Job, task or worker.", complete.ANYTHING)],
 ) -> None:
-    """Explain a pending, failed or quiet job, or a worker's state.
-
-    For quiet tasks it also asks the workers which ranks are in the same place.
-    """
-    from iris_cli.ops.logs.stacks import stacks
+    """Explain a pending or failed job, or a worker's state."""
     from iris_cli.ops.views import why as ops
-    from iris_cli.render.logs.stacks import show_places
     from iris_cli.render.views.why import show_why
 
     iris: Context = context.obj
-    session = iris.session("iris why")
-    answer = ops.why(session, subject)
-    show_why(iris.output, answer)
-    if answer.quiet and not (iris.output.as_json or iris.output.quiet):
-        iris.output.flush()  # the workers may take their time
-        show_places(iris.output, stacks(session, subject))
+    show_why(iris.output, ops.why(iris.session("iris why"), subject))

@@ -76,8 +76,11 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
     if output.as_json:
         output.document(StacksDocument(found, [_rank(each) for each in results]))
         return
+    summary = _summary(found)
+    if summary:
+        output.line(summary)
     for number, place in enumerate(found):
-        if number:
+        if number or summary:
             output.line()
         output.line(f"{rank_prefix(place.ranks)} {_heading(place)}")
         for frame in place.frames[:_MOST_FRAMES]:
@@ -100,24 +103,15 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
             output.message(line)
 
 
-def show_places(output: Output, results: Sequence[RankStacks]) -> None:
-    """One line that says which ranks are in the same place: `now: ranks 0-1 in psum (train.py:4); rank 2 sleeps`."""
-    mains = [place for place in places(results) if place.kind == MAIN]
+def _summary(found: Sequence[SharedStack]) -> str:
+    """Ranks that wait in different places: `ranks 0-1 in psum (train.py:4); rank 2 in load (data.py:3)`; else empty."""
+    mains = [place for place in found if place.kind == MAIN]
     said = []
     for place in mains:
         elsewhere = {frame for other in mains if other is not place for frame in other.frames}
         where = _words(_own(place.frames, elsewhere)) if place.frames else "no Python frame"
         said.append(f"{_ranks(place.ranks)} in {where}")
-    states = _states(results)
-    said += [_sentence(doing, ranks) for doing, ranks in states]
-    seen = {each.task for _, ranks in states for each in ranks} | {
-        each.task for each in results if each.found
-    }
-    unseen = [each.task.index for each in results if each.asked and each.task not in seen]
-    said += [f"{_ranks(unseen)}: no answer"] if unseen else []
-    if said:
-        output.line(f"now: {'; '.join(said)}")
-    output.flush()
+    return "; ".join(said) if len(mains) > 1 else ""
 
 
 def _own(frames: Sequence[Frame], elsewhere: Set[Frame]) -> Frame:
