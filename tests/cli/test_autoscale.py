@@ -68,7 +68,7 @@ def test_a_dry_run_says_who_wants_what_who_makes_it_and_why_not(
         "demand train (2 slices of v5litepod-16): to west",
         "demand large (1 slice of v4-32): to lab",
         "demand far (1 slice of v5litepod-16): unmet: region: needs eu-west4, "
-        "the suitable groups suitable groups (west) have us-west4; did you mean us-west4?",
+        "the suitable groups (west) have us-west4; did you mean us-west4?",
         f"create west-{owner}-1 in west",
         f"create west-{owner}-2 in west",
         "manual lab: make 1 slice of v4-32 (16 chips, 4 VMs) in us-central2-b,",
@@ -123,7 +123,7 @@ def test_status_shows_groups_and_what_is_unmet(site: Path, capsys: pytest.Captur
             ["lab", "v4-32", "(16", "chips,", "4", "VMs)", "us-central2", "0", "of", "0-1", "1"],
         ),
     ]
-    assert any(line.startswith("unmet far: region: wants eu-west4") for line in shown)
+    assert any(line.startswith("no capacity for far: region: needs eu-west4") for line in shown)
 
 
 def test_without_scale_groups_nothing_is_said_of_them(
@@ -143,7 +143,7 @@ def test_why_says_of_a_job_that_waits_what_a_pass_would_say(
         for line in lines(capsys, "autoscale", "--dry-run")
         if line.startswith("demand ")
     }
-    assert fates["far"].startswith("unmet: region: wants eu-west4")
+    assert fates["far"].startswith("unmet: region: needs eu-west4")
     for job, fate in fates.items():
         [wait] = json.loads("\n".join(lines(capsys, "--json", "why", job)))["waits"]
         assert wait["demand"] == fate

@@ -151,7 +151,7 @@ def test_salvage_of_a_log_without_its_first_line_says_what_became_of_it(
     flip(log, 0)
     assert run(["log", "salvage", "--yes"]) == 0
     said = capsys.readouterr().out
-    assert f"kept 0 transactions, gave up {lines} from" in said
+    assert f"kept 0 transactions, dropped {lines} after the damage" in said
     assert str(next(log.parent.glob("events.jsonl.damaged-*"))) in said
 
 

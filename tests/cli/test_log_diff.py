@@ -60,7 +60,7 @@ def test_the_odd_rank_is_found_among_many(ranks: int, capsys: pytest.CaptureFixt
     last = ranks - 1
     assert shown(logs(said), capsys) == (
         f"[0-6,8-{last}] identical: 30 lines of out\n"
-        f"[7] differ in out (+) from [0-6,8-{last}] (-):\n"
+        f"[7] differs in out (+) from [0-6,8-{last}] (-):\n"
         "  -2026-01-01 10:00:00 rank 0 at 0x7f0000: step 20\n"
         "  +rank 7: RuntimeError: \\x1b]0;evil\\x07 out of memory\n"
     )
@@ -93,7 +93,7 @@ def test_where_every_rank_has_its_own_numbers_these_are_left_out(capsys: pytest.
     said = {rank: [f"loss {chance.random():.4f}" for _ in range(5)] for rank in range(8)}
     said[2][3] = "loss nan"
     out = shown(logs(said), capsys)
-    assert out.startswith("[0-1,3-7] identical: 5 lines of out, except numbers\n[2] other in out (+)")
+    assert out.startswith("[0-1,3-7] identical: 5 lines of out, except numbers\n[2] differs in out (+)")
     assert "+loss nan" in out
 
 
@@ -116,8 +116,8 @@ def test_streams_are_compared_each_for_itself_and_the_silent_are_named(
     log_lines.show_diff(Output(), diff([*found, lost], None), [*found, lost])
     said = capsys.readouterr()
     assert said.out == (
-        "[0-2] identical: 1 line of out\n[3] differ in out (+) from [0-2] (-):\n  -ready\n"
-        "[0-2] nothing in err\n[3] differ in err (+) from [0-2] (-):\n  +ready\n"
+        "[0-2] identical: 1 line of out\n[3] differs in out (+) from [0-2] (-):\n  -ready\n"
+        "[0-2] nothing in err\n[3] differs in err (+) from [0-2] (-):\n  +ready\n"
     )
     assert "train/task-4: its worker is silent" in said.err
     log_lines.show_diff(Output(as_json=True), diff(found, None), found)

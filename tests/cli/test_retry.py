@@ -104,7 +104,7 @@ def test_the_status_of_a_job_says_that_its_retry_was_asked_for(
     config.write_text("cluster: {name: lab}\nworkers: []\n")
     assert app.run(["--config", str(config), "status", "job"]) == ExitCode.OK
     assert [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("retry")] == [
-        ["retry", "retried", "by", "iris", "retry"]
+        ["retry", "as", "requested"]
     ]
 
 

@@ -216,7 +216,7 @@ class Follower:
     def _take(self, cluster: Cluster, reading: Reading, step: Step) -> None:
         """What one turn of one attempt brought. `cluster` is from before it was asked."""
         followed = self._followed[reading.id.task]
-        assert followed is not None, "retried by iris retry"
+        assert followed is not None, "it was asked for"
         step.texts += reading.texts
         self._came += sum(len(text.text) for text in reading.texts)
         followed.printed = followed.printed or bool(reading.texts)

@@ -240,7 +240,10 @@ def _show_one(output: Output, each: StreamDiff, one: Deviation) -> None:
         lines, where = count(one.behind or one.ahead, "line"), "behind" if one.behind else "ahead"
         output.line(f"{who} {lines} {where} in {each.stream}{_last(one.idle)}")
         return
-    output.line(f"{who} differ in {each.stream} (+) from {rank_prefix(each.majority)} (-){_last(one.idle)}:")
+    differs = "differs" if len(one.ranks) == 1 else "differ"
+    output.line(
+        f"{who} {differs} in {each.stream} (+) from {rank_prefix(each.majority)} (-){_last(one.idle)}:"
+    )
     output.lines(readable("".join(f"{line}\n" for line in one.diff)), "  ")
     if one.more:
         output.line(f"  and {count(one.more, 'more line')}")

@@ -109,9 +109,9 @@ def test_everything_of_a_list_is_either_taken_or_left_out() -> None:
     [
         ("[", "not valid JSON: line 1"),
         ('{"error": {"code": 403, "message": "Permission denied"}}', "Permission denied"),
-        ("[" * 100_000, "can't be meant"),
-        ("[1" + "0" * 10_000 + "]", "can't be meant"),
-        ('"text"', "no list"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[1" + "0" * 10_000 + "]", "nested too deeply"),
+        ('"text"', "not a list"),
     ],
 )
 def test_what_is_no_list_is_refused(text: str, why: str) -> None:

@@ -57,7 +57,7 @@ def test_hosts_of_an_ssh_configuration(lab: Path, cluster_import: Import) -> Non
         "github.com: the user git",
         "broken: 'nonsense' is not a port",
     ):
-        assert f"left out {word}" in said.err
+        assert f"skipped {word}" in said.err
 
 
 def test_some_hosts_of_an_ssh_configuration_that_is_named(
@@ -154,7 +154,7 @@ def test_what_a_program_says_where_its_list_should_be_is_no_list_of_hosts(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     said = cluster_import("--from", "-" if piped else "tpus", "--yes")
     assert (said.code, said.out) == (2, "")
-    assert f"error: {'what came in' if piped else 'tpus'}: {why}" in said.err
+    assert f"error: {'standard input' if piped else 'tpus'}: {why}" in said.err
     assert "hint: " in said.err
     assert not (lab / "cluster.yaml").exists()
 
