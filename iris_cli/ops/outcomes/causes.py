@@ -176,7 +176,7 @@ def retry_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
         return ""
     task, attempt, end = tried[0]
     if end.reason is EndReason.RETRIED:
-        return "retried by iris retry"
+        return "retry, as requested"
     if end.reason in INFRASTRUCTURE:
         number, most = job.preempted_rounds if job.is_gang else task.preemptions, job.max_retries_preemption
     else:
