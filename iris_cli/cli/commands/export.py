@@ -21,7 +21,7 @@ iris export train.yaml --to jobset --image IMAGE --strict  # or an error
 def export(
     context: typer.Context,
     what: Annotated[
-        str, argument("JOB|JOBFILE", "Job, or a job file that need not have been launched.", complete.JOB)
+        str, argument("JOB|JOBFILE", "Job; or a job file or script, launched or not.", complete.JOB)
     ],
     to: Annotated[str, option("jobset|sbatch", "What runs it: a JobSet on Kubernetes, or Slurm.", "--to")],
     image: Annotated[str | None, option("IMAGE", "Container image of the pods (default: the job's).")] = None,
@@ -36,12 +36,12 @@ def export(
     """
     from iris_cli.ops.export.counterparts import Engine
     from iris_cli.ops.export.export import export as write
-    from iris_cli.ops.export.source import JOB_FILES, defaults_of, from_file, from_state
+    from iris_cli.ops.export.source import defaults_of, from_file, from_state, is_job_file
     from iris_cli.render.export import show_export
 
     iris: Context = context.obj
     engine = Engine(one_of(to, Engine))
-    if what.endswith(JOB_FILES):
+    if is_job_file(Path(what)):
         source = from_file(Path(what), defaults_of(iris))
     else:
         source = from_state(iris.session("iris export"), what)

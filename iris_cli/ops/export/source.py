@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from iris_cli.config.job_file import load_job_file
+from iris_cli.config.job_script import is_script, load_job_script
 from iris_cli.config.schema import Defaults
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
@@ -29,7 +30,7 @@ from iris_cli.ops.names import find_job
 from iris_cli.ops.session import Session
 from iris_cli.ops.workplace import Workplace
 
-JOB_FILES = (".yaml", ".yml")
+_YAML = (".yaml", ".yml")
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -77,8 +78,9 @@ def defaults_of(place: Workplace) -> Defaults:
 
 
 def from_file(path: Path, defaults: Defaults) -> Source:
-    """The job that a job file describes: it is in no state directory. Raises ConfigError, UsageError."""
-    request = over(load_job_file(path), defaults.job)
+    """The job of a job file or a job script: it is in no state directory. Raises ConfigError, UsageError."""
+    told = load_job_file(path) if path.suffix in _YAML else _script(path)
+    request = over(told, defaults.job)
     after = tuple(map(parse_job_id, request.after or ()))
     # The other engine has other workers, images and jobs than iris knows.
     accepted = structs.replace(with_lines(request), after=None, image=None, force=True)
@@ -91,6 +93,21 @@ def from_file(path: Path, defaults: Defaults) -> Source:
         lines=tuple(lines[index] for index in job.indexes) if lines is not None else (),
         image=request.image or "",
     )
+
+
+def is_job_file(path: Path) -> bool:
+    """Whether the name means a job file or a job script, and not a job."""
+    return path.suffix in _YAML or is_script(path)
+
+
+def _script(path: Path) -> JobRequest:
+    """The request of a job script, which is run where it is. Raises ConfigError, UsageError."""
+    request, place = load_job_script(path), path.resolve()
+    if not os.access(place, os.X_OK):
+        raise UsageError(f"{clip(str(path))} is not executable", hint=f"chmod +x {clip(str(path))}")
+    top = Path(request.workdir).resolve() if request.workdir is not None else place.parent
+    program = f"./{place.relative_to(top)}" if place.is_relative_to(top) else str(place)
+    return structs.replace(request, command=(program,), workdir=str(top), job_script=None)
 
 
 def _shapes(request: JobRequest) -> Fleet:
