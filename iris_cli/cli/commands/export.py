@@ -9,7 +9,6 @@ from iris_cli.cli import complete
 from iris_cli.cli.command_types import argument, flag, option
 from iris_cli.cli.context import Context
 from iris_cli.core.text import one_of
-from iris_cli.errors import ExitCode
 
 EXAMPLES = """
 iris export train --to sbatch --out train.sbatch
@@ -28,7 +27,7 @@ def export(
     queue: Annotated[str | None, option("NAME", "LocalQueue of Kueue, or partition of Slurm.")] = None,
     out: Annotated[Path | None, option("FILE", "Write to this file, replacing it whole.")] = None,
     strict: Annotated[bool, flag("--strict", "Fail if any field has no counterpart.")] = False,
-) -> int:
+) -> None:
     """Write a job as a JobSet or as a Slurm batch script.
 
     For Kubernetes with JobSet, or any Slurm. What has no counterpart there is listed on stderr, and in comments;
@@ -51,4 +50,3 @@ def export(
 
         write_text(out, exported.text, force=True)
     show_export(iris.output, exported, out)
-    return ExitCode.OK
