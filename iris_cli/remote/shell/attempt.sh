@@ -1,4 +1,5 @@
-# Read the state of an attempt from the names below a/<token>/. Nothing here writes. The working directory is
+# Read the state of an attempt from the names below a/<token>/. Nothing here writes, but a
+# proof removes what is left of a container. The working directory is
 # <root>/a. docs/worker-protocol.md has the tables of names, states and races.
 #
 # A file that ends in .pending, and stop.idle, is made beforehand and renamed at most once: recording an end
@@ -276,9 +277,9 @@ no_containers() {
     for each; do no_container "$each" "$each" || return; done
 }
 
-# no_container DIRECTORY TOKEN: remove the container of an attempt of which no process is left, if the file
-# `container` says that it may have one. It may be one that was made and never started, or has exited. False if
-# the runtime doesn't say that it is gone.
+# no_container DIRECTORY TOKEN: remove the container of an attempt that must not run any more, if the file
+# `container` says that it may have one: it may have exited, or may not have started yet. False if the runtime
+# doesn't say that it is gone.
 no_container() {
     runtime=
     [ -f "$1/container" ] && read -r runtime _ 2>/dev/null <"$1/container"
@@ -289,8 +290,8 @@ no_container() {
     rm -f "$1/container"
 }
 
-# is_client PID: whether it runs a container for an attempt. It would pass a signal on to a program that has it
-# already, and ends with that.
+# is_client PID: whether it runs a container for an attempt. It would pass a signal on to a program that has
+# it already, and ends with that.
 is_client() {
     words=
     IFS= read -r words 2>/dev/null <"$iris_proc/$1/cmdline"
