@@ -55,6 +55,14 @@ shows which keys [requests from inside a task](requests.md) accept: all except t
 operator's machine. In a request `each_line` is the list of lines. The [Python client](client.md) has keywords with the
 same names, and `group_by` for `coscheduling`.
 
+## Memory
+
+`memory` is the memory that a task needs on its worker, and the most that it gets. The kernel of the worker limits all
+processes of the task together, including page cache and `/dev/shm`, if the worker can create control groups with the
+memory controller: usually if `iris` logs in as root. A task beyond its limit is killed; `iris status JOB` then shows
+`ran out of memory` and the limit. The set-up has no limit. Elsewhere, and for jobs without `memory` of their own, the
+value only counts for placement: `defaults.memory` of `cluster.yaml` and the built-in default of 1 GiB limit nothing.
+
 ## Job scripts
 
 A script can contain its own options. `iris launch train.sh` submits it, and `iris launch train.sh -- --lr 0.1` passes

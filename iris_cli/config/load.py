@@ -222,6 +222,7 @@ def _defaults(place: Place) -> Defaults:
     with section(place) as entry:
         said = {row.name: read_field(entry, row) for row in JOB_FIELDS if row.defaults}
     env = said.pop("env")  # beneath that of workers, which is beneath that of jobs
+    said["memory_default"] = said.pop("memory")  # only what a job says itself is its limit
     return Defaults(job=request_of(said), env=env or {})
 
 

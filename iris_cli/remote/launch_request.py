@@ -14,7 +14,13 @@ from iris_cli.core.ids import Token
 from iris_cli.core.model.job import SIGNALS, EarlySignal
 from iris_cli.core.model.variables import is_kept_by_shells, is_of_container_clients, is_variable
 from iris_cli.remote.transport import Target
-from iris_cli.remote.worker_script import container_text, directory_word, early_signal_text, quote
+from iris_cli.remote.worker_script import (
+    container_text,
+    directory_word,
+    early_signal_text,
+    memory_text,
+    quote,
+)
 
 MARKER = "IRIS_ATTEMPT_TOKEN"
 """The variable in the environment of every process of an attempt: finds processes that outlive it."""
@@ -37,11 +43,12 @@ _PLACES = (
 class LaunchRequest(Struct, frozen=True, kw_only=True):
     """An attempt to start. Times in seconds; 0 disables `timeout`, `setup_timeout` and `lease`.
 
-    `argv` runs without a shell, `setup` runs in one beforehand, once for each pair of workspace and set-up. The attempt
-    gets its own copy of `workspace` (SHA-256, hexadecimal) as the set-up left it. `exclusive` needs all chips of the
-    host, `ports` are those it will listen on; it waits at most `device_wait` for both. `signal` is sent ahead of the
-    `timeout`. With an `image` the program runs in a container of it, with `gpus` that has the host's GPUs. With a
-    `lease` the task is stopped once no poll has renewed it for that long.
+    `argv` runs without a shell, `setup` runs in one beforehand, once for each pair of workspace and set-up. The
+    attempt gets its own copy of `workspace` (SHA-256, hexadecimal) as the set-up left it. `exclusive` needs all
+    chips of the host, `ports` are those it will listen on; it waits at most `device_wait` for both. `signal` is
+    sent ahead of the `timeout`. All of its processes together get `memory` bytes at most, if the host has control
+    groups for that (0: no limit). With an `image` the program runs in a container of it, with `gpus` that has the
+    host's GPUs. With a `lease` the task is stopped once no poll has renewed it for that long.
     """
 
     token: Token
@@ -54,6 +61,7 @@ class LaunchRequest(Struct, frozen=True, kw_only=True):
     signal: EarlySignal | None = None
     lease: float = 0
     grace: float = 30
+    memory: int = 0
     exclusive: bool = False
     ports: tuple[int, ...] = ()
     device_wait: float = 60
@@ -165,9 +173,13 @@ def settings_text(request: LaunchRequest) -> str:
         "ports": quote(" ".join(map(str, request.ports))),
     }
     lines = [f"{name}={value}" for name, value in settings.items()]
-    return "\n".join(
-        [*lines, *_workspace_settings(request), *_image_settings(request), *_early(request.signal)]
-    )
+    # Containers have limits of their own: their part of the library replaces that of the memory.
+    limits = [*_memory(request.memory), *_image_settings(request), *_early(request.signal)]
+    return "\n".join([*lines, *_workspace_settings(request), *limits])
+
+
+def _memory(limit: int) -> list[str]:
+    return [f"memory_limit={limit:d}", memory_text().rstrip("\n")] if limit else []
 
 
 def _early(signal: EarlySignal | None) -> list[str]:

@@ -117,6 +117,11 @@ def container_text() -> str:
     return _shell("container")
 
 
+def memory_text() -> str:
+    """Return the part of the library that only attempts with a memory limit have behind their settings."""
+    return _shell("memory")
+
+
 def directory_word(remote_dir: str) -> str:
     """Return `remote_dir` as a shell word; `~` is the remote home, and relative paths start there.
 

@@ -22,7 +22,14 @@ FIELDS: dict[str, tuple[list[str], Any, dict[str, Any]]] = {
     "memory": (
         ["--memory", "2GiB"],
         "2GiB",
-        {"resources": {"cpu": 0.5, "memory": 2 << 30, "device": {"kind": "tpu", "variant": "v5litepod-16"}}},
+        {
+            "resources": {
+                "cpu": 0.5,
+                "memory": 2 << 30,
+                "device": {"kind": "tpu", "variant": "v5litepod-16"},
+            },
+            "memory_limit": True,
+        },
     ),
     "replicas": (["--replicas", "8"], 8, {"replicas": 8}),
     "slices": (["--slices", "2"], 2, {"slices": 2, "coscheduling": {"group_by": "tpu-name"}}),
@@ -153,7 +160,7 @@ def test_every_field_is_among_them() -> None:
     told = {*FIELDS, *OTHERS, *RACK, "name", "command"} - {"prefer", "env_file", "coscheduling"} | {
         "group_by"
     }
-    shipped, inside_a_task = {"workdir", "workspace", "lines"}, {"inherit_constraints"}
+    shipped, inside_a_task = {"workdir", "workspace", "lines", "memory_default"}, {"inherit_constraints"}
     of_another_job, of_a_terminal, of_a_script = {"again", "failed"}, {"client"}, {"job_script"}
     assert {item.name for item in fields(JobRequest)} - told == (
         shipped | inside_a_task | of_another_job | of_a_terminal | of_a_script

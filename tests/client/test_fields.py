@@ -12,8 +12,8 @@ from iris_cli.config.request_text import write_request
 from iris_cli.core.messages.requests import Submit
 from iris_cli.core.model.job import JobRequest
 
-MADE_BY_US = frozenset({"workspace", "lines"})
-"""What becomes of `workdir` and `each_line` on the way."""
+MADE_BY_US = frozenset({"workspace", "lines", "memory_default"})
+"""What becomes of `workdir` and `each_line` on the way, and of the defaults of a configuration."""
 
 SAID: dict[str, Any] = {
     "name": "eval",

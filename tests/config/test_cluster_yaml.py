@@ -233,7 +233,7 @@ def test_output_is_kept_for_two_weeks_or_as_long_as_is_said(load: Load) -> None:
 
 def test_defaults_of_jobs_and_of_their_environment(load: Load) -> None:
     defaults = load("defaults: {cpu: 2, memory: 4GiB, grace: 1m, priority: high, env: {A: x}}").defaults
-    assert defaults.job == JobRequest(cpu=2.0, memory=4 << 30, grace=60.0, priority=Priority.HIGH)
+    assert defaults.job == JobRequest(cpu=2.0, memory_default=4 << 30, grace=60.0, priority=Priority.HIGH)
     assert defaults.env == {"A": "x"}
 
 

@@ -222,6 +222,14 @@ def deaths(group: Path) -> dict[str, Failure]:
             "iris exec {worker} -- free -h",
             proven=OOM_KILL,
         ),
+        "limit": Failure(
+            HUNGRY,
+            "failed: ran out of memory, exit 137",
+            "out-of-memory",
+            "iris exec {worker} -- free -h",
+            options=("--memory", "32MiB"),
+            proven={"memory": "its control group counts 1 OOM kills at its limit of 32MiB (--memory)"},
+        ),
         "oom-child": Failure(
             (*shell('"$@"; exit $?'), "sh", *hungry),
             "failed: exit 137",

@@ -20,13 +20,13 @@ from tests.support.site import Site
 pytestmark = pytest.mark.ssh
 
 ROOT = Path(__file__).parents[2]
-SMALL = ("--cpu", "0.01", "--memory", "1MiB")
+SMALL = ("--cpu", "0.01")
 PREFACE = """
 import os, sys, time
 from pathlib import Path
 from iris_cli.client import IrisClient, get_job_info
 info, client = get_job_info(), IrisClient()
-small = {"cpu": 0.01, "memory": "1MiB"}
+small = {"cpu": 0.01}
 def until(path):
     while not Path(path).exists():
         time.sleep(0.05)

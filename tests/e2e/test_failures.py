@@ -56,7 +56,7 @@ def describe(site: Site, lots: Mapping[str, str]) -> None:
     """Write the configuration: workers, in the order of the hosts, with a lot each."""
     site.write_config({}, tpu="")
     config = site.directory / "cluster.yaml"
-    lines = [config.read_text().partition("slices:")[0] + "workers:"]
+    lines = [config.read_text().partition("slices:")[0] + "defaults: {memory: 1MiB}\nworkers:"]
     for (worker, lot), host in zip(lots.items(), site.hosts, strict=True):
         lines += [f"  - {{id: {worker}, host: 127.0.0.1, port: {host.port}, attributes: {{lot: {lot}}}}}"]
     config.write_text("\n".join(lines) + "\n")
@@ -64,7 +64,7 @@ def describe(site: Site, lots: Mapping[str, str]) -> None:
 
 def submit(site: Site, name: str, row: Failure) -> None:
     place = () if "-c" in row.options else ("-c", "lot=pair")
-    small = ("--cpu", "0.01", "--memory", "1MiB", "--grace", "1s", "-e", f"PIDS={site.directory}")
+    small = ("--cpu", "0.01", "--grace", "1s", "-e", f"PIDS={site.directory}")
     site.iris("launch", "--no-schedule", "--name", name, *small, *place, *row.options, "--", *row.command)
 
 

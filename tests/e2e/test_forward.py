@@ -23,7 +23,7 @@ from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.ssh
 
-SMALL = ("--cpu", "0.01", "--memory", "1MiB")
+SMALL = ("--cpu", "0.01")
 
 SERVER = """
 import os, socketserver, sys, threading

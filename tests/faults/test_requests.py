@@ -104,7 +104,7 @@ def child(name: str, script: str, **fields: Any) -> dict[str, Any]:
         "name": name,
         "command": ["sh", "-c", script],
         "cpu": 0.01,
-        "memory": "1MiB",
+        "memory": "64MiB",
         "grace": 1,
         **fields,
     }

@@ -179,6 +179,17 @@ ON_A_TERMINAL: tuple[tuple[Event, ...], ...] = (
 )
 """A job whose program runs on the terminal of a client."""
 
+LIMITED: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (
+        JobSubmitted(
+            job=Job(id=TRAIN, command=("true",), resources=Resources(memory=1 << 29), memory_limit=True)
+        ),
+    ),
+)
+"""A job whose tasks are held to the memory that they ask for."""
+
 EXPLAINED: tuple[tuple[Event, ...], ...] = (
     (ClusterCreated(name="museum"),),
     (WorkerRegistered(worker=SPOT, connection=HOST),),

@@ -50,6 +50,7 @@ from tests.journal.samples_of_families import (
     HELD,
     IN_A_CONTAINER,
     KEPT_GOING,
+    LIMITED,
     ON_A_TERMINAL,
     QUIET,
     SPREAD,
@@ -119,6 +120,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-explained.jsonl", EXPLAINED),
         ("format-1-held.jsonl", HELD),
         ("format-1-terminal.jsonl", ON_A_TERMINAL),
+        ("format-1-memory-limit.jsonl", LIMITED),
     ],
 )
 

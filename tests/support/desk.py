@@ -87,7 +87,7 @@ class Desk:
     def launch(self, name: str, *command: str, **asked: Any) -> None:
         """Submit a job; nothing is sent."""
         with self.invocation("iris launch") as session:
-            launch(session, JobRequest(name=name, command=command, cpu=0.01, memory=1 << 20, **asked))
+            launch(session, JobRequest(name=name, command=command, cpu=0.01, memory_default=1 << 20, **asked))
 
     def cancel(self, job: str) -> None:
         with self.invocation("iris cancel") as session:

@@ -13,8 +13,8 @@ OUT_OF_MEMORY = Rule(
     name="out-of-memory",
     reasons=(EndReason.OOM,),
     cause="the kernel ended it because memory ran out",
-    fix="Ask for what it needs (--memory), so that it gets a host with so much free; fewer loader workers, less "
-    "prefetching, a dataset that is streamed.",
+    fix="Ask for what it needs (--memory, which is a limit, too), so that it gets a host with so much free; fewer "
+    "loader workers, less prefetching, a dataset that is streamed.",
     source="https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files",
     next="iris exec {worker} -- free -h",
 )

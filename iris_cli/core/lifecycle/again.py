@@ -84,7 +84,7 @@ def _fields(job: Job, said: JobRequest) -> dict[str, Any]:
     resources, signal = job.resources, job.signal
     fields |= {
         "cpu": resources.cpu,
-        "memory": resources.memory,
+        "memory" if job.memory_limit else "memory_default": resources.memory,
         "image": job.image or None,
         "tolerate": job.tolerations,
         "secrets": tuple(

@@ -66,6 +66,7 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
         tolerations=request.tolerate or (),
         signal=parse_early_signal(request.signal) if request.signal is not None else None,
         each_line=request.lines,
+        memory_limit=request.memory is not None,
         **secrets_of(request),
         **array,
         after=_dependencies(cluster, request),
@@ -212,7 +213,8 @@ def _offer(wanted: str, variants: list[str]) -> str:
 
 
 def _resources(request: JobRequest, device: Device | None) -> Resources:
-    said = {"cpu": request.cpu, "memory": request.memory}
+    memory = request.memory_default if request.memory is None else request.memory
+    said = {"cpu": request.cpu, "memory": memory}
     try:
         found = Resources(**{name: value for name, value in said.items() if value is not None}, device=device)  # type: ignore[arg-type]  # cpu is a float, memory an int: the dict can't say which is which
     except ValueError as error:

@@ -206,6 +206,7 @@ class Job(Record, kw_only=True):
     max_running: int = 0  # how many of its tasks may run at a time; 0: all
     each_line: Lines | None = None
     image: str = ""  # of the container that its tasks run in
+    memory_limit: bool = False  # its workers hold each task to the memory that it asks for, where they can
     client: str = ""  # the client whose terminal its program runs on: the name of its lock under run/
     again: JobId | None = None  # the ended job that this one is submitted again from
     submitted_at: float = 0.0
@@ -264,7 +265,8 @@ class JobRequest(Struct, frozen=True, kw_only=True):
     """What a job file, the command line or the Python client asks for. None means: not said.
 
     `workdir` is a directory here, `job_script` the absolute path of a program; `workspace` is what they were packed
-    to, before the request is accepted. So are `lines` what became of those of `each_line`. `again` is the ended job
+    to, before the request is accepted. So are `lines` what became of those of `each_line`. `memory_default` counts if
+    `memory` is not said, and limits nothing. `again` is the ended job
     that lends the fields that are not said; with `failed` only the tasks of an array that did not succeed.
     """
 
@@ -305,6 +307,7 @@ class JobRequest(Struct, frozen=True, kw_only=True):
     array: str | None = None
     each_line: tuple[str, ...] | None = None
     lines: Lines | None = None
+    memory_default: int | None = None
     image: str | None = None
     client: str | None = None
     job_script: str | None = None

@@ -26,7 +26,7 @@ from iris_cli.errors import IrisError
 from iris_cli.journal.log.position import Position
 
 FORM: Final = 4
-MEANING: Final = 7
+MEANING: Final = 8
 """Raise it when the same log comes to other records than before, or when their types change. A test tells you."""
 
 

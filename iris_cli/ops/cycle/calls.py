@@ -198,6 +198,7 @@ def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) ->
         signal=place.job.signal,
         lease=place.job.lease,
         grace=place.job.grace,
+        memory=place.job.resources.memory if place.job.memory_limit else 0,
         exclusive=place.on_tpu,
         ports=(*((coordinator_port(place),) if listens(place) else ()), *place.attempt.ports),
         device_wait=session.limits.device_wait,

@@ -54,7 +54,7 @@ kernel_log() { limited dmesg || limited journalctl -k -b -n 1000 --no-pager -o s
 # that number it counts whenever it was written: the clock of the log is not adjusted, and stops in suspend.
 weigh() {
     LC_ALL=C awk -v code="$1" -v from="$2" -v process="$process" -v group="${container_id:-/iris-$token/}" \
-        -v own="$own_kills" -v shared="$shared_kills" '
+        -v own="$own_kills" -v shared="$shared_kills" -v limit="$limit" '
         function told(kind, proof, text) {
             gsub(/[^ -~]/, "?", text)
             if (found[kind] !~ /^proven/)
@@ -126,7 +126,12 @@ weigh() {
                 told("hardware", "guess", "kernel: " line)
         }
         END {
-            if (own > 0) told("memory", "proven", "its control group counts " own " OOM kills")
+            counts = "its control group counts " own " OOM kills"
+            if (own > 0 && limit > 0) {
+                size = limit % 1048576 ? limit " bytes" : sprintf("%dMiB", limit / 1048576)
+                found["memory"] = "proven " counts " at its limit of " size " (--memory)"
+            } else if (own > 0)
+                told("memory", "proven", counts)
             else if (shared > 0 && !("memory" in found) && (code == 137 || !seen || first * 100 > from))
                 told("memory", "guess", "a shared control group counted " shared " OOM kills while it ran")
             kills += own + shared
@@ -152,17 +157,28 @@ oom_kills() {
 # that of the memory controller of version 1.
 memory_group() {
     counter=memory.events is_own=
+    if [ -n "$limited" ]; then
+        place=$limited counter=memory.oom_control is_own=1
+        return
+    fi
     place=$group
     [ -n "$place" ] || { our_group && place=$our_group; }
     [ -z "$group" ] || [ ! -r "$group/$counter" ] || is_own=1
     while [ -n "$place" ] && [ ! -r "$place/$counter" ]; do
         case $place in "$iris_sys/fs/cgroup"*/*) place=${place%/*} ;; *) place= ;; esac
     done
-    [ -z "$place" ] && [ -r "$iris_proc/self/cgroup" ] || return 0
-    counter=memory.oom_control
+    [ -n "$place" ] || { memory_controller && counter=memory.oom_control; }
+    return 0
+}
+
+# memory_controller -> $place: our group of the memory controller of version 1, empty if there is none.
+memory_controller() {
+    place=
+    [ -r "$iris_proc/self/cgroup" ] || return
     while IFS=: read -r _ controllers path; do
         case ,$controllers, in *,memory,*) place=$iris_sys/fs/cgroup/memory${path%/} ;; esac
     done <"$iris_proc/self/cgroup"
+    [ -n "$place" ]
 }
 
 # begin_counting: BEFORE the command.

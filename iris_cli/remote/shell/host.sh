@@ -12,7 +12,8 @@
 # environment:
 
 boot_time= myself= setsid= started= no_room= watchdog= kills_before= cautions= terse= untimed=
-renewing= group= alive_at= alone= asking= held= proven= nonce= lacks= own_group= container_id= memory_limit=
+renewing= group= alive_at= alone= asking= held= proven= nonce= lacks= own_group= container_id=
+memory_limit= limited= limit=
 spare=../spare
 
 # nap: a short pause, a whole second where `sleep` knows no fractions.

@@ -11,7 +11,7 @@ reap() {
     if [ -z "$x" ] && [ ! -e "$1/stop.done" ]; then
         mv "$1/stop.idle" "$1/stop.done" 2>/dev/null || make_empty "$1/stop.done" || return
     fi
-    remove_group "$group"
+    remove_groups "$1" "$1"
     (remove_files "$1")
 }
 

@@ -52,6 +52,7 @@ run_start() {
     watch "$time_limit" timeout
     watch_terminal
     make_group
+    limit_memory
     begin_counting
     now
     began_at=$now
@@ -81,6 +82,9 @@ run_task() {
     # shellcheck disable=SC2154 # task_env and task_cmd come from the files
     umask "$mask" && cd work && task_env "$dir" && task_cmd
 }
+
+# limit_memory: of an attempt with a limit, memory.sh has another.
+limit_memory() { :; }
 
 # note NAME WORDS: make NAME.WORDS, and fill reserve.NAME, which is empty until this has happened (a task may
 # remove the first); on a full disk rename it. Whatever the task has made of that name goes.
@@ -209,7 +213,7 @@ give_up() {
 # record NAME: the end of the attempt, once. Needs no disk space, and never fails.
 record() {
     empty_secrets .
-    remove_group "$group"
+    remove_groups . "$token"
     # BEFORE the record: who reads that must know what it is worth.
     [ -z "$signalled" ] || mv told.pending told 2>/dev/null
     mv x.pending "x.$1" 2>/dev/null
@@ -366,7 +370,7 @@ run_lease() {
     done
     kill_at=$((now + grace)) wrapper=$1:$2
     until end_all "$token" last $$; do :; done
-    remove_group "$group"
+    remove_groups . "$token"
     now
     empty_secrets .
     note end "$now.-"

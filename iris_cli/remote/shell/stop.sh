@@ -101,7 +101,7 @@ stopper() {
     names .
     if end_all "$token" last $$; then
         empty_secrets .
-        remove_group "$group"
+        remove_groups . "$token"
         # An end that was recorded while the task lived is none.
         [ -z "$x" ] || [ -z "$pressed" ] || drop x x.pending
         mv x.pending x.cancelled 2>/dev/null
