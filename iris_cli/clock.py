@@ -24,6 +24,13 @@ class Clock(Protocol):
         ...
 
 
+def local_minute(at: float, now: float) -> str:
+    """`14:31 CET`, the first whole minute that is not before `at`; with its date if that is not the day of `now`."""
+    minute = time.localtime(-(-at // 60) * 60)
+    same_day = minute[:3] == time.localtime(now)[:3]
+    return time.strftime("%H:%M %Z" if same_day else "%Y-%m-%d %H:%M %Z", minute)
+
+
 class SystemClock:
     """The clock of this machine."""
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from iris_cli.clock import local_minute
 from iris_cli.core import format_duration, format_indexes
 from iris_cli.journal.log.timestamps import iso_time
 from iris_cli.ops.views.cycles import Cycles, cycles_words, trouble_lines
 from iris_cli.render.layout import Table, Text, clean, clean_line
+
+if TYPE_CHECKING:
+    from iris_cli.core.scheduling import ExpectedStart
 
 T = TypeVar("T")
 
@@ -122,6 +126,15 @@ def clock_time(at: float | None) -> str:
         return iso_time(at)[:19].replace("T", " ")
     except OverflowError:
         return "?"
+
+
+def expected_words(expected: ExpectedStart | None, now: float) -> str:
+    """`not before 14:31 CET (estimate): train ends by its time limit`, in local time; '' without an estimate."""
+    if expected is None:
+        return ""
+    at, one = local_minute(expected.not_before_at, now), len(expected.jobs) == 1
+    ends = "ends by its time limit" if one else "end by their time limits"
+    return f"not before {at} (estimate): {fold(expected.jobs)} {ends}"
 
 
 def duration(seconds: float | None) -> str:

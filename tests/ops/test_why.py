@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from iris_cli.core.ids import WorkerId
+from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.resources import Device
 from iris_cli.ops.views.board import Concern, board
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.ops.views.status import cluster_status
+from iris_cli.ops.views.view import look
 from iris_cli.ops.views.why import why
+from iris_cli.render.as_json import json_text
+from iris_cli.render.console import Output
+from iris_cli.render.tables import expected_words
+from iris_cli.render.views.job_tables import show_job
+from iris_cli.render.views.why import show_why
 from tests.ops.test_failure import DISK, card, ended, gang
 from tests.render.scenes import session_of
 from tests.support.lab import Lab
@@ -137,3 +147,48 @@ def test_a_job_that_lost_a_host_blames_that_task_and_not_those_whose_failure_was
     found = card(session, "sweep")
     assert (str(found.task), f"{found.headline}: {found.cause}") == ("sweep/task-3", words)
     assert cluster_status(session).jobs[0].why == why(session, "sweep").cause == words
+
+
+@pytest.fixture
+def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_berlin")
+def test_an_expected_start_is_shown_in_local_time_rounded_up_and_marked_as_an_estimate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = Lab().slice("a", "v4-16").job("train", tpu="v4-16", timeout=90 * 60 + 1).schedule()
+    lab.reports("train/* running").advance("10m").job("next", tpu="v4-16")
+    session = session_of(lab, tmp_path / "state")
+    answer, status = why(session, "next"), job_status(session, "next")
+    (wait,) = answer.waits
+    assert wait.expected_start == status.expected_start
+    assert expected_words(wait.expected_start, lab.now) == (
+        "not before 10:31 CET (estimate): train ends by its time limit"
+    )
+    assert wait.expected_start is not None
+    later = replace(wait.expected_start, not_before_at=wait.expected_start.not_before_at + 86_400 - 1)
+    later = replace(later, jobs=(*later.jobs, JobId("eval-1"), JobId("eval-2")))
+    assert expected_words(later, lab.now) == (
+        "not before 2027-01-16 10:30 CET (estimate): train, eval-[1-2] end by their time limits"
+    )
+    show_why(Output(), answer)
+    show_job(Output(), status)
+    said = "expected start not before 10:31 CET (estimate): train ends by its time limit"
+    assert " ".join(capsys.readouterr().out.split()).count(said) == 2
+    written = json.loads(json_text(status))["expected_start"]
+    assert written == {"not_before_at": "2027-01-15T09:30:01.000Z", "jobs": ["train"]}
+
+
+def test_nothing_is_expected_where_a_scale_group_may_add_a_slice(tmp_path: Path) -> None:
+    lab = Lab().slice("a", "v4-16").job("train", tpu="v4-16", timeout=3600).schedule()
+    lab.reports("train/* running").job("next", tpu="v4-16")
+    view, job = look(session_of(lab, tmp_path / "state")), lab.the_job("next")
+    assert view.expected_start(job, job.task_ids[0]) is not None
+    growing = replace(view, offered=(Device("tpu", "v4-16"),))
+    assert growing.expected_start(job, job.task_ids[0]) is None

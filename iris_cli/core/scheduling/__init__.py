@@ -1,6 +1,7 @@
 """Who is placed where, and why not: pending tasks and workers in, assignments and typed reasons out."""
 
 from iris_cli.core.scheduling.cycle import SchedulingResult, Waiting, WaitingKey, find_assignments
+from iris_cli.core.scheduling.explain.expected import ExpectedStart, time_limits
 from iris_cli.core.scheduling.explain.explanation import (
     Change,
     ChangeKind,
@@ -17,8 +18,8 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 
 # fmt: off
 __all__ = [
-    "Assignment", "Change", "ChangeKind", "ConstraintCount", "DimensionCount", "Explanation",
-    "Independent", "NearMiss", "Plan", "Reason", "ReasonKind", "SchedulingResult", "Taker", "Waiting",
-    "WaitingKey", "find_assignments", "independent", "plan", "untouched",
+    "Assignment", "Change", "ChangeKind", "ConstraintCount", "DimensionCount", "ExpectedStart",
+    "Explanation", "Independent", "NearMiss", "Plan", "Reason", "ReasonKind", "SchedulingResult", "Taker", "Waiting",
+    "WaitingKey", "find_assignments", "independent", "plan", "time_limits", "untouched",
 ]
 # fmt: on

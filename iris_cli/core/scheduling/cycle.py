@@ -12,6 +12,7 @@ from msgspec import Struct
 from iris_cli.core import Amounts, Device, Job, JobId, Limits, Task, TaskId, Worker, WorkerId, collector
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import wording
+from iris_cli.core.scheduling.explain.expected import ExpectedStart, TimeLimits
 from iris_cli.core.scheduling.explain.explain import Explainer
 from iris_cli.core.scheduling.explain.explanation import CycleRecord, Explanation, Turns, UnconfirmedStops
 from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group_on, refused_before
@@ -66,6 +67,11 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         if isinstance(found, Reason):
             return Explanation(reasons=(found,))
         return self._explainer.explain(found, key)
+
+    def expected_start(self, key: WaitingKey, limits: TimeLimits) -> ExpectedStart | None:
+        """The start of what waits only for tasks with time limits, else None. Raises KeyError for what doesn't wait."""
+        found = self._unmet[key]
+        return None if isinstance(found, Reason) else self._explainer.expected_start(found, key, limits)
 
 
 class SchedulingResult(Struct, frozen=True, kw_only=True):

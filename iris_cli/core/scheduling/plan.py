@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from iris_cli.core import AttemptState, Cluster, Device, JobId, Limits, Task, TaskId, WorkerId, collector
 from iris_cli.core.model.job import NOTHING_MISSING, Job, JobState, Missing
 from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey, find_assignments
+from iris_cli.core.scheduling.explain.expected import ExpectedStart, TimeLimits
 from iris_cli.core.scheduling.explain.explanation import Explanation
 from iris_cli.core.scheduling.homes import Homes
 from iris_cli.core.scheduling.order import TasksByJob, by_job, is_overdue, split_overdue
@@ -81,6 +82,12 @@ class Plan(Struct, frozen=True, kw_only=True):
         """Everything known about what one task or gang waits for. Raises KeyError for what doesn't wait."""
         held = self.held.get(key)
         return Explanation(reasons=held) if held is not None else self.result.waiting.explain(key)
+
+    def expected_start(self, key: WaitingKey, limits: TimeLimits) -> ExpectedStart | None:
+        """The start of one task or gang that waits only for tasks with time limits, else None."""
+        if key in self.held or key not in self.result.waiting:
+            return None
+        return self.result.waiting.expected_start(key, limits)
 
 
 @collector.at_rest

@@ -12,6 +12,7 @@ from iris_cli.core import AttemptId, Cluster, Constraint, JobId, TaskId, describ
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.model.job import Job, JobState, Workspace
+from iris_cli.core.model.task import TaskState
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.names import find_job
 from iris_cli.ops.session import Session
@@ -37,6 +38,7 @@ def _source(cluster: Cluster, job: Job, constraint: Constraint) -> JobId:
 
 
 if TYPE_CHECKING:
+    from iris_cli.core.scheduling import ExpectedStart
     from iris_cli.ops.views.failure import FailureCard
 
 Word = TypeVar("Word")
@@ -55,8 +57,9 @@ class EndpointRow(Struct, frozen=True, kw_only=True):
 class JobStatus(Struct, frozen=True, kw_only=True):
     """One job as of `at`. `next` is the command to type next.
 
-    `origin` is the attempt that submitted it from inside a task; `inherited` has, for each inherited constraint,
-    the job that named it. `array` has the indexes of its tasks, in order (`1,3,5`); '' for a job that is no array.
+    `expected_start` is an estimate for a pending job, None if there is none. `origin` is the attempt that submitted it
+    from inside a task; `inherited` has, for each inherited constraint, the job that named it. `array` has the indexes
+    of its tasks, in order (`1,3,5`); '' for a job that is no array.
     """
 
     FLATTENED: ClassVar = ("job",)
@@ -81,6 +84,7 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     endpoints: tuple[EndpointRow, ...]
     rounds: int
     failure: FailureCard | None
+    expected_start: ExpectedStart | None
     tasks: tuple[TaskRow, ...]
     next: str
 
@@ -114,6 +118,7 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
         endpoints=tuple(endpoint_rows(view.cluster, job.id)),
         rounds=job.rounds,
         failure=failure,
+        expected_start=_expected_start(view, job),
         tasks=tuple(
             task_row(view, task, display, waiting.get(task.id, ""))
             for task, display in zip(view.cluster.tasks_of(job.id), displays, strict=True)
@@ -121,6 +126,13 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
         next=(failure.next if failure is not None else _off_bad_hosts(view, row, job))
         or next_command(view.cluster, job, quiet=bool(row.quiet)),
     )
+
+
+def _expected_start(view: View, job: Job) -> ExpectedStart | None:
+    """The estimate for its first pending task."""
+    tasks = view.cluster.tasks_of(job.id) if job.end is None else ()
+    pending = next((task.id for task in tasks if task.state is TaskState.PENDING), None)
+    return view.expected_start(job, pending) if pending is not None else None
 
 
 def _alike(of: Callable[[JobId], Word], cluster: Cluster, job: Job) -> dict[Word, tuple[JobId, ...]]:

@@ -22,7 +22,7 @@ from iris_cli.ops.views.cycles import Cycles, cycles_of, work_left
 
 if TYPE_CHECKING:
     from iris_cli.core.events.events import Transaction
-    from iris_cli.core.scheduling import Plan, Reason
+    from iris_cli.core.scheduling import ExpectedStart, Plan, Reason
     from iris_cli.journal.log.reading import Reading
     from iris_cli.journal.state_dir import StateDir
     from iris_cli.ops.progress import Progress
@@ -121,6 +121,18 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         for task, cause in zip(tasks, self.plan.causes(keys), strict=True):
             causes.setdefault(id(task in self.goes_to if cause is None else cause), task)
         return list(dict.fromkeys(self.prospect(job, task) for task in causes.values()))
+
+    def expected_start(self, job: Job, task: TaskId) -> ExpectedStart | None:
+        """An estimate of the start of a pending task that waits only for tasks with time limits, else None.
+
+        None, too, in the past, and if a scale group may add a slice earlier.
+        """
+        key = job.id if job.is_gang else task
+        if self.cycle is None or self.offered or key not in self.waiting:
+            return None
+        from iris_cli.core.scheduling import time_limits
+
+        return self.plan.expected_start(key, time_limits(self.cluster))
 
     def then(self, follows: str) -> str:
         """Return what follows in the next cycle as the second half of a sentence, or that there is none."""

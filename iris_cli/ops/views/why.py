@@ -26,7 +26,7 @@ from iris_cli.ops.views.task_rows import culprit_of
 from iris_cli.ops.views.view import CycleAge, View, look
 
 if TYPE_CHECKING:
-    from iris_cli.core.scheduling import Change, Explanation
+    from iris_cli.core.scheduling import Change, ExpectedStart, Explanation
 
 
 _NOT_RUN_TO_ITS_END = frozenset({JobState.KILLED, JobState.UNSCHEDULABLE})
@@ -37,7 +37,7 @@ class Wait(Struct, frozen=True, kw_only=True):
 
     `explanation` is None if they only wait for the next cycle: `prospect` says what it does, `will_go_to` where it
     places them. `demand` says who creates a slice for them or why nobody does, as `iris autoscale --dry-run` does,
-    or how far that slice is; '' without scale groups.
+    or how far that slice is; '' without scale groups. `expected_start` is an estimate.
     """
 
     tasks: tuple[TaskId, ...]
@@ -45,6 +45,7 @@ class Wait(Struct, frozen=True, kw_only=True):
     will_go_to: tuple[WorkerId, ...]
     explanation: Explanation | None
     demand: str = ""
+    expected_start: ExpectedStart | None = None
 
 
 class LiveAttempt(Struct, frozen=True, kw_only=True):
@@ -256,6 +257,7 @@ def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
         prospect=view.prospect(job, group[0]),
         will_go_to=tuple(view.goes_to[task] for task in group if task in view.goes_to),
         explanation=found,
+        expected_start=view.expected_start(job, group[0]),
     )
 
 

@@ -23,6 +23,7 @@ from iris_cli.render.tables import (
     block,
     clock_time,
     duration,
+    expected_words,
     facts,
     fold,
     state,
@@ -86,6 +87,7 @@ def _facts(status: JobStatus) -> Table:
         [
             ("where", where(job)),
             ("why", late_why(job) if status.failure is None else ""),
+            ("expected start", expected_words(status.expected_start, status.at)),
             ("retry", job.retry.removeprefix("retry").lstrip(" ,")),
             ("output", job.quiet),
             ("when", times),

@@ -16,6 +16,7 @@ from iris_cli.render.tables import (
     clock_time,
     cycle_words,
     duration,
+    expected_words,
     facts,
     fold,
     state,
@@ -81,7 +82,8 @@ def _wait(why: Why, wait: Wait) -> Iterator[Renderable]:
         return
     for reason in wait.explanation.reasons:
         yield text(f"{who}{reason}", "yellow")
-    yield facts([*_findings(wait.explanation, why.inherited), ("demand", wait.demand)])
+    expected = ("expected start", expected_words(wait.expected_start, why.at))
+    yield facts([*_findings(wait.explanation, why.inherited), expected, ("demand", wait.demand)])
 
 
 def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from iris_cli.core import Job, JobId, TaskId, WorkerId
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import explanation, wording
 from iris_cli.core.scheduling.explain.change import single_change
+from iris_cli.core.scheduling.explain.expected import ExpectedStart, TimeLimits, expected_start
 from iris_cli.core.scheduling.explain.explanation import CycleRecord
 from iris_cli.core.scheduling.explain.verdicts import (
     Case,
@@ -95,6 +96,15 @@ class Explainer:
             hints=tuple(wording.hints(fleet, requirement)),
             change=single_change(case, job, nearest, partial(self._record.with_change, job.id)),
         )
+
+    def expected_start(
+        self, requirement: Requirement, entry: TaskId | JobId, limits: TimeLimits
+    ) -> ExpectedStart | None:
+        """The start of an entry that waits only for tasks with time limits: an estimate."""
+        job = self._record.get_job(entry.job if isinstance(entry, TaskId) else entry)
+        assert job is not None
+        now = self._context.fleet.now
+        return expected_start(self._record, job, self.reasons(requirement, entry), limits, now)
 
     def _constraints(self, requirement: Requirement) -> Iterator[explanation.ConstraintCount]:
         for each in requirement.job.constraints:

@@ -231,6 +231,19 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
             return []
         return [worker for worker in there if not _take_one(before, worker)]
 
+    def more_placed(self, job: Job, workers: Sequence[Worker], *, alone: bool) -> bool:
+        """Return whether more of a job would be placed on these workers; `alone`: without the queue ahead of it."""
+        turn = next(at for at, (each, _) in enumerate(self.due) if each.id == job.id)
+        queue = self.due[turn : turn + 1] if alone else self.due[: turn + 1]
+        after = self.decide(
+            [task for _, tasks in queue for task in tasks],
+            workers,
+            self.get_job,
+            unconfirmed_stops=self.unconfirmed_stops,
+        )
+        before = sum(each.task.job == job.id for each in self.placed)
+        return sum(each.task.job == job.id for each in after) > before
+
     def _stops_after(self, change: Change) -> list[WorkerId]:
         """When a job has ended, its own stops are confirmed."""
         stops = self.unconfirmed_stops

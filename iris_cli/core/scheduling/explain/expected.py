@@ -1,0 +1,90 @@
+"""The earliest start of pending work whose way is barred only by tasks with time limits, found by trial."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+
+from msgspec import Struct
+
+from iris_cli.core import AttemptId, AttemptState, Cluster, Job, JobId, Worker
+from iris_cli.core.scheduling.explain.explanation import CycleRecord
+from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+
+TimeLimits = Callable[[AttemptId], float | None]
+"""When an attempt ends at the latest, by its time limit, in seconds since the epoch; None: it may run for ever."""
+
+_BUSY = frozenset((ReasonKind.CHIPS, ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU))
+
+
+class ExpectedStart(Struct, frozen=True, kw_only=True):
+    """An estimate of the start of pending work: not before `not_before_at`, when the tasks of `jobs` end.
+
+    It assumes that they run until their time limits. In seconds since the epoch.
+    """
+
+    not_before_at: float
+    jobs: tuple[JobId, ...]
+
+
+def time_limits(cluster: Cluster) -> TimeLimits:
+    """The ends of running attempts by their time limits. A time limit is never retried, so they end for good."""
+
+    def end_of(attempt_id: AttemptId) -> float | None:
+        attempt, limit = cluster.attempt(attempt_id), cluster.jobs[attempt_id.task.job].timeout
+        if attempt.state is not AttemptState.RUNNING or attempt.started_at is None or attempt.orphaned:
+            return None  # nobody enforces the limit of an attempt without its wrapper
+        return attempt.started_at + limit if limit > 0 else None
+
+    return end_of
+
+
+def expected_start(
+    record: CycleRecord, job: Job, reasons: Iterable[Reason], limits: TimeLimits, now: float
+) -> ExpectedStart | None:
+    """The start of (one more task of) a job, if all that it waits for are tasks with time limits; else None.
+
+    None, too, if work ahead of it would take the room, or if a task without a limit is in the way: it may end earlier.
+    """
+    if any(reason.kind not in _BUSY for reason in reasons):
+        return None
+    claims = {attempt for worker in record.workers for attempt in worker.claims}
+    ends = {attempt: limits(attempt) for attempt in claims}
+    times = sorted({end for end in ends.values() if end is not None and end > now})
+
+    def at_best(time: float) -> bool:  # all without a limit have ended, and nobody is ahead
+        return record.more_placed(
+            job, _without(record.workers, _ended(ends, time, lasting=False)), alone=True
+        )
+
+    if not times or at_best(now):
+        return None
+    found = bisect_left(times, True, key=at_best)
+    if found == len(times):
+        return None
+    at = times[found]
+    workers = _without(record.workers, _ended(ends, at, lasting=True))
+    if not record.more_placed(job, workers, alone=False):
+        return None
+    last = sorted({attempt.task.job for attempt, end in ends.items() if end == at})
+    return ExpectedStart(not_before_at=at, jobs=tuple(last))
+
+
+def _ended(ends: Mapping[AttemptId, float | None], time: float, *, lasting: bool) -> frozenset[AttemptId]:
+    """The attempts that have ended by then. `lasting`: those without a limit have not."""
+    return frozenset(
+        attempt for attempt, end in ends.items() if (not lasting if end is None else end <= time)
+    )
+
+
+def _without(workers: Iterable[Worker], ended: frozenset[AttemptId]) -> list[Worker]:
+    """The workers as they are once these attempts have ended."""
+    found = []
+    for worker in workers:
+        claims = {attempt: claim for attempt, claim in worker.claims.items() if attempt not in ended}
+        if len(claims) < len(worker.claims):
+            worker = copy(worker)
+            worker.claims = claims
+        found.append(worker)
+    return found
