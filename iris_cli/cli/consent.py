@@ -1,8 +1,9 @@
 """Questions before something is lost: one way to ask, one word (`--yes`) to have answered, one way to be told no.
 
 Asked is before: files are written over what is there (`cluster import`), another key is trusted (`worker probe
---accept-key`), work or files are taken away on hosts (`worker unwedge`, `gc`), and slices change their owner
-(`autoscale --adopt`). `cluster import` asks once about the file and about what is forgotten of old machines.
+--accept-key`), work or files are taken away on hosts (`worker unwedge`, `gc`), slices change their owner (`autoscale
+--adopt`), and a file is written that is meant for others (`doctor --bundle`). `cluster import` asks once about the file
+and about what is forgotten of old machines.
 Nothing else asks.
 """
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from iris_cli.config.schema import ClusterConfig
-from iris_cli.core.units import count
+from iris_cli.core.units import count, format_memory
 from iris_cli.errors import ConfigError
 from iris_cli.ops.checks.findings import Finding, Level
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.render.console import Output
 from iris_cli.render.layout import clean_line
 from iris_cli.render.tables import fold
+
+if TYPE_CHECKING:
+    from iris_cli.ops.checks.bundle import Part
 
 _WORKER = "worker "
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
@@ -30,25 +34,48 @@ class Check(Struct, frozen=True):
     fix: str
 
 
+class BundlePart(Struct, frozen=True):
+    """One part of a bundle. `size` in bytes."""
+
+    name: str
+    lines: int
+    size: int
+
+
+class WrittenBundle(Struct, frozen=True):
+    """The file that `iris doctor --bundle` has written."""
+
+    file: Path
+    parts: Sequence[BundlePart]
+
+
 class ChecksDocument(Struct, frozen=True):
-    """The result of `iris doctor`. `ok`: nothing failed. `cycles` is null where there is no valid configuration."""
+    """The result of `iris doctor`. `ok`: nothing failed. `cycles` is null where there is no valid configuration.
+
+    `bundle` is absent without `--bundle`.
+    """
 
     findings: Sequence[Check]
     ok: bool
     cycles: Cycles | None
+    bundle: WrittenBundle | UnsetType = UNSET
 
 
 def show_checks(
-    output: Output, findings: Iterable[Finding], cycles: Callable[[], Cycles | None] = lambda: None
+    output: Output,
+    findings: Iterable[Finding],
+    cycles: Callable[[], Cycles | None] = lambda: None,
+    bundle: Callable[[list[Finding]], WrittenBundle | None] = lambda _: None,
 ) -> list[Finding]:
     """Show the findings as they come, equal ones of several subjects as one; returns them all.
 
-    `cycles` tells, for JSON, who runs them.
+    `cycles` tells, for JSON, who runs them; `bundle` writes them to a file if that is asked for.
     """
     if output.as_json:
         found = list(findings)
         shown = [Check(each.level, each.subject, each.text, each.fix) for each in found]
-        output.document(ChecksDocument(shown, ok=not _count(found, Level.FAIL), cycles=cycles()))
+        is_ok, runs = not _count(found, Level.FAIL), cycles()
+        output.document(ChecksDocument(shown, ok=is_ok, cycles=runs, bundle=bundle(found) or UNSET))
         return found
     found = []
     told: list[Finding] = []
@@ -62,7 +89,25 @@ def show_checks(
             _show(output, alike[0], _subjects([each.subject for each in alike]))
             output.flush()
     output.message(_summary(told))
+    bundle(found)
     return found
+
+
+def show_contents(output: Output, file: Path, parts: Iterable[Part]) -> None:
+    """List what would be written."""
+    if output.as_json:
+        return
+    output.message(f"contents of {file}, without secrets, names of hosts and names of users:")
+    for each in parts:
+        size = f"{count(len(each.lines), 'line')}, {format_memory(each.size)}"
+        output.message(f"  {each.name:<12}  {each.about} ({size})")
+
+
+def written(output: Output, file: Path, parts: Iterable[Part]) -> WrittenBundle:
+    """Tell what was written."""
+    if not output.as_json:
+        output.done(f"wrote {file}; read it before you send it")
+    return WrittenBundle(file, [BundlePart(each.name, len(each.lines), each.size) for each in parts])
 
 
 def _show(output: Output, finding: Finding, subject: str) -> None:

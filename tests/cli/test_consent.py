@@ -99,8 +99,18 @@ def test_nothing_else_in_the_house_asks_and_who_asks_knows_yes() -> None:
     elsewhere = re.compile(r"typer\.(confirm|prompt)\(|\binput\(|\bPrompt\.ask|/dev/tty")
     assert [name for name, text in texts.items() if elsewhere.search(text) and name != "cli/consent.py"] == []
     asking = sorted(name for name, text in texts.items() if "consent." in text and name != "cli/consent.py")
-    assert asking == [f"cli/commands/{name}.py" for name in ("autoscale", "cluster", "gc", "worker")]
-    for path in ("autoscale", "cluster import", "gc", "worker probe", "worker unwedge", "log salvage"):
+    assert asking == [
+        f"cli/commands/{name}.py" for name in ("autoscale", "cluster", "doctor", "gc", "worker")
+    ]
+    for path in (
+        "autoscale",
+        "cluster import",
+        "doctor",
+        "gc",
+        "worker probe",
+        "worker unwedge",
+        "log salvage",
+    ):
         command = root()
         for name in path.split():
             command = command.commands[name]

@@ -16,6 +16,7 @@ from tests.render.snapshots import EXPECTED
 
 ELSEWHERE = {
     "demo": "types other commands, one after the other (tests/e2e/test_demo.py)",
+    "doctor --yes": "writes a file that names this machine's versions (tests/cli/test_doctor_bundle.py)",
     "status --watch": "goes on until it is interrupted (tests/e2e/test_watch_screen.py)",
 }
 """What is looked at by other tests."""

@@ -1,38 +1,53 @@
 """`iris doctor`: look at everything, and say of each fault how to mend it."""
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from iris_cli.cli.command_types import flag
+from iris_cli.cli import consent
+from iris_cli.cli.command_types import flag, option
 from iris_cli.cli.context import Context
-from iris_cli.errors import IrisError
+from iris_cli.errors import ExitCode, IrisError
 
 if TYPE_CHECKING:
     from iris_cli.config.schema import ClusterConfig
+    from iris_cli.ops.checks.findings import Finding
     from iris_cli.ops.loop.cron.checks import Installed
     from iris_cli.ops.session import Session
     from iris_cli.ops.views.cycles import Cycles
+    from iris_cli.render.checks import WrittenBundle
 
+T = TypeVar("T")
 EXAMPLES = """
 iris doctor
 iris doctor --offline  # without the hosts
+iris doctor --bundle report.txt  # for a bug report, redacted
 """
 
 
 def doctor(
-    context: typer.Context, offline: Annotated[bool, flag("--offline", "Do not contact the hosts.")] = False
+    context: typer.Context,
+    offline: Annotated[bool, flag("--offline", "Do not contact the hosts.")] = False,
+    bundle: Annotated[
+        Path | None, option("FILE", "Write what a bug report needs to a new file, redacted.")
+    ] = None,
+    yes: Annotated[bool, flag("--yes", "Write the file of --bundle without asking.")] = False,
 ) -> int:
     """Check the whole set-up; print a fix for each problem.
 
-    Changes nothing, neither on this machine nor on workers. Exits with 0 if no check failed.
+    Changes nothing, neither on this machine nor on workers. Exits with 0 if no check failed or a bundle was written.
     """
+    from iris_cli.ops.checks.bundle import check_new
     from iris_cli.ops.checks.findings import exit_code
     from iris_cli.ops.doctor import examine
     from iris_cli.ops.workplace import this_program
     from iris_cli.render import checks as render
 
     iris: Context = context.obj
+    if bundle is not None:
+        check_new(bundle)
     findings = examine(
         lambda: iris.config,
         lambda config: _session(iris, config),
@@ -40,7 +55,34 @@ def doctor(
         ours=this_program(),
         offline=offline,
     )
-    return exit_code(render.show_checks(iris.output, findings, lambda: _cycles(iris)))
+
+    def write(found: "Sequence[Finding]") -> "WrittenBundle | None":
+        return None if bundle is None else _write(iris, bundle, found, yes=yes)
+
+    found = render.show_checks(iris.output, findings, lambda: _cycles(iris), write)
+    return ExitCode.OK if bundle is not None else exit_code(found)
+
+
+def _write(iris: Context, file: Path, findings: "Sequence[Finding]", *, yes: bool) -> "WrittenBundle":
+    """Write a bundle, if its list of contents is agreed to."""
+    from iris_cli.ops.checks.bundle import bundle, sources_of, write_bundle
+    from iris_cli.render import checks as render
+
+    config_file, config = _if_readable(lambda: iris.config_file), _if_readable(lambda: iris.config)
+    state = _if_readable(lambda: iris.state_path_in_use)
+    session = _if_readable(lambda: _session(iris, config))
+    parts = bundle(sources_of(config_file, state, findings, session))
+    render.show_contents(iris.output, file, parts)
+    consent.require(iris, f"Write {file}?", yes=yes, to="write", undone="nothing was written")
+    write_bundle(file, parts)
+    return render.written(iris.output, file, parts)
+
+
+def _if_readable(get: "Callable[[], T]") -> "T | None":
+    try:
+        return get()
+    except IrisError:  # the findings say why
+        return None
 
 
 def _cycles(iris: Context) -> "Cycles | None":

@@ -1,0 +1,366 @@
+"""What a bug report needs, as one text file without secrets, hosts and users: for `iris doctor --bundle`."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from iris_cli import __version__
+from iris_cli.config.yaml_source import Node, Report, read_yaml
+from iris_cli.core import Cluster
+from iris_cli.core.model.worker import Connection
+from iris_cli.core.units import count
+from iris_cli.errors import IrisError, NotWritableError, UsageError
+from iris_cli.journal.durable import DISK, opened, write_all
+from iris_cli.journal.layout import LOG, LOOP_LOG
+from iris_cli.ops.checks.findings import Finding
+from iris_cli.ops.checks.host_checks import SSH_CONFIG, all_workers
+from iris_cli.ops.checks.redaction import Redactor
+from iris_cli.ops.secret_values import known_values
+from iris_cli.ops.session import Session
+from iris_cli.ops.workplace import user_name
+from iris_cli.remote.ssh.config import Hop, Routes
+from iris_cli.remote.transport import NoAnswer
+
+MOST_EVENTS = 300
+"""Transactions of the event log, the last ones."""
+_MOST_LINES = 100  # of the log of the loop
+_MOST_TAIL = 4 << 20  # bytes that are read from the end of a file
+_PACKAGES = ("typer", "rich", "paramiko", "filelock", "msgspec", "PyYAML", "google-cloud-tpu")
+_WORDS = """
+type tpu gpu zone region known_hosts provider runtime accelerator topology addresses replace_lost loop autoscale
+silent_after priority idle_timeout memory grace timeout setup_timeout scheduling_timeout taints limits
+"""
+_SHOWN = frozenset(_WORDS.split())
+"""Keys of `cluster.yaml` whose text is a word of a known kind. Numbers are shown anywhere."""
+_NAMES = frozenset(("name", "id", "remote_dir"))
+"""Keys whose text is shown unless a part of it is known to be sensitive."""
+_HOSTS = frozenset(("host", "hosts", "proxy_jump"))
+_FIELDS = """
+type at actor name program worker task job id state reason error cause condition detail chosen text kind trigger
+containment refusal priority setting step array group_by variant key op mode slice zone region signal after again
+origin attempt attempts env_preset replace_lost known_hosts incarnation boot_id exit group status provider runtime
+topology request digest hash host user proxy_jump address token
+"""
+_TEXTS = frozenset(_FIELDS.split())
+"""Fields of events whose text is shown, redacted; that of any other field is hidden."""
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """One part of a bundle: its name, what it is in a few words, and its lines."""
+
+    name: str
+    about: str
+    lines: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes that its lines take."""
+        return sum(len(line.encode()) + 1 for line in self.lines)
+
+
+class Sources(Struct, frozen=True, kw_only=True):
+    """Where a bundle comes from. `hosts` and `users` are those that are known, `secrets` values to hide."""
+
+    config: Path | None
+    state: Path | None
+    findings: Sequence[Finding]
+    hosts: Collection[str] = ()
+    users: Collection[str] = ()
+    secrets: Collection[str] = ()
+
+
+def sources_of(
+    config: Path | None, state: Path | None, findings: Sequence[Finding], session: Session | None
+) -> Sources:
+    """Gather what is known to be sensitive: of the configuration, the log, the SSH configuration and this machine."""
+    machine, home = os.uname().nodename, Path.home().name
+    hosts, users = {machine, machine.partition(".")[0]}, {user_name(), home, os.environ.get("SUDO_USER", "")}
+    secrets: set[str] = set()
+    if session is not None:
+        cluster = _cluster_of(session)
+        connections = [session.target(worker).connection for worker in all_workers(session, cluster)]
+        hosts.update(each.host for each in connections)
+        users.update(each.user for each in connections)
+        for hop in _hops(connections):
+            hosts |= {hop.host, hop.label, hop.key_name}
+            users.add(hop.user)
+        for job in cluster.jobs.values():
+            secrets.update(value.decode("utf-8", "replace") for value in known_values(job))
+        secrets.add(session.config.notify.webhook)
+    return Sources(config=config, state=state, findings=findings, hosts=hosts, users=users, secrets=secrets)
+
+
+def _hops(connections: Iterable[Connection]) -> Iterator[Hop]:
+    """Yield the SSH servers on the way to these hosts, as far as the SSH configuration can be read."""
+    with suppress(NoAnswer):
+        routes = Routes(SSH_CONFIG.expanduser())
+        for connection in connections:
+            with suppress(NoAnswer):
+                yield from routes.to(connection)
+
+
+def _cluster_of(session: Session) -> Cluster:
+    try:
+        return session.view()
+    except IrisError:  # the findings say so
+        return Cluster()
+
+
+def bundle(sources: Sources) -> tuple[Part, ...]:
+    """Collect and redact the parts. What one part reveals of hosts and users is redacted in all."""
+    root = _config_of(sources.config)
+    redactor = _redactor(sources, root)
+    log = _tail(sources.state, LOG, MOST_EVENTS)
+    events = [_event(line) for line in log]
+    for each in events:
+        _learn(each, redactor)
+    for _ in range(2):  # the second time all names are known from the start
+        parts = (
+            _versions(),
+            _configuration(root, redactor),
+            _results(sources.findings, redactor),
+            _events(events, redactor),
+            _loop(sources.state, redactor),
+        )
+    return parts
+
+
+def write_bundle(path: Path, parts: Iterable[Part]) -> None:
+    """Write the parts to a new private file. Raises UsageError if there is something already, NotWritableError."""
+    lines = [line for part in parts for line in (f"=== {part.name}: {part.about}", *part.lines, "")]
+    try:
+        with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+            write_all(DISK, fd, "\n".join(lines).encode("utf-8", "backslashreplace"))
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as error:
+        raise NotWritableError(f"{path} can't be written: {error.strerror or error}") from error
+
+
+def check_new(path: Path) -> None:
+    """Raise UsageError if there is something of that name, a link to nowhere included."""
+    if os.path.lexists(path):
+        raise _exists(path)
+
+
+def _exists(path: Path) -> UsageError:
+    return UsageError(f"{path} exists already", hint="name a new file")
+
+
+# What is sensitive
+
+
+def _redactor(sources: Sources, root: Node | None) -> Redactor:
+    redactor = Redactor()
+    for name, place in (("state", sources.state), ("config", sources.config and sources.config.parent)):
+        for path in (place.absolute(), place.resolve()) if place is not None else ():
+            redactor.know_path(str(path), f"<{name}>")
+    redactor.know_path(str(Path.home()), "~")
+    redactor.know_hosts(sources.hosts)
+    redactor.know_users(sources.users)
+    redactor.know_secrets(sources.secrets)
+    for key, text in _scalars(root, ""):
+        if key in _HOSTS:
+            redactor.know_hosts([text.rpartition("@")[2]])
+            redactor.know_users([text.rpartition("@")[0]])
+        elif key == "user":
+            redactor.know_users([text])
+        elif key not in _SHOWN and key not in _NAMES:
+            redactor.know_secrets([text])
+    return redactor
+
+
+def _learn(entry: Any, redactor: Redactor, key: str = "") -> None:
+    """Find hosts, users and values to hide in one transaction of the log."""
+    if isinstance(entry, Mapping):
+        for name, value in entry.items():
+            _learn(value, redactor, key if key in ("env", "labels", "metadata") else str(name))
+    elif isinstance(entry, list):
+        for value in entry:
+            _learn(value, redactor, key)
+    elif isinstance(entry, str) and entry:
+        if key in ("host", "proxy_jump", "address", "addresses", "ip"):
+            redactor.know_hosts([entry.rpartition("@")[2]])
+            redactor.know_users([entry.rpartition("@")[0]])
+        elif key == "user":
+            redactor.know_users([entry])
+        elif key == "env":
+            redactor.know_secrets([entry] if not _is_plain(entry) else [])
+
+
+def _is_plain(text: str) -> bool:
+    """True for values that say nothing, and would hide words that do."""
+    return text.lower() in (
+        "true",
+        "false",
+        "none",
+        "null",
+        "auto",
+        "info",
+        "debug",
+        "warning",
+    ) or not text.strip("0123456789.,:-")
+
+
+# The parts
+
+
+def _versions() -> Part:
+    lines = [
+        f"iris {__version__}",
+        f"Python {platform.python_version()} ({platform.python_implementation()})",
+        f"{platform.system()} {platform.release()} {platform.machine()}",
+        f"encoding {sys.getfilesystemencoding()}, terminal {sys.stdout.isatty()}",
+    ]
+    for name in _PACKAGES:
+        try:
+            lines.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            lines.append(f"{name}: not installed")
+    lines += [f"{name} is set" for name in sorted(os.environ) if name.startswith("IRIS_")]
+    return Part(name="versions", about="programs and libraries", lines=tuple(lines))
+
+
+def _config_of(path: Path | None) -> Node | None:
+    return read_yaml(path, Report(path)) if path is not None else None
+
+
+def _scalars(node: Node | None, key: str) -> Iterator[tuple[str, str]]:
+    """Yield each text of a configuration with the nearest key above it that is no name of the user's own."""
+    if node is None:
+        return
+    if isinstance(node.value, dict):
+        for name, below in node.value.items():
+            yield from _scalars(below, _below(key, name))
+    elif isinstance(node.value, tuple):
+        for below in node.value:
+            yield from _scalars(below, key)
+    elif isinstance(node.value, str) and not _is_plain(node.value):
+        yield key, node.value
+
+
+_WHOLE = frozenset(("env", "labels", "attributes", "notify", "limits"))
+"""Mappings of a configuration that are shown or hidden as a whole."""
+
+
+def _below(key: str, name: str) -> str:
+    """The key that decides about an entry of a mapping."""
+    return key if key in _WHOLE else name
+
+
+def _configuration(root: Node | None, redactor: Redactor) -> Part:
+    lines = ["it can't be read" if root is None else "", *_config_lines(root, redactor, "", 0)]
+    return Part(name="cluster.yaml", about="its structure, values redacted", lines=tuple(filter(None, lines)))
+
+
+def _config_lines(node: Node | None, redactor: Redactor, key: str, depth: int) -> Iterator[str]:
+    if node is None:
+        return
+    margin = "  " * depth
+    if isinstance(node.value, dict):
+        for name, below in node.value.items():
+            inner = _below(key, name)
+            shown = redactor.text(name)
+            if isinstance(below.value, dict | tuple):
+                yield f"{margin}{shown}:"
+                yield from _config_lines(below, redactor, inner, depth + 1)
+            else:
+                yield f"{margin}{shown}: {_config_value(below, redactor, inner)}"
+    elif isinstance(node.value, tuple):
+        for below in node.value:
+            if isinstance(below.value, dict | tuple):
+                yield f"{margin}-"
+                yield from _config_lines(below, redactor, key, depth + 1)
+            else:
+                yield f"{margin}- {_config_value(below, redactor, key)}"
+
+
+def _config_value(node: Node, redactor: Redactor, key: str) -> str:
+    if not isinstance(node.value, str):
+        return node.text
+    if key in _HOSTS:
+        return redactor.text(node.value)
+    if key == "user":
+        return redactor.user(node.value)
+    if key in _SHOWN or key in _NAMES:
+        return redactor.text(node.value)
+    return _hidden(node.value)
+
+
+def _hidden(text: str) -> str:
+    return f"<{count(len(text), 'character')}>"
+
+
+def _results(findings: Iterable[Finding], redactor: Redactor) -> Part:
+    lines = []
+    for each in findings:
+        lines.append(f"{each.level:<4}  {redactor.text(f'{each.subject}: {each.text}')}")
+        if each.fix:
+            lines.append(f"      fix: {redactor.text(each.fix)}")
+    return Part(name="doctor", about="results of the checks, redacted", lines=tuple(lines))
+
+
+def _event(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return f"<unreadable: {count(len(line), 'character')}>"
+
+
+def _events(entries: Sequence[Any], redactor: Redactor) -> Part:
+    lines = tuple(
+        each if isinstance(each, str) else json.dumps(_shown(each, redactor, ""), separators=(",", ":"))
+        for each in entries
+    )
+    return Part(name="events", about=f"the last {MOST_EVENTS} transactions, redacted", lines=lines)
+
+
+def _shown(value: Any, redactor: Redactor, key: str) -> Any:
+    """A value of the log without what is sensitive. Text of unknown fields is hidden."""
+    if isinstance(value, Mapping):
+        return {
+            redactor.text(str(name)): _shown(each, redactor, key if key in _OWN_KEYS else str(name))
+            for name, each in value.items()
+            if name not in ("crc", "prev")
+        }
+    if isinstance(value, list):
+        return [_shown(each, redactor, key) for each in value]
+    if not isinstance(value, str):
+        return value
+    return redactor.text(value) if key in _TEXTS else _hidden(value)
+
+
+_OWN_KEYS = frozenset(("env", "labels", "metadata", "attributes", "secret_files"))
+"""Mappings of events whose keys are the user's own, and whose values are hidden."""
+
+
+def _loop(state: Path | None, redactor: Redactor) -> Part:
+    lines = tuple(map(redactor.text, _tail(state, LOOP_LOG, _MOST_LINES)))
+    return Part(
+        name=LOOP_LOG, about=f"the last {_MOST_LINES} lines of the background loop, redacted", lines=lines
+    )
+
+
+def _tail(state: Path | None, name: str, most: int) -> list[str]:
+    """The last lines of a file of the state directory, none if it can't be read."""
+    if state is None:
+        return []
+    try:
+        with (state / name).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _MOST_TAIL))
+            data = file.read(_MOST_TAIL)
+    except OSError:
+        return []
+    lines = data.decode("utf-8", "replace").splitlines()
+    return lines[1:][-most:] if size > _MOST_TAIL else lines[-most:]

@@ -1,0 +1,124 @@
+"""Text that may be shown to strangers: hosts, addresses and users get pseudonyms, secrets are left out.
+
+The same host has the same pseudonym everywhere. What is not known to be harmless is hidden: too much rather than too
+little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import cached_property
+
+SHORTEST_SECRET = 4
+"""Characters of a value that is hidden wherever it stands; a shorter one would hide half of all words."""
+_JOINED = 6  # characters from which on a known name is replaced within words, too
+_PLAIN = frozenset(("iris", "localhost", "127.0.0.1", "::1", "", "none"))
+_FILES = (
+    "py|sh|yaml|yml|json|jsonl|log|txt|toml|lock|tmp|part|pub|gz|tar|so|md|conf|cfg|csv|html|cpp|cc|h|c|js"
+    "|ipynb|pem|key"
+)
+_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]+", re.IGNORECASE)
+_LOGIN = re.compile(r"(?<![\w.+-])([\w.+-]+)@(\[?[\w.:-]*\w\]?)")
+_IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\d)")
+_CLOCK = r"\d{1,2}:\d\d(?::\d\d)?(?![:\w])"
+_IPV6 = re.compile(
+    rf"(?<![\w:-])(?!{_CLOCK})(?=[0-9a-fA-F]*:[0-9a-fA-F:]*:)[0-9a-fA-F:]{{3,}}(?:%\w+)?(?![\w:])"
+)
+_LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_NAME = re.compile(
+    rf"(?<![\w.-])(?:{_LABEL}\.)+(?!(?:{_FILES})\b)[a-z][a-z0-9-]*[a-z0-9](?![\w-])", re.IGNORECASE
+)
+_HOME = re.compile(r"(?:(?<=/home/)|(?<=/Users/))[^/\s'\":;,]+")
+_TOKEN = re.compile(r"(?<![\w+/=-])(?=[\w+/=.-]*[0-9])(?=[\w+/=.-]*[A-Za-z])[\w+/=-]{20,}(?![\w+/=-])")
+
+
+class Redactor:
+    """Tell it all that is known to be sensitive first; then redact text."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}  # in small letters, to their pseudonyms
+        self._counts: dict[str, int] = {}
+        self._secrets: set[str] = set()
+        self._paths: dict[str, str] = {}
+
+    def know_hosts(self, names: Iterable[str]) -> None:
+        """Names and addresses; `host:port` and `[v6]:port` are those of the host."""
+        for name in names:
+            self._pseudonym("host", _without_port(name))
+
+    def know_users(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._pseudonym("user", name)
+
+    def know_secrets(self, values: Iterable[str]) -> None:
+        """Values that are hidden wherever they stand, each of their lines as well."""
+        for value in values:
+            lines = (value, *value.splitlines(), *(line.strip() for line in value.splitlines()))
+            self._secrets.update(line for line in lines if len(line) >= SHORTEST_SECRET)
+        self.__dict__.pop("_hidden", None)
+
+    def know_path(self, path: str, name: str) -> None:
+        """A directory that is shown by another name."""
+        if len(path) > 1:
+            self._paths[path.rstrip("/")] = name
+
+    def host(self, name: str) -> str:
+        """The pseudonym of a host."""
+        return self._pseudonym("host", _without_port(name))
+
+    def user(self, name: str) -> str:
+        """The pseudonym of a user."""
+        return self._pseudonym("user", name)
+
+    def text(self, text: str) -> str:
+        """The text without secrets, addresses, names of hosts and users, and paths of this machine."""
+        text = self._hidden.sub("<secret>", text)
+        for path in sorted(self._paths, key=len, reverse=True):
+            text = text.replace(path, self._paths[path])
+        text = _URL.sub(lambda _: "<url>", text)
+        text = _LOGIN.sub(lambda found: f"{self.user(found[1])}@{self.host(found[2])}", text)
+        text = _HOME.sub(lambda found: self.user(found[0]), text)
+        text = _TOKEN.sub(lambda found: self._pseudonym("token", found[0]), text)
+        for pattern in (_NAME, _IPV4, _IPV6):
+            text = pattern.sub(lambda found: self.host(found[0]), text)
+        return self._known.sub(lambda found: self._names[found[0].lower()], text)
+
+    def _pseudonym(self, kind: str, name: str) -> str:
+        folded = name.strip("[]").lower()
+        if folded in _PLAIN or _IS_ONE.fullmatch(folded):
+            return name
+        if folded not in self._names:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            self._names[folded] = f"{kind}-{self._counts[kind]}"
+            self.__dict__.pop("_known", None)
+        return self._names[folded]
+
+    @cached_property
+    def _hidden(self) -> re.Pattern[str]:
+        return _any_of(sorted(self._secrets, key=len, reverse=True), re.escape)
+
+    @cached_property
+    def _known(self) -> re.Pattern[str]:
+        return _any_of(sorted(self._names, key=len, reverse=True), _word, re.IGNORECASE)
+
+
+_IS_ONE = re.compile(r"(?:host|user|token)-\d+")
+
+
+def _word(name: str) -> str:
+    """A pattern for a name: within words only if it is long enough to be no part of another word by chance."""
+    escaped = re.escape(name)
+    return escaped if len(name) >= _JOINED else rf"(?<![\w-]){escaped}(?![\w-])"
+
+
+def _any_of(words: Iterable[str], pattern: Callable[[str], str], flags: int = 0) -> re.Pattern[str]:
+    return re.compile("|".join(map(pattern, words)) or r"(?!)", flags)
+
+
+def _without_port(name: str) -> str:
+    """`10.0.0.1:2222` is the host 10.0.0.1."""
+    host, colon, port = name.rpartition(":")
+    return (
+        host.strip("[]") if colon and port.isdecimal() and (":" not in host or host.endswith("]")) else name
+    )
