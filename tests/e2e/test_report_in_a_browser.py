@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 from contextlib import suppress
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from iris_cli.core.model.task import EndReason
 from iris_cli.ops.views.report import JobLine, Report, Stretch, report
 from iris_cli.ops.views.report_fleet import WorkerLine
 from iris_cli.render.report.page import page
-from tests.render.scenes import busy, session_of
+from tests.render.scenes import busy, failed_gang, session_of
 from tests.render.test_hostile_text import session_on
 from tests.render.test_report_page import HOSTILE
 
@@ -37,13 +38,15 @@ class Browser:
     def __init__(self, program: str, home: Path) -> None:
         self._program, self._home = program, home
 
-    def elements(self, text: str) -> tuple[str, list[str]]:
-        """The page after its script, and what the console says."""
+    def elements(self, text: str, *, width: int = 1400, dark: bool = False) -> tuple[str, list[str]]:
+        """The page after its script in a window of that width, and what the console says. Its zone is Berlin's."""
         path = self._home / "page.html"
         path.write_text(text, encoding="utf-8")
         words = [
             self._program,
             *OPTIONS,
+            f"--window-size={width},900",
+            f"--blink-settings=preferredColorScheme={0 if dark else 1}",
             f"--user-data-dir={self._home / 'profile'}",
             "--dump-dom",
             path.as_uri(),
@@ -62,7 +65,7 @@ class Browser:
         return out.decode(), [line for line in err.decode(errors="replace").splitlines() if "CONSOLE" in line]
 
     def _env(self) -> dict[str, str]:
-        return {**os.environ, "HOME": str(self._home)}
+        return {**os.environ, "HOME": str(self._home), "TZ": "Europe/Berlin"}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -134,12 +137,54 @@ def test_a_person_looks_closer_picks_a_job_and_sorts(browser: Browser, tmp_path:
     (said,) = re.findall(r'data-said="([^"]*)"', text)
     assert console == []
     seen, tip, closer, chosen, again, slice_is, found, *orders = said.split("|")
-    assert seen == again == "2027-01-15 08:00:00 to 2027-01-15 08:29:00 UTC"
-    assert closer.endswith(" to 2027-01-15 08:29:00 UTC")
+    assert seen == again == "2027-01-15 09:00:00 to 2027-01-15 09:29:00 Europe/Berlin"
+    assert closer.endswith(" to 2027-01-15 09:29:00 Europe/Berlin")
     assert closer != seen
     assert tip.split("\n")[:2] == ["train, attempt 0: 4 tasks", "runs still, on v5a"]
     assert tip.split("\n")[3] == "started after 0s, held it for 29m"
-    assert (chosen, slice_is, found, orders) == ("train ↓", "closed", "1 of 4", ["big", "big", "train"])
+    assert (chosen, slice_is, found, orders) == ("train ↑", "closed", "1 of 4", ["big", "big", "train"])
+
+
+LOOK = """<script>
+const row = document.querySelector("#jobs tbody tr"), why = row.querySelector("td.why").getBoundingClientRect();
+const pre = row.querySelector("pre"), before = pre.checkVisibility();
+row.querySelector("summary").click();
+const canvas = document.getElementById("canvas"), box = canvas.getBoundingClientRect();
+const over = { clientX: box.right - 5, clientY: box.top + 40, bubbles: true };
+canvas.dispatchEvent(new PointerEvent("pointermove", over));
+const tip = document.getElementById("tip").getBoundingClientRect();
+const inside = (part) => part.width > 50 && part.left >= 0 && part.right <= innerWidth;
+const wide = document.documentElement.scrollWidth > innerWidth;
+const headers = Array.from(document.querySelectorAll("#jobs th"), (each) => each.textContent);
+document.body.dataset.said = [innerWidth, getComputedStyle(document.body).backgroundColor, inside(why), before,
+  pre.checkVisibility(), inside(tip), wide, row.querySelector("td.at").textContent, headers[3]].join("|");
+</script></body>"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 800, 390])
+def test_at_each_width_the_reason_is_seen_its_lines_are_one_click_away_and_the_tip_is_whole(
+    browser: Browser, tmp_path: Path, width: int, dark: bool
+) -> None:
+    text = without_policy(page(report(session_of(failed_gang(), tmp_path / "state"))))
+    inner = text.replace("</body>", LOOK)
+    # A window is at least 500 pixels wide: the page stands in a frame.
+    framed = (
+        f'<iframe id="page" style="border:0" width="{width}" height="900" srcdoc="{escape(inner)}"></iframe>'
+    )
+    script = (
+        '<script>addEventListener("load", () => { document.body.dataset.said ='
+        ' document.getElementById("page").contentDocument.body.dataset.said; });</script>'
+    )
+    found, console = browser.elements(
+        f"<!doctype html><body>{framed}{script}</body>", width=max(width, 500), dark=dark
+    )
+    assert console == []
+    (said,) = re.findall(r'<body data-said="([^"]*)"', found)
+    ground = "rgb(22, 24, 27)" if dark else "rgb(255, 255, 255)"
+    seen = ["true", "false", "true", "true", "false"]
+    told = [str(width), ground, *seen, "2027-01-15 09:00:00", "Submitted (Europe/Berlin)"]
+    assert said.split("|") == told
 
 
 def without_policy(text: str) -> str:

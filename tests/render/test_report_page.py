@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.cli import app
+from iris_cli.core.ids import JobId
+from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.errors import ExitCode
 from iris_cli.ops.views.report import report
 from iris_cli.render.as_json import document
 from iris_cli.render.report.as_json import report_document
 from iris_cli.render.report.page import embedded, page
-from tests.render.scenes import SCENES, busy, retried_gang, session_of
+from tests.render.scenes import SCENES, busy, failed_gang, retried_gang, session_of
 from tests.render.snapshots import check
 from tests.render.test_hostile_text import ESCAPES, session_on
 from tests.support.json_output import checked
@@ -140,6 +143,63 @@ def test_the_chart_gets_each_attempt_once(tmp_path: Path) -> None:
     ]
     lengths = [length * data["unit"] for *_, length, _reason in attempts]
     assert lengths == [600.0, 300.0] * 4
+
+
+def test_jobs_stand_first_with_their_reasons_beside_their_states(tmp_path: Path) -> None:
+    text = shown(failed_gang(), tmp_path)
+    titles = re.findall("<h2>(.*?)</h2>", text)
+    assert titles[:2] == ["Jobs", "Slices and workers over time"]
+    assert re.findall("<th [^>]*>([^<]*)", text)[:3] == ["Job", "State", "Why"]
+
+
+def test_the_last_lines_of_a_failed_job_are_one_click_away(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("bad").job("good").schedule()
+    token = lab.attempt("bad").token
+    lines = [
+        *(f"step {number}" for number in range(50)),
+        f'at /home/me/.iris/c/w/a/{token}/work/a.py: <b> & "x"',
+        "",
+    ]
+    report_of_end = AttemptReport(
+        token=token, state=RemoteState.EXITED, exit_code=1, log_tail="\n".join(lines)
+    )
+    lab.answers(lab.answer_of("w", report_of_end)).reports("good/* exited 0")
+    (folded,) = re.findall("<details>.*?</details>", shown(lab, tmp_path), re.DOTALL)
+    assert folded.startswith("<details><summary>exit 1</summary><pre>step 31\nstep 32\n")
+    assert folded.endswith("step 49\nat a.py: &lt;b&gt; &amp; &quot;x&quot;</pre></details>")
+
+
+def test_only_the_newest_failed_jobs_have_their_last_lines(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("bad").schedule()
+    ended = AttemptReport(
+        token=lab.attempt("bad").token, state=RemoteState.EXITED, exit_code=1, log_tail="why"
+    )
+    found = report(session_of(lab.answers(lab.answer_of("w", ended)), tmp_path / "state"))
+    many = [replace(found.jobs[0], id=JobId(f"bad-{number}")) for number in range(501)]
+    rows = re.findall("<tr><td.*", page(replace(found, jobs=tuple(many))))
+    assert "<details>" in rows[0]
+    assert "bad-0" in rows[500]
+    assert "<details>" not in rows[500]
+
+
+def test_times_name_their_zone_and_are_put_into_that_of_the_reader(tmp_path: Path) -> None:
+    text = shown(busy(), tmp_path)
+    parsed = Parsed(text)
+    assert [each["data-at"] for tag, each in parsed.tags if tag == "time"] == ["1800000000", "1800001740"]
+    assert '<span class="zone">UTC</span>' in text
+    assert ">Submitted (UTC)<" in text
+    program = parsed.inside["script"][1]
+    assert "UTC" not in program.replace('.replace("UTC", ZONE)', "")
+    assert "toISOString" not in program
+
+
+def test_a_phone_shows_the_reason_of_a_job_and_a_tip_that_is_no_wider(tmp_path: Path) -> None:
+    (style,) = Parsed(shown(busy(), tmp_path)).inside["style"]
+    phone = style.partition("@media (max-width: 700px)")[2]
+    visible = phone.partition("{ display: block; min-width: 0;")[0].rpartition("}")[2]
+    assert "td.why" in visible
+    assert "grid-column: 1 / -1" in phone
+    assert "max-width: min(30rem, calc(100vw - 12px))" in style
 
 
 def test_commands_are_not_on_the_page(tmp_path: Path) -> None:

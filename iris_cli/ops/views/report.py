@@ -18,6 +18,7 @@ from iris_cli.ops.outcomes.durations import job_ran
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.failure import cause_words
 from iris_cli.ops.views.report_fleet import Fleet, WorkerLine
+from iris_cli.ops.views.task_rows import last_lines
 from iris_cli.ops.views.view import parse_moment
 
 MOST_JOBS = 5_000
@@ -61,6 +62,7 @@ class JobLine(Struct, frozen=True, kw_only=True):
     `retries` counts the retries that were made after a failure, `tries` those after a lost host, too; `preemptions` the
     lost hosts that were charged: rounds of a gang, otherwise attempts of tasks. `ran` is as `job_ran` has it.
     `again` is the ended job that it was submitted again from, `tried_again` are those submitted again from it.
+    `last_lines` are those of the task that it failed by.
     """
 
     id: JobId
@@ -81,6 +83,7 @@ class JobLine(Struct, frozen=True, kw_only=True):
     why: str
     again: JobId | None = None
     tried_again: tuple[JobId, ...] = ()
+    last_lines: tuple[str, ...] = ()
     stretches: tuple[Stretch, ...]
 
 
@@ -191,6 +194,7 @@ def _line(
         why=cause_words(cluster, job),
         again=job.again,
         tried_again=job.tried_again,
+        last_lines=last_lines(cluster, job),
         stretches=stretches,
     )
 

@@ -7,7 +7,8 @@ from msgspec import Struct, field
 from iris_cli.core import AttemptId, Cluster, Job, TaskId, WorkerId
 from iris_cli.core.model.task import Attempt, AttemptState, EndReason, Task, TaskState
 from iris_cli.core.model.waiting import quiet_for
-from iris_cli.ops.outcomes.causes import end_words, exit_words, known_words, task_end_words
+from iris_cli.core.work_paths import relative_paths
+from iris_cli.ops.outcomes.causes import LOG_LINES, end_words, exit_words, known_words, task_end_words
 from iris_cli.ops.outcomes.durations import attempt_ran
 from iris_cli.ops.views.inventory import doubt_about
 from iris_cli.ops.views.view import View
@@ -89,6 +90,23 @@ def culprit_of(cluster: Cluster, job: Job) -> Task | None:
     if job.end is None or job.end.trigger is None:
         return None
     return cluster.tasks.get(job.end.trigger)
+
+
+def last_lines(cluster: Cluster, job: Job) -> tuple[str, ...]:
+    """The last lines of the task that a failed job is blamed on, as far as the log has them.
+
+    Paths below its work directory are relative to that.
+    """
+    culprit = culprit_of(cluster, job)
+    attempt = culprit.current if culprit is not None else None
+    if attempt is None or attempt.end is None or job.end is None or job.end.reason in _NOT_FAILED:
+        return ()
+    said = relative_paths(attempt.end.log_tail, attempt.token).rstrip()
+    return tuple(line[:_LONGEST_LINE] for line in said.split("\n")[-LOG_LINES:]) if said else ()
+
+
+_LONGEST_LINE = 400
+_NOT_FAILED = frozenset((EndReason.OK, EndReason.CANCELLED))
 
 
 def waiting_words(view: View, job: Job) -> dict[TaskId, str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from html import escape
 from importlib import resources
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -76,6 +77,7 @@ def _hash(text: str) -> str:
 def _sections(report: Report, used: list[Use]) -> Iterator[str]:
     yield _header(report)
     yield _tiles(report, used)
+    yield _jobs(report)
     yield _CHART
     yield '<div class="pair">'
     yield _section("By label", _sums("Label", by_label(report.jobs), "(no label)"))
@@ -83,7 +85,6 @@ def _sections(report: Report, used: list[Use]) -> Iterator[str]:
     yield _section("How attempts ended", _ends(report))
     yield _section("Workers that lost work", _losers(used))
     yield "</div>"
-    yield _jobs(report)
     yield _FOOTER
 
 
@@ -92,12 +93,17 @@ def _section(title: str, content: str) -> str:
 
 
 def _header(report: Report) -> str:
-    words = f"{clock_time(report.since)} to {clock_time(report.at)} UTC, from the event log"
+    span = f'{_time(report.since)} to {_time(report.at)} <span class="zone">UTC</span>'
     warnings = list(report.messages)
     if report.older:
         warnings.append(f"{count(report.older, 'older job')} not shown")
     told = "".join(f'<p class="warning">{safe(each)}</p>' for each in warnings)
-    return f"<header><h1>{safe(report.name)}</h1><p>{safe(words)}</p>{told}</header>\n"
+    return f"<header><h1>{safe(report.name)}</h1><p>{span}, from the event log</p>{told}</header>\n"
+
+
+def _time(at: float) -> str:
+    """A time in UTC, which the script of the page shows in the zone of its reader."""
+    return f'<time data-at="{at:.0f}">{clock_time(at)}</time>'
 
 
 def _tiles(report: Report, used: list[Use]) -> str:
@@ -192,35 +198,45 @@ def _losers(used: list[Use]) -> str:
 
 
 _HEADERS = (
-    *("Job", "State", "Submitted (UTC)", "Waited", "Ran", "Tasks", "Retries", "Preemptions"),
-    *("Chip-hours", "Wasted", "Task-hours", "Labels", "Why"),
+    *("Job", "State", "Why", "Submitted (UTC)", "Waited", "Ran", "Tasks", "Retries", "Preemptions"),
+    *("Chip-hours", "Wasted", "Task-hours", "Labels"),
 )
 
 
 def _jobs(report: Report) -> str:
     if not report.jobs:
         return _section("Jobs", "<p>No jobs yet.</p>")
-    rows = [_job(job) for job in reversed(report.jobs)]
+    failed = (job.id for job in reversed(report.jobs) if job.last_lines)
+    told = set(islice(failed, _MOST_TOLD))
+    rows = [_job(job, job.last_lines if job.id in told else ()) for job in reversed(report.jobs)]
     return _section("Jobs", _FIND + table(_HEADERS, rows, name="jobs"))
 
 
-def _job(job: JobLine) -> tuple[Cell, ...]:
+_MOST_TOLD = 500
+"""So many jobs, the newest, are shown with their last lines at most: a page is to stay small."""
+
+
+def _job(job: JobLine, last_lines: tuple[str, ...]) -> tuple[Cell, ...]:
     sums = total([job])
     tasks = f"{job.replicas:,}" + (" gang" if job.gang else "")
     return (
         Cell(job.id, kind="job"),
         Cell(job.display.lower(), kind=f"mark {_KINDS.get(word_of(job.display), 'stopped')}"),
-        Cell(clock_time(job.submitted_at), job.submitted_at),
+        Cell(
+            "; ".join(filter(None, (job.why, chain_words(job.again, job.tried_again)))),
+            kind="why",
+            lines=last_lines,
+        ),
+        Cell(clock_time(job.submitted_at), job.submitted_at, kind="at"),
         _in_words(job.waited),
-        _in_words(job.ran),
+        Cell(duration(job.ran), -1.0 if job.ran is None else job.ran, kind="ran"),
         Cell(tasks, job.replicas),
         _number(job.retries),
         _number(job.preemptions),
         _in_hours(sums.chip_seconds),
         _in_hours(sums.in_vain),
         _in_hours(sums.task_seconds),
-        Cell(" ".join(f"{key}={value}" for key, value in job.labels.items())),
-        Cell("; ".join(filter(None, (job.why, chain_words(job.again, job.tried_again)))), kind="why"),
+        Cell(" ".join(f"{key}={value}" for key, value in job.labels.items()), kind="labels"),
     )
 
 
@@ -245,7 +261,7 @@ _CHART = """<section id="chart" hidden>
 <i class="mark failed">failed</i>
 <i class="mark lost">lost with its host</i> <i class="mark stopped">stopped</i></span></p>
 <div id="rows" tabindex="0" role="img"
-aria-label="Which job ran where and when; the table of jobs below has the same in words.">
+aria-label="Which job ran where and when; the table of jobs above has the same in words.">
 <canvas id="canvas"></canvas><div id="height"></div></div>
 <p class="hint">Pale: placed, not yet started. Drag to zoom in, double-click to zoom out; click
 a slice to see its workers, a job to highlight it. Keys: arrows, + and −, 0.</p>
@@ -257,8 +273,8 @@ a slice to see its workers, a job to highlight it. Keys: arrows, + and −, 0.</
 
 _FOOTER = """<footer><p>Chips are TPU chips, and GPUs where a task asks for them. They count from the placement of an
 attempt to the proof of its end. Wasted: of attempts that ended without success. Waited: from submission to the first
-start. Retries and preemptions: rounds of a gang, otherwise attempts. Not on this page: commands, environments and logs.
-</p></footer>
+start. Retries and preemptions: rounds of a gang, otherwise attempts. Not on this page: commands, environments, and logs
+except the last lines of the task that a job failed by.</p></footer>
 """
 
 
@@ -266,11 +282,15 @@ _N = ' class="n"'
 
 
 class Cell(Struct, frozen=True):
-    """One cell of a table: its text, what it is sorted by if not by that, and a class of the style sheet."""
+    """One cell of a table: its text, what it is sorted by if not by that, and a class of the style sheet.
+
+    `lines` are shown when its text is clicked.
+    """
 
     text: str
     key: float | None = None
     kind: str = ""
+    lines: tuple[str, ...] = ()
 
 
 def safe(text: str) -> str:
@@ -288,7 +308,8 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, name: str =
     )
     body = "\n".join(f"<tr>{''.join(_cell(row[place]) for place in shown)}</tr>" for row in rows)
     named = f' id="{name}"' if name else ""
-    return f'<div class="wide"><table{named}><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
+    kind = "wide tall" if name else "wide"
+    return f'<div class="{kind}"><table{named}><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
 
 
 def embedded(content: Any) -> str:
@@ -303,7 +324,11 @@ def _cell(cell: Cell) -> str:
     kind = " ".join(filter(None, (cell.kind, "n" if cell.key is not None else "")))
     named = f' class="{kind}"' if kind else ""
     key = f' data-key="{cell.key:.10g}"' if cell.key is not None else ""
-    return f"<td{named}{key}>{safe(cell.text)}</td>"
+    text = safe(cell.text)
+    if cell.lines:
+        lines = "\n".join(map(safe, cell.lines))
+        text = f"<details><summary>{text}</summary><pre>{lines}</pre></details>"
+    return f"<td{named}{key}>{text}</td>"
 
 
 _REASONS: tuple[EndReason | None, ...] = (None, *EndReason)

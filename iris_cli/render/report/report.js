@@ -9,10 +9,19 @@
 
   const two = (number) => String(number).padStart(2, "0");
 
-  function clock(unit) { // a time of the chart, in UTC
-    const date = new Date((data.since + unit * data.unit) * 1000);
-    return isNaN(date) ? "?" : date.toISOString().slice(0, 19).replace("T", " ");
+  const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone || "local time";
+
+  function local(seconds) { // since the epoch, in the zone of the reader
+    const date = new Date(seconds * 1000);
+    if (isNaN(date)) return "?";
+    const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+    return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
   }
+
+  const clock = (unit) => local(data.since + unit * data.unit); // a time of the chart
+
+  for (const each of document.querySelectorAll("time")) each.textContent = local(Number(each.dataset.at));
+  for (const each of document.querySelectorAll(".zone")) each.textContent = ZONE;
 
   function words(seconds) {
     if (seconds < 10) return `${Math.round(seconds * 10) / 10}s`;
@@ -66,7 +75,7 @@
     chosen = chosen === job ? -1 : job;
     for (const row of rowOf.values()) row.classList.toggle("chosen", rowOf.get(chosen) === row);
     byId("chosen").hidden = chosen < 0;
-    byId("chosen").textContent = chosen < 0 ? "" : `${data.jobs[chosen][0]} ↓`;
+    byId("chosen").textContent = chosen < 0 ? "" : `${data.jobs[chosen][0]} ↑`;
     draw();
   }
 
@@ -77,6 +86,8 @@
   }
 
   if (table) {
+    for (const each of table.querySelectorAll("td.at")) each.textContent = local(Number(each.dataset.key));
+    for (const each of table.tHead.rows[0].cells) each.textContent = each.textContent.replace("UTC", ZONE);
     const rows = Array.from(table.tBodies[0].rows);
     rows.forEach((row, place) => rowOf.set(rows.length - 1 - place, row));
     for (const header of table.tHead.rows[0].cells) {
@@ -205,7 +216,8 @@
     pen.textAlign = "left";
     const seconds = (view.to - view.from) * data.unit;
     const step = STEPS.find((each) => seconds / each * 95 <= wide - left) || seconds;
-    const first = Math.ceil((data.since + view.from * data.unit) / step) * step;
+    const from = data.since + view.from * data.unit, east = -60 * new Date(from * 1000).getTimezoneOffset();
+    const first = Math.ceil((from + east) / step) * step - east;
     for (let at = first; at <= data.since + view.to * data.unit; at += step) {
       const unit = (at - data.since) / data.unit, x = Math.round(xOf(unit)) + 0.5, text = clock(unit + 0.001);
       pen.fillRect(x, AXIS - 4, 1, 4);
@@ -299,7 +311,7 @@
     const least = Math.min(10 / data.unit, whole.to), long = Math.min(Math.max(to - from, least), whole.to);
     const begin = Math.min(Math.max(0, (from + to) / 2 - long / 2), whole.to - long);
     view = { from: begin, to: begin + long };
-    byId("seen").textContent = `${clock(view.from)} to ${clock(view.to)} UTC`;
+    byId("seen").textContent = `${clock(view.from)} to ${clock(view.to)} ${ZONE}`;
     draw();
   }
 
@@ -335,18 +347,28 @@
     return { x, row, bar: bars.length ? bars[bars.length - 1] : null };
   }
 
-  function tell(event, { row, bar }) {
-    tip.hidden = !bar;
-    if (!bar) return;
+  function tell(event, { x, row, bar }) {
+    if (bar) show(event, barWords(row, bar));
+    else if (row && x < left) show(event, [row.name, row.note, row.share && `busy ${row.share}`].filter(Boolean).join("\n"));
+    else tip.hidden = true;
+  }
+
+  function barWords(row, bar) {
     const job = data.jobs[bar.job][0], [reason, kind] = data.reasons[bar.reason];
     const who = bar.tasks > 1 ? `${job}, attempt ${bar.attempt}: ${bar.tasks} tasks` : `${job}/task-${bar.task}/attempt-${bar.attempt}`;
     const end = kind === "running" ? "runs still" : `${reason}${bar.tasks > 1 && kind === "failed" ? ` (task ${bar.task})` : ""}`;
     const waited = (bar.start - bar.from) * data.unit, ran = (bar.to - bar.start) * data.unit;
-    tip.textContent = `${who}\n${end}, on ${row.name}\n${clock(bar.from)} to ${clock(bar.to)} UTC\n` +
+    return `${who}\n${end}, on ${row.name}\n${clock(bar.from)} to ${clock(bar.to)} ${ZONE}\n` +
       (ran > 0 ? `started after ${words(waited)}` : "never started") + `, held it for ${words(waited + ran)}`;
+  }
+
+  function show(event, text) { // all of it, wherever the pointer is
+    tip.hidden = false;
+    tip.textContent = text;
     const box = tip.getBoundingClientRect();
     tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - box.width - 8))}px`;
-    tip.style.top = `${event.clientY + 18 + box.height > innerHeight ? event.clientY - box.height - 10 : event.clientY + 18}px`;
+    const below = event.clientY + 18, fits = below + box.height <= innerHeight;
+    tip.style.top = `${fits ? below : Math.max(4, event.clientY - box.height - 10)}px`;
   }
 
   function openAll(open) {
@@ -367,7 +389,7 @@
   });
   canvas.addEventListener("pointermove", (event) => {
     const found = hit(event);
-    tell(event, drag ? { bar: null } : found);
+    tell(event, drag ? {} : found);
     canvas.style.cursor = found.bar || (found.row && found.x < left && found.row.workers) ? "pointer" : "default";
   });
   addEventListener("pointercancel", () => { drag = null; draw(); });
