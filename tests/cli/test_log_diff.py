@@ -103,7 +103,7 @@ def test_very_many_kinds_are_counted_and_long_differences_cut(capsys: pytest.Cap
         rank: [f"own {'x' * rank} {'abcdefghij'[n % 10] * n}" for n in range(50)] for rank in range(60, 80)
     }
     out = shown(logs(said), capsys)
-    assert out.count(" differ in out") == MOST_SHOWN
+    assert out.count(" differs in out") == MOST_SHOWN
     assert "and 31 more lines" in out
     assert "[68-79] also differ; compare them with --rank" in out
 
