@@ -12,74 +12,73 @@ HOST = (
     Rule(name="disk-full", source=_ERRNO, next="iris exec {worker} -- df -h",
          says=("No space left on device", "Errno 28]"),
          cause="a disk of the host is full, or has no inodes left",
-         fix="Make room there, or write elsewhere; `iris gc` removes what old jobs left. If df shows room, see df "
-             "-i, /tmp and /dev/shm."),
+         fix="Free some space, or write to another disk; `iris gc` removes files of old jobs. If df shows "
+        "space, check df -i, /tmp and /dev/shm."),
     Rule(name="disk-quota", source=_ERRNO, next="iris exec {worker} -- quota -s",
          says=("Disk quota exceeded", "Errno 122]"),
          cause="the user's quota on that file system is used up",
-         fix="Remove what is not needed, or write to another file system: pip and Hugging Face keep caches in the "
-             "home."),
+         fix="Delete files, or write to another file system: pip and Hugging Face keep caches in the home "
+        "directory."),
     Rule(name="disk-read-only", source=_ERRNO, next="iris exec {worker} -- sh -c 'dmesg | tail -n 20'",
          says=("Read-only file system", "Errno 30]"),
          cause="the program wrote to a file system that is read-only",
-         fix="Write below IRIS_OUTPUT_DIR or IRIS_WORKDIR. If it was writable once, the disk failed: look at dmesg "
-             "and take the host out of service."),
+         fix="Write below IRIS_OUTPUT_DIR or IRIS_WORKDIR. If it was writable before, the disk failed: check "
+        "dmesg and drain the worker."),
     Rule(name="nfs-stale", source="https://github.com/huggingface/transformers/issues/9732",
          says=("Stale file handle", "Stale NFS file handle"),
          cause="a file on a network file system was removed or replaced by another host",
-         fix="Let one rank alone write and remove there, and the others wait; a second try mostly succeeds. A handle "
-             "that stays stale needs a new mount."),
+         fix="Let only one rank write and delete there while the others wait; a retry usually succeeds. If "
+        "not, mount it again."),
     Rule(name="fuse-gone", source="https://github.com/GoogleCloudPlatform/gcsfuse/issues/204",
          next="iris exec {worker} -- mount",
          says=("Transport endpoint is not connected",),
          cause="the process behind a FUSE mount, such as gcsfuse, has died",
-         fix="Unmount it (fusermount -u) and mount it again; mostly it ran out of memory beside the program."),
+         fix="Unmount it (fusermount -u) and mount it again; it usually ran out of memory."),
     Rule(name="open-files", source="https://github.com/pytorch/pytorch/issues/165532",
          says=("Too many open files",),
-         cause="the program has as many files open as it may",
-         fix="Raise the limit in front of it: sh -c 'ulimit -n 65536; exec ...'. Look for files that are never "
-             "closed."),
+         cause="the program reached its limit of open files",
+         fix="Raise the limit first: sh -c 'ulimit -n 65536; exec ...'. Check for files that are never closed."),
     Rule(name="threads", source="https://github.com/OpenMathLib/OpenBLAS/issues/1668",
          says=("pthread_create failed", "can't start new thread", "pthread_create: Resource temporarily unavailable"),
-         cause="the host lets the user start no more threads",
-         fix="Fewer of them: --env OMP_NUM_THREADS=1, --env OPENBLAS_NUM_THREADS=1, fewer loader workers; or a "
+         cause="the user reached the limit of threads",
+         fix="Use fewer threads: --env OMP_NUM_THREADS=1, --env OPENBLAS_NUM_THREADS=1, fewer loader workers; or a "
              "higher ulimit -u."),
     Rule(name="memory", source=_ERRNO, next="iris exec {worker} -- free -h",
          says=("\nMemoryError", "ArrayMemoryError", "Cannot allocate memory", "std::bad_alloc"),
-         cause="the host would not give the program more memory",
-         fix="Ask for what it needs (--memory), so that it gets a host with so much free; load less at a time."),
+         cause="the host could not allocate more memory",
+         fix="Request enough memory (--memory), or load less at a time."),
     Rule(name="port-taken", source="https://github.com/pytorch/pytorch/issues/72816",
          next="iris exec {worker} -- ss -ltnp",
          says=("Address already in use", "EADDRINUSE"),
-         cause="another process listens on the port that the program wants",
-         fix="Let iris choose one: --ports NAME puts a free one into IRIS_PORT_NAME. Or a process of an earlier run "
-             "is still there: end it."),
+         cause="another process uses the port",
+         fix="Let iris choose a free port: --ports NAME sets IRIS_PORT_NAME. If a process of an earlier run "
+        "still uses it, stop that process."),
     Rule(name="name-resolution", source="https://docs.cloud.google.com/nat/docs/overview",
          next="iris exec {worker} -- cat /etc/resolv.conf",
          says=("Temporary failure in name resolution", "Name or service not known", "Could not resolve host"),
          cause="a host name could not be resolved",
-         fix="Look at the name; then at the DNS and the way out of that host: a VM without an external address needs "
-             "Cloud NAT to reach the Internet."),
+         fix="Check the name, then DNS and routing of that host: a VM without an external address needs Cloud "
+        "NAT to reach the Internet."),
     Rule(name="tls-certificate", source="https://github.com/certbot/certbot/issues/3814", next="iris doctor",
          says=("CERTIFICATE_VERIFY_FAILED", "SSL certificate problem"),
-         cause="the certificate of a server was not accepted",
-         fix="The host lacks ca-certificates, or the one of your proxy (SSL_CERT_FILE), or its clock is wrong: `iris "
-             "doctor` shows that."),
+         cause="a server's certificate was rejected",
+         fix="The host lacks ca-certificates or your proxy's certificate (SSL_CERT_FILE), or its clock is "
+        "wrong (see `iris doctor`)."),
     Rule(name="pip-managed", source="https://peps.python.org/pep-0668/",
          says=("error: externally-managed-environment",),
          cause="pip may not install into the system's Python",
-         fix="Make an environment first: --setup 'python3 -m venv .venv && .venv/bin/pip install ...', or use uv."),
+         fix="Create an environment first: --setup 'python3 -m venv .venv && .venv/bin/pip install ...', or use uv."),
     Rule(name="pip-no-match", source="https://github.com/pypa/pip/issues/7633",
          next="iris exec {worker} -- sh -c 'python3 --version; uname -m'",
          says=("No matching distribution found for",),
          cause="pip found no such package, or no version of it for the host's Python and system",
-         fix="Compare name, version and the Pythons that it is for with the page of the package. `from versions: "
-             "none` is also what a host without a way to the Internet gets."),
+         fix="Check name, version and supported Python versions on the package's page. A host without Internet"
+        " access also prints `from versions: none`."),
     Rule(name="python-module", source="https://docs.python.org/3/library/exceptions.html#ModuleNotFoundError",
          says=("ModuleNotFoundError: No module named",),
          cause="a Python module is not installed where the task runs",
-         fix="Install it in --setup, and start the program with the Python of that environment. A module of your own "
-             "must be in --workdir."),
+         fix="Install it in --setup, and run the program with the Python of that environment. Your own modules"
+        " must be in --workdir."),
     Rule(name="variable-missing", source="https://docs.python.org/3/library/os.html#os.environ",
          says=("<frozen os>*, in __getitem__", "/os.py*, in __getitem__", ": unbound variable", ": parameter not set",
                ": parameter null or not set"),
@@ -89,12 +88,12 @@ HOST = (
     Rule(name="glibc", source="https://github.com/tensorflow/tensorflow/issues/1324",
          next="iris exec {worker} -- ldd --version",
          says=("version `GLIBC_*not found", "version `GLIBCXX_*not found", "version `CXXABI_*not found"),
-         cause="a binary was built for a newer system than that of the host",
-         fix="Take a version built for it, or create the VM with a newer image."),
+         cause="a binary was built for a newer system than the host's",
+         fix="Use a version built for it, or create the VM with a newer image."),
     Rule(name="script-line-ends", source="https://www.shellscript.sh/tips/dos2unix/",
          says=("^M: bad interpreter", "\r: bad interpreter", "$'\\r': command not found"),
-         cause="a script has the line ends of Windows",
-         fix="dos2unix SCRIPT, and `*.sh text eol=lf` in .gitattributes."),
+         cause="a script has Windows line endings",
+         fix="Run dos2unix SCRIPT, and put `*.sh text eol=lf` in .gitattributes."),
     Rule(name="script-missing", source="https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html",
          next="iris launch --again {job} --workdir .",
          says=(": ./*: not found", "sh: ./*: No such file or directory", "line *: ./*: No such file or directory",
@@ -102,7 +101,7 @@ HOST = (
                "can't open file '/*/work/*[Errno 2] No such file or directory"),
          cause="the script is not in the work directory of the task",
          fix="A task starts in an empty directory: --workdir . ships this one, except files that git or .irisignore "
-             "ignores. If the script was shipped, the program behind its #! is not on the host."),
+             "ignores. If the script was shipped, the interpreter in its #! line is missing on the host."),
     Rule(name="program-missing", source="https://github.com/docker-library/python/issues/150",
          says=("can't open file '*[Errno 2] No such file or directory",),
          cause="the program is not on the worker",
@@ -111,64 +110,64 @@ HOST = (
     Rule(name="exec-format", source=_ERRNO, next="iris exec {worker} -- uname -m",
          says=("Exec format error",),
          cause="the program was built for another kind of processor, or lacks its #! line",
-         fix="`file PROGRAM` and `uname -m` on the host tell which."),
+         fix="Compare `file PROGRAM` with `uname -m` on the host."),
 )
 
 # What SSH, git, cloud storage and other services say to those they don't let in.
 ACCESS = (
     Rule(name="ssh-host-key", source="https://errornotes.dev/en/errors/ansible/fix-ansible-git-module-host-key-verification-failed-when-cloning-via-ssh",
          says=("REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key verification failed"),
-         cause="ssh, or git over it, doesn't know the key of the host, or knows another one",
-         fix="Where nobody can be asked, the key must be there before: put the published one into ~/.ssh/known_hosts "
-             "of the worker, in --setup for instance; ssh-keygen -R HOST removes an old one."),
+         cause="the host key is unknown to ssh or git, or has changed",
+         fix="Add the published key to ~/.ssh/known_hosts of the worker, for example in --setup; ssh-keygen -R"
+        " HOST removes an old one."),
     Rule(name="ssh-too-many-keys", source="https://www.simplified.guide/ssh/too-many-authentication-failures-fix",
          says=("Too many authentication failures",),
-         cause="ssh offered so many keys that the server gave up before the right one",
-         fix="Name the one: IdentityFile and IdentitiesOnly yes for that host, in ~/.ssh/config."),
+         cause="ssh offered too many keys, and the server gave up",
+         fix="Set IdentityFile and IdentitiesOnly yes for that host in ~/.ssh/config."),
     Rule(name="ssh-refused", source="https://docs.github.com/en/authentication/troubleshooting-ssh/error-permission-denied-publickey",
          says=("Permission denied (publickey",),
-         cause="the SSH server accepts none of the keys that it was offered",
-         fix="Workers have none of your keys: forward none, but give the task its own by --secret; or clone over "
-             "HTTPS with a token."),
+         cause="the SSH server rejected every key",
+         fix="Workers have none of your keys: give the task its own with --secret, or clone over HTTPS with a "
+        "token."),
     Rule(name="ssh-startups", source="https://man.openbsd.org/sshd_config#MaxStartups",
          says=("kex_exchange_identification: Connection closed by remote host",
                "ssh_exchange_identification: Connection closed by remote host", "Error reading SSH protocol banner",
                "Exceeded MaxStartups"),
-         cause="the SSH server dropped the connection: too many were opened at a time",
-         fix="sshd takes 10 at a time that are not logged in yet (MaxStartups 10:30:100). Let one rank connect for "
-             "all, or one after the other; raise it for jump hosts."),
+         cause="the SSH server dropped the connection: too many at the same time",
+         fix="sshd allows 10 unauthenticated connections (MaxStartups 10:30:100). Let one rank connect for "
+        "all, or stagger the ranks; raise the limit on jump hosts."),
     Rule(name="git-password", source="https://github.com/appleboy/ssh-action/issues/136",
          says=("could not read Username for", "could not read Password for"),
-         cause="git wanted a user name, and no terminal to type it",
-         fix="The repository is private, or its name is wrong. Ship the code with --workdir, or give a token: "
+         cause="git asked for a user name without a terminal",
+         fix="The repository is private, or its name is wrong. Ship the code with --workdir, or pass a token: "
              "--secret GIT_TOKEN and git clone https://x-access-token:$GIT_TOKEN@..."),
     Rule(name="gcp-credentials", source="https://docs.cloud.google.com/docs/authentication/application-default-credentials",
          says=("Your default credentials were not found", "Could not automatically determine credentials"),
          cause="the task has no Google credentials",
-         fix="Create the VM with a service account, whose credentials every process on it gets; elsewhere --secret "
-             "and GOOGLE_APPLICATION_CREDENTIALS."),
+         fix="Create the VM with a service account; on other hosts use --secret and "
+        "GOOGLE_APPLICATION_CREDENTIALS."),
     Rule(name="gcs-access", source="https://github.com/googlecolab/colabtools/issues/1177",
          says=("does not have storage.*access to", "Provided scope(s) are not authorized"),
-         cause="the service account of the VM may not use that bucket",
-         fix="Give the account in the message the role roles/storage.objectUser on the bucket; a VM whose scopes "
-             "leave storage out must be created again with --scopes=cloud-platform."),
+         cause="the VM's service account has no access to that bucket",
+         fix="Give the account in the message the role roles/storage.objectUser on the bucket; a VM without "
+        "the storage scope must be re-created with --scopes=cloud-platform."),
     Rule(name="hf-rate", source="https://github.com/huggingface/huggingface_hub/issues/3312",
          says=("429 Client Error: Too Many Requests", "HTTP Error 429 thrown while requesting"),
-         cause="all ranks together asked a server too often",
-         fix="Let rank 0 alone download to a place that all can read, or copy it to a bucket once; pass a token, "
-             "which has a higher limit."),
+         cause="the ranks together exceeded a server's rate limit",
+         fix="Let only rank 0 download, to storage that all ranks can read; pass a token, which has a higher "
+        "limit."),
     Rule(name="hf-gated", source="https://github.com/huggingface/huggingface_hub/issues/1119",
          says=("GatedRepoError", "Cannot access gated repo"),
-         cause="the model is gated, and the task has no token of an account that was let in",
-         fix="Accept its conditions on the page of the model, then --secret HF_TOKEN."),
+         cause="the model is gated, and the task has no token with access",
+         fix="Accept the conditions on the model's page, then pass --secret HF_TOKEN."),
     Rule(name="wandb-key", source="https://github.com/fraunhoferhhi/Self-Organizing-Gaussians/issues/4",
          says=("api_key not configured (no-tty)",),
-         cause="wandb has no API key, and no terminal to type it",
-         fix="--secret WANDB_API_KEY; or --env WANDB_MODE=offline."),
+         cause="wandb has no API key and no terminal to ask for it",
+         fix="Pass --secret WANDB_API_KEY or --env WANDB_MODE=offline."),
     Rule(name="credentials-refused", source="https://www.rfc-editor.org/rfc/rfc9110#section-15.5.2",
          next="iris launch --again {job}",
          says=("HTTP Error 401", "401 Client Error: Unauthorized"),
-         cause="a server did not accept the key or token that the program sent",
-         fix="Is it the right one, and not expired? A --secret is read again at each start: correct it in this shell "
-             "or in its file, then launch the job again."),
+         cause="a server rejected the program's key or token",
+         fix="Check that it is correct and not expired. A --secret is read at each start: correct it in this "
+        "shell or its file, then launch the job again."),
 )

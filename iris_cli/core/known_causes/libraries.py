@@ -9,26 +9,26 @@ from iris_cli.core.known_causes.rule import Rule
 JAX = (
     Rule(name="jax-without-tpu", source="https://github.com/AI-Hypercomputer/RecML/issues/9",
          says=("A Google TPU may be present on this machine, but either a TPU-enabled jaxlib or libtpu is not",),
-         cause="jax was installed without TPU support and computes on the CPU",
+         cause="jax was installed without TPU support and uses the CPU",
          fix="pip install -U 'jax[tpu]' in the environment of the task; another package may have brought plain jax."),
     Rule(name="jax-versions", source="https://github.com/jax-ml/jax/issues/17638",
          says=("is newer than and incompatible with jax version", "but this version of jax requires version"),
-         cause="jax and jaxlib don't fit each other",
+         cause="jax and jaxlib are incompatible",
          fix="Install both in one step with the same version, such as 'jax[tpu]==X', and pin it."),
     Rule(name="jax-initialized-late", source="https://github.com/jax-ml/jax/pull/26194",
          says=("jax.distributed.initialize() must be called before any JAX",),
          cause="something used JAX before jax.distributed.initialize()",
-         fix="Call it first in the program: also an import that asks for devices, or makes an array, is too early."),
+         fix="Call it first in the program. An import that queries devices or creates an array is too early."),
     Rule(name="jax-no-coordinator", source="https://docs.jax.dev/en/latest/multi_process.html",
          says=("coordinator_address should be defined", "Number of processes must be defined",
                "The process id of the current process must be defined"),
-         cause="jax.distributed.initialize() was not told who its peers are",
-         fix="On hosts that are no TPU VMs launch with --env-preset jax, or give it IRIS_COORDINATOR_ADDRESS, "
+         cause="jax.distributed.initialize() does not know its peers",
+         fix="On hosts other than TPU VMs launch with --env-preset jax, or give it IRIS_COORDINATOR_ADDRESS, "
              "IRIS_NUM_TASKS and IRIS_TASK_INDEX."),
     Rule(name="jax-cpu-collectives", source="https://github.com/jax-ml/jax/pull/26174",
          says=("Multiprocess computations aren't implemented on the CPU backend",),
-         cause="the ranks compute on CPUs, with no way to talk to each other",
-         fix="If they should have had TPUs, see above in the log why JAX fell back. On CPUs: --env "
+         cause="the ranks use CPUs without a collectives backend",
+         fix="If they should use TPUs, the log above says why JAX fell back. On CPUs: --env "
              "JAX_CPU_COLLECTIVES_IMPLEMENTATION=gloo."),
     Rule(name="jax-peers-missing", source="https://github.com/AI-Hypercomputer/gpu-recipes/issues/2",
          next="iris logs {job} --diff",
@@ -40,19 +40,19 @@ JAX = (
              "as ranks, no localhost as its address, its port open in the firewall."),
     Rule(name="jax-gpu-memory", source="https://docs.jax.dev/en/latest/gpu_memory_allocation.html",
          says=("Out of memory while trying to allocate", "Out of memory trying to allocate"),
-         cause="the memory of the GPU is full",
-         fix="Another process on the GPU? Otherwise a smaller batch; XLA_PYTHON_CLIENT_PREALLOCATE=false or a "
+         cause="the GPU is out of memory",
+         fix="Check for other processes on the GPU; reduce the batch size; XLA_PYTHON_CLIENT_PREALLOCATE=false or a "
              "smaller XLA_CLIENT_MEM_FRACTION if others share it."),
     Rule(name="gpu-driver", source="https://github.com/nagadomi/nunif/issues/702",
          next="iris exec {worker} -- nvidia-smi",
          says=("CUDA driver version is insufficient for CUDA runtime version", "Found no NVIDIA driver on your system",
                "no CUDA-capable device is detected", "FAILED_PRECONDITION: No visible GPU devices"),
          cause="the program finds no GPU that it can use",
-         fix="Ask for one (--gpu), since without it tasks see none; if it did, the driver of the host is missing, or "
-             "older than the CUDA of the program."),
+         fix="Request one (--gpu): without it tasks see none. If it did, the host's driver is missing or older"
+        " than the program's CUDA."),
     Rule(name="jax-nan", source="https://github.com/jax-ml/jax/issues/475",
          says=("FloatingPointError: invalid value (nan) encountered",),
-         cause="a NaN came up, and jax_debug_nans stops there",
+         cause="a NaN occurred, and jax_debug_nans stopped the program",
          fix="The traceback names the operation. Only under jit, or only in the gradient: look for log, sqrt or a "
              "division near 0 behind a jnp.where."),
 )
@@ -62,62 +62,62 @@ ECHOES = (
          next="iris logs {job} --diff",
          says=("Terminating process because the JAX distributed service detected fatal errors",
                "heartbeat timeout. This indicates that the remote task", "Failed to send RPC to coordination service"),
-         cause="another rank died, or the one that coordinates: JAX ended this one after it",
-         fix="Look for the rank that said something else, or nothing: its log has the cause. If none did, a host or "
-             "the network between them failed."),
+         cause="another rank or the coordinator died, and JAX ended this one",
+         fix="Find the rank with a different message, or none: its log has the cause. If there is none, a host"
+        " or the network failed."),
     Rule(name="jax-barrier", source="https://github.com/ayaka14732/llama-2-jax/issues/20", echo=True,
          next="iris logs {job} --diff",
          says=("DEADLINE_EXCEEDED: Barrier timed out",),
-         cause="a rank did not come to where the others waited for it",
-         fix="The message names the tasks that were missing: their logs have the cause. Compilation or a restore of "
-             "very different length needs a longer timeout."),
+         cause="a rank did not reach a barrier where the others waited",
+         fix="The message names the tasks that were missing: their logs have the cause. If compilation or "
+        "restore times differ a lot, raise the timeout."),
     Rule(name="nccl-timeout", source="https://github.com/pytorch/pytorch/issues/118369", echo=True,
          next="iris logs {job} --diff",
          says=("Watchdog caught collective operation timeout",),
-         cause="a rank did not come to a collective operation in which the others waited",
-         fix="Find the rank that stopped before: an exception in it, a data loader that ran dry, or an evaluation. "
-             "More time helps only for the last of these."),
+         cause="a rank did not reach a collective operation where the others waited",
+         fix="Find the rank that stopped first: an exception, an exhausted data loader, or an evaluation. Only"
+        " for an evaluation a longer timeout helps."),
 )
 
 # What PyTorch, PyTorch/XLA and NCCL say.
 TORCH = (
     Rule(name="torch-xla-versions", source="https://github.com/pytorch/xla/issues/2259",
          says=("_XLAC.cpython*undefined symbol",),
-         cause="torch and torch_xla don't fit each other",
-         fix="They must be of one release. Something installed another torch afterwards: pin both in one pip install."),
+         cause="torch and torch_xla are incompatible",
+         fix="They must be of the same release: pin both in one pip install."),
     Rule(name="torch-xla-spawn", source="https://github.com/pytorch/xla/issues/7765",
          says=("Do not use the XLA device before calling xmp.spawn",),
-         cause="the XLA device was touched before the processes were started",
-         fix="Nothing before xmp.spawn or torch_xla.launch may ask for a device, not even whether there is one."),
+         cause="the XLA device was used before the processes were started",
+         fix="Do not query devices before xmp.spawn or torch_xla.launch, not even their number."),
     Rule(name="torch-xla-device", source="https://github.com/pytorch/xla/pull/4599",
          says=("Missing XLA configuration",),
-         cause="torch_xla was not told on what to compute",
+         cause="torch_xla has no device configured",
          fix="--env PJRT_DEVICE=TPU (or CPU, CUDA); versions before 2.0 want XRT_TPU_CONFIG."),
     Rule(name="cuda-memory", source="https://docs.pytorch.org/docs/stable/notes/cuda.html",
          next="iris exec {worker} -- nvidia-smi",
          says=("CUDA out of memory. Tried to allocate",),
-         cause="the memory of the GPU is full",
-         fix="Smaller batch or activation checkpointing. If the message tells of much that is reserved but "
-             "unallocated: --env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."),
+         cause="the GPU is out of memory",
+         fix="Smaller batch or activation checkpointing. If much memory is reserved but unallocated: --env "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."),
     Rule(name="torch-shared-memory", source="https://github.com/pytorch/pytorch/issues/5040",
          next="iris exec {worker} -- df -h /dev/shm",
          says=("It is possible that dataloader's workers are out of shared memory",
                "Unexpected bus error encountered in worker. This might be caused by insufficient shared memory"),
-         cause="no room in /dev/shm, where the workers of the DataLoader share their batches",
+         cause="no space in /dev/shm for the batches of DataLoader workers",
          fix="Fewer or no workers, smaller batches, or a larger /dev/shm; in a container --shm-size or --ipc=host."),
     Rule(name="torch-loader-killed", source="https://github.com/pytorch/pytorch/issues/8976",
          next="iris exec {worker} -- free -h",
          says=("DataLoader worker (pid*is killed by signal: Killed",),
-         cause="the kernel ended a worker of the DataLoader: the host ran out of memory",
-         fix="Fewer workers or less prefetching; ask for what it really needs (--memory)."),
+         cause="the kernel killed a DataLoader worker: the host ran out of memory",
+         fix="Fewer workers or less prefetching; request enough memory (--memory)."),
     Rule(name="torch-open-files", source="https://github.com/pytorch/pytorch/issues/973",
          says=("received 0 items of ancdata",),
          cause="the processes of the DataLoader have too many files open",
          fix="torch.multiprocessing.set_sharing_strategy('file_system'), or a higher limit: ulimit -n 65536 in front."),
     Rule(name="torch-port-taken", source="https://github.com/meta-pytorch/torchtune/issues/392",
          says=("The server socket has failed to listen on any local network address",),
-         cause="the port of the rendezvous is taken on that host, 29500 unless you say another",
-         fix="--env-preset torchrun gives each job a port that was free; or --ports NAME and IRIS_PORT_NAME."),
+         cause="the rendezvous port of that host is in use (default: 29500)",
+         fix="--env-preset torchrun gives each job a free port; or --ports NAME and IRIS_PORT_NAME."),
     Rule(name="torch-rendezvous", source="https://github.com/pytorch/pytorch/issues/107021",
          next="iris logs {job} --rank 0",
          says=("The client socket has timed out after", "The client socket has failed to connect to",
@@ -128,7 +128,7 @@ TORCH = (
     Rule(name="nccl-interface", source="https://github.com/NVIDIA/nccl/issues/286",
          next="iris exec {worker} -- ip -br address",
          says=("Bootstrap : no socket interface found", "Bootstrap: no socket interface found"),
-         cause="NCCL finds no network interface of the name that it was given",
-         fix="Leave NCCL_SOCKET_IFNAME away, or name one of each host, with commas between: --env "
+         cause="NCCL finds no network interface of the configured name",
+         fix="Unset NCCL_SOCKET_IFNAME, or list the interfaces of all hosts: --env "
              "NCCL_SOCKET_IFNAME=eno1,eth0."),
 )

@@ -14,32 +14,32 @@ TPU = (
                "open(/dev/vfio/*Device or resource busy", "open(/dev/accel*Device or resource busy",
                "Couldn't open iommu group"),
          cause="another process holds the TPU chips of this host",
-         fix="A chip serves one process. `iris worker unwedge` names the holder and offers to end it; if it is the "
-             "program itself, only one of its processes may import jax or torch_xla."),
+         fix="A chip serves one process. `iris worker unwedge` names the process and offers to stop it. If it "
+        "is the program itself, only one of its processes may import jax or torch_xla."),
     Rule(name="tpu-lockfile", source="https://github.com/jax-ml/jax/issues/10192", next="iris worker unwedge {worker}",
          says=("Internal error when accessing libtpu multi-process lockfile",),
-         cause="a lock file that a killed process left keeps libtpu out",
-         fix="The file goes with the process that made it, unless that was killed. If nobody holds the chips, remove "
-             "/tmp/libtpu_lockfile there, as the user whose file it is."),
+         cause="a stale lock file of a killed process blocks libtpu",
+         fix="If no process holds the chips, remove /tmp/libtpu_lockfile on the worker, as the user who owns "
+        "it."),
     Rule(name="tpu-device-refused", source="https://github.com/pytorch/xla/issues/3947",
          next="iris worker unwedge {worker}",
          says=("open(/dev/accel*Operation not permitted", "open(/dev/accel*Permission denied",
                "open(/dev/vfio/*Operation not permitted", "open(/dev/vfio/*Permission denied",
                "Couldn't open device: /dev/accel"),
          cause="the TPU device of this host can't be opened",
-         fix="Mostly a process of an earlier run still has it: look for the holder and end it. If there is none, the "
-             "user may not open the device, or the VM is broken: restart or re-create it."),
+         fix="Usually a process of an earlier run holds it: find and stop it. If there is none, the user has "
+        "no permission, or the VM is broken: restart or re-create it."),
     Rule(name="tpu-topology", source="https://github.com/google/gemma_pytorch/issues/25",
          next="iris status {job} --all",
          says=("Failed to get global TPU topology",),
-         cause="libtpu can't tell the shape of the slice",
-         fix="Run one task on every VM of the slice, as --tpu TYPE does; a part of a slice has no topology. "
+         cause="libtpu can't determine the slice topology",
+         fix="Run one task on every VM of the slice, as --tpu TYPE does. "
              "Variables TPU_* that the job sets itself must agree with the slice."),
     Rule(name="tpu-peers-missing", source="https://github.com/jax-ml/jax/issues/19971", next="iris logs {job} --diff",
          says=("TPU backend initialization is taking more than", "TPU initialization failed: Failed to connect to"),
-         cause="the TPU waits for hosts of the slice that don't run the program",
+         cause="the TPU waits for hosts of the slice that do not run the program",
          fix="All hosts of a slice must start it at the same time. Launch it as a gang on the whole slice (--tpu "
-             "TYPE), and see which rank is the odd one out."),
+             "TYPE), and find the rank that differs."),
     Rule(name="libtpu-missing", source="https://github.com/jax-ml/jax/issues/24987",
          says=("Failed to open*libtpu.so*cannot open shared object file",),
          cause="libtpu is not installed where jax looks for it",
@@ -47,44 +47,43 @@ TPU = (
     Rule(name="libtpu-version", source="https://github.com/pytorch/xla/issues/6949",
          says=("Mismatched PJRT plugin PJRT API version",
                "The plugin is likely built with a later version than the framework"),
-         cause="libtpu and the framework were made for different versions of their interface",
-         fix="Take both from one release, 'jax[tpu]==X' or 'torch_xla[tpu]==X', and no other libtpu beside it."),
+         cause="libtpu and the framework have incompatible versions",
+         fix="Take both from one release, 'jax[tpu]==X' or 'torch_xla[tpu]==X', and no other libtpu."),
     Rule(name="tpu-memory-compile", source=f"{_ERRORS}1000",
          says=("Ran out of memory in memory space hbm", "TPU TensorCore Hbm usage:*exceeding available bytes"),
          cause="the compiled program needs more memory than a chip has",
-         fix="Smaller batch per chip, more chips to shard over, bfloat16, jax.checkpoint, donated buffers. One huge "
-             "allocation in the list below the message mostly means that a sharding is missing."),
+         fix="Smaller batch per chip, more chips to shard over, bfloat16, jax.checkpoint, donated buffers. One"
+        " huge allocation in the list usually means a missing sharding."),
     Rule(name="tpu-memory-program", source=f"{_ERRORS}0101",
          says=("Attempting to reserve*at the bottom of memory",),
-         cause="the program doesn't fit beside the data that is in the memory of the chip",
-         fix="Free what is kept there (arrays still referenced, several jitted programs), donate buffers, or make "
+         cause="the program does not fit next to the data in chip memory",
+         fix="Free memory (referenced arrays, several jitted programs), donate buffers, or make "
              "batch or context smaller."),
     Rule(name="tpu-memory-buffer", source=f"{_ERRORS}0100",
          says=("Error allocating device buffer: Attempting to allocate",),
-         cause="the memory of a chip is full",
-         fix="Smaller batch or context, more sharding, donated buffers, and no jax.Array kept longer than it is "
-             "needed."),
+         cause="a chip is out of memory",
+         fix="Smaller batch or context, more sharding, donated buffers, and release unused jax.Arrays."),
     Rule(name="tpu-hardware", source=f"{_ERRORS}0200", next="iris worker drain {worker} --reason hardware",
          says=("observed errors are: [Hardware]", "observed errors are: [Network]", "observed errors are: [Power]"),
          cause="a chip, its network or its power failed",
-         fix="Try once more; if it is the same host again, take that out of service and re-create the slice."),
+         fix="Retry; if the same host fails again, drain it and re-create the slice."),
     Rule(name="tpu-programs-differ", source=f"{_ERRORS}0200",
          says=("An unexpected leader shows up in the launch group",),
          cause="the hosts of the slice run different programs",
-         fix="The same code, XLA_FLAGS and versions of jax and libtpu on every host; no branch on the rank around a "
-             "computation in which all take part."),
+         fix="The same code, XLA_FLAGS and versions of jax and libtpu on every host; no branch on the rank "
+        "around a collective computation."),
     Rule(name="tpu-kernel", source=f"{_ERRORS}0200",
          says=("halted*BoundsCheck", "Semaphore*has a nonzero value upon exit from a Mosaic kernel"),
          cause="a custom kernel reads out of bounds, or doesn't wait for what it started",
-         fix="Check the indices and that each DMA and semaphore of the Pallas kernel is waited for."),
+         fix="Check the indices, and wait for each DMA and semaphore of the Pallas kernel."),
     Rule(name="tpu-halted", source=f"{_ERRORS}0200",
          says=("Core halted unexpectedly", "Accelerator device halted prematurely",
                "The program continuator has halted unexpectedly"),
          cause="a core of the TPU stopped in the middle of the program",
-         fix="The words behind the message tell whether it was hardware, a kernel, or hosts out of step. Always on "
-             "the same worker: drain that. Everywhere: another version of jax and libtpu, then a bug report."),
+         fix="The rest of the message says whether it was hardware, a kernel, or hosts out of step. If always "
+        "on one worker, drain it. Otherwise try another version of jax and libtpu, then report a bug."),
     Rule(name="xla-buffer-layout", source=f"{_ERRORS}0102",
          says=("expected parameter*but got buffer with incompatible size",),
          cause="data and compiled program disagree about the layout of a buffer",
-         fix="Mostly a checkpoint or an exported program of other flags, versions or topology: create it again."),
+         fix="Usually a checkpoint or exported program of other flags, versions or topology: create it again."),
 )
