@@ -24,7 +24,7 @@ _CLIENTS = ("sbatch", "srun", "scontrol", "squeue", "scancel", "mungekey")
 
 _CONF = """\
 ClusterName=lab
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmctldPort={ports[0]}
 SlurmUser=root
 SlurmdUser=root
@@ -48,8 +48,9 @@ SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 KillWait=2
+CommunicationParameters=NoCtldInAddrAny
 SlurmdParameters=config_overrides
-NodeName=n[0-{last}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] CPUs={cpus} RealMemory=4096
+NodeName=n[0-{last}] NodeHostname={host} NodeAddr={address} Port=[{ports[1]}-{ports[2]}] CPUs={cpus} RealMemory=4096
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -82,6 +83,7 @@ class Slurm:
         text = _CONF.format(
             directory=self.directory,
             host=host,
+            address=socket.gethostbyname(host),  # often 127.0.1.1, and srun expects calls from there
             last=self.nodes - 1,
             cpus=self.cpus,
             ports=(ports[0], ports[1], ports[-1]),
