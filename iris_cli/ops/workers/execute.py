@@ -95,7 +95,7 @@ def task_environment(session: Session, cluster: Cluster, task: Task, attempt: At
         place = place_of(cluster, AttemptId(task.id, attempt.number))
     except KeyError as error:
         raise NotFoundError(
-            f"{task.id}: worker {error.args[0]}(of another rank) is no longer in the cluster",
+            f"{task.id}: worker {error.args[0]} (of another rank) is no longer in the cluster",
             hint=f"name the worker of this one: {attempt.worker}",
         ) from error
     hidden = dict.fromkeys(place.job.secrets, "") if place.job.image else {}  # the container has them
