@@ -16,7 +16,7 @@ from iris_cli.remote.frames import LONGEST_FACT, facts_of
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost, ProbedHost
 from tests.support.local_transport import REQUIRED, only_tools, tools_of
-from tests.support.oom import HUNGRY, inside, limited_group, no_kills
+from tests.support.oom import HUNGRY, inside, limited_group, no_recent_kills
 from tests.support.worker_host import WorkerHost
 
 pytestmark = pytest.mark.two_shells
@@ -65,7 +65,7 @@ def test_a_kill_by_somebody_is_told_apart_from_one_by_the_kernel(
     probed_host: ProbedHost, host_shell: str
 ) -> None:
     host = probed_host(host_shell)
-    with no_kills():
+    with no_recent_kills():
         report = host.ended("sh", "-c", "kill -s KILL $$")
     assert (report.exit_code, report.cause) == (137, "signal")
     found = fact(report, FactKind.KILLED)

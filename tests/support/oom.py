@@ -6,6 +6,7 @@ import fcntl
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +25,14 @@ def no_kills() -> Iterator[None]:
     """Wait until no other test lets the kernel kill a process, and keep them from it: its log is for all of them."""
     with Path(tempfile.gettempdir(), f"iris-test-kills-{os.getuid()}").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def no_recent_kills() -> Iterator[None]:
+    """The same, and no line about a kill stands in the log of the last second: the clocks of log and task differ."""
+    with no_kills():
+        time.sleep(2)
         yield
 
 
