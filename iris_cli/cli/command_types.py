@@ -288,6 +288,8 @@ def no_such_command(path: str, name: str, commands: dict[str, Any]) -> UsageErro
         if path == "iris"
         else ""
     )
+    if path == "iris log" and not nearest(name, commands):
+        meant = f"iris logs {clip(name)}"
     hint = f"did you mean '{meant}'?" if meant else did_you_mean(clip(name), commands)
     return UsageError(f"no such command: {path} {clip(name)}", hint=hint or f"{path} --help")
 

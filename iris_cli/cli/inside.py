@@ -70,7 +70,9 @@ def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
     try:
         said = iris.outbox.answers_to_waits(names, timeout)
     except KeyboardInterrupt:
-        iris.output.message(f"stopped waiting; {' '.join(names)} {'goes on' if len(names) == 1 else 'go on'}")
+        iris.output.message(
+            f"stopped waiting; {' '.join(names)} {'continues' if len(names) == 1 else 'continue'}"
+        )
         return ExitCode.INTERRUPTED
     answers = (None if each is None else answered(each, JobAnswer) for each in said)
     found = dict(zip(names, answers, strict=True))

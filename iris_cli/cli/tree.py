@@ -18,7 +18,7 @@ from iris_cli.errors import ExitCode
 from iris_cli.render.console import Output
 
 _EXAMPLES = """
-iris  # what to do next in this directory
+iris  # suggest what to do next
 iris launch --tpu v5litepod-16 -- python3 train.py
 iris status
 iris logs train-1 --follow

@@ -137,9 +137,7 @@ class _Directives:
         elif isinstance(there.value, dict) and isinstance(node.value, dict):
             self._nodes[row] = Node(there.line, {**there.value, **node.value})
         else:
-            self._report.add(
-                line, row.flags[0], f"is there already, on line {there.line}", "keep one of them"
-            )
+            self._report.add(line, row.flags[0], f"is already set on line {there.line}", "keep one of them")
 
     def _node(self, line: int, row: JobField, text: str) -> Node:
         """The value as it would be written in a job file."""

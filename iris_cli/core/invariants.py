@@ -94,7 +94,7 @@ def _family(cluster: Cluster) -> Iterator[str]:
         if cluster.jobs[parent].order > job.order:
             yield f"{job.id}: was there before its parent"
         if job.end is None and cluster.jobs[parent].end is not None:
-            yield f"{job.id}: goes on, and its parent has ended"
+            yield f"{job.id}: continues, but its parent has ended"
         for origin in filter(None, (job.origin, job.adopted)):
             task = cluster.tasks.get(origin.attempt.task)
             if task is None or task.job != parent or origin.attempt.number >= len(task.attempts):

@@ -168,7 +168,7 @@ def _command_end(frame: Frame, limit: int) -> CommandEnd:
     _, _, records = records_of(frame, limit + 1)
     match = _COMMAND_ANSWER.fullmatch(records[0].line) if len(records) == 1 else None
     if match is None or (match[1].isdigit() and int(match[1]) > 255):
-        raise broken("the answer says nothing of a command")
+        raise broken("the answer has no result of a command")
     return CommandEnd(
         exit_code=int(match[1]) if match[1].isdigit() else None,
         output=records[0].data[:limit],
@@ -230,7 +230,7 @@ class StackCalls(WorkerCalls):
         `consent` names a signal (of SIGNALS) that may be sent even without that file. Raises ValueError for others.
         """
         if consent and consent not in SIGNALS:
-            raise ValueError(f"{consent[:20]!r} is none of {', '.join(SIGNALS)}")
+            raise ValueError(f"{consent[:20]!r} is not one of {', '.join(SIGNALS)}")
         tokens = unique(tokens)
         call = [
             "trap : HUP INT TERM PIPE",

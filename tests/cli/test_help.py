@@ -107,3 +107,26 @@ def test_the_first_page_has_every_command_once_and_before_the_options() -> None:
     assert sorted(listed) == sorted(root().commands)
     text = root().get_help(root().make_context("iris", ["status"]))
     assert text.index("Jobs:") < text.index("Options:") < text.index("Examples:")
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"), [("cordon", "drain"), ("undrain", "uncordon"), ("resume", "uncordon")]
+)
+def test_words_of_other_tools_are_hidden_aliases(alias: str, name: str) -> None:
+    group = root().commands["worker"]
+    assert group.commands[alias].callback.__wrapped__ is group.commands[name].callback.__wrapped__
+    assert group.commands[alias].hidden
+    assert parsed(f"iris worker {alias} v5a-0").params == parsed(f"iris worker {name} v5a-0").params
+
+
+def test_the_list_of_workers_is_found_under_worker_too() -> None:
+    group = root()
+    alias = group.commands["worker"].commands["list"]
+    assert alias.callback.__wrapped__ is group.commands["workers"].callback.__wrapped__
+    assert alias.hidden
+
+
+def test_who_looks_for_the_logs_of_a_job_in_the_event_log_is_led_to_them() -> None:
+    with pytest.raises(UsageError) as refused:
+        parsed("iris log train")
+    assert refused.value.hint == "did you mean 'iris logs train'?"

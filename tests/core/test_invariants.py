@@ -277,7 +277,7 @@ BREACHES: list[tuple[Callable[[Cluster], None], str]] = [
     (lambda cluster: child(cluster, "gone/child"), "gone/child: has no parent"),
     (lambda cluster: child(cluster, "root"), "root: has no parent"),
     (lambda cluster: child(cluster, order=-1), "one/child: was there before its parent"),
-    (child_of_what_is_over, "one/child: goes on, and its parent has ended"),
+    (child_of_what_is_over, "one/child: continues, but its parent has ended"),
     (
         submitted_by(RANK),
         "one/child: was submitted by gang/task-0/attempt-0, which is no attempt of its parent",

@@ -59,8 +59,8 @@ OF_CYCLES = {
 
 NOT_OF_CYCLES = {
     ("autoscale.py", "nothing will be created or deleted:"): "who owns the slices decides",
-    ("inside.py", "goes on"): "a task can't know who polls it",
-    ("inside.py", "go on"): "a task can't know who polls it",
+    ("inside.py", "continues"): "a task can't know who polls it",
+    ("inside.py", "continue"): "a task can't know who polls it",
     ("wording.py", ": will never run"): "no cycle changes that",
     (
         "timer.py",

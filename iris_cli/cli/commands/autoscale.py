@@ -10,9 +10,9 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
 EXAMPLES = """
-iris autoscale --dry-run  # what it would make and delete, and why
-iris autoscale --interval 60  # a pass a minute
-iris autoscale --adopt  # the state directory was moved, or restored
+iris autoscale --dry-run  # what it would create and delete, and why
+iris autoscale --interval 60  # one pass per minute
+iris autoscale --adopt  # after the state directory was moved
 """
 
 

@@ -10,10 +10,10 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
 EXAMPLES = """
-iris cancel train-3  # stops it everywhere
-iris cancel train-3 --wait --reason "wrong data"  # until all of it is gone
-iris cancel sweep- --prefix  # all whose ids begin so
-iris cancel --label sweep=lr --state pending  # those that don't run
+iris cancel train-3  # one job
+iris cancel train-3 --wait --reason "wrong data"  # wait until it has stopped
+iris cancel sweep- --prefix  # all jobs with this prefix
+iris cancel --label sweep=lr --state pending  # pending ones by label
 """
 
 

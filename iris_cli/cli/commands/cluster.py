@@ -69,8 +69,8 @@ def import_(
 ) -> None:
     """Import slices and hosts into cluster.yaml.
 
-    From gcloud's list, an SSH configuration or a list of hosts. Shows the changes before it writes them. What else
-    is in the file stays as it is, comments too.
+    From gcloud's list, an SSH configuration or a list of hosts. Shows the changes before it writes them. The
+    rest of the file, with its comments, is not changed.
     """
     from iris_cli.core.text import one_of
     from iris_cli.ops.setup.cluster_import.plan import Addresses

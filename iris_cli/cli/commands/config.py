@@ -7,7 +7,7 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ConfigError, ExitCode
 
 _EXAMPLES = """
-iris config validate  # every problem at once, each with its line
+iris config validate  # all problems with their lines
 iris config validate --config lab.yaml --json
 """
 

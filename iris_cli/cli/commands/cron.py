@@ -19,9 +19,9 @@ iris cron install --every 1m
 iris cron show
 """
 _INSTALL = """
-iris cron install  # a crontab line: a cycle a minute
-iris cron install --every 30s --systemd  # a timer of yours instead
-iris cron install --autoscale  # slices are made and deleted, too
+iris cron install  # a crontab line: one cycle per minute
+iris cron install --every 30s --systemd  # a systemd user timer instead
+iris cron install --autoscale  # also create and delete slices
 """
 _SHOW = """
 iris cron show
@@ -29,7 +29,7 @@ iris cron show --json
 """
 _REMOVE = """
 iris cron remove
-iris cron remove --config lab.yaml  # that of another cluster
+iris cron remove --config lab.yaml  # of another cluster
 """
 
 

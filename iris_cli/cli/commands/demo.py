@@ -10,8 +10,8 @@ from iris_cli.demo import run
 from iris_cli.demo.run import EndedDocument
 
 EXAMPLES = """
-iris demo  # a minute, and nothing is left
-iris demo --keep  # leaves the cluster running
+iris demo  # takes a minute, cleans up
+iris demo --keep  # keep the cluster running
 iris demo --stop
 """
 

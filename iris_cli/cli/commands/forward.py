@@ -13,7 +13,7 @@ from iris_cli.cli.context import Context
 EXAMPLES = """
 iris forward board 6006  # then open http://127.0.0.1:6006
 iris forward train/task-0 8889:8888  # port 8889 of this machine
-iris forward board tensorboard  # by the name of an endpoint
+iris forward board tensorboard  # an endpoint by name
 """
 
 
@@ -38,7 +38,7 @@ def forward(
     """Forward a port of this machine to a port of a task.
 
     Listens on 127.0.0.1 until Ctrl-C, or until the task ends for good. After a retry of the task, new connections
-    go to where it runs then.
+    go to its new worker.
     """
     from iris_cli.ops.workers import forward as operation
 

@@ -10,8 +10,8 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
 EXAMPLES = """
-iris gc --dry-run  # how much there is, and where
-iris gc  # shows it, and asks
+iris gc --dry-run  # what would be removed
+iris gc  # show it, ask, remove
 iris gc --older-than 7d --yes
 """
 
@@ -22,7 +22,7 @@ def gc(
         str,
         option(
             "TIME",
-            "Keep files of attempts that ended, or were written, more recently than this.",
+            "Keep files newer than this.",
             show_default=True,
         ),
     ] = "0s",

@@ -9,9 +9,9 @@ from iris_cli.cli.command_types import argument, flag, option
 from iris_cli.cli.context import Context
 
 EXAMPLES = """
-iris history  # the last hundred events
+iris history  # the last 100 events
 iris history train/task-0 --limit 20
-iris history v5a-0 --all  # the archive, too
+iris history v5a-0 --all  # including the archive
 """
 
 

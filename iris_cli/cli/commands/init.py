@@ -10,7 +10,7 @@ from iris_cli.cli.command_types import flag, option
 from iris_cli.cli.context import Context
 
 EXAMPLES = """
-iris init  # asks nothing, says what could be imported
+iris init  # and show what could be imported
 iris init --name lab --host cpu0.example.org --host me@cpu1.example.org
 iris init --slice v5a=v5litepod-8:10.0.0.1,10.0.0.2
 """
@@ -29,7 +29,7 @@ def init(
 ) -> None:
     """Create cluster.yaml and the state directory.
 
-    The file has comments. Asks no questions, and prints what could be imported.
+    The file has comments. Asks nothing; prints what could be imported.
     """
     from iris_cli.config.locate import FILE_NAME
     from iris_cli.ops.setup import init as operation

@@ -67,7 +67,7 @@ def launch(
 ) -> int:
     """Submit a job, place it and start it; print its id.
 
-    Starts the background loop if nobody else runs cycles. The loop ends with the last job.
+    Starts the background loop if nothing else runs cycles. The loop ends with the last job.
     """
     return launch_job(context.obj, context.params, jobfile or [], command_of(context))
 

@@ -16,17 +16,17 @@ iris log verify
 iris log export > events.jsonl
 """
 _VERIFY = """
-iris log verify  # exits 6 if a line can't be believed
+iris log verify  # exits with 6 if the log is damaged
 iris log verify --json
 """
 _SALVAGE = """
-iris log salvage  # what would be lost
-iris log salvage --yes  # ends the log before its damage
-iris log salvage --accept-loss  # of a log that lost its last lines
+iris log salvage  # show what would be lost
+iris log salvage --yes  # truncate the log before the damage
+iris log salvage --accept-loss  # if the last lines are missing
 """
 _COMPACT = """
 iris log compact
-iris log compact --lock-timeout 60  # waits for others for a minute
+iris log compact --lock-timeout 60  # wait up to a minute for the lock
 """
 _EXPORT = """
 iris log export > events.jsonl
@@ -100,7 +100,7 @@ def salvage(
 def compact(context: typer.Context) -> None:
     """Move the lines of the log to its archive.
 
-    Nothing is lost; who writes meanwhile waits.
+    Nothing is lost; other writers wait.
 
     `iris schedule` does it by itself when the log has more than 64 MB.
     """
@@ -125,7 +125,7 @@ def export(
     """Print every event of archive and log as JSON Lines.
 
     For jq, DuckDB or pandas. Each has seq, index, at, actor, type, job, task, attempt, worker (null where it is
-    about none) and event: its fields as the log has them.
+    not about one) and event: its fields as in the log.
     """
     from iris_cli.ops.event_rows import rows
     from iris_cli.render.event_log import show_rows

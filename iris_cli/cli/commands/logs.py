@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import Session
 
 EXAMPLES = """
-iris logs train  # last lines, equal ones once
-iris logs train --follow  # and what comes, to its end
-iris logs train/task-3 --attempt 0 --tail all  # all of an earlier try
-iris logs train --diff  # the odd rank out
+iris logs train  # last lines, identical ones once
+iris logs train --follow  # follow until the job ends
+iris logs train/task-3 --attempt 0 --tail all  # all output of attempt 0
+iris logs train --diff  # how ranks differ
 """
 
 

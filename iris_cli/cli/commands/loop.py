@@ -19,12 +19,12 @@ iris loop start  # with the environment of this shell
 iris loop stop  # until the next start
 """
 _START = """
-iris loop start  # also replaces a loop that runs
-ssh-add && iris loop start  # gives it this shell's agent
+iris loop start  # replaces a running loop
+ssh-add && iris loop start  # with this shell's SSH agent
 """
 _STOP = """
 iris loop stop
-iris loop stop && iris cron install  # a cycle a minute instead
+iris loop stop && iris cron install  # use cron instead
 """
 _SHOW = """
 iris loop show
@@ -46,7 +46,7 @@ def register(app: Commands) -> None:
 def start(context: typer.Context) -> None:
     """Run the background loop with the environment of this shell.
 
-    It replaces a loop that runs already, and ends with the last job.
+    Replaces a running loop. Ends with the last job.
     """
     from iris_cli.config.schema import Mode
     from iris_cli.ops.loop import start as operation
@@ -90,7 +90,7 @@ def stop(context: typer.Context) -> None:
 
 
 def show(context: typer.Context) -> None:
-    """Show who runs cycles, and the end of the loop's log."""
+    """Show what runs cycles, and the end of the loop's log."""
     from iris_cli.journal.files.runners import read_loop_order
     from iris_cli.ops.loop.cron.entry import last_lines
     from iris_cli.ops.loop.start import log_of, logins_kill

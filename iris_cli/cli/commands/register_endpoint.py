@@ -27,7 +27,7 @@ def register_endpoint(
 ) -> int:
     """Register a port of this task under a name.
 
-    Until its attempt ends.
+    It is removed when the attempt ends.
     """
     from iris_cli.cli import inside
 

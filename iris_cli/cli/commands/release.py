@@ -18,9 +18,9 @@ def release(
     context: typer.Context,
     jobs: Annotated[list[str], argument("JOB...", "Held jobs.", complete.OPEN_JOB)],
 ) -> None:
-    """Let jobs be placed that iris hold held back.
+    """Release held jobs for placement.
 
-    Their scheduling timeout begins now.
+    Their scheduling timeout starts now.
     """
     from iris_cli.ops.jobs.change import change
     from iris_cli.render.jobs import show_changed

@@ -9,7 +9,7 @@ from iris_cli.cli.command_types import argument
 from iris_cli.cli.context import Context
 
 EXAMPLES = """
-iris retry train  # all tasks that run
+iris retry train  # all running tasks
 iris retry sweep/task-3  # one task of an array
 iris retry train/task-0  # any rank of a gang: the whole gang
 """

@@ -47,7 +47,7 @@ def _with_fields(command: Any) -> Any:
 def run(context: typer.Context, **fields: Any) -> int:
     """Run an interactive program through the queue.
 
-    It waits for its turn as any job does, and has this terminal: Ctrl-C, Ctrl-Z and the size of the window are its own.
+    It is queued like any job and uses this terminal: Ctrl-C, Ctrl-Z and the window size reach the program.
     The job ends with the connection. Exit code: that of the program (128+n for signal n); 255 if iris failed.
     """
     iris: Context = context.obj

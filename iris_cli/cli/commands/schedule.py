@@ -11,8 +11,8 @@ from iris_cli.errors import ExitCode
 
 EXAMPLES = """
 iris schedule  # one cycle, now
-iris schedule --once --lock-timeout 0  # for cron: it waits for nobody
-iris schedule --dry-run  # what it would place
+iris schedule --once --lock-timeout 0  # for cron: never wait for the lock
+iris schedule --dry-run  # what would be placed
 """
 
 

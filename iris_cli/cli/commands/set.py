@@ -32,7 +32,7 @@ def set_fields(
 ) -> None:
     """Change the priority or the scheduling timeout of jobs.
 
-    What runs continues.
+    Running tasks continue.
     """
     from iris_cli.core.text import one_of
     from iris_cli.core.units import format_duration, parse_duration

@@ -16,7 +16,7 @@ from iris_cli.errors import IrisError
 EXAMPLES = """
 iris ssh train/task-3  # in its work directory
 iris ssh v5a-0
-iris ssh v5a-0 --print  # the command, for scripts
+iris ssh v5a-0 --print  # print the ssh command
 """
 
 

@@ -10,7 +10,7 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
 EXAMPLES = """
-iris stacks train  # where each rank is, equal stacks once
+iris stacks train  # identical stacks once
 iris stacks train --rank 7 --json
 iris stacks train/task-0 --signal USR1
 """

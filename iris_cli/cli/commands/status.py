@@ -11,8 +11,8 @@ from iris_cli.errors import ExitCode, UsageError
 
 EXAMPLES = """
 iris status  # the cluster and its jobs
-iris status train  # one job: where it runs, or why it doesn't
-iris status train --at 2h  # as it was two hours ago
+iris status train  # one job: where it runs, or why not
+iris status train --at 2h  # two hours ago
 iris status --state running --label team=vision
 """
 

@@ -8,8 +8,8 @@ from iris_cli.cli.command_types import flag, option, seconds
 from iris_cli.cli.context import Context
 
 EXAMPLES = """
-iris watch --schedule  # a scheduler for as long as it is open
-iris watch --schedule --until-idle  # until every job is over
+iris watch --schedule  # watch and place jobs
+iris watch --schedule --until-idle  # until all jobs have ended
 """
 
 

@@ -9,9 +9,9 @@ from iris_cli.cli.command_types import argument
 from iris_cli.cli.context import Context
 
 EXAMPLES = """
-iris why train  # what a job waits for, or why it failed
+iris why train  # why it is pending or failed
 iris why train/task-3
-iris why v5a-0  # what a worker takes, and what it doesn't
+iris why v5a-0  # what a worker can run
 """
 
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from iris_cli.cli import complete, consent
 from iris_cli.cli.command_types import Commands, WorkerName, argument, flag, option
+from iris_cli.cli.commands.workers import workers
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
@@ -30,7 +31,7 @@ iris worker show v5a-0 --json
     "probe": """
 iris worker probe  # all of them
 iris worker probe v5a-0 v5a-1
-iris worker probe --accept-key v5a-0  # re-created: shows its key, asks
+iris worker probe --accept-key v5a-0  # re-created host: show key, ask
 """,
     "drain": """
 iris worker drain v5a-0 v5a-1
@@ -41,15 +42,15 @@ iris worker uncordon v5a-0
 iris worker uncordon v5a-0 v5a-1
 """,
     "taint": """
-iris worker taint v5a-0 slow-disk  # for jobs with --tolerate slow-disk alone
+iris worker taint v5a-0 slow-disk  # only for --tolerate slow-disk
 iris worker taint v5a-0 slow-disk --remove
 """,
     "forget": """
-iris worker forget v5a-0  # refused if work is there
-iris worker forget v5a-0 --dead --reason "deleted"  # its work goes elsewhere
+iris worker forget v5a-0  # refused if it has live attempts
+iris worker forget v5a-0 --dead --reason "deleted"  # reschedule its tasks
 """,
     "unwedge": """
-iris worker unwedge v5a-0  # names what holds the chips, and asks
+iris worker unwedge v5a-0  # show what holds the chips, ask
 iris worker unwedge v5a-0 --yes
 """,
 }
@@ -102,6 +103,8 @@ def register(app: Commands) -> None:
     )
     for command in (show, probe, drain, uncordon, taint, forget, unwedge):
         group.command(epilog=_EXAMPLES_OF[command.__name__])(command)
+    for alias, command in _ALIASES.items():
+        group.command(alias, hidden=True)(command)
     app.add_typer(group)
 
 
@@ -114,7 +117,7 @@ def probe(
         bool,
         flag(
             "--accept-key",
-            "Trust the host keys shown now, of all new workers if none is named; after a host was re-created "
+            "Trust the host keys shown now (default: of all new workers); for a re-created host "
             "also its boot and incarnation.",
         ),
     ] = False,
@@ -227,7 +230,7 @@ def taint(
 def forget(
     context: typer.Context,
     worker: WorkerName,
-    dead: Annotated[bool, flag("--dead", "Declare that nothing runs there any more.")] = False,
+    dead: Annotated[bool, flag("--dead", "Declare that nothing is running there any more.")] = False,
     reason: Reason = "",
 ) -> None:
     """Remove a worker from the log. With --dead its attempts end, and their tasks are placed on other workers."""
@@ -245,7 +248,7 @@ def unwedge(
 ) -> int:
     """Show what holds a worker's chips; stop it on request.
 
-    And what else iris doesn't own there.
+    Also shows processes that iris does not own.
     """
     from iris_cli.ops.workers import unwedge as operation
     from iris_cli.render import probes as render
@@ -282,3 +285,7 @@ def show(context: typer.Context, worker: WorkerName) -> None:
 
     iris: Context = context.obj
     show_worker(iris.output, inventory.show(iris.session("iris worker show"), worker))
+
+
+_ALIASES = {"list": workers, "cordon": drain, "undrain": uncordon, "resume": uncordon}
+"""Words of kubectl and Slurm for these commands; not shown."""

@@ -209,7 +209,7 @@ def why_nobody_serves(catalogue: Catalogue, entry: DemandEntry) -> UnmetReason:
             words = _words(catalogue, entry, criterion, left)
             return UnmetReason(kind=criterion.kind, text=f"{criterion.subject or criterion.kind}: {words}")
         left &= criterion.groups
-    raise AssertionError(f"somebody serves {entry.key}")
+    raise AssertionError(f"a group serves {entry.key}")
 
 
 def why_no_region(catalogue: Catalogue, entry: DemandEntry, left: Mapping[int, int]) -> UnmetReason | None:

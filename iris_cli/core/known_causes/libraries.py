@@ -63,7 +63,7 @@ ECHOES = (
          says=("Terminating process because the JAX distributed service detected fatal errors",
                "heartbeat timeout. This indicates that the remote task", "Failed to send RPC to coordination service"),
          cause="another rank or the coordinator died, and JAX ended this one",
-         fix="Find the rank with a different message, or none: its log has the cause. If there is none, a host"
+         fix="Find the rank with a different message, or none: its log has the cause. Otherwise a host"
         " or the network failed."),
     Rule(name="jax-barrier", source="https://github.com/ayaka14732/llama-2-jax/issues/20", echo=True,
          next="iris logs {job} --diff",

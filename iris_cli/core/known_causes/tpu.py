@@ -27,7 +27,7 @@ TPU = (
                "open(/dev/vfio/*Operation not permitted", "open(/dev/vfio/*Permission denied",
                "Couldn't open device: /dev/accel"),
          cause="the TPU device of this host can't be opened",
-         fix="Usually a process of an earlier run holds it: find and stop it. If there is none, the user has "
+         fix="Usually a process of an earlier run holds it: find and stop it. Otherwise the user has "
         "no permission, or the VM is broken: restart or re-create it."),
     Rule(name="tpu-topology", source="https://github.com/google/gemma_pytorch/issues/25",
          next="iris status {job} --all",
