@@ -19,7 +19,7 @@ iris cron install --every 1m
 iris cron show
 """
 _INSTALL = """
-iris cron install  # a crontab line: one cycle per minute
+iris cron install  # one cycle per minute
 iris cron install --every 30s --systemd  # a systemd user timer instead
 iris cron install --autoscale  # also create and delete slices
 """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import Session
 
 EXAMPLES = """
-iris logs train  # last lines, identical ones once
+iris logs train  # last lines of all ranks
 iris logs train --follow  # follow until the job ends
 iris logs train/task-3 --attempt 0 --tail all  # all output of attempt 0
 iris logs train --diff  # how ranks differ

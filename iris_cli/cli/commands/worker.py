@@ -46,7 +46,7 @@ iris worker taint v5a-0 slow-disk  # only for --tolerate slow-disk
 iris worker taint v5a-0 slow-disk --remove
 """,
     "forget": """
-iris worker forget v5a-0  # refused if it has live attempts
+iris worker forget v5a-0  # refused if in use
 iris worker forget v5a-0 --dead --reason "deleted"  # reschedule its tasks
 """,
     "unwedge": """
