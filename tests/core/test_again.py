@@ -136,7 +136,7 @@ def test_their_limit_stays() -> None:
         (lambda: ended(), {}, "train is not an array"),
         (lambda: ended(replicas=3), {}, "train is not an array"),
         (lambda: ended(array="0-3", said="exited 0"), {}, "all tasks of train have succeeded"),
-        (lambda: ended(array="0-3"), {"array": "0-1"}, "chooses the tasks already"),
+        (lambda: ended(array="0-3"), {"array": "0-1"}, "already selects the tasks"),
     ],
 )
 def test_failed_is_refused_where_it_chooses_nothing(lab: Any, said: dict[str, Any], message: str) -> None:

@@ -206,22 +206,19 @@ def gang(
         (  # either of them: with one of the two given up it fits
             gang(2, "rack", "worker-id!=d", cpu=8),
             RACKS,
-            "no rack group has 2 workers with 8 cores that satisfy worker-id!=d for its ranks"
-            " (largest: r1 with 1)",
+            "no rack group has 2 workers with 8 cores that satisfy worker-id!=d (largest: r1 with 1)",
             "r2 has 2 without worker-id!=d, or ask for 2 cores or less",
         ),
         (  # both of them
             gang(3, "rack", "worker-id!=a", cpu=8),
             RACKS,
-            "no rack group has 3 workers with 8 cores that satisfy worker-id!=a for its ranks"
-            " (largest: r2 with 2)",
+            "no rack group has 3 workers with 8 cores that satisfy worker-id!=a (largest: r2 with 2)",
             "ask for 2 cores or less without worker-id!=a",
         ),
         (  # the number of workers: no smaller size and no dropped constraint helps
             gang(4, "rack", "worker-id!=a", cpu=8),
             RACKS,
-            "no rack group has 4 workers with 8 cores that satisfy worker-id!=a for its ranks"
-            " (largest: r2 with 2)",
+            "no rack group has 4 workers with 8 cores that satisfy worker-id!=a (largest: r2 with 2)",
             "ask for 2 replicas or fewer",
         ),
         (  # one worker lacks cores, the other one memory

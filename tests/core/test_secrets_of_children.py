@@ -18,5 +18,5 @@ def test_a_secret_of_the_parent_comes_from_where_the_parent_has_it() -> None:
 
 @pytest.mark.parametrize("name", ["AWS_SECRET", "TOKEN=@/etc/shadow", "TOKEN=x"])
 def test_no_task_can_name_a_secret_or_a_file_of_the_operators(name: str) -> None:
-    with pytest.raises(UsageError, match="no secret of train"):
+    with pytest.raises(UsageError, match="is not a secret of train"):
         Inside(parent(secrets=("TOKEN",))).submit(secrets=(name,))

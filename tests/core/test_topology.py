@@ -137,7 +137,7 @@ def test_families_and_topologies_have_several_spellings_too(family: str, topolog
         ("v9", "2x2", "'v9' is not a TPU family"),
         ("v4", "4x4", "'4x4' is not a topology of v4"),
         ("v6e", "2x2x2", "'2x2x2' is not a topology of v6e"),
-        ("v6e", "0x2", "'0x2' is no topology"),
+        ("v6e", "0x2", "'0x2' is not a topology"),
     ],
 )
 def test_what_is_no_topology_is_refused(family: str, topology: str, words: str) -> None:

@@ -266,7 +266,7 @@ HELD_UP: tuple[tuple[Event, ...], ...] = (
         TaskAssigned(task=PAIR, attempt=0, worker=SPOT, token=Token("a" * 32)),
     ),
     (
-        AttemptHeldUp(task=LONE, attempt=0, error="spot-0 acknowledged the launch but did not start it"),
+        AttemptHeldUp(task=LONE, attempt=0, error="spot-0 was told to start it, and did not"),
         AttemptStopRequested(task=LONE, attempt=0, reason=EndReason.DISPATCH_FAILED),
     ),
     (

@@ -63,7 +63,7 @@ def test_a_segment_that_is_missing_is_named_with_what_is_lost(three: Path) -> No
     ]
     view = state_in(three).read()
     assert view.damage is not None
-    assert "the archive lacks seq 13 to 16" in view.damage.what
+    assert "seq 13 to 16 before this line are missing" in view.damage.what
     assert view.seq == 12
     with pytest.raises(LogDamagedError, match="seq 13 to 16"):
         commit(state_in(three))

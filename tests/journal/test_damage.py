@@ -277,7 +277,7 @@ def test_a_last_line_that_lost_its_newline_and_a_bit_is_damage(state: StateDir) 
 def test_another_line_than_the_one_head_names_is_refused(state: StateDir) -> None:
     head = json.loads((state.path / "HEAD").read_text())
     (state.path / "HEAD").write_text(json.dumps(head | {"crc": "0" * 8}))
-    assert "another line at seq 60" in refusal(state).message
+    assert "line seq 60 is not the committed one" in refusal(state).message
     history = state_in(state.path).past(archive=True)
     assert list(history)[-1].seq == 60
     assert history.damage is not None

@@ -211,7 +211,7 @@ def test_after_a_failure_that_could_not_be_taken_back_the_same_writer_refuses(tm
         with pytest.raises(NotWritableError, match="Input/output error"):
             writer.append([EVENT], at=NOON)
         disk.worn = False
-        with pytest.raises(NotWritableError, match="moved on"):
+        with pytest.raises(NotWritableError, match="grew to seq"):
             writer.append([EVENT], at=NOON)
     assert commit(state_in(path)) == COUNT + 2
 

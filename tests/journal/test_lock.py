@@ -202,7 +202,7 @@ def test_a_file_system_without_locks_is_refused(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    with pytest.raises(NotWritableError, match="has no locks") as caught:
+    with pytest.raises(NotWritableError, match="does not support locks") as caught:
         commit(state)
     assert "--state-dir" in caught.value.hint
     assert state.read().seq == 1

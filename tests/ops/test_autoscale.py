@@ -191,7 +191,7 @@ def test_a_quota_error_is_told_and_backs_off(site: Site) -> None:
     site.books.refusals = [None, Refusal.QUOTA]
     done = site.autoscale()
     assert (done.problems, site.states) == ([f"{done.created[0]}: no {done.created[0]}"], {})
-    assert "backs off" in str(site.autoscale().plan.routing.unmet[0].reason)
+    assert "is backing off" in str(site.autoscale().plan.routing.unmet[0].reason)
 
 
 def test_what_an_earlier_pass_decided_is_asked_for_only_if_the_answer_can_be_written_down(site: Site) -> None:

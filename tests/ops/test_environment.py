@@ -223,7 +223,7 @@ def test_what_a_job_says_itself_wins_over_a_preset() -> None:
 
 
 def test_a_preset_for_tasks_that_are_each_on_their_own_is_refused() -> None:
-    with pytest.raises(UsageError, match="each on their own"):
+    with pytest.raises(UsageError, match="are independent"):
         Lab().worker("w").job("g", replicas=2, env_preset=EnvPreset.JAX)
 
 

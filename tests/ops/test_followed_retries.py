@@ -39,7 +39,7 @@ def test_it_says_for_what_a_retry_waits_once(lab: LoopLab) -> None:
     lab.at(60.0, lambda: workers.uncordon(lab.site.session(), ["w0"]))
     lab.ends(90.0, "train/task-0", 0)
     said = notes(lab)
-    waits = [each for each in said if "retry waits" in each]
+    waits = [each for each in said if "retry pending" in each]
     assert len(waits) == 1, said
     assert waits[0].startswith("retry pending: unhealthy: ")
     assert lab.site.state_of("train") is JobState.SUCCEEDED

@@ -299,7 +299,7 @@ def test_a_job_whose_workspace_was_removed_before_it_was_submitted_is_refused(
         return found
 
     monkeypatch.setattr(Workspaces, "put", then_removed)
-    with pytest.raises(WorkspaceGoneError, match="removed in the meantime"):
+    with pytest.raises(WorkspaceGoneError, match="was removed"):
         site.launch("first", workdir=str(work))
     assert not site.session().view().jobs
 

@@ -323,7 +323,7 @@ def test_who_was_looked_at_before_a_reboot_is_not_accepted_after_it(tmp_path: Pa
     site.hosts["w0"].reboot()
     site.run(2)
     assert site.hosts["w0"].running == ["one/task-0"]
-    with pytest.raises(IrisError, match="in the meantime"):
+    with pytest.raises(IrisError, match="by another command"):
         workers.accept(session, stranger)
     assert site.attempt("one").state is AttemptState.RUNNING
 
@@ -375,7 +375,7 @@ def test_a_secret_that_is_no_text_holds_up_its_own_job_alone(
 
 @pytest.mark.parametrize("program", ["", "-x", "A=1"])
 def test_what_no_shell_could_execute_is_refused_at_once(tmp_path: Path, program: str) -> None:
-    with pytest.raises(UsageError, match="name of a program"):
+    with pytest.raises(UsageError, match="is not a program name"):
         Site(tmp_path, "w0").launch("bad", command=(program, "it"))
 
 

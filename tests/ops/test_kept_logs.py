@@ -24,7 +24,7 @@ from tests.support.lab import Lab
 
 CAUSE = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
 NOISE = "".join(f"  frame {number} of a long trace\n" for number in range(400))
-KNOWN = "exit 1: the memory of the GPU is full"
+KNOWN = "exit 1: the GPU is out of memory"
 
 
 @pytest.fixture

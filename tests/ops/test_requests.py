@@ -265,7 +265,7 @@ HOSTILE: dict[str, tuple[Callable[[Entry], None], str]] = {
         lambda it: it.outbox.update(
             x=b'{"v":1,"op":"submit","job":{"command":["true"],"cpu":1' + b"0" * 400 + b"}}"
         ),
-        "must be a number",
+        "must be a finite number",
     ),
     "another's job": (lambda it: it.ask("x", "cancel", job="other"), "no job other below train"),
     "another's status": (lambda it: it.ask("x", "status", job="other"), "no job other below train"),
@@ -279,11 +279,11 @@ HOSTILE: dict[str, tuple[Callable[[Entry], None], str]] = {
     "an escape": (lambda it: it.ask("x", "submit", job={**EVAL, "name": "\x1b[2J"}), r"\x1b[2J"),
     "the operator's secret": (
         lambda it: it.ask("x", "submit", job={**EVAL, "secrets": ["HOME"]}),
-        "no secret",
+        "is not a secret",
     ),
     "the operator's file": (
         lambda it: it.ask("x", "submit", job={**EVAL, "env_file": "/etc/passwd"}),
-        "can't be",
+        "not available inside a task",
     ),
     "no such accelerator": (lambda it: it.ask("x", "submit", job={**EVAL, "tpu": "v4-64"}), "not submitted"),
 }

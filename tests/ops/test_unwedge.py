@@ -147,7 +147,7 @@ def test_a_worker_with_attempts_that_the_log_never_saw_takes_tasks_again_when_th
 
 def test_of_another_machine_nothing_is_judged_by_the_log(site: Site) -> None:
     held_by(site, None, 10).reboot()
-    with pytest.raises(IrisError, match="rebooted or is another host") as raised:
+    with pytest.raises(IrisError, match="rebooted or re-created") as raised:
         unwedge.look(site.session(), "w0")
     assert raised.value.hint == "iris worker probe w0"
 

@@ -70,7 +70,7 @@ def test_too_many_waits_are_refused(tmp_path: Path) -> None:
     for number in range(MOST_WAITS + 2):
         task.ask(f"1.{number:03}", "wait", job="train/eval")
     site.cycle()
-    refused = [name for name in task.inbox if f"waits for {MOST_WAITS} jobs already" in task.told(name)]
+    refused = [name for name in task.inbox if f"already waiting for {MOST_WAITS} jobs" in task.told(name)]
     assert len(refused) == 2
 
 

@@ -94,7 +94,7 @@ def impatient(host: WorkerHost, tools: Path) -> None:
 def test_a_pipe_that_takes_the_place_of_a_file_holds_up_nobody(dash_host: WorkerHost, tmp_path: Path) -> None:
     dd = shutil.which("dd", path=dash_host.transport.env["PATH"])
     if dd is None or subprocess.run([dd, "iflag=nonblock", "if=/dev/null"], capture_output=True).returncode:
-        pytest.skip("this dd can't be told not to wait")
+        pytest.skip("this dd can't be passed to ssh not to wait")
     token = swapped_for_a_pipe(dash_host, tmp_path)
     assert piece(dash_host, token, b"output/swapped").data == b""
     assert (output(dash_host, token) / "swapped").is_fifo()

@@ -281,7 +281,7 @@ class Machine:
         entry = self.home(process.worker).entries.get(process.token)
         del self.processes[process.token]
         if entry is None or not process.supervised:
-            self._ends(process, "vanished")
+            self._ends(process, "was removed during the pull")
             return
         if entry.state is S.STOPPING:
             entry.state, entry.ended = S.STOPPED, self._scheduler.now
@@ -343,7 +343,7 @@ class Machine:
         self._truth.wrapper_killed(token)
         if all_of_it:
             del self.processes[token]
-            self._ends(process, "vanished")
+            self._ends(process, "was removed during the pull")
 
     def abandon(self, worker: WorkerId) -> None:
         """Everything of one worker id is ended by hand."""

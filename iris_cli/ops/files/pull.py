@@ -191,7 +191,7 @@ class _Work:
         if found.partial:
             tally.problems.append("some directories can't be read")
         if found.cut:
-            tally.problems.append(f"too many files: only {len(found.files)} were pulled")
+            tally.problems.append(f"too many files: only {len(found.files)} were listed")
         try:
             puller.pull_logs(found, attempt_id, self._session.state.task_logs, listed_at)
             if any(name not in (b"out", b"err") for name, _ in found.files):

@@ -22,22 +22,22 @@ from tests.support.remote_files import RemoteFile, RemoteFiles
     [
         (b"output//etc/passwd", "its name is absolute"),
         (b"/etc/passwd", "not one of its files"),
-        (b"output/../../escaped", "leads elsewhere"),
-        (b"output/a/../../../escaped", "leads elsewhere"),
-        (b"output/a/./b", "leads elsewhere"),
-        (b"output/a//b", "leads elsewhere"),
-        (b"output/", "leads elsewhere"),
+        (b"output/../../escaped", "leads out of the directory"),
+        (b"output/a/../../../escaped", "leads out of the directory"),
+        (b"output/a/./b", "leads out of the directory"),
+        (b"output/a//b", "leads out of the directory"),
+        (b"output/", "leads out of the directory"),
         (b"output", "not one of its files"),
         (b"env", "not one of its files"),
         (b"outputs/x", "not one of its files"),
-        (b"output/.iris-part-0", "one of ours"),
-        (b"output/" + b"n" * 300, "can't be written here"),
+        (b"output/.iris-part-0", "reserved by iris"),
+        (b"output/" + b"n" * 300, "can't be written"),
         (b"output/" + b"d/" * 3000 + b"x", "too long"),
-        (b"output/file/below", "can't be written here"),
-        (b"output/directory", "can't be written here"),
-        (b"output/link", "can't be written here (a link of that name exists)"),
-        (b"output/way/x", "can't be written here"),
-        (b"output/dangling", "can't be written here"),
+        (b"output/file/below", "can't be written"),
+        (b"output/directory", "can't be written"),
+        (b"output/link", "can't be written (a link of that name exists)"),
+        (b"output/way/x", "can't be written"),
+        (b"output/dangling", "can't be written"),
     ],
 )
 def test_no_name_leads_anywhere_else(
@@ -111,7 +111,7 @@ def test_a_hundred_thousand_bad_names_are_rejected_in_few_words(
     monkeypatch.setattr(remote, "files_of", lambda token: FileList(token=token, files=names, cut=True))
     found = row(world, remote, here)
     assert len(found.problems) == 6
-    assert "too many files: 100000" in found.problems[0]
+    assert "too many files: only 100000" in found.problems[0]
     assert "more problems" in found.problems[-1]
     assert tree(here) == {}
 
@@ -121,7 +121,7 @@ def test_what_does_not_fit_is_not_begun(
 ) -> None:
     monkeypatch.setattr(LocalTree, "free", 10)
     remote.put(rank0, "output/x", b"x" * 11)
-    assert "11B, and 10B are free" in row(world, remote, here).problems[0]
+    assert "11B, only 10B free" in row(world, remote, here).problems[0]
     assert tree(here) == {}
 
 

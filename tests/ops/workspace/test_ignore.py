@@ -85,7 +85,7 @@ def test_no_file_is_not_an_empty_one(tmp_path: Path) -> None:
 def test_what_is_no_file_is_told_and_nobody_waits_for_it(tmp_path: Path, make: object) -> None:
     assert callable(make)
     make(tmp_path / ".irisignore")
-    with pytest.raises(UsageError, match=r"\.irisignore can't be read"):
+    with pytest.raises(UsageError, match=r"\.irisignore is not a file"):
         read_ignore_file(tmp_path)
 
 

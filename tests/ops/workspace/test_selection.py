@@ -179,7 +179,7 @@ def test_if_git_can_t_tell_nothing_it_may_ignore_is_shipped(
     repository: Path, monkeypatch: pytest.MonkeyPatch, breakage: Break, why: str
 ) -> None:
     breakage(repository, monkeypatch)
-    with pytest.raises(UsageError, match=f"git can't tell .*{why}") as told:
+    with pytest.raises(UsageError, match=f"git can't list .*{why}") as told:
         select(repository)
     assert ".irisignore" in told.value.hint
 
