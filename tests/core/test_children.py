@@ -190,7 +190,7 @@ def test_children_and_depth_are_limited() -> None:
     with pytest.raises(IrisError, match="train already has 2 child jobs"):
         inside.submit()
     assert inside.submit(request="0001") == ("train/eval-1", True), "what is there is there"
-    with pytest.raises(IrisError, match="train is 0 jobs deep already"):
+    with pytest.raises(IrisError, match="train is 0 jobs deep, the maximum"):
         Inside(lab, max_job_depth=1).submit(request="r")
     lab.schedule().reports("train/eval-1/* running")
     with pytest.raises(IrisError, match="1 jobs deep already"):

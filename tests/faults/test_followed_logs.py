@@ -187,7 +187,7 @@ def test_restarts_of_sshd_and_of_the_task_lose_and_double_nothing(
     host.stop()
     left = desk.site.iris("logs", "train", "--tail", "all", code=7)
     assert left.out.encode() == written(desk) + b"\n" + written(desk, stream="err")
-    assert "; this is what was pulled " in left.err
+    assert "; showing what was pulled " in left.err
 
 
 def restart_meanwhile(host: SshHost, desk: Desk, follower: Following) -> None:

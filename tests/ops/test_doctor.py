@@ -172,7 +172,7 @@ def test_two_workers_on_one_host_are_found() -> None:
     twin = replace(REPORT, worker=WorkerId("v4a-1"))
     other = replace(REPORT, worker=WorkerId("v4a-2"), incarnation="other")
     (finding,) = shared_directories([REPORT, twin, other])
-    assert finding.text.startswith("is the same host as v4a-1")
+    assert finding.text.startswith("same host as v4a-1")
 
 
 @pytest.mark.parametrize(

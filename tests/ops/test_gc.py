@@ -125,7 +125,7 @@ def test_a_machine_that_is_not_the_one_in_the_log_is_left_alone(site: Site) -> N
     found = gc.find(session)
     gc.remove(session, found)
     assert not host.reaped
-    assert any("another boot or machine" in row.problem for row in found.workers)
+    assert any("rebooted or re-created" in row.problem for row in found.workers)
 
 
 def test_a_worker_that_was_re_created_between_the_two_looks_tells_nothing_of_the_old_one(site: Site) -> None:

@@ -301,7 +301,7 @@ def test_all_that_was_pulled_is_handed_on_piece_by_piece(tmp_path: Path) -> None
     assert max(map(len, pieces)) <= PIECE + len("step 200000\n")
     [log] = fetching.logs({})
     assert (log.lines, log.pulled) == ((), True)
-    assert log.note.startswith(f"{REMOVED}; this is what was pulled")
+    assert log.note.startswith(f"{REMOVED}; showing what was pulled")
 
 
 def test_a_worker_that_answers_is_asked_whatever_was_pulled(tmp_path: Path) -> None:

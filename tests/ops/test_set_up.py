@@ -174,7 +174,7 @@ def test_where_it_fails_the_slice_goes_and_its_group_backs_off(
     assert made.slices[name].state.value == "deleting"
     assert made.slices[name].reason.startswith(f"set-up failed on {worker}: {words}")
     assert len(made.slices[name].reason) < 400
-    assert made.scale_groups["west"].error.startswith(f"{name}: its set-up failed")
+    assert made.scale_groups["west"].error.startswith(f"{name}: set-up failed")
     hosts(site).launched.clear()
     site.autoscale()
     assert hosts(site).launched == []
@@ -186,7 +186,7 @@ def test_what_it_runs_there_is_no_attempt_that_the_log_never_saw(site: Site) -> 
     seen = hosts(site).probes[worker]
     for tokens, refusal in (
         ((token_of(seen.worker, seen.incarnation),), ""),
-        ((Token("f" * 32),), "1 attempt there"),
+        ((Token("f" * 32),), "1 attempt not in the log"),
     ):
         hosts(site).probes[worker] = replace(seen, tokens=tokens)
         [probed] = workers.probe(site.session(), [worker])

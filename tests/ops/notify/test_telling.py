@@ -212,13 +212,13 @@ def test_a_server_that_fails_is_tried_again_later_and_meanwhile_status_and_docto
     listener.answers = [500, 500]
     lab.tell()
     assert lab.trouble() == "notify: the webhook answered 500; 2 notices to send, retried in 10s"
-    assert lab.trouble(runs_cycles=False).endswith("; 2 notices to tell, no cycles are running")
+    assert lab.trouble(runs_cycles=False).endswith("; 2 notices to send, no cycles are running")
     lab.tell(5.0)
     assert len(listener.paths) == 1  # it is left alone
     lab.tell(6.0)
     assert (
         lab.trouble()
-        == "notify: the webhook answered 500 (2 times in a row); 2 notices to tell, retried in 20s"
+        == "notify: the webhook answered 500 (2 times in a row); 2 notices to send, retried in 20s"
     )
     [finding] = check_notify(lab.session(), coming=True)
     assert (finding.level, finding.subject) == (Level.WARN, "notify")

@@ -324,7 +324,7 @@ def test_a_list_that_is_cut_is_asked_for_alone(tmp_path: Path, remote: RemoteFil
     remote.room = 4
     found = pulled(world, remote, tmp_path / "here/many/task-0/attempt-0", "many")
     assert [(each.files, each.problems) for each in found.attempts] == [
-        (4, ("too many files: only 4 were pulled",))
+        (4, ("too many files: only 4 were listed",))
     ] * 2
     remote.room = 8
     found = pulled(world, remote, tmp_path / "here/many/task-0/attempt-0", "many")

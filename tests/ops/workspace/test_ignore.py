@@ -65,7 +65,7 @@ def test_what_a_pattern_leaves_out(patterns: str, names: set[str]) -> None:
         ("x\nfoo[a", "not closed"),
         ("[[:alpha:]]", "named classes"),
         ("[a-", "not"),
-        ("[z-a]", "between"),
+        ("[z-a]", "is empty"),
     ],
 )
 def test_what_can_t_be_a_pattern_is_refused_with_its_line(tmp_path: Path, pattern: str, why: str) -> None:
@@ -85,7 +85,7 @@ def test_no_file_is_not_an_empty_one(tmp_path: Path) -> None:
 def test_what_is_no_file_is_told_and_nobody_waits_for_it(tmp_path: Path, make: object) -> None:
     assert callable(make)
     make(tmp_path / ".irisignore")
-    with pytest.raises(UsageError, match=r"\.irisignore is not a file"):
+    with pytest.raises(UsageError, match=r"\.irisignore (is not a file|can.t be read)"):
         read_ignore_file(tmp_path)
 
 
