@@ -193,7 +193,7 @@ def test_children_and_depth_are_limited() -> None:
     with pytest.raises(IrisError, match="train is 0 jobs deep, the maximum"):
         Inside(lab, max_job_depth=1).submit(request="r")
     lab.schedule().reports("train/eval-1/* running")
-    with pytest.raises(IrisError, match="1 jobs deep already"):
+    with pytest.raises(IrisError, match="1 jobs deep, the maximum"):
         Inside(lab, "train/eval-1/task-0", max_job_depth=2).submit()
 
 

@@ -179,7 +179,7 @@ def test_where_the_snapshot_has_the_state_only_history_is_lost(
     assert finding.level is Level.FAIL
     assert finding.fix.startswith(f"restore it into {path}/archive")
     assert app.run(["--state-dir", str(path), "log", "salvage"]) == ExitCode.LOG_DAMAGED
-    assert "better leave it" in capsys.readouterr().err
+    assert "not recommended" in capsys.readouterr().err
     (path / "snapshot.json").unlink()
     (finding,) = check_log(state_in(path))
     assert "iris log salvage" in finding.fix
