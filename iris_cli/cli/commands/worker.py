@@ -1,6 +1,6 @@
 """`iris worker ...`: what an operator does with one host."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -103,8 +103,8 @@ def register(app: Commands) -> None:
     )
     for command in (show, probe, drain, uncordon, taint, forget, unwedge):
         group.command(epilog=_EXAMPLES_OF[command.__name__])(command)
-    for alias, command in _ALIASES.items():
-        group.command(alias, hidden=True)(command)
+    for alias, aliased in _ALIASES.items():
+        group.command(alias, hidden=True)(aliased)
     app.add_typer(group)
 
 
@@ -287,5 +287,10 @@ def show(context: typer.Context, worker: WorkerName) -> None:
     show_worker(iris.output, inventory.show(iris.session("iris worker show"), worker))
 
 
-_ALIASES = {"list": workers, "cordon": drain, "undrain": uncordon, "resume": uncordon}
+_ALIASES: dict[str, Callable[..., object]] = {
+    "list": workers,
+    "cordon": drain,
+    "undrain": uncordon,
+    "resume": uncordon,
+}
 """Words of kubectl and Slurm for these commands; not shown."""
