@@ -1,1 +1,1 @@
-"""Measurements of the speed and the memory of iris, each against a reference of the same run."""
+"""Benchmarks of the speed and memory of iris, each against a reference from the same run."""

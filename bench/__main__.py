@@ -48,11 +48,11 @@ GROUPS: tuple[tuple[frozenset[int], Group], ...] = (
     (frozenset({16}), worker_side.rows),
     (frozenset({17}), short_tasks.rows),
 )
-"""Which targets each group measures."""
+"""The targets that each group measures."""
 
 
 def main() -> int:
-    """Exit status 1 if a target was missed and `--check` was given."""
+    """Run the benchmarks. Return 1 if a target was missed and `--check` was given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="targets, with commas between them: 8,9")
     parser.add_argument("--tiny", action="store_true", help="as little as possible: does the machinery work?")
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def measure(wanted: set[int], scale: Scale) -> list[Row]:
-    """The rows of the wanted targets, or of all."""
+    """Return the rows of the wanted targets, or of all."""
     rows = []
     for targets, group in GROUPS:
         if wanted and not wanted & targets:

@@ -1,4 +1,4 @@
-"""Demand and routing over very many scale groups: a figure without a target of its own (0 in the table)."""
+"""Demand and routing over very many scale groups: a figure without a target (0 in the table)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from bench.result import Row
 from bench.scale import Scale
-from bench.stopwatch import cpu, in_turns, seconds
+from bench.stopwatch import cpu, medians, seconds
 from iris_cli.core.autoscaling import GroupState, compute_demand_entries, route_demand
 from iris_cli.core.model.job import Job
 from tests.support.fleet import gang, job, pending
@@ -17,18 +17,18 @@ from tests.support.scale import state
 _ZONES = ("us-west4-a", "us-central2-b", "europe-west4-a", "us-east5-c")
 _TYPES = {"v5litepod-16": 4, "v4-32": 4, "v6e-32": 8, "v5p-16": 2}
 _MOST = 1.0
-"""Seconds: nothing that cron does each minute should take longer."""
+"""Seconds: no more than cron may spend each minute."""
 
 
 def rows(scale: Scale) -> Iterator[Row]:
-    """Half of the entries are gangs, half CPU tasks of many sizes; groups are small, so that many are looked at."""
+    """Measure with half gangs and half CPU tasks of many sizes; groups are small, so that many are examined."""
     groups, jobs = some_groups(scale.of(1_000)), some_jobs(scale.of(10_000))
     known = {each.id: each for each in jobs}
     tasks = pending(jobs)
     entries = compute_demand_entries(tasks, [], known.get, 0.0, groups=groups)
     full = [replace(each, slices=each.group.max_slices) for each in groups]
     size = f"{len(groups)} scale groups, {len(entries)} entries"
-    taken = in_turns(
+    taken = medians(
         {
             "demand": lambda: seconds(
                 lambda: compute_demand_entries(tasks, [], known.get, 0.0, groups=groups), cpu

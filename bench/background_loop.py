@@ -1,4 +1,4 @@
-"""Target 8: what the background loop costs while nothing changes."""
+"""Target 8: the cost of the background loop while nothing changes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.loop.start import running_loop
 
 _MOST = 0.005
-"""Of one core."""
-_SETTLED = 25.0  # seconds until the pauses of the loop are as long as they get
+"""Share of one core."""
+_SETTLED = 25.0  # seconds until the pauses of the loop have reached their maximum
 _MEASURED = 60.0
 _AT_MOST = 60.0  # seconds until the first cycle
 
 
 def rows(scale: Scale) -> Iterator[Row]:
-    """A job waits for a worker that does not come; none of the workers has to be polled."""
+    """Measure while a job waits for a worker that does not exist; no worker needs polling."""
     with directory() as place:
         cluster = ClusterFiles.make(place, scale.of(100))
         cluster.write(list(finished(cluster.workers, scale.of(100))))
@@ -53,7 +53,7 @@ def _measured(cluster: ClusterFiles, place: Path, scale: Scale) -> float:
 
 
 def _cpu(pid: int) -> float:
-    """CPU seconds of a process so far; 0.0 where the system does not say."""
+    """Return the CPU seconds of a process so far; 0.0 if unknown."""
     try:
         fields = Path("/proc", str(pid), "stat").read_text().rpartition(") ")[2].split()
     except OSError:

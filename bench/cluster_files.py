@@ -1,4 +1,4 @@
-"""A cluster in a directory: its `cluster.yaml`, its event log, and the environment in which `iris` runs there."""
+"""A cluster in a directory: its `cluster.yaml`, its event log, and the environment for `iris`."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ CHIPS = 4
 
 @dataclass(frozen=True, slots=True)
 class ClusterFiles:
-    """`write` appends to the log; `iris` is the command line of one invocation."""
+    """The files of a cluster. `write` appends to the log; `iris` returns the command line of an invocation."""
 
     directory: Path
     hosts: tuple[HostConfig, ...]
 
     @classmethod
     def make(cls, directory: Path, workers: int, *, vms: int = 4, ssh_config: str = "") -> ClusterFiles:
-        """Slices of that many VMs, all of them probed and idle."""
+        """Create slices of that many VMs, all of them probed and idle."""
         slices = range((workers + vms - 1) // vms)
         kind = f"v5e-{vms * CHIPS}"
         entries = [f"  - {{name: s{n}, type: {kind}, hosts: 's{n}-w-[0-{vms - 1}]'}}" for n in slices]
@@ -73,7 +73,7 @@ class ClusterFiles:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Nothing of the user who measures."""
+        """The environment, without the user's settings."""
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH", "LANG")}
         return {**kept, "HOME": str(self.directory), "USER": "bench", "NO_COLOR": "1", "IRIS_LOOP": "off"}
 
@@ -98,7 +98,7 @@ class ClusterFiles:
 
 
 def running(workers: Sequence[WorkerId], tasks: int, *, of_a_job: int = 1000) -> Iterator[Event]:
-    """Jobs whose tasks all run, spread over the workers."""
+    """Yield the events of jobs with running tasks, spread over the workers."""
     places = itertools.cycle(workers)
     for first in range(0, tasks, of_a_job):
         job = Job(id=JobId(f"running-{first}"), command=("train",), replicas=min(of_a_job, tasks - first))
@@ -108,7 +108,7 @@ def running(workers: Sequence[WorkerId], tasks: int, *, of_a_job: int = 1000) ->
 
 
 def running_gang(workers: Sequence[WorkerId]) -> tuple[list[Event], list[Token]]:
-    """A gang with one rank on each worker, and its tokens."""
+    """Return the events of a gang with one rank on each worker, and its tokens."""
     job = Job(
         id=JobId("gang"),
         command=("train",),
@@ -123,7 +123,7 @@ def running_gang(workers: Sequence[WorkerId]) -> tuple[list[Event], list[Token]]
 
 
 def finished(workers: Sequence[WorkerId], jobs: int) -> Iterator[Event]:
-    """Jobs of one task that have come and gone."""
+    """Yield the events of jobs of one task that have ended."""
     places = itertools.cycle(workers)
     for number in range(jobs):
         job = Job(id=JobId(f"finished-{number}"), command=("train",), submitted_at=NOW)

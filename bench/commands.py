@@ -1,4 +1,4 @@
-"""Targets 4, 5, 6, 8, 14 and 15: whole commands, with everything from the interpreter's start to its end."""
+"""Targets 4, 5, 6, 8, 14 and 15: whole commands, from the interpreter's start to its end."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bench.cluster_files import ClusterFiles, finished, running
 from bench.long_log import time_of, write_past
 from bench.result import Row
 from bench.scale import Scale
-from bench.ssh_hosts import directory, known_to, scripted_sshd
-from bench.stopwatch import cpu_of_command, in_turns
+from bench.ssh_hosts import directory, scripted_sshd, trust_server
+from bench.stopwatch import cpu_of_command, medians
 from iris_cli.core.events.events import JobSubmitted
 from iris_cli.core.ids import JobId
 from iris_cli.core.model.job import Job
@@ -23,33 +23,33 @@ from iris_cli.journal.log.timestamps import iso_time
 MOST_MEMORY = 350e6
 MOST_MEMORY_OF_STATUS = 60e6
 _EVENTS_OF_A_JOB = 7
-_WAITS = Job(
+_PENDING = Job(
     id=JobId("waits"), command=("train",), resources=Resources(device=Device("tpu", "v5litepod-256"))
 )
-_LOOKS = (["why", _WAITS.id], ["workers"], ["history"], ["--help"])
-_CONFESSION = """
+_QUERIES = (["why", _PENDING.id], ["workers"], ["history"], ["--help"])
+_EXIT_REPORT = """
 import atexit, pathlib, sys
 
-def confess():
+def report():
     status = pathlib.Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []
     peak = next((line.split()[1] for line in lines if line.startswith("VmHWM:")), "0")
-    pathlib.Path(__file__).with_name("confession").write_text(f"{int('paramiko' in sys.modules)} {peak}")
+    pathlib.Path(__file__).with_name("exit_report").write_text(f"{int('paramiko' in sys.modules)} {peak}")
 
-atexit.register(confess)
+atexit.register(report)
 """
-"""What a process says of itself when it ends. What the system says of a child begins with its parent's memory."""
+"""Records a process's own peak memory at its end. The system's figure for a child includes the parent's memory."""
 
 
 def status_rows(scale: Scale) -> Iterator[Row]:
-    """Target 4: a short log, 256 workers, a job that waits. In CPU time of an empty Python program."""
+    """Target 4: a short log, 256 workers, a pending job. In units of an empty Python program's CPU time."""
     with directory() as place:
         cluster = ClusterFiles.make(place, scale.of(256))
         lines = scale.of(1000)
-        jobs = max(1, lines // _EVENTS_OF_A_JOB)  # an event too many would put two on each line
+        jobs = max(1, lines // _EVENTS_OF_A_JOB)  # one event too many would put two on each line
         cluster.write(list(finished(cluster.workers, jobs)), lines=lines)
-        cluster.write([JobSubmitted(job=_WAITS)])
-        for words, limit in ((["status"], 10), *((words, 12) for words in _LOOKS)):
+        cluster.write([JobSubmitted(job=_PENDING)])
+        for words, limit in ((["status"], 10), *((words, 12) for words in _QUERIES)):
             found = _against_bare(cluster, words, scale)
             name = f"{' '.join(words)}, {lines} lines, {len(cluster.hosts)} workers, s CPU"
             yield Row(target=4, name=name, value=found[0], reference=found[1], limit=limit)
@@ -65,7 +65,7 @@ def status_rows(scale: Scale) -> Iterator[Row]:
 
 
 def history_rows(scale: Scale) -> Iterator[Row]:
-    """Target 5: jobs that have come and gone, up to a million lines of them. The first look leaves the snapshot."""
+    """Target 5: ended jobs, up to a million lines of them. The first command writes the snapshot."""
     with directory() as place:
         short, middle, long = (
             _with_past(place / str(lines), scale, scale.of(lines)) for lines in (1000, 100_000, 1_000_000)
@@ -79,7 +79,7 @@ def history_rows(scale: Scale) -> Iterator[Row]:
         for lines, which in ((scale.of(100_000), "middle"), (scale.of(1_000_000), "long")):
             name = f"status, {lines} lines against {scale.of(1000)}, s CPU"
             yield Row(target=5, name=name, value=found[which], reference=found["short"], limit=1.2)
-        memory = 1024 * _confessed(long, ["status"])[1]
+        memory = 1024 * _run_with_report(long, ["status"])[1]
         name = f"status, {scale.of(1_000_000)} lines, bytes"
         yield Row(target=5, name=name, value=memory, reference=MOST_MEMORY_OF_STATUS, limit=1)
 
@@ -95,10 +95,10 @@ def _with_past(place: Path, scale: Scale, lines: int, *, look: bool = True) -> C
 
 
 def idle_rows(scale: Scale) -> Iterator[Row]:
-    """Target 8: cron's command with nothing to do. The only server there is counts who connects."""
+    """Target 8: cron's command with nothing to do. The only server counts its connections."""
     with directory() as place, scripted_sshd(place) as server:
         cluster = ClusterFiles.make(place, scale.of(100), ssh_config=server.config)
-        known_to(cluster.known_hosts, cluster.workers, server)
+        trust_server(cluster.known_hosts, cluster.workers, server)
         found = _against_bare(cluster, ["schedule", "--once"], scale)
         name = f"schedule --once, {len(cluster.hosts)} idle workers, s CPU"
         yield Row(target=8, name=name, value=found[0], reference=found[1], limit=10)
@@ -107,7 +107,7 @@ def idle_rows(scale: Scale) -> Iterator[Row]:
 
 
 def submit_rows(scale: Scale) -> Iterator[Row]:
-    """Target 15: very many tasks in one command, each time into a log without any."""
+    """Target 15: very many tasks in one command, each time into an empty log."""
     with directory() as place:
         cluster = ClusterFiles.make(place, scale.of(256))
         state = place / "state"
@@ -121,7 +121,7 @@ def submit_rows(scale: Scale) -> Iterator[Row]:
             return cpu_of_command(command, cluster.environment)
 
         bare = [sys.executable, "-c", "pass"]
-        found = in_turns(
+        found = medians(
             {"submit": submit, "bare": lambda: cpu_of_command(bare, cluster.environment)}, scale.repeat
         )
         name = f"launch --replicas {tasks} --no-schedule, s CPU"
@@ -129,20 +129,20 @@ def submit_rows(scale: Scale) -> Iterator[Row]:
 
 
 def memory_rows(scale: Scale) -> Iterator[Row]:
-    """Target 14: commands that only read, and one that asks every worker over SSH."""
+    """Target 14: read-only commands, and one that polls every worker over SSH."""
     with directory() as place, scripted_sshd(place) as server:
         cluster = ClusterFiles.make(place, scale.of(10_000), ssh_config=server.config)
-        known_to(cluster.known_hosts, cluster.workers, server)
+        trust_server(cluster.known_hosts, cluster.workers, server)
         tasks = scale.of(100_000)
         cluster.write(list(running(cluster.workers, tasks, of_a_job=scale.of(1000))))
         for words in (["status"], ["workers"], ["history"], ["schedule", "--once"]):
-            value = 1024 * _confessed(cluster, words)[1]
+            value = 1024 * _run_with_report(cluster, words)[1]
             name = f"{' '.join(words)}, {len(cluster.hosts)} workers, {tasks} tasks, bytes"
             yield Row(target=14, name=name, value=value, reference=MOST_MEMORY, limit=1)
 
 
 def large_rows(scale: Scale) -> Iterator[Row]:
-    """Target 5b: very many tasks that wait, and very many that run, with the snapshot that the first look leaves."""
+    """Target 5b: very many pending tasks, and very many running ones, with the snapshot of the first command."""
     with directory() as place:
         (place / "pending").mkdir()
         (place / "running").mkdir()
@@ -152,7 +152,7 @@ def large_rows(scale: Scale) -> Iterator[Row]:
         large = ClusterFiles.make(place / "running", scale.of(10_000))
         tasks = scale.of(100_000)
         large.write(list(running(large.workers, tasks, of_a_job=scale.of(1000))))
-        memory = 1024 * _confessed(large, ["status"])[1]
+        memory = 1024 * _run_with_report(large, ["status"])[1]
         cpu_of_command(pending.iris("status"), pending.environment)
         commands = {
             "pending": (pending, ["status"]),
@@ -173,14 +173,14 @@ def _wide(number: int, replicas: int) -> Job:
 
 
 def past_rows(scale: Scale) -> Iterator[Row]:
-    """Target 6: the first look at a long log without a snapshot, and questions about its past."""
+    """Target 6: the first command on a long log without a snapshot, and queries about its past."""
     with directory() as place:
         lines = scale.of(1_000_000)
         cluster = _with_past(place, scale, lines, look=False)
         first = cpu_of_command(cluster.iris("status"), cluster.environment)
         for snapshot in (*place.glob("state/snapshot.json"), *place.glob("state/archive/snapshot-*.json")):
             snapshot.unlink()
-        memory = 1024 * _confessed(cluster, ["status"])[1]
+        memory = 1024 * _run_with_report(cluster, ["status"])[1]
         job = f"old-{lines // 2 // _EVENTS_OF_A_JOB}"
         month_ago = iso_time(time_of(lines - lines // 12))
         commands = {"job": (cluster, ["history", job]), "newest": (cluster, ["history"])}
@@ -197,19 +197,19 @@ def past_rows(scale: Scale) -> Iterator[Row]:
 def _cpu_in_turns(
     first: ClusterFiles, commands: Mapping[str, tuple[ClusterFiles, Sequence[str]]], scale: Scale
 ) -> dict[str, float]:
-    """CPU seconds of these commands, and of an empty Python program, `bare`."""
+    """Return the CPU seconds of these commands, and of an empty Python program, `bare`."""
     acts = {
         name: partial(cpu_of_command, cluster.iris(*words), cluster.environment)
         for name, (cluster, words) in commands.items()
     }
     bare = partial(cpu_of_command, [sys.executable, "-c", "pass"], first.environment)
-    return in_turns({"bare": bare, **acts}, scale.repeat)
+    return medians({"bare": bare, **acts}, scale.repeat)
 
 
 def _against_bare(cluster: ClusterFiles, words: Sequence[str], scale: Scale) -> tuple[float, float]:
     command, env = cluster.iris(*words), cluster.environment
     bare = [sys.executable, "-c", "pass"]
-    found = in_turns(
+    found = medians(
         {"iris": lambda: cpu_of_command(command, env), "bare": lambda: cpu_of_command(bare, env)},
         scale.repeat,
     )
@@ -217,17 +217,17 @@ def _against_bare(cluster: ClusterFiles, words: Sequence[str], scale: Scale) -> 
 
 
 def _paramiko_row(target: int, cluster: ClusterFiles, words: Sequence[str]) -> Row:
-    loaded = _confessed(cluster, words)[0]
+    loaded = _run_with_report(cluster, words)[0]
     return Row(
         target=target, name=f"{' '.join(words)} loads the SSH library", value=loaded, reference=1, limit=0
     )
 
 
-def _confessed(cluster: ClusterFiles, words: Sequence[str]) -> tuple[int, int]:
-    """Run a command: whether it loaded the SSH library, and the most KiB that it had in memory (Linux only)."""
-    (cluster.directory / "sitecustomize.py").write_text(_CONFESSION)
+def _run_with_report(cluster: ClusterFiles, words: Sequence[str]) -> tuple[int, int]:
+    """Run a command; return whether it loaded the SSH library, and its peak memory in KiB (Linux only)."""
+    (cluster.directory / "sitecustomize.py").write_text(_EXIT_REPORT)
     env = cluster.environment
     env["PYTHONPATH"] = f"{cluster.directory}:{env.get('PYTHONPATH', '')}"
     cpu_of_command(cluster.iris(*words), env)
-    loaded, peak = (cluster.directory / "confession").read_text().split()
+    loaded, peak = (cluster.directory / "exit_report").read_text().split()
     return int(loaded), int(peak)

@@ -1,4 +1,4 @@
-"""Target 12: a rank of a large gang has failed; how many steps until all its siblings are told to stop."""
+"""Target 12: the number of steps from the failure of a rank in a large gang to the stop of all siblings."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from iris_cli.ops.cycle import cycle
 from iris_cli.remote.transport import Output, Payload, Target
 
 LATENCY = 0.5
-"""Seconds that each call takes: long, so that what this machine needs beside it hardly counts."""
+"""Duration of each call in seconds: long, so that the CPU time of this machine hardly counts."""
 
 
 def rows(scale: Scale) -> Iterator[Row]:
-    """One poll and one fan-out: each host is called twice, and all of them at the same time."""
+    """Measure one poll and one fan-out: each host is called twice, all of them in parallel."""
     hosts = scale.of(64)
     with directory() as place:
         transport = run_cycle(place, hosts)
@@ -33,7 +33,7 @@ def rows(scale: Scale) -> Iterator[Row]:
     calls = max(number for number, _ in stops.values())
     last = max(moment for _, moment in stops.values()) - transport.begun
     yield Row(target=12, name="calls to a host until its rank is stopped", value=calls, reference=2, limit=1)
-    # The stop is sent in the middle of its call: one and a half, and what is left for this machine's own work.
+    # The stop is sent in the middle of the second call, after 1.5 calls; the rest is this machine's own work.
     yield Row(
         target=12,
         name=f"until {hosts - 1} stops are sent, calls of {LATENCY} s",
@@ -44,7 +44,7 @@ def rows(scale: Scale) -> Iterator[Row]:
 
 
 def run_cycle(place: Path, hosts: int, latency: float = LATENCY) -> RecordingTransport:
-    """One cycle over a gang of that many ranks, one of which has exited with 1."""
+    """Run one cycle over a gang of that many ranks, one of which has exited with 1."""
     cluster = ClusterFiles.make(place, hosts, vms=hosts)
     events, tokens = running_gang(cluster.workers)
     cluster.write(events)
@@ -57,7 +57,7 @@ def run_cycle(place: Path, hosts: int, latency: float = LATENCY) -> RecordingTra
 
 @dataclass
 class RecordingTransport:
-    """Answers as a worker would, after a while; knows who was asked what, and when."""
+    """A transport that answers like a worker, after a delay, and records the calls."""
 
     worker: Worker
     latency: float
@@ -76,7 +76,7 @@ class RecordingTransport:
         first_contact: bool = False,
         payload: Payload | None = None,
     ) -> Output:
-        """As Transport says."""
+        """Answer a script (see Transport.run)."""
         with self._lock:
             self.begun = self.begun or time.monotonic()
         time.sleep(self.latency / 2)
@@ -86,10 +86,10 @@ class RecordingTransport:
         return Output(stdout=self.worker.answer(script), stderr=b"", status=0)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
     def stopped(self) -> dict[WorkerId, tuple[int, float]]:
-        """Of each worker that was told to stop something: at the how many-th call, and when."""
+        """Return for each worker that got a stop: the number of that call, and its time."""
         found = {}
         for worker, calls in self.calls.items():
             for number, (moment, is_stop) in enumerate(calls, 1):

@@ -14,7 +14,7 @@ from bench.long_log import write_past
 from bench.result import Row
 from bench.scale import Scale
 from bench.ssh_hosts import directory
-from bench.stopwatch import cpu, in_turns, seconds, wall
+from bench.stopwatch import cpu, medians, seconds, wall
 from iris_cli.core.events.events import Event
 from iris_cli.core.evolve import replay
 from iris_cli.journal.holder import Holder
@@ -26,7 +26,7 @@ LONG_ENOUGH = 60.0  # seconds
 
 
 def rows(scale: Scale) -> Iterator[Row]:
-    """A log of lines as an operator's day writes them: one job's events in each."""
+    """Measure on a log with the events of one job per line, as an operator's day writes them."""
     with directory() as place:
         cluster = ClusterFiles.make(place, scale.of(256))
         jobs = scale.of(2000)
@@ -37,7 +37,7 @@ def rows(scale: Scale) -> Iterator[Row]:
 
 
 def snapshot_rows(scale: Scale) -> Iterator[Row]:
-    """The state of the same log with its snapshot and without."""
+    """Measure the state of the same log with and without its snapshot."""
     with directory() as place:
         cluster = ClusterFiles.make(place, scale.of(256))
         write_past(place / "state", cluster.workers, scale.of(100_000))
@@ -45,7 +45,7 @@ def snapshot_rows(scale: Scale) -> Iterator[Row]:
         seen = state.load().cluster
         assert seen is not None
         state.keep(seen, always=True)
-        found = in_turns(
+        found = medians(
             {
                 "snapshot": lambda: seconds(state.load, cpu),
                 "replay": lambda: seconds(lambda: replay(state.read().transactions), cpu),
@@ -57,18 +57,18 @@ def snapshot_rows(scale: Scale) -> Iterator[Row]:
 
 
 def _replay(path: Path, scale: Scale) -> Row:
-    """From the bytes of the whole log, checksums and all, to the cluster; against parsing its JSON."""
+    """Measure reading the whole log with its checksums into a cluster; reference: parsing its JSON."""
     log = _log(path)
 
     def whole() -> None:
-        """As a command does that finds no snapshot."""
+        """Read like a command that finds no snapshot."""
         StateDir(path, now=lambda: 0.0, actor="bench@here").load()
 
     def parsed() -> None:
         for line in log.read_bytes().splitlines():
             json.loads(line)
 
-    found = in_turns(
+    found = medians(
         {"replay": lambda: seconds(whole, cpu), "json": lambda: seconds(parsed, cpu)}, scale.repeat
     )
     name = f"replay of {len(log.read_bytes().splitlines())} lines against json.loads, s CPU"
@@ -76,11 +76,11 @@ def _replay(path: Path, scale: Scale) -> Row:
 
 
 def _appends(place: Path, cluster: ClusterFiles, scale: Scale) -> Iterator[Row]:
-    """One transaction with lock and HEAD, and 10,000 events with one fsync; against bare writes of as many bytes."""
+    """Measure one transaction with lock and HEAD, and 10,000 events with one fsync, against raw writes."""
     one = list(finished(cluster.workers, 1))
     many = list(finished(cluster.workers, scale.of(10_000) // EVENTS_OF_A_JOB))
     state = StateDir(place / "state", now=lambda: NOW, actor="bench@here")
-    seq = state.read().seq  # as an invocation does: what is there is read before the lock is asked for
+    seq = state.read().seq  # like an invocation, which reads existing events before it takes the lock
     log, raw = _log(place / "state"), place / "raw"
 
     def append(events: Sequence[Event]) -> float:
@@ -100,18 +100,18 @@ def _appends(place: Path, cluster: ClusterFiles, scale: Scale) -> Iterator[Row]:
     def bare(length: int) -> float:
         return seconds(lambda: _durable(raw, b"x" * length), wall)
 
-    # Turns of their own: behind a megabyte, a kilobyte finds neither the caches nor the disk as an invocation does.
-    small = in_turns(
+    # Measured separately: after a megabyte, a kilobyte finds caches and disk in an unusual state.
+    small = medians(
         {"one": lambda: append(one), "fsync": lambda: bare(size // len(many) * len(one))}, 10 * scale.repeat
     )
     yield Row(target=7, name="one transaction, s wall", value=small["one"], reference=small["fsync"], limit=2)
-    large = in_turns({"many": lambda: append(many), "raw": lambda: bare(size)}, scale.repeat)
+    large = medians({"many": lambda: append(many), "raw": lambda: bare(size)}, scale.repeat)
     name = f"{len(many)} events in one, against as many raw bytes, s wall"
     yield Row(target=7, name=name, value=large["many"], reference=large["raw"], limit=4)
 
 
 def _hand_over(path: Path, scale: Scale) -> Row:
-    """From the moment one decides to let go of the lock to when the next has it, who waits for it."""
+    """Measure the time from the release of the lock until a waiting process has it."""
     holder = Holder(pid=os.getpid(), actor="bench@here", command="bench", since="")
 
     def once() -> float:
@@ -131,7 +131,7 @@ def _hand_over(path: Path, scale: Scale) -> Row:
         first.join()
         return had - let_go[0]
 
-    found = in_turns({"hand-over": once}, scale.repeat)
+    found = medians({"hand-over": once}, scale.repeat)
     return Row(
         target=7,
         name="contended hand-over of the lock, s wall",

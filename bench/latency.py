@@ -1,4 +1,4 @@
-"""A way to a server with a long round trip, made of a relay: works on every machine, without privileges."""
+"""Simulate a server with a long round trip by a relay: works on every machine, without privileges."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class DelayLine:
-    """Hands over each piece `delay` seconds after it was put in, in order, however many are under way."""
+    """Delivers each piece `delay` seconds after `put`, in order, for any number of pieces."""
 
     def __init__(self, delay: float, hand_over: Callable[[bytes], None]) -> None:
         self._delay = delay
@@ -20,7 +20,7 @@ class DelayLine:
         self._loop = asyncio.get_running_loop()
 
     def put(self, data: bytes, extra: float = 0.0) -> None:
-        """An empty piece is the end of the stream."""
+        """Add a piece; an empty one is the end of the stream."""
         if not self._delay:
             self._hand_over(data)
             return
@@ -65,9 +65,7 @@ class _End(asyncio.Protocol):
 
 
 class _Relay:
-    """Forwards to a port. Loopback connects at once, so the handshake's round trip is added here: the server is
-    connected when the client's third packet would have reached it.
-    """
+    """Forwards to a port, and connects after the time of a handshake: loopback itself connects at once."""
 
     def __init__(self, to_port: int, round_trip: float) -> None:
         self._to_port = to_port
@@ -92,7 +90,7 @@ class _Relay:
 
 
 async def listen(make: Callable[[], asyncio.Protocol], *about: Any) -> None:
-    """Serve on a free port of loopback, which is printed with `about`, until our input ends."""
+    """Serve on a free loopback port until stdin ends; print the port and `about`."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(make, "127.0.0.1", 0, backlog=2048)
     print(server.sockets[0].getsockname()[1], *about, flush=True)

@@ -1,4 +1,4 @@
-"""Target 13: the output of 64 ranks at once, each with 1,000 new lines a second."""
+"""Target 13: streaming the output of 64 ranks, each with 1,000 new lines per second."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 from bench.cluster_files import ClusterFiles, running_gang
 from bench.result import Row
 from bench.scale import Scale
-from bench.ssh_hosts import directory, known_to, scripted_sshd
+from bench.ssh_hosts import directory, scripted_sshd, trust_server
 
 LINES_A_SECOND = 1000
 SHARE = 0.1
-"""Of one core."""
+"""Share of one core."""
 
 
 def rows(scale: Scale) -> Iterator[Row]:
-    """One host a rank. Lines that are all different, as where each tells the time, and lines that all say alike."""
+    """Measure one host per rank, with lines that all differ (as with timestamps) and with identical lines."""
     ranks = scale.of(64)
     seconds = (3.0, 45.0) if scale.shrink == 1 else (0.5, 1.0)
     for kind in ((), ("--alike",)):
@@ -29,7 +29,7 @@ def rows(scale: Scale) -> Iterator[Row]:
             scripted_sshd(place, writing=["--lines", str(LINES_A_SECOND), *kind]) as server,
         ):
             cluster = ClusterFiles.make(place, ranks, vms=ranks, ssh_config=server.config)
-            known_to(cluster.known_hosts, cluster.workers, server)
+            trust_server(cluster.known_hosts, cluster.workers, server)
             cluster.write(running_gang(cluster.workers)[0])
             (start, before), (end, after) = (follow(cluster, place / "out", each) for each in seconds)
             words = "alike, folded" if kind else "all different"
@@ -40,7 +40,7 @@ def rows(scale: Scale) -> Iterator[Row]:
 
 
 def follow(cluster: ClusterFiles, out: Path, seconds: float) -> tuple[float, float]:
-    """Follow for so long once there is something to see. Seconds from the start to the end, by clock and of CPU."""
+    """Stream for that many seconds once all ranks are heard. Return wall and CPU seconds from start to end."""
     begun = time.monotonic()
     with out.open("wb") as file:
         process = subprocess.Popen(
@@ -51,29 +51,29 @@ def follow(cluster: ClusterFiles, out: Path, seconds: float) -> tuple[float, flo
             stderr=subprocess.PIPE,
         )
     try:
-        while process.poll() is None and len(heard(out.read_bytes())) < len(cluster.workers):
+        while process.poll() is None and len(checked_ranks(out.read_bytes())) < len(cluster.workers):
             time.sleep(0.05)
         time.sleep(seconds)
     finally:
-        process.kill()  # then there is nothing that it was about to print
+        process.kill()  # so nothing is left half printed
         assert process.stderr is not None
-        said = process.stderr.read()
+        output = process.stderr.read()
         _, ended, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(ended)
     if process.returncode != -signal.SIGKILL:
-        raise RuntimeError(f"following ended with {process.returncode}: {said.decode()[-2000:]}")
-    heard(out.read_bytes())
+        raise RuntimeError(f"following ended with {process.returncode}: {output.decode()[-2000:]}")
+    checked_ranks(out.read_bytes())
     return time.monotonic() - begun, usage.ru_utime + usage.ru_stime
 
 
-def heard(output: bytes) -> set[int]:
-    """The ranks whose lines are there, none twice and none left out. Raises RuntimeError."""
+def checked_ranks(output: bytes) -> set[int]:
+    """Return the ranks with lines, none duplicated or missing. Raises RuntimeError."""
     last: dict[int, int] = {}
     ranks: set[int] = set()
     for line in output.split(b"\n")[:-1]:
         prefix, _, text = line.partition(b" ")
         if "…".encode() in prefix:
-            last.clear()  # there are more of them than are named
+            last.clear()  # the prefix names only some of the ranks
             continue
         number = int(text[5:13])
         for rank in ranks_of(prefix.decode()):
@@ -85,7 +85,7 @@ def heard(output: bytes) -> set[int]:
 
 
 def ranks_of(prefix: str) -> Sequence[int]:
-    """`[3]`, `[0-3,7]`."""
+    """Parse `[3]` or `[0-3,7]`."""
     found: list[int] = []
     for part in prefix.strip("[]").split(","):
         first, _, last = part.partition("-")

@@ -1,6 +1,6 @@
-"""A log as years leave it: a million lines in seconds, each what the program would have written.
+"""A log of several years: a million lines in seconds, each as the program would have written it.
 
-The events of one job's life are encoded once, by the log's own codec; each job's name, token and worker are put in.
+The events of one job are encoded once by the log's own codec; then name, token and worker of each job are filled in.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from iris_cli.journal.log.record import encode_event
 from iris_cli.journal.log.timestamps import iso_time
 
 _SECONDS_OF_A_LINE = 31.5
-_LEFT = 2 * BATCH  # attempts of a worker whose files are still there before the oldest go
+_LEFT = 2 * BATCH  # attempts of a worker whose files still exist before the oldest are deleted
 
 
 def write_past(state: Path, workers: Sequence[WorkerId], lines: int) -> None:
-    """Append jobs of one task that have come and gone, one event in each line, until the log has so many lines."""
+    """Append ended jobs of one task, one event per line, until the log has that many lines."""
     store = FileStore(state)
     store.load()
     line, crc = store.end.line, store.end.crc
@@ -47,12 +47,12 @@ def write_past(state: Path, workers: Sequence[WorkerId], lines: int) -> None:
 
 
 def time_of(line: int) -> float:
-    """When a line was written: a million of them take a year."""
+    """Return the time of a line: a million lines take a year."""
     return NOW + line * _SECONDS_OF_A_LINE
 
 
 def _events(workers: Sequence[WorkerId]) -> Iterator[bytes]:
-    """The contents of one line after the other, without end."""
+    """Yield the contents of lines, without end."""
     life = [json.dumps(encode_event(each), separators=(",", ":")) for each in finished(workers[:1], 1)]
     (token,) = {json.loads(each).get("token") for each in life} - {None}
     number = 0

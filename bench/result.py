@@ -1,4 +1,4 @@
-"""One measured figure, and the table of all of them."""
+"""One measured figure, and the table of all figures."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _LIBRARIES = ("paramiko", "cryptography", "filelock", "rich", "typer", "PyYAML")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A figure that keeps its target when `ratio` = `value` / `reference` is at most `limit`.
+    """A figure that meets its target if `ratio` = `value` / `reference` is at most `limit`.
 
-    Value and reference have the same unit, which is in the name. Where a target is absolute the reference is
-    the target itself and the limit 1.
+    Value and reference have the same unit, which is in the name. For an absolute target the reference is the target and
+    the limit 1.
     """
 
     target: int
@@ -42,7 +42,7 @@ class Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows for a reader."""
+    """Format the rows as a table."""
     head = ("target", "what", "value", "reference", "ratio", "limit", "")
     lines: list[tuple[str, ...]] = [head]
     for row in rows:
@@ -59,7 +59,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def write(rows: Sequence[Row], results: Path, date: str, load: tuple[float, ...]) -> None:
-    """The rows as a JSON list, and beside it `NAME.machine.json`: where, when and with what they were measured."""
+    """Write the rows as a JSON list, and `NAME.machine.json` with the machine, date and versions."""
     results.write_text(json.dumps([row.as_json() for row in rows], indent=1) + "\n")
     versions = {name: metadata.version(name) for name in _LIBRARIES}
     about = {

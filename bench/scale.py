@@ -1,4 +1,4 @@
-"""How much is measured: everything, or just enough to see that the machinery works."""
+"""The size of a benchmark: full, or just enough to test the machinery."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """`repeat` runs of each measurement, over sizes divided by `shrink`."""
+    """`repeat` runs of each measurement, with sizes divided by `shrink`."""
 
     repeat: int = 7
     shrink: int = 1
 
     def of(self, size: int) -> int:
-        """A size at this scale."""
+        """Return a size at this scale."""
         return max(4, size // self.shrink)
 
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from bench.result import Row
 from bench.scale import Scale
-from bench.stopwatch import cpu, in_turns, seconds
+from bench.stopwatch import cpu, medians, seconds
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, Priority
 from iris_cli.core.model.task import Task
@@ -33,13 +33,13 @@ VMS = 4
 MOST_MEMORY = 400e6
 _NOW = 300.0
 _LATER = 1200.0
-"""By then gangs that were submitted at 0 have waited long enough to keep workers free."""
+"""By this time gangs submitted at 0 have waited long enough to reserve workers."""
 _REGIONS = ("", "region=us-central2", "region=us-west4", "region")
 _POOLS = ("", "pool!=spare", "pool in a,b,c", "~pool=a")
 _RACKS = ("", "rack>=0", "rack>=1", "rack>=2", "rack>=3", "rack>=4")
 _WANTED = tuple(tuple(filter(None, words)) for words in islice(product(_RACKS, _POOLS, _REGIONS), 92))
 _CPUS = 3
-"""Cores that CPU jobs ask for, from 1. With 92 sets of constraints and the gangs this makes 277 signatures."""
+"""Cores that CPU jobs request, from 1. With 92 sets of constraints and the gangs this makes 277 signatures."""
 _PRIORITIES = (Priority.NORMAL, Priority.NORMAL, Priority.HIGH, Priority.NORMAL, Priority.LOW)
 _MOST_SECONDS = {(1_000, 100_000): 0.25, (10_000, 10_000): 0.15, (10_000, 100_000): 0.5}
 
@@ -68,7 +68,7 @@ class Case:
         )
 
     def get_ready(self) -> None:
-        """Make what isn't measured."""
+        """Create the parts that are not measured."""
         _ = self.tasks, self.cluster
 
     @property
@@ -76,7 +76,7 @@ class Case:
         return f"{len(self.workers)} workers, {len(self.tasks)} tasks"
 
     def full(self) -> Case:
-        """The same with no room anywhere: a gang on each slice."""
+        """Return the same case without free resources: a gang on each slice."""
         gangs = [number // VMS for number in range(len(self.workers))]
         return Case(
             [
@@ -86,48 +86,48 @@ class Case:
             self.jobs,
         )
 
-    def anew(self) -> Case:
-        """The same with jobs that nobody has looked at yet."""
+    def with_unseen_jobs(self) -> Case:
+        """Return the same case with jobs that no cycle has seen."""
         found = Case(self.workers, [replace(each) for each in self.jobs])
         found.get_ready()
         return found
 
     def cycle(self) -> float:
-        """CPU seconds of one cycle."""
+        """Return the CPU seconds of one cycle."""
         self.get_ready()
         return seconds(self.decide, cpu)
 
     def first_look(self, shown: int = 0) -> float:
-        """CPU seconds of a cycle over jobs that no cycle has seen, and of reading so many reasons."""
-        case = self.anew()
+        """Return the CPU seconds of a cycle over unseen jobs, and of reading `shown` reasons."""
+        case = self.with_unseen_jobs()
         return seconds(lambda: case.decide_and_read(shown), cpu)
 
     def decide_and_read(self, shown: int) -> None:
-        """One cycle, and the reasons of the first entries that wait."""
+        """Run one cycle and read the reasons of the first pending entries."""
         waiting = self.decide().waiting
         for key in islice(waiting, shown):
             _ = waiting[key]
 
     def decide(self) -> SchedulingResult:
-        """One cycle."""
+        """Run one cycle."""
         return find_assignments(self.tasks, self.workers, self.cluster.jobs.get, _NOW)
 
     def plan(self, now: float = _NOW) -> float:
-        """CPU seconds of what a command does: first look what must be held back. Reasons are read when shown."""
+        """Return the CPU seconds of a plan, as in a command, with reservations. Reasons are read when shown."""
         self.get_ready()
         return seconds(lambda: plan(self.cluster, now), cpu)
 
 
 def rows(scale: Scale) -> Iterator[Row]:
-    """A cycle with every feature; nothing of it is committed."""
+    """Measure a cycle with every feature; nothing is committed."""
     yield from _one_size(scale)
-    yield from _against_the_literal_one(scale)
+    yield from _against_reference(scale)
     yield from _many_sizes(scale)
     yield _memory(scale)
 
 
 def fleet(workers: int) -> list[Worker]:
-    """Slices of four VMs, in two regions, three pools and five racks."""
+    """Return slices of four VMs, in two regions, three pools and five racks."""
     regions, pools = ("us-central2", "us-west4"), ("a", "b", "spare")
     return [
         worker
@@ -144,9 +144,9 @@ def fleet(workers: int) -> list[Worker]:
 
 
 def mix_a(tasks: int) -> list[Job]:
-    """Half of the tasks are in gangs of four, half are CPU jobs of one task, with 277 signatures in all.
+    """Return jobs: half of the tasks in gangs of four, half in CPU jobs of one task, with 277 signatures in total.
 
-    A gang comes before every four CPU jobs, each kind in three priorities and each job with a deadline.
+    A gang precedes every four CPU jobs; each kind has three priorities and each job a deadline.
     """
     gangs = max(1, tasks // (2 * VMS))
     queue = _gangs(gangs)
@@ -164,7 +164,7 @@ def mix_a(tasks: int) -> list[Job]:
 
 
 def mix_b(tasks: int) -> list[Job]:
-    """Half of the tasks are in gangs of four, half in 50 CPU jobs."""
+    """Return jobs: half of the tasks in gangs of four, half in 50 CPU jobs."""
     gangs = max(1, tasks // (2 * VMS))
     jobs, each = min(50, gangs), max(1, tasks // 100)
     cpu = [
@@ -188,7 +188,7 @@ def _shared(number: int) -> dict[str, Any]:
 def _one_size(scale: Scale) -> Iterator[Row]:
     mix = {name: Case(fleet(scale.of(1_000)), make(scale.of(10_000))) for name, make in _MIXES.items()}
     idle, full, other = mix["A"], mix["A"].full(), mix["B"]
-    taken = in_turns(
+    taken = medians(
         {
             (1, "mix A, first look", 0.045): idle.first_look,
             (1, "mix A, later looks", 0.045): idle.cycle,
@@ -207,12 +207,12 @@ def _one_size(scale: Scale) -> Iterator[Row]:
 _MIXES = {"A": mix_a, "B": mix_b}
 
 
-def _against_the_literal_one(scale: Scale) -> Iterator[Row]:
-    """The reference looks at every worker for every task: it gets a hundredth of the work."""
+def _against_reference(scale: Scale) -> Iterator[Row]:
+    """Measure against the reference, which examines every worker for every task: it gets a hundredth of the work."""
     for (name, make), limit in zip(_MIXES.items(), (1 / 60, 1 / 40), strict=True):
         case = Case(fleet(scale.of(100)), make(scale.of(1_000)))
         literal = LiteralScheduler(case.workers, _NOW)
-        taken = in_turns(
+        taken = medians(
             {"ours": case.first_look, "literal": partial(seconds, partial(literal.place, case.jobs), cpu)},
             min(3, scale.repeat),
         )
@@ -224,7 +224,7 @@ def _many_sizes(scale: Scale) -> Iterator[Row]:
     sizes = [(workers, tasks) for workers in (1_000, 10_000) for tasks in (10_000, 100_000)]
     for mix, make in _MIXES.items():
         cases = {size: Case(fleet(scale.of(size[0])), make(scale.of(size[1]))) for size in sizes}
-        times = in_turns({size: case.first_look for size, case in cases.items()}, min(3, scale.repeat))
+        times = medians({size: case.first_look for size, case in cases.items()}, min(3, scale.repeat))
         for size, most in _MOST_SECONDS.items():
             name = f"{cases[size].size}, mix {mix}, first look, s CPU"
             yield Row(target=3, name=name, value=times[size], reference=most, limit=1)
@@ -245,7 +245,7 @@ def _memory(scale: Scale) -> Row:
 
 
 def _own_peak() -> int:
-    """The most bytes that this process had in memory; 0 where the system doesn't say (Linux does)."""
+    """Return the peak memory of this process in bytes; 0 if unknown (Linux only)."""
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)

@@ -1,8 +1,8 @@
-"""An SSH server that lets everybody in, runs nothing, and answers every call of the worker protocol.
+"""An SSH server that accepts everyone, runs nothing, and answers every call of the worker protocol.
 
-It does as little as the protocol allows, in one thread, so that a measurement shows what the client costs. It
-speaks as OpenSSH does where that is seen from outside: the same algorithms are agreed on, and as many messages
-go to and fro. See RFC 4253 (transport), 4252 (authentication), 4254 (channels), 8731 (curve25519).
+It does as little as the protocol allows, in one thread, so that measurements show the client's cost. To the client it
+behaves like OpenSSH: the same algorithms are negotiated with the same number of messages. See RFC 4253 (transport),
+4252 (authentication), 4254 (channels), 8731 (curve25519).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _GO = re.compile(rb"^(go|stop) ([0-9a-f]{32})", re.MULTILINE)
 
 
 def incarnation_of(worker: str) -> str:
-    """What the server says to be when it is asked in the name of that worker."""
+    """Return the incarnation that the server reports for a worker."""
     return hashlib.sha256(worker.encode()).hexdigest()[:32]
 
 
 class HostKey:
-    """The server's key; its ephemeral one is the same in every exchange, for nothing is at stake here."""
+    """The server's key; the ephemeral key is reused in every exchange, as nothing needs protection."""
 
     def __init__(self) -> None:
         self._private = Ed25519PrivateKey.generate()
@@ -68,7 +68,7 @@ class HostKey:
 
 
 class Writing:
-    """What attempts write to `out`: so many lines a second, of different numbers unless all are `alike`."""
+    """The content of `out` of attempts: that many lines per second, different for each attempt unless `alike`."""
 
     def __init__(self, rate: int, *, alike: bool) -> None:
         self._rate = rate
@@ -95,7 +95,7 @@ class Writing:
 
 
 def line(number: int, seed: int) -> bytes:
-    """One line of LINE bytes, as a training program writes them. What is measured hardly repeats itself."""
+    """Return one line of LINE bytes, like a training program's output. The measured values hardly repeat."""
     noise = (number * 2_654_435_761 + seed) % 10**12
     return b"step %08d loss %06d norm %06d tokens/s 123456 mfu 0.4%03d\n" % (
         number,
@@ -110,7 +110,7 @@ LINE = len(line(0, 0))
 
 
 class Worker:
-    """What the scripts find: attempts that start when they are told to, and run until they are stopped."""
+    """The simulated worker: attempts start when told to, and run until they are stopped."""
 
     def __init__(self, failed: frozenset[bytes] = frozenset(), writing: Writing | None = None) -> None:
         self._failed = failed  # tokens of attempts that have exited with 1
@@ -122,21 +122,21 @@ class Worker:
         assert opened is not None
         host = (nonce[1], BOOT_ID.encode(), incarnation_of(opened[1].decode()).encode())
         asked = tokens[1].split() if tokens else []
-        told = {token: verb for verb, token in _GO.findall(script)}
+        commands = {token: verb for verb, token in _GO.findall(script)}
         otherwise = b"PREPARED" if b"\nprepare " in script else b"RUNNING"
         lines = [b"H 1700000000 100000", *self._writing.pieces(script)]
         for token in asked:
             if token in self._failed:
                 lines.append(b"A %b EXITED 1 - 2 1 0 -" % token)
                 continue
-            state = {b"go": b"RUNNING", b"stop": b"STOPPED"}.get(told.get(token, b""), otherwise)
+            state = {b"go": b"RUNNING", b"stop": b"STOPPED"}.get(commands.get(token, b""), otherwise)
             lines.append(b"A %b %b - - %b - 0 -" % (token, state, b"1" if state == b"RUNNING" else b"-"))
         frame = [b"IRIS1 %b BEGIN %b %b" % host, *lines]
         return b"\n".join([*frame, b"IRIS1 %b END %d" % (nonce[1], len(lines)), b""])
 
 
 class Sealing:
-    """AES-128-GCM in one direction, as RFC 5647 says: the nonce is a fixed part and a counter."""
+    """AES-128-GCM in one direction according to RFC 5647: the nonce is a fixed part and a counter."""
 
     def __init__(self, key: bytes, nonce: bytes) -> None:
         self._cipher = AESGCM(key[:16])
@@ -173,7 +173,7 @@ class Session(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._line = DelayLine(self._round_trip, self._arrived)
-        # On loopback the handshake takes no time: its round trip is added here, and below.
+        # On loopback the handshake takes no time: its round trip is added here and below.
         greeting = DelayLine(2 * self._round_trip, transport.write)
         greeting.put(_BANNER + b"\r\n")
 
@@ -207,10 +207,10 @@ class Session(asyncio.Protocol):
         return packet[1 : len(packet) - packet[0]]
 
     def _send(self, *payloads: bytes) -> None:
-        """All in one piece, as OpenSSH does with what it has to say at one time."""
+        """Send all payloads in one write, as OpenSSH does with simultaneous messages."""
         out = b""
         for payload in payloads:
-            # What is encrypted must fill whole blocks: with GCM that is all but the length.
+            # Encrypted data must fill whole blocks: with GCM that is everything except the length.
             block, before = (16, 1) if self._outgoing else (8, 5)
             padding = block - (len(payload) + before) % block
             padding += block if padding < 4 else 0
@@ -232,7 +232,7 @@ class Session(asyncio.Protocol):
         elif kind == 5:
             self._send(b"\x06" + _text(b"ssh-userauth"))
         elif kind == 50:
-            # A key that is only offered is asked for; one that has signed is let in.
+            # A key that is only offered gets a request to sign; a signed one is accepted.
             offered = _texts(message[1:])[:3]
             signed = message[1 + sum(4 + len(each) for each in offered)] == 1
             algorithm, blob = _texts(message[2 + sum(4 + len(each) for each in offered) :])[:2]
@@ -269,8 +269,8 @@ class Session(asyncio.Protocol):
     def _exchange_keys(self, theirs: bytes) -> None:
         shared = self._key.ephemeral.exchange(X25519PublicKey.from_public_bytes(theirs)).lstrip(b"\0")
         secret = _text((b"\0" if shared[0] & 0x80 else b"") + shared)
-        said = (self._greeted, _BANNER, self._their_offer, self._offer, self._key.blob, theirs)
-        known = b"".join(map(_text, said)) + _text(self._key.ephemeral_public) + secret
+        parts = (self._greeted, _BANNER, self._their_offer, self._offer, self._key.blob, theirs)
+        known = b"".join(map(_text, parts)) + _text(self._key.ephemeral_public) + secret
         digest = hashlib.sha256(known).digest()
         for letter in (b"A", b"B", b"C", b"D"):
             self._keys[letter] = hashlib.sha256(secret + digest + letter + digest).digest()
@@ -284,7 +284,7 @@ def _text(data: bytes) -> bytes:
 
 
 def _texts(data: bytes) -> list[bytes]:
-    """The strings that stand one after the other, up to what is none."""
+    """Parse consecutive strings, up to the first incomplete one."""
     found, start = [], 0
     while len(data) - start >= 4:
         end = start + 4 + int.from_bytes(data[start : start + 4], "big")

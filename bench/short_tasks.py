@@ -1,4 +1,4 @@
-"""Target 17: many short tasks on eight local hosts, and one that is waited for, as whole commands."""
+"""Target 17: many short tasks on eight local hosts, and a single one with `--wait`, as whole commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATIENCE = 600
 
 
 def rows(scale: Scale) -> Iterator[Row]:
-    """The program is `true`. The hosts are those of `iris demo`, on this machine."""
+    """Measure with the program `true` on the hosts of `iris demo`, on this machine."""
     with directory() as place:
         cluster = LocalCluster(place / "cluster")
         cluster.claim()

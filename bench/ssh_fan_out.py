@@ -1,7 +1,7 @@
-"""Target 11: many hosts at once, each 50 ms away, in the time of a few.
+"""Target 11: many hosts in parallel, each 50 ms away.
 
-What a host costs this machine is compared with the SSH library alone, which does the same without our deadlines,
-checks of host keys and kept connections.
+The local cost of a host is compared with the SSH library alone, which does the same without deadlines, host key checks
+and kept connections.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.result import Row
 from bench.scale import Scale
 from bench.scripted_sshd import BOOT_ID, incarnation_of
 from bench.ssh_hosts import PATIENCE, ROUND_TRIP, launch, runner_of, scripted_hosts, transport
-from bench.stopwatch import cpu, in_turns, seconds, wall
+from bench.stopwatch import cpu, medians, seconds, wall
 from iris_cli.core.ids import Token
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
@@ -32,7 +32,7 @@ THREADS = 128
 
 
 def rows(scale: Scale) -> Iterator[Row]:
-    """Connect, authenticate, start and be told so, on all of them; nobody may time out."""
+    """Measure connecting, authenticating and starting a task on all hosts; no host may time out."""
     sizes = {scale.of(hosts): limit for hosts, limit in LIMITS.items()}
     with scripted_hosts(max(sizes), ROUND_TRIP) as (known_hosts, targets):
 
@@ -53,14 +53,14 @@ def rows(scale: Scale) -> Iterator[Row]:
             yield Row(target=11, name=name, value=statistics.median(walls), reference=one, limit=limit)
         few = targets[: min(sizes)]
         script = _script_of(known_hosts, few[0])
-        found = in_turns(
+        found = medians(
             {
                 "iris": lambda: seconds(lambda: on_hosts(len(few)), cpu) / len(few),
                 "library": lambda: seconds(lambda: _by_library(few, script), cpu) / len(few),
             },
             min(scale.repeat, 3),
         )
-        # The interpreter's lock lets one thread run at a time: the whole can't be faster than this.
+        # The interpreter lock lets one thread run at a time: the total can't be faster than this.
         yield Row(
             target=11,
             name="CPU of this machine for a host, against the SSH library alone, s",
@@ -71,7 +71,7 @@ def rows(scale: Scale) -> Iterator[Row]:
 
 
 def _script_of(known_hosts: Path, target: Target) -> bytes:
-    """What a launch sends to a host."""
+    """Return the script that a launch sends to a host."""
     sent: list[bytes] = []
 
     class Listening(SshTransport):
@@ -85,7 +85,7 @@ def _script_of(known_hosts: Path, target: Target) -> bytes:
 
 
 def _by_library(targets: Sequence[Target], script: bytes) -> None:
-    """Connect with the SSH library, and run the script on all hosts."""
+    """Connect with the SSH library and run the script on all hosts."""
     key = paramiko.Ed25519Key.from_private_key_file(str(targets[0].connection.key))
 
     def run(target: Target) -> bytes:

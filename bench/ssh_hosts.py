@@ -1,4 +1,4 @@
-"""Servers to measure against, and ways to them."""
+"""Servers to measure against, and connections to them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ PATIENCE = 60.0
 
 @contextlib.contextmanager
 def directory() -> Iterator[Path]:
-    """A place for keys, homes and logs."""
+    """Create a temporary directory for keys, homes and logs."""
     with tempfile.TemporaryDirectory(prefix="iris-bench-") as name:
         yield Path(name)
 
 
 @contextlib.contextmanager
 def real_host() -> Iterator[tuple[SshLab, SshHost]]:
-    """An OpenSSH server on loopback."""
+    """Start an OpenSSH server on loopback."""
     with directory() as place:
         lab = SshLab(place)
         try:
@@ -45,22 +45,22 @@ def real_host() -> Iterator[tuple[SshLab, SshHost]]:
 
 
 def has_ssh() -> bool:
-    """Whether there is an OpenSSH server and client to compare with."""
+    """Return True if OpenSSH's server and client are installed."""
     return all(
         shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/usr/local/sbin:/sbin") for name in ("sshd", "ssh")
     )
 
 
 @contextlib.contextmanager
-def far_away(port: int, round_trip: float = ROUND_TRIP) -> Iterator[int]:
-    """A port that leads to another one and is that many seconds away."""
+def far_port(port: int, round_trip: float = ROUND_TRIP) -> Iterator[int]:
+    """Yield a port that forwards to another one with that round trip in seconds."""
     with _child("bench.latency", str(port), str(round_trip)) as (found, *_):
         yield int(found)
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptedServer:
-    """One scripted server, which stands for as many workers as one likes, and how to reach it."""
+    """A scripted server, which simulates any number of workers, and its connection settings."""
 
     port: int
     host_key: str
@@ -73,12 +73,12 @@ class ScriptedServer:
 
     @property
     def config(self) -> str:
-        """Lines for `~/.ssh/config` that lead every host there."""
+        """Lines for `~/.ssh/config` that redirect every host to the server."""
         lines = ("Host *", "HostName 127.0.0.1", f"Port {self.port}", "User nobody")
         return "\n".join([*lines, f"IdentityFile {self.client_key}", "UserKnownHostsFile none", ""])
 
     def connections(self) -> int:
-        """How many were made to it so far."""
+        """Return the number of connections so far."""
         return self.counter.stat().st_size
 
 
@@ -86,7 +86,7 @@ class ScriptedServer:
 def scripted_sshd(
     place: Path, round_trip: float = 0.0, *, writing: Sequence[str] = ()
 ) -> Iterator[ScriptedServer]:
-    """A server that answers every call as a worker would, and runs nothing. `writing`: what attempts write there."""
+    """Start a server that answers every call like a worker and runs nothing. `writing` sets the output of attempts."""
     counter, client_key = place / "connections", place / "client_key"
     counter.touch()
     write_key(client_key)
@@ -94,24 +94,24 @@ def scripted_sshd(
         yield ScriptedServer(int(port), " ".join(key), client_key, counter)
 
 
-def known_to(known_hosts: Path, workers: Sequence[WorkerId], server: ScriptedServer) -> None:
-    """Record the server's key for all of them."""
+def trust_server(known_hosts: Path, workers: Sequence[WorkerId], server: ScriptedServer) -> None:
+    """Record the server's key for all workers."""
     known_hosts.write_text("".join(f"{worker} {server.host_key}\n" for worker in workers))
     known_hosts.chmod(0o600)
 
 
 @contextlib.contextmanager
 def scripted_hosts(count: int, round_trip: float) -> Iterator[tuple[Path, list[Target]]]:
-    """A known_hosts file, and workers that are all one scripted server."""
+    """Yield a known_hosts file, and workers that are all one scripted server."""
     with directory() as place, scripted_sshd(place, round_trip) as server:
         workers = [WorkerId(f"worker-{number}") for number in range(count)]
-        known_to(place / "known_hosts", workers, server)
+        trust_server(place / "known_hosts", workers, server)
         yield place / "known_hosts", [Target(worker=each, connection=server.connection) for each in workers]
 
 
 @contextlib.contextmanager
 def _child(module: str, *arguments: str) -> Iterator[list[str]]:
-    """A server in a process of its own; it ends when its input does. Yields the words that it prints first."""
+    """Start a server process, which ends when its stdin does. Yields the words of its first line."""
     command = [sys.executable, "-m", module, *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -121,7 +121,7 @@ def _child(module: str, *arguments: str) -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def transport(known_hosts: Path) -> Iterator[SshTransport]:
-    """A new one, as each invocation has."""
+    """Create a new transport, as each invocation does."""
     made = SshTransport(known_hosts, ssh_config=None, user_known_hosts=None)
     try:
         yield made
@@ -134,7 +134,7 @@ def runner_of(ssh: SshTransport) -> TaskRunner:
 
 
 def launch(runner: TaskRunner, target: Target, identity: tuple[str, str], argv: Sequence[str]) -> Token:
-    """Start one task that needs no set-up; its token. Raises RuntimeError if the worker didn't start it."""
+    """Start one task without a set-up; return its token. Raises RuntimeError if the worker did not start it."""
     token = Token(secrets.token_hex(16))
     request = LaunchRequest(token=token, argv=tuple(argv), env={"RANK": "0"})
     answer = runner.prepare(target, [request], boot_id=identity[0], incarnation=identity[1], go=True)
@@ -145,7 +145,7 @@ def launch(runner: TaskRunner, target: Target, identity: tuple[str, str], argv: 
 
 
 def started_in(answer: WorkerReport | Silence) -> list[RemoteState]:
-    """The states of the attempts in an answer, all of which that have begun counting as running."""
+    """Return the states of the attempts in an answer; all that have started count as running."""
     if isinstance(answer, Silence):
         return []
     begun = {RemoteState.LAUNCHING, RemoteState.EXITED}

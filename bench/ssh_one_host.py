@@ -1,4 +1,4 @@
-"""Targets 9 and 10: start one task on one host over a new connection and over an open one, near and far away."""
+"""Targets 9 and 10: start one task on one host over a new and an open connection, near and far."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from bench.result import Row
 from bench.scale import Scale
-from bench.ssh_hosts import PATIENCE, ROUND_TRIP, far_away, has_ssh, launch, real_host, runner_of, transport
-from bench.stopwatch import in_turns, seconds, wall
+from bench.ssh_hosts import PATIENCE, ROUND_TRIP, far_port, has_ssh, launch, real_host, runner_of, transport
+from bench.stopwatch import medians, seconds, wall
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import ProbeReport, SilenceKind
 from iris_cli.remote.task_runner import TaskRunner
@@ -22,13 +22,13 @@ Identity = tuple[str, str]
 
 
 def rows(scale: Scale) -> Iterator[Row]:
-    """A start is: connect, authenticate, send the script, start detached, be told so."""
+    """Measure a start: connect, authenticate, send the script, start detached, receive the answer."""
     if not has_ssh():
         return
-    with real_host() as (lab, host), far_away(host.port) as far:
+    with real_host() as (lab, host), far_port(host.port) as far:
         identity = probed(lab.known_hosts, host.target())
-        ours = partial(start_anew, lab.known_hosts, identity)
-        found = in_turns(
+        ours = partial(start_on_new, lab.known_hosts, identity)
+        found = medians(
             {
                 "near": lambda: ours(host.target()),
                 "ssh near": lambda: openssh(host, host.port, identity),
@@ -46,7 +46,7 @@ def rows(scale: Scale) -> Iterator[Row]:
         reference=found["ssh near"],
         limit=0.35,
     )
-    # What the worker and this machine need is in the figures near by, too: only the way is counted here.
+    # Includes the time of the worker and this machine, as in the near figures; only round trips are counted.
     way = ROUND_TRIP
     yield Row(
         target=10, name="start anew, round trips of 50 ms", value=found["far"], reference=way, limit=10.5
@@ -68,22 +68,22 @@ def rows(scale: Scale) -> Iterator[Row]:
 
 
 def probed(known_hosts: Path, target: Target) -> Identity:
-    """Make the worker's directory; its boot id and incarnation."""
+    """Create the worker's directory; return its boot id and incarnation."""
     with transport(known_hosts) as ssh:
         report = runner_of(ssh).probe(target)
         assert isinstance(report, ProbeReport), report
         return report.boot_id, report.incarnation
 
 
-def start_anew(known_hosts: Path, identity: Identity, target: Target) -> float:
-    """Seconds to start a task on a host that nothing is connected to."""
+def start_on_new(known_hosts: Path, identity: Identity, target: Target) -> float:
+    """Return the seconds to start a task on a host without a connection."""
     with transport(known_hosts) as ssh:
         runner = runner_of(ssh)
         return seconds(lambda: launch(runner, target, identity, ["true"]), wall)
 
 
 def start_on_open(known_hosts: Path, identity: Identity, target: Target) -> float:
-    """Seconds to start a second task over the same connection."""
+    """Return the seconds to start a second task over the same connection."""
     with transport(known_hosts) as ssh:
         runner = runner_of(ssh)
         launch(runner, target, identity, ["true"])
@@ -91,7 +91,7 @@ def start_on_open(known_hosts: Path, identity: Identity, target: Target) -> floa
 
 
 def openssh(host: SshHost, port: int, identity: Identity) -> float:
-    """Seconds that ssh needs for the same script."""
+    """Return the seconds that ssh needs for the same script."""
     script = _script_of(lambda runner: launch(runner, host.target(), identity, ["true"]))
     options = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", "BatchMode=yes"]
     command = ["ssh", "-F", "none", "-i", str(host.client_key), "-p", str(port), "-l", getpass.getuser()]
@@ -104,7 +104,7 @@ def openssh(host: SshHost, port: int, identity: Identity) -> float:
 
 
 class _Recorder:
-    """A transport that only notes what is to be sent."""
+    """A transport that only records the script."""
 
     script = b""
 
@@ -123,7 +123,7 @@ class _Recorder:
         raise NoAnswer(SilenceKind.LOCAL, "configuration", "nothing is sent")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 def _script_of(call: Callable[[TaskRunner], Token]) -> bytes:

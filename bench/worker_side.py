@@ -1,4 +1,4 @@
-"""Target 16: what one task costs its worker, from the call that launches it to the poll that reports its end."""
+"""Target 16: the cost of one task for its worker, from the launch to the poll that reports its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.result import Row
 from bench.scale import Scale
 from bench.ssh_hosts import directory
-from bench.stopwatch import in_turns
+from bench.stopwatch import medians
 from iris_cli.core.messages.observations import RemoteState
 from tests.support.local_transport import SHELLS, tools_of
 from tests.support.process_count import ProcessCount, can_count
@@ -26,15 +26,15 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def rows(scale: Scale) -> Iterator[Row]:
-    """The program is `true`; without strace its processes are not counted."""
+    """Measure with the program `true`; without strace processes are not counted."""
     for shell in filter(shutil.which, SHELLS):
         with directory() as place:
             host = _probed(place, tools_of(shell, place / "tools"))
-            found = in_turns({"cpu": partial(_cpu_of_a_task, host)}, scale.repeat)
+            found = medians({"cpu": partial(_cpu_of_a_task, host)}, scale.repeat)
             name = f"launch and end of a task, {shell}, s CPU"
             yield Row(target=16, name=name, value=found["cpu"], reference=MOST_CPU, limit=1)
             if can_count():
-                forks = in_turns({"forks": partial(_forks_of_a_task, place, shell)}, scale.repeat)["forks"]
+                forks = medians({"forks": partial(_forks_of_a_task, place, shell)}, scale.repeat)["forks"]
                 name = f"launch and end of a task, {shell}, forks"
                 yield Row(target=16, name=name, value=forks, reference=MOST_FORKS, limit=1)
 
@@ -53,8 +53,8 @@ def _run(host: WorkerHost, until_ended: Callable[[], object]) -> None:
 
 
 def _cpu_of_a_task(host: WorkerHost) -> float:
-    """CPU seconds of all processes on the worker's side, and of the shells of both calls."""
-    with _all_are_ours():
+    """Return the CPU seconds of all processes on the worker, and of the shells of both calls."""
+    with _adopting_orphans():
         before = _cpu_of_children()
         _run(host, _wait_for_all)
         return _cpu_of_children() - before
@@ -67,7 +67,7 @@ def _forks_of_a_task(place: Path, shell: str) -> float:
     count = ProcessCount(shell, where)
     host = _probed(where, count.tools)
     count.clear()
-    _run(host, lambda: None)  # a traced call returns when all has ended
+    _run(host, lambda: None)  # a traced call returns when all processes have ended
     return count.forks
 
 
@@ -83,8 +83,8 @@ def _wait_for_all() -> None:
 
 
 @contextlib.contextmanager
-def _all_are_ours() -> Iterator[None]:
-    """Until the end of the block orphans become children of this process (Linux only)."""
+def _adopting_orphans() -> Iterator[None]:
+    """Make orphans children of this process until the end of the block (Linux only)."""
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:

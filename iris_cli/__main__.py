@@ -1,12 +1,12 @@
-"""`python -m iris_cli` is `iris`, and so is the command of that name."""
+"""Entry point of `iris` and `python -m iris_cli`."""
 
 import gc
 import os
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C ends it in one line from here on, also while its modules are being loaded."""
-    # What a command makes, its classes first, it needs until its end: look for garbage in it seldom.
+    """Run the command line. Ctrl-C ends it with one line, even while its modules are being imported."""
+    # Most objects of a command, its classes first, live until its end: collect garbage rarely.
     gc.set_threshold(50_000)
     try:
         from iris_cli.cli.app import main as run
@@ -15,7 +15,7 @@ def main() -> None:
     except KeyboardInterrupt:
         import signal
 
-        for each in (signal.SIGINT, signal.SIGTERM):  # it was heard: once more, it would only spoil the line
+        for each in (signal.SIGINT, signal.SIGTERM):  # a second signal would only garble the message
             signal.signal(each, signal.SIG_IGN)
         from iris_cli.cli.failures import interrupted
 

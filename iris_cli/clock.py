@@ -1,22 +1,22 @@
-"""The only place that reads a clock of this machine, or sleeps."""
+"""The only module that reads a clock or sleeps."""
 
 from __future__ import annotations
 
 import time
 from typing import Final, Protocol
 
-_DEAFEST = 0.5  # seconds
+_LONGEST_SLEEP = 0.5  # seconds
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """A source of time."""
 
     def now(self) -> float:
-        """Wall-clock time in seconds since the Unix epoch, rounded to milliseconds as the log stores it."""
+        """Return seconds since the Unix epoch, rounded to milliseconds as in the log."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only grow; for deadlines within one invocation."""
+        """Return monotonic seconds, for deadlines within one invocation."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -41,12 +41,12 @@ class SystemClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """In pieces: a Ctrl-C between Python's last look for signals and the system call is only seen behind that."""
+        """Sleep in pieces: a Ctrl-C just before the system call is only noticed after it."""
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > _DEAFEST:
-            time.sleep(_DEAFEST)
+        while (left := until - time.monotonic()) > _LONGEST_SLEEP:
+            time.sleep(_LONGEST_SLEEP)
         time.sleep(max(0.0, left))
 
 
 SYSTEM_CLOCK: Final = SystemClock()
-"""For code whose waits and deadlines are those of real hosts, disks and locks, whatever clock a session has."""
+"""For waits and deadlines of real hosts, disks and locks, whatever the session's clock."""

@@ -14,10 +14,10 @@ _PREPARED: set[object] = set()
 
 
 def prepared(kind: type[T]) -> type[T]:
-    """Return the type, ready to be decoded by several threads. Every type that is decoded passes here first.
+    """Return the type, prepared for decoding in several threads. Must be called for every decoded type.
 
     msgspec reads the annotations of a struct when it first decodes one. A second thread that decodes the same struct
-    meanwhile uses what is not complete yet, and the interpreter crashes (seen with msgspec 0.22).
+    meanwhile uses incomplete data, and the interpreter crashes (seen with msgspec 0.22).
     """
     if kind not in _PREPARED:
         with _preparing:

@@ -1,4 +1,4 @@
-"""What can go wrong, as values: a message in one line, a hint what to type next, an exit code."""
+"""Errors with a one-line message, a hint what to type next, and an exit code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """The exit codes of every command. They are API: scripts and cron lines depend on them."""
+    """The exit codes of every command. They are a stable interface: scripts and cron lines depend on them."""
 
     OK = 0
     FAILED = 1  # for `wait` and `--wait`: the job failed
@@ -20,11 +20,11 @@ class ExitCode(IntEnum):
     UNSCHEDULABLE = 9
     NOT_WRITABLE = 10
     INTERRUPTED = 130
-    NOT_RUN = 255  # `iris run` failed; its other codes are those of the program
+    NOT_RUN = 255  # `iris run` itself failed; its other codes are those of the program
 
 
 class IrisError(Exception):
-    """An error a person can act on. `message` is one line; `hint` says what to type next."""
+    """An error that the user can fix. `message` is one line; `hint` is what to type next."""
 
     exit_code: ExitCode = ExitCode.FAILED
 
@@ -35,13 +35,13 @@ class IrisError(Exception):
 
 
 class UsageError(IrisError):
-    """The command or the job asks for something that can't be meant."""
+    """An invalid command or job."""
 
     exit_code = ExitCode.USAGE
 
 
 class ConfigError(IrisError):
-    """`cluster.yaml` or a job file is wrong; `problems` holds every finding, one line each."""
+    """An invalid `cluster.yaml` or job file; `problems` lists all problems, one line each."""
 
     exit_code = ExitCode.CONFIG
 
@@ -51,19 +51,19 @@ class ConfigError(IrisError):
 
 
 class NotFoundError(IrisError):
-    """No such job, task or worker."""
+    """An unknown job, task or worker."""
 
     exit_code = ExitCode.NOT_FOUND
 
 
 class UnschedulableError(IrisError):
-    """No worker could ever run what is asked for."""
+    """No worker could ever run the request."""
 
     exit_code = ExitCode.UNSCHEDULABLE
 
 
 class LockedError(IrisError):
-    """Another invocation holds the state directory."""
+    """Another invocation holds the state directory's lock."""
 
     exit_code = ExitCode.LOCKED
 
@@ -75,24 +75,24 @@ class LogDamagedError(IrisError):
 
 
 class LogReplacedError(LogDamagedError):
-    """What this command has read is no longer in the log: whoever goes on begins anew, from its first line."""
+    """Lines that this command has read are no longer in the log; read it again from its first line."""
 
 
 class UnreachableError(IrisError):
-    """A worker that is needed for this command did not answer."""
+    """A worker that this command needs did not answer."""
 
     exit_code = ExitCode.UNREACHABLE
 
 
 class NotWritableError(IrisError):
-    """The state could not be written; nothing was dispatched."""
+    """The state can't be written; nothing was dispatched."""
 
     exit_code = ExitCode.NOT_WRITABLE
 
 
 class WorkspaceGoneError(IrisError):
-    """A packed directory that a job was submitted with can't be read any more: nothing starts without it."""
+    """The packed directory of a job can't be read any more, so nothing starts."""
 
 
 class OutputError(IrisError):
-    """What was to be printed could not be: a full disk, say. What the command did before is done."""
+    """The output could not be written, for example to a full disk. The command's changes are done."""

@@ -1,22 +1,22 @@
-"""The only place that draws random numbers."""
+"""The only module that draws random numbers."""
 
 from __future__ import annotations
 
 import os
 from typing import Final, Protocol
 
-_BITS = 53  # as many as a float holds
+_BITS = 53  # the precision of a float
 
 
 class Randomness(Protocol):
-    """Where random numbers come from."""
+    """A source of random numbers."""
 
     def hexadecimal(self, size: int) -> str:
-        """That many bytes that nobody can guess, as hexadecimal digits."""
+        """Return that many unpredictable bytes as hexadecimal digits."""
         ...
 
     def between(self, low: float, high: float) -> float:
-        """A number from `low` up to, but not including, `high`."""
+        """Return a number from `low` up to, but not including, `high`."""
         ...
 
 
@@ -32,4 +32,4 @@ class SystemRandomness:
 
 
 SYSTEM_RANDOMNESS: Final = SystemRandomness()
-"""For names, nonces and keys: what they are decides nothing. What a session decides on draws from its own."""
+"""For names, nonces and keys, whose values decide nothing. Decisions use the session's source."""

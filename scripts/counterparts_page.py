@@ -11,7 +11,7 @@ END = "<!-- End of the counterparts. -->\n"
 
 
 def with_counterparts(page: str) -> str:
-    """The page with what is between its two marks written again. Raises ValueError if it has no marks."""
+    """Return the page with the text between its two marks regenerated. Raises ValueError without marks."""
     begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
     return page[:begin] + "\n".join(("", *_table(), "", "")) + page[end:]
 

@@ -1,7 +1,7 @@
-"""The schema of what `--json` prints: docs/json-schema.json for programs, docs/json.md for people.
+"""The schema of the `--json` output: docs/json-schema.json for programs, docs/json.md for people.
 
-Both come from the types that `Output.document` is given. The rules of `render/as_json.py` that msgspec doesn't know
-(times, `FLATTENED`, constraints) are applied to what it generates.
+Both are generated from the types that `Output.document` receives. The rules of `render/as_json.py` that msgspec does
+not know (times, `FLATTENED`, constraints) are applied to the generated schema.
 """
 
 from __future__ import annotations
@@ -112,24 +112,24 @@ DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
     "iris demo": (TourDocument, EndedDocument),
     "error": (failures.ErrorDocument,),
 }
-"""The types of the documents of each command; `error` is that of all commands that fail."""
+"""The document types of each command; `error` is that of all commands that fail."""
 
 BY_LINE = (log_lines.LineDocument, Entry, Row, failures.ErrorDocument)
-"""Documents of which each takes one line."""
+"""Documents that are printed on one line each."""
 
 UNVERSIONED = (Row,)
-"""Rows of a table for other programs: they have no `schema_version`."""
+"""Rows of a table for other programs, without a `schema_version`."""
 
 _TIME = {
     "type": ["string", "null"],
     "format": "date-time",
     "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$",
 }
-"""Null, too: `moment` knows no text for the time of a clock that was wrong by thousands of years."""
+"""Also null: `moment` has no text for a clock that was wrong by thousands of years."""
 
 
 class Generated(NamedTuple):
-    """Schemas of the documents, and of the types in them, by name; of those that are structs also the class."""
+    """Schemas of the documents, and by name of their types; for structs also the class."""
 
     documents: dict[type[Struct], dict[str, Any]]
     types: dict[str, dict[str, Any]]
@@ -137,7 +137,7 @@ class Generated(NamedTuple):
 
 
 def json_schema() -> str:
-    """The text of docs/json-schema.json: a JSON Schema with a definition for each command."""
+    """Return the text of docs/json-schema.json: a JSON Schema with a definition for each command."""
     found = generated()
     commands = {
         command: {"anyOf": [found.documents[each] for each in kinds]} for command, kinds in DOCUMENTS.items()
@@ -161,7 +161,7 @@ def generated() -> Generated:
 
 
 def _structs() -> dict[str, type[Struct]]:
-    """All structs in documents by name. Raises ValueError for two with one name."""
+    """Return all structs in documents by name. Raises ValueError for two with one name."""
     found: dict[str, type[Struct]] = {}
     todo: list[Any] = [kind for kinds in DOCUMENTS.values() for kind in kinds]
     seen = set()
@@ -180,7 +180,7 @@ def _structs() -> dict[str, type[Struct]]:
 
 
 def _import_for_types(module: Any) -> None:
-    """Run the imports that a module keeps for the type checker: annotations name what they import."""
+    """Run a module's TYPE_CHECKING imports, which its annotations need."""
     for node in ast.parse(inspect.getsource(module)).body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             imports = [each for each in node.body if isinstance(each, ast.Import | ast.ImportFrom)]
@@ -188,7 +188,7 @@ def _import_for_types(module: Any) -> None:
 
 
 def _custom(kind: type) -> dict[str, Any]:
-    """The schema of a type that msgspec doesn't know."""
+    """Return the schema of a type that msgspec does not know."""
     if kind is AttributeValue:
         return {"type": ["string", "number"]}
     if issubclass(kind, PurePath):
@@ -201,7 +201,7 @@ def _custom(kind: type) -> dict[str, Any]:
 def _as_printed(
     kind: type[Struct] | None, schema: dict[str, Any], raw: dict[str, Any], structs: dict[str, type[Struct]]
 ) -> dict[str, Any]:
-    """The schema of one type by the rules of `render/as_json.py`."""
+    """Return the schema of one type according to `render/as_json.py`."""
     if kind is None:  # an enum
         return {key: value for key, value in schema.items() if key != "description"}
     if kind is Constraint:
@@ -246,7 +246,7 @@ def _document(kind: type[Struct], schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _used(documents: dict[type[Struct], dict[str, Any]], types: dict[str, Any]) -> dict[str, Any]:
-    """The types that documents refer to, by name."""
+    """Return the types that documents refer to, by name."""
     found: set[str] = set()
     todo = _references([each["properties"] for each in documents.values()])
     while todo:
@@ -260,7 +260,7 @@ def _references(schema: object) -> set[str]:
 
 
 def json_page() -> Iterator[str]:
-    """The lines of docs/json.md behind its title."""
+    """Yield the lines of docs/json.md after its title."""
     yield from _HEAD
     found = generated()
     shown: dict[type[Struct], str] = {}
@@ -311,7 +311,7 @@ def _table(kind: type[Struct], schema: dict[str, Any]) -> Iterator[str]:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """A type in words: `list of [JobRow](#jobrow)`."""
+    """Describe a type: `list of [JobRow](#jobrow)`."""
     if "$ref" in schema:
         name = schema["$ref"].removeprefix("#/$defs/")
         target = generated().types[name]
@@ -334,13 +334,13 @@ def _type(schema: dict[str, Any]) -> str:
 
 
 def _words(kind: type[Struct]) -> str:
-    """The docstring of a type, for programs in other languages."""
+    """Return the docstring of a type, reworded for other languages."""
     text = " ".join((kind.__doc__ or "").split())
     return re.sub(r"\bNone\b", "null", re.sub(r" Raises [^.]+\.", "", text))
 
 
 def _comments(kind: type[Struct]) -> dict[str, str]:
-    """What stands behind the fields of a type, and behind those of types that are flattened into it."""
+    """Return the comments at the fields of a type, and at those of types flattened into it."""
     found = {}
     for field in msgspec.structs.fields(kind):
         if field.name in getattr(kind, "FLATTENED", ()):

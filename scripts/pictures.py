@@ -1,4 +1,4 @@
-"""Pictures of a terminal: what `iris` says today of a run that was recorded (record_pictures.py), as SVG."""
+"""Pictures of a terminal as SVG: the current output of `iris` about a recorded run (record_pictures.py)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DIRECTORY = Path(__file__).parent.parent / "docs" / "pictures"
 COLUMNS = 100
 
 BEFORE, AFTER = -5.0, 30.0
-"""Seconds from when `train` failed."""
+"""Seconds from the failure of `train`."""
 
 CYCLE_AGO = 4.0  # seconds
 
@@ -51,14 +51,14 @@ rect { fill: #fafafa; stroke: #d0d0d0 } text { fill: #24292f; font: 14px ui-mono
 
 
 def pictures() -> Iterator[tuple[Path, str]]:
-    """Each picture with the file it belongs into."""
+    """Yield each picture with its file."""
     for name, (moment, words) in SHOWN.items():
         lines = list(styled(f"\x1b[1m$ iris {' '.join(words)}\x1b[0m\n{said(words, moment).rstrip()}"))
         yield DIRECTORY / f"{name}.svg", drawn(f"iris {' '.join(words)}", lines)
 
 
 def said(words: Sequence[str], moment: float) -> str:
-    """What a command said at that moment of the recorded run, on a terminal with colours."""
+    """Return the output of a command at that moment of the recorded run, on a terminal with colours."""
     lines = (DIRECTORY / "events.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     times = [parse_time(json.loads(line)["at"]) for line in lines]
     failed = next(at for at, line in zip(times, lines, strict=True) if '"JobEnded","job":"train"' in line)
@@ -90,13 +90,13 @@ def said(words: Sequence[str], moment: float) -> str:
 
 
 def styled(text: str) -> Iterator[list[Segment]]:
-    """The lines of what a terminal gets, each as pieces of one style."""
+    """Return the lines on a terminal, each as pieces of one style."""
     console = Console(width=COLUMNS, file=StringIO())
     return iter(list(Segment.split_lines(console.render(Text.from_ansi(text)))))
 
 
 def drawn(title: str, lines: Sequence[Sequence[Segment]]) -> str:
-    """A picture of lines. Each word stands in its column, however wide the letters of the reader's font are."""
+    """Draw lines. Each word is at its column, whatever the width of the reader's font."""
     rows = [
         f'<text y="{MARGIN + FONT + LINE * number}">{"".join(pieces(line))}</text>'
         for number, line in enumerate(lines)
@@ -110,7 +110,7 @@ def drawn(title: str, lines: Sequence[Sequence[Segment]]) -> str:
 
 
 def picture_width() -> int:
-    """The width of every picture in pixels."""
+    """Return the width of every picture in pixels."""
     return round(2 * MARGIN + ADVANCE * COLUMNS)
 
 

@@ -1,6 +1,6 @@
-"""Run jobs on a cluster of local SSH hosts, and keep the event log: docs/pictures shows what `iris` says of it.
+"""Run jobs on a cluster of local SSH hosts and keep the event log, from which docs/pictures is made.
 
-It takes two minutes. write_docs.py makes the pictures from the log, as today's `iris` would show it.
+It takes two minutes. write_docs.py makes the pictures from the log, as the current `iris` shows it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ for step in range(0, 100_000, 100):
         print(f"saving checkpoint {step}", flush=True)
         os.write(os.open("/dev/full", os.O_WRONLY), b"weights")
 """
-"""One rank finds its disk full: /dev/full says so for real."""
+"""The disk of one rank is full: /dev/full really reports that."""
 
 STEADY = "import time\nfor step in range(300):\n    print(step, flush=True)\n    time.sleep(1)\n"
 
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def record(cluster: LocalCluster, work: Path) -> None:
-    """Run cycles until `train` has failed and most of a minute has passed, and keep the log."""
+    """Run cycles until `train` has failed and most of a minute has passed; keep the log."""
     for name, *words in LAUNCHED:
         iris(cluster, work, "launch", "--name", name, *(word.format(work=work) for word in words))
     log, passed = cluster.root / "state" / "events.jsonl", 0
@@ -68,12 +68,12 @@ def record(cluster: LocalCluster, work: Path) -> None:
 
 
 def unsigned(log: str, work: Path) -> Iterator[str]:
-    """The lines of a log without who wrote it, and where."""
+    """Yield the lines of a log without its actor and directory."""
     before = "00000000"
     for line in log.replace(f"{work}/", "").splitlines():
-        said = {**json.loads(line), "prev": before, "actor": "me@laptop iris"}
-        del said["crc"]
-        text = json.dumps(said, separators=(",", ":"))[:-1]
+        record = {**json.loads(line), "prev": before, "actor": "me@laptop iris"}
+        del record["crc"]
+        text = json.dumps(record, separators=(",", ":"))[:-1]
         before = f"{crc32(text.encode()):08x}"
         yield f'{text},"crc":"{before}"}}\n'
 

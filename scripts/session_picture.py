@@ -37,7 +37,7 @@ _COLOURED = re.compile(rf"\b({'|'.join(STYLES)})\b|^known cause:.*|^rank \d+ fai
 
 
 def session() -> tuple[Path, str]:
-    """The picture with the file that it belongs into."""
+    """Return the picture and its file."""
     outputs = dict(_steps(PAGE.read_text(encoding="utf-8")))
     moment, rows, groups, scrolls = 0.0, 0, [], [(0.0, 0)]
     for command in SHOWN:
@@ -51,7 +51,7 @@ def session() -> tuple[Path, str]:
 
 
 def _steps(page: str) -> Iterator[tuple[str, str]]:
-    """Each command of a page with its output."""
+    """Yield each command of a page with its output."""
     for block in re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, output = step.partition("\n")
@@ -65,7 +65,7 @@ def _rows(lines: list[str], above: int, bold: bool) -> Iterator[str]:
 
 
 def _coloured(line: str) -> Iterator[Segment]:
-    """The pieces of a line, with states in the colours in which iris shows them."""
+    """Return the pieces of a line, with states coloured as in iris."""
     end = 0
     for match in _COLOURED.finditer(line):
         bold = "bold yellow" if match[0].startswith("known") else "bold red"
@@ -76,7 +76,7 @@ def _coloured(line: str) -> Iterator[Segment]:
 
 
 def _drawn(groups: list[tuple[float, str]], scrolls: list[tuple[float, int]], length: float) -> str:
-    """The SVG: each group of lines becomes visible at its time, and the whole scrolls up."""
+    """Return the SVG: each group of lines appears at its time, and the whole scrolls up."""
     appear = "".join(
         f"@keyframes g{number} {{ 0% {{ visibility: hidden }} {moment / length:.2%} {{ visibility: visible }} }}\n"
         f".g{number} {{ animation: g{number} {length:.1f}s step-end infinite }}\n"

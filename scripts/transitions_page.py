@@ -1,4 +1,4 @@
-"""The diagram and the table of the transitions of attempts, for docs/task-states.md."""
+"""Write the diagram and the table of the transitions of attempts for docs/task-states.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PHASES: tuple[type[task.Phase], ...] = typing.get_args(task.Phase)
 
 
 def with_transitions(page: str) -> str:
-    """The page with what is between its two marks written again. Raises ValueError if it has no marks."""
+    """Return the page with the text between its two marks rewritten. Raises ValueError if it has no marks."""
     begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
     return page[:begin] + "\n".join((*_diagram(), "", *_table(), "")) + page[end:]
 
@@ -41,7 +41,7 @@ def _table() -> Iterator[str]:
 
 
 def _cell(row: Transition, rows: dict[type[task.Phase], Transition]) -> str:
-    """The state after the event. A STOPPING attempt accepts only what the phase that was interrupted accepts."""
+    """Return the state after the event. A STOPPING attempt accepts only what its interrupted phase accepts."""
     where = f"`{row.after.state}`" if row.after is not row.before else "stays"
     if row.before is task.Stopping and (task.Assigned in rows) != (task.Running in rows):
         return f"{where} (if it {'has' if task.Running in rows else 'has not'} started)"

@@ -188,7 +188,7 @@ def api() -> Iterator[str]:
 
 
 def _methods(kind: type) -> Iterator[str]:
-    """The public methods of a class, each with its signature."""
+    """Yield the public methods of a class, each with its signature."""
     yield from ("", f"### `iris_cli.client.{kind.__name__}`", "", _first_paragraph(kind), "")
     for name, method in vars(kind).items():
         if inspect.isfunction(method) and not name.startswith("_"):
@@ -321,7 +321,7 @@ def _command(path: str, command: Any) -> Iterator[str]:
 
 
 def _spelling(option: Any) -> str:
-    """`--tail, -n N|all`, with what it takes in a table's words."""
+    """Return the option's names and its value as in a table: `--tail, -n N|all`."""
     value = f" {option.metavar}" if option.metavar else ""
     return (", ".join(option.opts) + value).replace("|", chr(92) + "|")
 

@@ -1,1 +1,1 @@
-"""Who makes slices: the port, and one module for each provider."""
+"""Providers of slices: the port, and one module per provider."""

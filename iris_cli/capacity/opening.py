@@ -1,4 +1,4 @@
-"""From the name of a provider to the provider."""
+"""Open a provider by its name."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def open_provider(
     known: Mapping[str, Slice] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> SliceProvider:
-    """The provider of one place. `directory` is where local ones keep their hosts. Raises ProviderError.
+    """Open the provider of one scope; local ones keep their hosts in `directory`. Raises ProviderError.
 
-    `known`: the slices of the log in that place, by name; lists are shorter and say more with them.
+    `known` are the slices of that scope in the log, by name: lists reuse their host keys and add missing ones.
     """
     if scope.provider is Provider.LOCAL:
         local = import_module(_LOCAL)
@@ -42,9 +42,9 @@ def open_provider(
 
 
 def list_nodes(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[str, Any]:
-    """All nodes and queued resources of a project of Google's, as its API writes them down. Raises ProviderError.
+    """Return all nodes and queued resources of a Google project as JSON of its API. Raises ProviderError.
 
-    Left out, the project is the usual one, and the zone is every zone.
+    An empty project is the default one, an empty zone means all zones.
     """
     with _client_of_google():
         from iris_cli.capacity.gcp.listing import nodes_as_json

@@ -1,4 +1,4 @@
-"""The port to whoever makes slices. All implementations pass one conformance suite."""
+"""The port for providers of slices. All implementations pass one conformance suite."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from iris_cli.core.messages.cloud import CloudSlice, Refusal
 
 
 class ProviderError(Exception):
-    """A provider said no, or nothing (`Refusal.UNANSWERED`: it may have done what it was asked)."""
+    """A provider refused a request or did not answer (`Refusal.UNANSWERED`: it may have carried it out)."""
 
     def __init__(self, refusal: Refusal, message: str) -> None:
         super().__init__(message)
@@ -19,37 +19,36 @@ class ProviderError(Exception):
 
 
 class SliceProvider(Protocol):
-    """The slices of one owner in one place.
+    """The slices of one owner in one scope.
 
-    Every call may be made again at any time, by several processes at once, also after one of them was killed in it.
-    None waits until something is made or gone: an operation that takes long shows in the list. All raise
-    ProviderError.
+    Every call can be repeated at any time, by several processes at once and after one was killed during it. No call
+    waits until a slice is created or deleted: the list shows the progress. All raise ProviderError.
     """
 
     def list(self) -> tuple[CloudSlice, ...]:
-        """Every slice of the owner in this place, whatever became of it: all pages, or an error.
+        """Return all slices of the owner in this scope, in any state: all pages, or an error.
 
-        One that is asked for and could not be made is listed as FAILED until it is deleted, or not at all.
+        A slice whose creation failed is listed as FAILED until it is deleted, or not at all.
         """
         ...
 
     def create(self, name: str, group: ScaleGroup) -> None:
-        """Take on a request for a slice. That there is one of that name and owner already is fine.
+        """Request a slice. An existing one with that name and owner is no error.
 
-        One of another owner is refused (`Refusal.INVALID`), and never touched.
+        A slice of another owner is refused (`Refusal.INVALID`) and never touched.
         """
         ...
 
     def delete(self, name: str) -> None:
-        """Take on the request to delete a slice, whatever state it is in. That there is none is fine."""
+        """Request the deletion of a slice in any state. A missing slice is no error."""
         ...
 
 
-# Slices that a person makes: what is needed, and what to write once they are there.
+# Slices created by a person: what is needed, and the entry for `cluster.yaml`.
 
 
 def instructions(group: ScaleGroup, slices: int) -> Iterator[str]:
-    """What to do, line by line."""
+    """Yield the instructions, line by line."""
     template = group.template
     what = count(slices, "preemptible slice" if template.preemptible else "slice")
     where = f" in {template.zone}" if template.zone else ""

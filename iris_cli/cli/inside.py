@@ -117,12 +117,12 @@ def logs(iris: Context, what: str, query: Query, *, follow: bool, folded: bool) 
 
 
 def _task_logs(iris: Context, what: str, query: Query) -> Iterator[TaskLog]:
-    from iris_cli.client.outbox import chosen
+    from iris_cli.client.outbox import tasks_of
     from iris_cli.client.port import LogQuery
 
     job, ranks = _named(what)
     asked = LogQuery(tail=query.tail, attempt=query.attempt, streams=query.streams)
-    for task in chosen(iris.outbox.status(job), ranks or query.ranks):
+    for task in tasks_of(iris.outbox.status(job), ranks or query.ranks):
         lines = iris.outbox.logs(task.id, asked) if task.attempt is not None else []
         yield _task_log(task, [_line(each) for each in lines], query.attempt)
 

@@ -24,7 +24,7 @@ MethodOfJob = Callable[Concatenate["AsyncJob", P], Coroutine[Any, Any, T]]
 
 
 async def _in_thread(call: Callable[[], T]) -> T:
-    """The result of a call in a thread of its own, which does not keep the program from ending."""
+    """Return the result of a call in a daemon thread."""
     import asyncio  # slow to import
 
     loop = asyncio.get_running_loop()
@@ -36,7 +36,7 @@ async def _in_thread(call: Callable[[], T]) -> T:
         if error is not None:
             future.set_exception(error)
         else:
-            future.set_result(result)  # type: ignore[arg-type]  # there is a result where there is no error
+            future.set_result(result)  # type: ignore[arg-type]  # there is a result if there is no error
 
     def run() -> None:
         try:
@@ -103,13 +103,13 @@ class AsyncIrisClient:
 
     @classmethod
     def on(cls, client: IrisClient) -> AsyncIrisClient:
-        """The same client for asyncio."""
+        """Return an asyncio client that uses this client."""
         made = cls.__new__(cls)
         made.client = client
         return made
 
     def job(self, job_id: str) -> AsyncJob:
-        """A job by its id; whether it exists shows when something is asked of it. Raises UsageError."""
+        """Return a job by its id; the first call on it fails if it does not exist. Raises UsageError."""
         return AsyncJob(self.client.job(job_id))
 
     submit = _submits(IrisClient.submit)

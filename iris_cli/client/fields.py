@@ -1,4 +1,4 @@
-"""What a program may say of a job, and the way from there to a request."""
+"""The job fields of the client and their conversion to a request."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import UsageError
 
 Constraints = Sequence[Constraint | str]
-"""Constraints as values, or as they are typed: `"region=us-west4"`, `"~pool"`."""
+"""Constraints as values, or as on the command line: `"region=us-west4"`, `"~pool"`."""
 
 
 class JobFields(TypedDict, total=False):
-    """The fields of a job; what is left out is as in a job file that leaves it out.
+    """The fields of a job; omitted fields have the defaults of a job file.
 
-    Sizes are bytes or text (`"8GiB"`), durations seconds or text (`"2h"`). `prefer` are constraints that rank and
-    never exclude; `group_by` makes a gang. `secrets` are names of variables of the operator's environment.
-    `array` makes a task for each index (`"0-9"`), `each_line` one for each of these lines; `signal` is one like
-    `"USR1@120"`, sent so many seconds before the time limit.
+    Sizes are bytes or text (`"8GiB"`), durations seconds or text (`"2h"`). `prefer` are soft constraints, which rank
+    workers and exclude none; `group_by` makes a gang. `secrets` are names of variables of the operator's environment.
+    `array` creates a task for each index (`"0-9"`), `each_line` one for each line; `signal` (`"USR1@120"`) is sent that
+    many seconds before the time limit.
     """
 
     name: str | None
@@ -67,17 +67,17 @@ class JobFields(TypedDict, total=False):
 def job_request(
     command: Sequence[str] | str,
     constraints: Constraints | None,
-    said: Mapping[str, Any],
+    fields: Mapping[str, Any],
     method: str = "submit",
 ) -> JobRequest:
-    """The request that is meant. Raises UsageError for what can't be, and TypeError for what `method` doesn't take."""
-    if unknown := said.keys() - _ROWS.keys():
+    """Build the request. Raises UsageError for invalid values, TypeError for fields that `method` lacks."""
+    if unknown := fields.keys() - _ROWS.keys():
         name = min(unknown)
         meant = did_you_mean(name, _ROWS)
         raise TypeError(
             f"{method}() got an unexpected keyword argument {name!r}" + (f": {meant}" if meant else "")
         )
-    read = {name: _read(_ROWS[name], value) for name, value in said.items() if value is not None}
+    read = {name: _read(_ROWS[name], value) for name, value in fields.items() if value is not None}
     asked = None if constraints is None else _constraints(constraints)
     return request_of({**read, "command": _command(command), "constraints": asked})
 

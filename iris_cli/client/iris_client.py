@@ -1,4 +1,4 @@
-"""`IrisClient` and the jobs that it hands out."""
+"""`IrisClient` and the jobs it returns."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from iris_cli.ops.workplace import Workplace
 
 
 class WaitTimeoutError(IrisError, TimeoutError):
-    """The time of a `wait` is over, and its job goes on."""
+    """The timeout of a `wait` passed; the job continues."""
 
     exit_code = ExitCode.FAILED
 
 
 class IrisClient:
-    """Submits jobs and looks after them. May be used by several threads at once; there may be several clients.
+    """A client that submits and manages jobs. Thread-safe; a program may use several clients.
 
-    On the operator's machine it works on a state directory, found as the `iris` command finds it: `state_dir`, else
-    `$IRIS_STATE_DIR`, else `state` beside the `cluster.yaml` in use (`config`, `$IRIS_CONFIG`, `./cluster.yaml`).
-    Inside a task that names neither, it hands requests to whoever polls the cluster, and `answer_timeout` is how
-    many seconds it waits for an answer (None: for ever). `lock_timeout` is how many seconds it waits for other
-    commands to let the state directory go. Nothing is read or asked before the first call. All methods raise
-    IrisError, whose `message`, `hint` and `exit_code` are those of the `iris` command.
+    On the operator's machine it uses a state directory, found like the `iris` command does: `state_dir`,
+    `$IRIS_STATE_DIR`, or `state` next to the `cluster.yaml` in use (`config`, `$IRIS_CONFIG`, `./cluster.yaml`). Inside
+    a task, if neither is given, it sends requests to the process that polls the cluster; `answer_timeout` is the
+    timeout for an answer in seconds (None: unlimited). `lock_timeout` is the timeout in seconds for the state
+    directory's lock. Nothing is read before the first call. All methods raise IrisError, with the `message`, `hint` and
+    `exit_code` of the `iris` command.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class IrisClient:
 
     @classmethod
     def on(cls, backend: Backend) -> IrisClient:
-        """A client of another backend than those that it finds by itself."""
+        """Return a client of another backend."""
         client = cls.__new__(cls)
         client._backend = backend
         return client
@@ -74,16 +74,16 @@ class IrisClient:
         schedule: bool = True,
         **fields: Unpack[JobFields],
     ) -> Job:
-        """Run a command as a job. It is in the log when this returns.
+        """Submit a command as a job. It is in the log when this returns.
 
-        `command` is the argument vector; one text is split into words as a shell would, and no more. The other
-        fields are those of a job file (see JobFields). Inside a task the job is a child of the one that submits it:
-        `constraints=None` inherits the parent's, `[]` inherits none, others are merged with them; with
-        `inherit_constraints=False` the job has those that it names, and no others.
+        `command` is the argument vector; a single text is split into words as in a shell, without any other shell
+        syntax. The other fields are those of a job file (see JobFields). Inside a task the job becomes a child of the
+        task's job: `constraints=None` inherits the parent's, `[]` inherits none, others are merged with them; with
+        `inherit_constraints=False` only the given ones apply.
 
-        `request_id` makes a submission from inside a task repeatable: the same id is answered the same, also after
-        this program was ended and started again (letters, digits, '.', '_' and '-', at most 64). On the operator's
-        machine a cycle is run to start it, unless `schedule` is false.
+        `request_id` makes a submission from inside a task repeatable: the same id gets the same answer, even after a
+        restart of this program (letters, digits, '.', '_' and '-', at most 64). On the operator's machine a cycle
+        starts the job unless `schedule` is false.
 
         Raises UsageError, NotFoundError (`after`), UnschedulableError; see also the class.
         """
@@ -94,11 +94,11 @@ class IrisClient:
         return Job(self, self._backend.submit(request, request_id=request_id, schedule=schedule))
 
     def job(self, job_id: str) -> Job:
-        """A job by its id; whether it is there shows when something is asked of it. Raises UsageError."""
+        """Return a job by its id; the first call on it fails if it does not exist. Raises UsageError."""
         return Job(self, parse_job_id(job_id))
 
     def status(self, job: str | HasId) -> JobStatus:
-        """How a job and its tasks stand. Raises NotFoundError."""
+        """Return the status of a job and its tasks. Raises NotFoundError."""
         return self._backend.status(_id(job))
 
     def wait(
@@ -108,7 +108,7 @@ class IrisClient:
         stream_logs_from: int | str | Sequence[int] | None = None,
         on_line: Sink | None = None,
     ) -> JobState:
-        """Wait until a job is over: see `Job.wait`."""
+        """Wait until a job has ended: see `Job.wait`."""
         job_id = _id(job)
         ranks = _ranks(job_id, stream_logs_from)
         state = self._backend.wait(job_id, timeout, ranks, on_line or _write)
@@ -135,11 +135,11 @@ class IrisClient:
         return states
 
     def list_tasks(self, job: str | HasId) -> list[TaskStatus]:
-        """The tasks of a job, by index. Raises NotFoundError."""
+        """Return the tasks of a job by index. Raises NotFoundError."""
         return list(self.status(job).tasks)
 
     def task_status(self, task: str) -> TaskStatus:
-        """One task by its id, `JOB/task-INDEX`. Raises NotFoundError, UsageError."""
+        """Return one task by its id, `JOB/task-INDEX`. Raises NotFoundError, UsageError."""
         wanted = parse_task_id(str(task))
         for found in self.status(wanted.job).tasks:
             if found.id == str(wanted):
@@ -149,10 +149,10 @@ class IrisClient:
     def task_logs(
         self, task: str, *, tail: int | None = None, attempt: int | None = None, streams: Sequence[str] = BOTH
     ) -> list[LogLine]:
-        """What a task has written so far, one stream after the other.
+        """Return the output of a task so far, one stream after the other.
 
-        `tail` lines of each of the `streams` (`"out"`, `"err"`), None for all; `attempt` is its number, None the
-        last one. Raises NotFoundError, UnreachableError, UsageError.
+        `tail` lines of each of the `streams` (`"out"`, `"err"`), None for all; `attempt` is a number, None for the last
+        one. Raises NotFoundError, UnreachableError, UsageError.
         """
         return self._logs(str(parse_task_id(str(task))), tail, attempt, streams)
 
@@ -164,7 +164,7 @@ class IrisClient:
         attempt: int | None = None,
         streams: Sequence[str] = BOTH,
     ) -> list[LogLine]:
-        """What all tasks of a job have written so far, one task after the other: see `task_logs`."""
+        """Return the output of all tasks of a job so far, one task after the other: see `task_logs`."""
         return self._logs(_id(job), tail, attempt, streams)
 
     def _logs(
@@ -176,23 +176,23 @@ class IrisClient:
         return self._backend.logs(what, LogQuery(tail=tail, attempt=attempt, streams=chosen))
 
     def pull(self, job: str | HasId, directory: str | os.PathLike[str] = PULLED) -> Path:
-        """Fetch the files that the tasks of a job have put into IRIS_OUTPUT_DIR.
+        """Fetch the files in IRIS_OUTPUT_DIR of all tasks of a job.
 
-        Return `directory/JOB`, which has the files as `task-N/attempt-M/...`. Files that were fetched before are not
-        fetched again. Not available inside a task. Raises UnreachableError if a worker does not answer, and
-        IrisError if a file can't be fetched; the other files are fetched in both cases.
+        Returns `directory/JOB` with the files as `task-N/attempt-M/...`. Files fetched before are not fetched again.
+        Not available inside a task. Raises UnreachableError if a worker does not answer, and IrisError if a file can't
+        be fetched; the other files are fetched in both cases.
         """
         return self._backend.pull(_id(job), Path(directory))
 
     def cancel(self, job: str | HasId, reason: str = "") -> bool:
-        """End a job and its children. False if it was over already. Raises NotFoundError."""
+        """Cancel a job and its children. Return False if it had already ended. Raises NotFoundError."""
         return self._backend.cancel(_id(job), reason)
 
     def retry(self, what: str | HasId) -> int:
-        """Stop the running attempts of a job or a task, of a gang all of them, and place the tasks again, uncharged.
+        """Stop the running attempts of a job or a task (of a gang, all) and reschedule them, uncharged.
 
-        Returns the number of attempts that this call stops. Only on the operator's machine. Raises NotFoundError, and
-        UsageError for a job or a task that has ended.
+        Returns the number of stopped attempts. Only on the operator's machine. Raises NotFoundError, and UsageError for
+        a job or a task that has ended.
         """
         return self._backend.retry(what if isinstance(what, str) else what.id)
 
@@ -206,11 +206,11 @@ class IrisClient:
         schedule: bool = True,
         **fields: Unpack[JobFields],
     ) -> Job:
-        """Submit an ended job again, as a new job: its command, workspace and fields, except for those given here.
+        """Submit an ended job again as a new job, with its command, workspace and fields except those given here.
 
-        `failed`: of an array only the tasks that did not succeed, with their indices. `after` is not taken over. Only
-        on the operator's machine. Raises NotFoundError, and UsageError for a job that has not ended, or whose workspace
-        has been removed; see also `submit`.
+        `failed` selects the unsuccessful tasks of an array, with their indices. `after` is not copied. Only on the
+        operator's machine. Raises NotFoundError, and UsageError if the job has not ended or its workspace was deleted;
+        see also `submit`.
         """
         request = job_request(command or (), constraints, fields, method="again")
         request = replace(
@@ -219,22 +219,22 @@ class IrisClient:
         return Job(self, self._backend.submit(request, request_id=None, schedule=schedule))
 
     def endpoints(self, job: str | HasId | None = None) -> list[Endpoint]:
-        """Where the tasks of a job listen; inside a task None is its own job. Raises NotFoundError."""
+        """Return the endpoints of a job's tasks; inside a task None means its own job. Raises NotFoundError."""
         return list(self._backend.endpoints(None if job is None else _id(job)))
 
     def register_endpoint(self, name: str, port: int, metadata: Mapping[str, str] | None = None) -> None:
-        """Make a port of this task known under a name, until its attempt ends. Only inside a task.
+        """Register a port of this task under a name until its attempt ends. Only inside a task.
 
-        The same name again replaces it. Raises UsageError.
+        An endpoint with the same name is replaced. Raises UsageError.
         """
         self._backend.register_endpoint(name, port, dict(metadata or {}))
 
     def remove_endpoint(self, name: str) -> bool:
-        """Take an endpoint of this task back. False if there was none. Only inside a task."""
+        """Remove an endpoint of this task. Return False if there is none. Only inside a task."""
         return self._backend.remove_endpoint(name)
 
     def close(self) -> None:
-        """Let connections go. Idempotent; whatever comes later opens new ones."""
+        """Close connections. Idempotent; later calls open new ones."""
         self._backend.close()
 
     def __enter__(self) -> IrisClient:
@@ -247,7 +247,7 @@ class IrisClient:
 
 
 class Job:
-    """A job that was submitted or looked up: its id, and the client that asks for it."""
+    """A submitted job: its id and its client."""
 
     __slots__ = ("_client", "id")
 
@@ -256,7 +256,7 @@ class Job:
         self.id = job_id
 
     def status(self) -> JobStatus:
-        """How it and its tasks stand."""
+        """Return the status of the job and its tasks."""
         return self._client.status(self.id)
 
     def wait(
@@ -265,36 +265,36 @@ class Job:
         stream_logs_from: int | str | Sequence[int] | None = None,
         on_line: Sink | None = None,
     ) -> JobState:
-        """Wait until it is over; its state then.
+        """Wait until the job has ended; return its state.
 
-        `stream_logs_from` names whose output is handed on meanwhile: the index of a task or several, the id of one,
-        or `"all"`. Each line goes to `on_line`; without one it is written to standard output, made harmless.
-        On the operator's machine scheduling cycles run meanwhile. Inside a task it waits however long nobody polls.
+        `stream_logs_from` selects tasks whose output is streamed: an index, several indices, a task id, or `"all"`.
+        Each line goes to `on_line`, by default to standard output with control characters replaced. On the operator's
+        machine the wait runs scheduling cycles. Inside a task it waits even if nothing polls the cluster.
 
-        Raises WaitTimeoutError (a TimeoutError) after `timeout` seconds; the job goes on.
+        Raises WaitTimeoutError (a TimeoutError) after `timeout` seconds; the job continues.
         """
         return self._client.wait(self.id, timeout, stream_logs_from, on_line)
 
     def tasks(self) -> list[TaskStatus]:
-        """Its tasks, by index."""
+        """Return the tasks by index."""
         return self._client.list_tasks(self.id)
 
     def logs(
         self, *, tail: int | None = None, attempt: int | None = None, streams: Sequence[str] = BOTH
     ) -> list[LogLine]:
-        """What its tasks have written so far: see `IrisClient.logs`."""
+        """Return the output of the tasks so far: see `IrisClient.logs`."""
         return self._client.logs(self.id, tail=tail, attempt=attempt, streams=streams)
 
     def pull(self, directory: str | os.PathLike[str] = PULLED) -> Path:
-        """Fetch the files of its tasks, and return their directory: see `IrisClient.pull`."""
+        """Fetch the files of the tasks and return their directory: see `IrisClient.pull`."""
         return self._client.pull(self.id, directory)
 
     def cancel(self, reason: str = "") -> bool:
-        """End it and its children. False if it was over already."""
+        """Cancel the job and its children. Return False if it had already ended."""
         return self._client.cancel(self.id, reason)
 
     def retry(self, index: int | None = None) -> int:
-        """Stop its running attempts, or that of one task, and place them again: see `IrisClient.retry`."""
+        """Stop the running attempts, or that of one task, and reschedule them: see `IrisClient.retry`."""
         return self._client.retry(self.id if index is None else TaskId(self.id, index))
 
     def again(
@@ -306,13 +306,13 @@ class Job:
         schedule: bool = True,
         **fields: Unpack[JobFields],
     ) -> Job:
-        """Submit it again when it has ended, as a new job: see `IrisClient.again`."""
+        """Submit the ended job again as a new job: see `IrisClient.again`."""
         return self._client.again(
             self.id, command, failed=failed, constraints=constraints, schedule=schedule, **fields
         )
 
     def endpoints(self) -> list[Endpoint]:
-        """Where its tasks listen."""
+        """Return the endpoints of the tasks."""
         return self._client.endpoints(self.id)
 
     def __repr__(self) -> str:
@@ -328,7 +328,7 @@ def _backend(
     answer_timeout: float | None,
     lock_timeout: float | None,
 ) -> Backend:
-    if lock_timeout is not None and not lock_timeout >= 0:  # nan, too; and what is less waits for ever
+    if lock_timeout is not None and not lock_timeout >= 0:  # nan, too; less would wait forever
         raise UsageError(f"lock_timeout={lock_timeout} is not a number of seconds to wait")
     place = Workplace(
         config_path=None if config is None else Path(config),
@@ -350,7 +350,7 @@ def _id(job: str | HasId) -> JobId:
 
 
 def _ranks(job: JobId, chosen: int | str | Sequence[int] | None) -> tuple[int, ...] | None:
-    """The indices of the tasks that are meant: an empty tuple for all. Raises UsageError."""
+    """Return the selected indices; an empty tuple for all. Raises UsageError."""
     if chosen is None:
         return None
     if isinstance(chosen, str):
@@ -370,7 +370,7 @@ def _ranks(job: JobId, chosen: int | str | Sequence[int] | None) -> tuple[int, .
 
 
 def _write(line: LogLine) -> None:
-    """One line for a person: whatever a program wrote is text, and no instruction to a terminal."""
+    """Print one line with unprintable characters replaced: output is untrusted text."""
     shown = "".join(each if each.isprintable() else "�" for each in line.text.replace("\t", " "))
     sys.stdout.write(f"[{line.task.rpartition('-')[2]}] {shown}\n")
     sys.stdout.flush()

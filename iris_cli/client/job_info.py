@@ -1,4 +1,4 @@
-"""What a task knows about itself, from its environment."""
+"""A task's information about itself, from its environment."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _PORT = "IRIS_PORT_"
 
 
 class JobInfo(Struct, frozen=True, kw_only=True):
-    """The place of a task in the world. `task_index` counts from 0, `attempt` too; `task_id` is `JOB/task-INDEX`.
+    """Information about a task. `task_index` and `attempt` count from 0; `task_id` is `JOB/task-INDEX`.
 
-    `constraints` are those of the job, `worker_attributes` what its worker is. `hosts` are those of the gang, by rank
-    (or the own one), `coordinator_address` is `host:port` of the first; of a gang on several slices `slice_index` says
-    on which one this task is. `array_index` is None where the job is no array; `ports` are numbers by the names that
-    the job gave them, in lower case. `default_env` came from the configuration of the cluster. The directories are
-    None, and `worker_id` is empty, where iris did not start the process itself.
+    `constraints` are those of the job, `worker_attributes` those of the worker. `hosts` are those of the gang by rank
+    (of a single task, its own); `coordinator_address` is `host:port` of the first. `slice_index` is the task's slice in
+    a gang on several slices. `array_index` is None unless the job is an array; `ports` maps port names, in lower case,
+    to numbers. `default_env` comes from the cluster's configuration. The directories are None, and `worker_id` is
+    empty, if iris did not start the process itself.
     """
 
     job_id: JobId
@@ -61,17 +61,17 @@ class JobInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def parent_id(self) -> JobId | None:
-        """The job that submitted this one, if one did."""
+        """The parent job; None if there is none."""
         return parent_of(self.job_id)
 
 
 def get_job_info() -> JobInfo | None:
-    """Where this process stands, or None if it is no task of iris (`IRIS_JOB_ID` is not set).
+    """Return information about this task, None outside of tasks (`IRIS_JOB_ID` is not set).
 
-    `IRIS_TASK_ID` says which task it is, and the other variables may be missing, as in a test or where a wrapper
-    handed on a few of them: then the task is one of as many as its index needs, in its first attempt, on no worker.
-    Raises UsageError, naming the variable, if both that id and the index are missing, or a variable can't be true:
-    whoever took 0 for an index that is missing would do the work of another rank.
+    `IRIS_TASK_ID` names the task. Other variables may be missing, as in a test or behind a wrapper that passes only
+    some: the defaults are as many tasks as the index needs, the first attempt, no worker. Raises UsageError, naming the
+    variable, if both that id and the index are missing or a variable is invalid: a missing index never means 0, which
+    would repeat the work of another rank.
     """
     if not os.environ.get("IRIS_JOB_ID"):
         return None
@@ -79,7 +79,7 @@ def get_job_info() -> JobInfo | None:
 
 
 def read_job_info(environ: Mapping[str, str]) -> JobInfo:
-    """The same from any environment. Raises UsageError."""
+    """Return the information from a given environment. Raises UsageError."""
     read = _Reader(environ)
     job = read("IRIS_JOB_ID", parse_job_id)
     task = _task(read, job)
@@ -117,7 +117,7 @@ def read_job_info(environ: Mapping[str, str]) -> JobInfo:
 
 
 def _task(read: _Reader, job: JobId) -> TaskId:
-    """Which task of the job this is, by its id or its index; one of them has to be there."""
+    """Return the task's id, from its id or index; one of them is required."""
     unknown = TaskId(job, -1)
     named = read("IRIS_TASK_ID", parse_task_id, unknown)
     if named == unknown:
@@ -132,7 +132,7 @@ _NEEDED = object()
 
 
 class _Reader:
-    """Reads variables; an empty one is as good as none."""
+    """Reads variables; empty ones count as missing."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -145,7 +145,7 @@ class _Reader:
                     f"{name} is not set, but IRIS_JOB_ID is",
                     hint="pass all IRIS_* variables to child programs",
                 )
-            return otherwise  # type: ignore[return-value]  # of the type that the field has
+            return otherwise  # type: ignore[return-value]  # of the field's type
         try:
             return parse(text)
         except (ValueError, UsageError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""The client inside a task: requests in its outbox, carried to the log by whoever polls the cluster next."""
+"""The client inside a task: writes requests to its outbox; the process that polls the cluster executes them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from msgspec import Struct, convert, field
 
-from iris_cli.client.mailbox import Mailbox, result_of, unanswered
 from iris_cli.client.port import BOTH, Endpoint, JobStatus, LogLine, LogQuery, Sink, TaskStatus
+from iris_cli.client.request_channel import RequestChannel, result_of, unanswered
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core import JobId, JobRequest, JobState, RequestId, parse_task_id
 from iris_cli.core.messages.requests import (
@@ -37,23 +37,23 @@ from iris_cli.ops.logs.log_reading import LineCutter
 T = TypeVar("T")
 P = ParamSpec("P")
 
-_FARTHEST = 4 << 20  # bytes to go back for the last lines of a log
-_PAUSE = 0.5  # seconds between two turns of following
+_FARTHEST = 4 << 20  # bytes to read back for the last lines of a log
+_PAUSE = 0.5  # seconds between two turns while streaming
 
 
 class Outbox:
-    """The cluster as a task can reach it: its own job, and what that has submitted."""
+    """The cluster as seen from a task: its own job and the jobs that it submitted."""
 
     def __init__(self, task_dir: Path, answer_timeout: float | None, clock: Clock = SYSTEM_CLOCK) -> None:
         self._task_dir = task_dir
-        self._mail = Mailbox(task_dir, clock)
+        self._channel = RequestChannel(task_dir, clock)
         self._patience = answer_timeout
 
-    def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:  # noqa: ARG002 - a cycle is run by whoever polls
+    def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:  # noqa: ARG002 - the poller runs the cycle
         return JobId(self.submit_job(request, request_id)["job"])
 
     def submit_job(self, request: JobRequest, request_id: str | None = None) -> Mapping[str, Any]:
-        """The answer to a `Submit`. A `workdir` is packed here, and waits in the outbox until it has been fetched."""
+        """Return the answer to a `Submit`. A `workdir` is packed and stays in the outbox until it is fetched."""
         if request.again is not None:
             raise UsageError("--again is not available inside a task", hint="iris launch --help")
         if request.workdir is None and request.job_script is None:
@@ -64,11 +64,11 @@ class Outbox:
             return self.ask(Submit(job=packed), request_id)
 
     def ask(self, request: Request, request_id: str | None = None) -> Mapping[str, Any]:
-        """The answer as it is; see `core/messages/requests.py`. Raises the error that it is, or UnansweredError."""
-        return self._mail.ask(request, self._patience, request_id)
+        """Return the raw answer (see `core/messages/requests.py`). Raises the error in it, or UnansweredError."""
+        return self._channel.ask(request, self._patience, request_id)
 
     def check_end_can_come(self, job: str) -> None:
-        """Raises UsageError for the job of this task, and those above it."""
+        """Raise UsageError for the job of this task and its parents."""
         check_end_can_come(JobId(os.environ.get("IRIS_JOB_ID", "")), JobId(job))
 
     def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:
@@ -78,15 +78,15 @@ class Outbox:
     def answers_to_waits(
         self, jobs: Sequence[JobId], timeout: float | None
     ) -> list[Mapping[str, Any] | None]:
-        """For each job how it ended, as an answer to `Status`; None for those that go on after `timeout` seconds."""
+        """Return how each job ended, as an answer to `Status`; None for those still open after `timeout` seconds."""
         for job in jobs:
             self.check_end_can_come(job)
-        names = [self._mail.put(Wait(job=job)) for job in jobs]
+        names = [self._channel.put(Wait(job=job)) for job in jobs]
         try:
-            answers = self._mail.wait_all(names, timeout)
+            answers = self._channel.wait_all(names, timeout)
         finally:
             for name in names:
-                self._mail.drop(name)
+                self._channel.drop(name)
         for answer in answers:
             if isinstance(answer, Refusal):
                 raise answer.error()
@@ -99,45 +99,45 @@ class Outbox:
         self, job: str, timeout: float | None, follow: Sequence[int] | None, sink: Sink
     ) -> JobState | None:
         self.check_end_can_come(job)
-        until = None if timeout is None else self._mail.clock.monotonic() + timeout
+        until = None if timeout is None else self._channel.clock.monotonic() + timeout
         if follow is not None:
             return self._follow(JobId(job), until, follow, sink)
         answer = self._ask(Wait(job=JobId(job)), until)
         return None if answer is None else job_status(answer).state
 
     def _ask(self, request: Request, until: float | None) -> Mapping[str, Any] | None:
-        """The result of a request that changes nothing; None if the monotonic time `until` comes first."""
-        name = self._mail.put(request)
+        """Return the result of a read-only request; None if the monotonic time `until` comes first."""
+        name = self._channel.put(request)
         try:
-            answer = self._mail.wait(name, self._left(until))
+            answer = self._channel.wait(name, self._left(until))
         finally:
-            self._mail.drop(name)
+            self._channel.drop(name)
         return None if answer is None else result_of(answer)
 
     def _follow(self, job: JobId, until: float | None, ranks: Sequence[int], sink: Sink) -> JobState | None:
-        """Turns of two steps: how the job stands, then what its tasks have written. So the last turn reads all."""
-        followed: list[Followed] | None = None
+        """Stream in turns: read the job's status first, then its output. So the last turn reads everything."""
+        streamed: list[StreamedTask] | None = None
         while True:
             answer = self._ask(Status(job=job), until)
             if answer is None:
                 return None
             status = job_status(answer)
-            if followed is None:
-                followed = [Followed(self._mail, task.id, BOTH) for task in chosen(status, ranks)]
-            for each in followed:
+            if streamed is None:
+                streamed = [StreamedTask(self._channel, task.id, BOTH) for task in tasks_of(status, ranks)]
+            for each in streamed:
                 each.ask(status.tasks[parse_task_id(each.task).index])
-            if not self._take(followed, until, sink):
+            if not self._take(streamed, until, sink):
                 return None
-            if status.state.terminal and all(each.done for each in followed):
+            if status.state.terminal and all(each.done for each in streamed):
                 return status.state
             left = self._left(until)
-            self._mail.clock.sleep(_PAUSE if left is None else min(_PAUSE, left))
+            self._channel.clock.sleep(_PAUSE if left is None else min(_PAUSE, left))
 
-    def _take(self, followed: Sequence[Followed], until: float | None, sink: Sink) -> bool:
+    def _take(self, streamed: Sequence[StreamedTask], until: float | None, sink: Sink) -> bool:
         try:
-            return all(each.take(until, sink) for each in followed)
+            return all(each.take(until, sink) for each in streamed)
         finally:
-            for each in followed:
+            for each in streamed:
                 each.forget()
 
     def pull(self, job: JobId, directory: Path) -> Path:  # noqa: ARG002 - the interface
@@ -153,22 +153,22 @@ class Outbox:
         task = parse_task_id(what)
         attempt = query.attempt
         if attempt is None:
-            attempt = chosen(self.status(task.job), [task.index])[0].attempt
+            attempt = tasks_of(self.status(task.job), [task.index])[0].attempt
         if attempt is None:
             return []
         found: list[LogLine] = []
         for stream in query.streams:
-            found += self._read(Cursor(self._mail, what, attempt, stream), query.tail)
+            found += self._read(Cursor(self._channel, what, attempt, stream), query.tail)
         return found
 
     def _read(self, cursor: Cursor, tail: int | None) -> list[LogLine]:
-        """The last so many lines, or all: of long files the end alone, if that is enough."""
+        """Return the last `tail` lines, or all; of long files read only the end if that is enough."""
         lines: list[LogLine] = []
         if tail is not None:
             cursor.offset = -LONGEST_LOG_PIECE
             lines = self._turn(cursor)
             if cursor.began and len(lines) <= tail:
-                cursor, lines = cursor.anew(max(0, cursor.size - _FARTHEST)), []
+                cursor, lines = cursor.at_offset(max(0, cursor.size - _FARTHEST)), []
         while not cursor.at_end:
             lines += self._turn(cursor)
         lines = [*lines, *cursor.rest()][1 if cursor.began else 0 :]
@@ -176,7 +176,8 @@ class Outbox:
 
     def _turn(self, cursor: Cursor) -> list[LogLine]:
         cursor.ask()
-        found = cursor.take(None if self._patience is None else self._mail.clock.monotonic() + self._patience)
+        clock, patience = self._channel.clock, self._patience
+        found = cursor.take(None if patience is None else clock.monotonic() + patience)
         if found is None:
             raise unanswered(self._patience)
         if cursor.refused is not None:
@@ -203,14 +204,14 @@ class Outbox:
         return bool(self.ask(RemoveEndpoint(name=name))["removed"])
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no connection is kept."""
 
     def _left(self, until: float | None) -> float | None:
-        return None if until is None else max(0.0, until - self._mail.clock.monotonic())
+        return None if until is None else max(0.0, until - self._channel.clock.monotonic())
 
 
-def chosen(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
-    """The tasks of these ranks, all of them if none is named. Raises NotFoundError."""
+def tasks_of(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
+    """Return the tasks of these ranks, all if `ranks` is empty. Raises NotFoundError."""
     unknown = [rank for rank in ranks if rank >= len(status.tasks)]
     if unknown:
         raise NotFoundError(
@@ -219,8 +220,8 @@ def chosen(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
     return [status.tasks[rank] for rank in ranks] if ranks else status.tasks
 
 
-def _understood(read: Callable[P, T]) -> Callable[P, T]:
-    """An answer of another version of iris may lack something, or say what isn't known here."""
+def _decoding(read: Callable[P, T]) -> Callable[P, T]:
+    """Turn decoding errors into IrisError: the answer may come from another version of iris."""
 
     @wraps(read)
     def reader(*args: P.args, **keywords: P.kwargs) -> T:
@@ -235,79 +236,78 @@ def _understood(read: Callable[P, T]) -> Callable[P, T]:
     return reader
 
 
-@_understood
-def answered(said: Mapping[str, Any], kind: type[T]) -> T:
-    """An answer as its type of `core/messages/requests.py`, less the fields that this version doesn't know."""
-    return convert(said, prepared(kind))
+@_decoding
+def answered(raw: Mapping[str, Any], kind: type[T]) -> T:
+    """Decode an answer as its type in `core/messages/requests.py`; unknown fields are ignored."""
+    return convert(raw, prepared(kind))
 
 
-@_understood
-def job_status(said: Mapping[str, Any]) -> JobStatus:
-    """A job as an answer tells it."""
+@_decoding
+def job_status(raw: Mapping[str, Any]) -> JobStatus:
+    """Decode the status of a job."""
     return convert(
-        {**_displayed(said["job"]), "tasks": list(map(_displayed, said["tasks"]))}, prepared(JobStatus)
+        {**_with_display(raw["job"]), "tasks": list(map(_with_display, raw["tasks"]))}, prepared(JobStatus)
     )
 
 
-def _displayed(said: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An older iris names no display: then it is the state."""
-    return {"display": said["state"], **said}
+def _with_display(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the job or task with a `display`, by default its state: older versions have none."""
+    return {"display": raw["state"], **raw}
 
 
-@_understood
-def endpoint(said: Mapping[str, Any]) -> Endpoint:
-    """An endpoint as an answer tells it."""
-    return convert({**said, "host": said["address"]}, prepared(Endpoint))
+@_decoding
+def endpoint(raw: Mapping[str, Any]) -> Endpoint:
+    """Decode an endpoint."""
+    return convert({**raw, "host": raw["address"]}, prepared(Endpoint))
 
 
-# The output of a task, read from inside another one: piece by piece, several asked for at once.
+# Read the output of a task from inside another task: in pieces, several requested at once.
 #
-# An answer takes as long as it takes somebody to poll: a minute with cron. So each file is asked for ahead.
+# An answer takes until the next poll, a minute with cron. So pieces of each file are requested in advance.
 
 
 _PATIENCE = 10
-"""Turns in which a worker that doesn't answer is asked again for the rest of what has ended."""
+"""Turns in which a worker without an answer is queried again for the rest of a finished output."""
 
 AHEAD = 4
-"""Pieces of a file that are asked for at once."""
+"""Number of pieces of a file that are requested at once."""
 
 
 class Cursor(Struct):
-    """How far one output file of one attempt has been read."""
+    """A read position in one output file of one attempt."""
 
-    mail: Mailbox
+    channel: RequestChannel
     task: str
     attempt: int
     stream: str
     offset: int = 0  # of the next piece; a negative one counts from the end
-    began: int = 0  # the offset of the first byte that was read
-    size: int = 0  # as of the last answer
-    at_end: bool = False  # whether the last turn brought all there was
-    refused: IrisError | None = None  # why the last turn brought nothing
+    began: int = 0  # offset of the first byte read
+    size: int = 0  # at the last answer
+    at_end: bool = False  # True if the last turn reached the end
+    refused: IrisError | None = None  # why the last turn read nothing
     _cutter: LineCutter = field(default_factory=LineCutter)
     _asked: list[RequestId] = field(default_factory=list)
 
-    def anew(self, offset: int) -> Cursor:
-        """The same file from there on."""
-        return Cursor(self.mail, self.task, self.attempt, self.stream, offset, offset, self.size)
+    def at_offset(self, offset: int) -> Cursor:
+        """Return a cursor for the same file at another offset."""
+        return Cursor(self.channel, self.task, self.attempt, self.stream, offset, offset, self.size)
 
     def ask(self) -> None:
-        """Ask for what is next: as many pieces as there are known to be, and for one where nothing is known."""
+        """Request the next pieces: all that are known to exist, or one if the size is unknown."""
         end = max(self.size, self.offset + 1) if self.offset >= 0 else self.offset + 1
         starts = range(self.offset, end, LONGEST_LOG_PIECE)
-        self._asked = [self.mail.put(self._request(start)) for start in starts[:AHEAD]]
+        self._asked = [self.channel.put(self._request(start)) for start in starts[:AHEAD]]
 
     def _request(self, offset: int) -> Logs:
         return Logs(task=parse_task_id(self.task), stream=self.stream, offset=offset, attempt=self.attempt)
 
     def take(self, until: float | None) -> list[LogLine] | None:
-        """What the answers bring; None if the monotonic time `until` comes first, and then nothing is lost."""
+        """Return the lines in the answers; None if the monotonic time `until` comes first. Nothing is lost then."""
         self.at_end, self.refused = False, None
         data = b""
         for name in self._asked:
-            answer = self.mail.wait(
-                name, None if until is None else max(0.0, until - self.mail.clock.monotonic())
-            )
+            left = None if until is None else max(0.0, until - self.channel.clock.monotonic())
+            answer = self.channel.wait(name, left)
             if answer is None:
                 self.forget()
                 return None
@@ -321,55 +321,55 @@ class Cursor(Struct):
             data += piece
             self.at_end = self.offset + len(data) >= self.size
             if self.at_end or len(piece) < LONGEST_LOG_PIECE:
-                break  # the later ones begin where this one would have ended
+                break  # later pieces start after the planned end of this one
         self.forget()
         self.offset += len(data)
         return self.lines(self._cutter.feed(data))
 
     def forget(self) -> None:
-        """Whatever was asked for, and its answers."""
+        """Delete pending requests and their answers."""
         for name in self._asked:
-            self.mail.drop(name)
+            self.channel.drop(name)
         self._asked = []
 
     def rest(self) -> list[LogLine]:
-        """The unfinished last line, once no more will come."""
+        """Return the unfinished last line at the end of the output."""
         return self.lines(self._cutter.rest())
 
     def lines(self, text: str) -> list[LogLine]:
-        """Of whole lines, each with its line feed."""
+        """Convert complete lines, each with its line feed."""
         return [
             LogLine(task=self.task, attempt=self.attempt, stream=self.stream, text=line)
             for line in text.split("\n")[:-1]
         ]
 
 
-class Followed:
-    """One task whose output is handed on, from attempt to attempt, until it is over."""
+class StreamedTask:
+    """One task whose output is streamed, from attempt to attempt, until it has ended."""
 
-    def __init__(self, mail: Mailbox, task: str, streams: Sequence[str]) -> None:
+    def __init__(self, channel: RequestChannel, task: str, streams: Sequence[str]) -> None:
         self.task = task
         self.done = False
-        self._mail = mail
+        self._channel = channel
         self._streams = streams
         self._attempt = -1
         self._cursors: list[Cursor] = []
-        self._refusals = 0  # turns in a row in which something could not be read
-        self._over = False  # whether nothing more was being written before the last turn
+        self._refusals = 0  # consecutive turns with a refused read
+        self._over = False  # True if nothing was written any more before the last turn
 
     def ask(self, status: TaskStatus) -> None:
-        """Begin a turn; `status` was asked for before it."""
+        """Start a turn; `status` was requested before it."""
         last = -1 if status.attempt is None else status.attempt
         if not self._cursors and self._attempt < last:
             self._attempt += 1
-            self._cursors = [Cursor(self._mail, self.task, self._attempt, name) for name in self._streams]
+            self._cursors = [Cursor(self._channel, self.task, self._attempt, name) for name in self._streams]
         self._over = status.state.terminal or self._attempt < last
         self.done = not self._cursors and status.state.terminal and self._attempt == last
         for cursor in self._cursors:
             cursor.ask()
 
     def take(self, until: float | None, sink: Sink) -> bool:
-        """End the turn: hand on what it brought. False if the time was over."""
+        """End the turn: pass on what was read. Return False on timeout."""
         for lines in self._turn(until):
             if lines is None:
                 return False

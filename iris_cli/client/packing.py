@@ -1,4 +1,4 @@
-"""A directory that goes with a child job: packed inside the task, and fetched from there by whoever polls."""
+"""Pack a directory for a child job inside the task; the process that polls the cluster fetches it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from iris_cli.ops.workspace.pack import pack, tar_chunks
 
 @contextmanager
 def packed_in(task_dir: Path, request: JobRequest) -> Iterator[JobRequest]:
-    """The request with its files packed into the outbox of the task; once it was answered they are cleared away.
+    """Yield the request with its files packed into the task's outbox; delete them after the answer.
 
-    A request that is refused, or not answered yet, may be of somebody who asks again: then they stay.
-    Raises UsageError, NotWritableError.
+    If the request is refused or not answered, they stay: the program may repeat it. Raises UsageError,
+    NotWritableError.
     """
     store = Workspaces(task_dir / "outbox" / ".packed")
     workspace, _ = pack(
@@ -32,4 +32,4 @@ def packed_in(task_dir: Path, request: JobRequest) -> Iterator[JobRequest]:
     try:
         store.remove(workspace.hash)
     except NotWritableError:
-        return  # it goes with the directory of the task
+        return  # it is deleted with the directory of the task

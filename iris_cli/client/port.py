@@ -1,4 +1,4 @@
-"""What the client needs of the world, one port, and the plain records that it answers with."""
+"""The client's port to a cluster, and the plain records it returns."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from iris_cli.core import JobId, JobRequest, JobState, TaskState, WorkerId
 class TaskStatus(Struct, frozen=True, kw_only=True):
     """One task. `id` is `JOB/task-INDEX`; `attempt`, `worker` and `exit_code` are those of its last attempt.
 
-    None where it was never placed, or has not ended. `display` is how its state reads on the screen: `STOPPED` for a
-    rank stopped with its gang, `FAILED exit 1`, `RETRYING (1 of 3)`. `why` says what it waits for, or why it ended.
+    They are None if it was never placed or has not ended. `display` is the state as on the screen: `STOPPED` for a rank
+    stopped with its gang, `FAILED exit 1`, `RETRYING (1 of 3)`. `why` is why it is pending or has ended.
     """
 
     id: str
@@ -28,9 +28,9 @@ class TaskStatus(Struct, frozen=True, kw_only=True):
 
 
 class JobStatus(Struct, frozen=True, kw_only=True):
-    """One job with its tasks, by index. `display` is how its state reads on the screen: `RUNNING` only while a task
-    runs, otherwise `STOPPING`, `RETRYING (1 of 3)`, `PENDING (3 of 20 done)`. `why` says what it waits for, or the
-    cause of its end.
+    """One job with its tasks by index. `display` is the state as on the screen, `why` why it is pending or has ended.
+
+    `display` is `RUNNING` only while a task runs, otherwise `STOPPING`, `RETRYING (1 of 3)`, `PENDING (3 of 20 done)`.
     """
 
     id: JobId
@@ -42,7 +42,7 @@ class JobStatus(Struct, frozen=True, kw_only=True):
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """Where a task of a job listens: it told so itself. It is gone when that attempt has ended."""
+    """An address that a task of a job has registered. It is removed when that attempt ends."""
 
     name: str
     task: str
@@ -57,7 +57,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
 
 class LogLine(Struct, frozen=True, kw_only=True):
-    """One line that a task wrote, without its line feed: data from a program, whatever it holds.
+    """One line of a task's output without its line feed: untrusted data.
 
     `stream` is `out` or `err`; `task` is `JOB/task-INDEX`.
     """
@@ -69,7 +69,7 @@ class LogLine(Struct, frozen=True, kw_only=True):
 
 
 ANSWER_TIMEOUT = 300.0
-"""Seconds that a request from inside a task waits for its answer: cron runs a cycle each minute."""
+"""Timeout in seconds for the answer to a request from inside a task: cron runs a cycle each minute."""
 
 BOTH = ("out", "err")
 """The streams of a task."""
@@ -85,7 +85,7 @@ class HasId(Protocol):
 
 
 class LogQuery(Struct, frozen=True, kw_only=True):
-    """Which lines of a task or job: `tail` of each stream, None for all; no `ranks` means every one."""
+    """A selection of lines: `tail` of each stream (None: all), of these `ranks` (empty: all)."""
 
     tail: int | None = None
     ranks: Sequence[int] = ()
@@ -94,30 +94,30 @@ class LogQuery(Struct, frozen=True, kw_only=True):
 
 
 class Backend(Protocol):
-    """Does what the client is asked for. Jobs and tasks by their ids; all raise IrisError.
+    """The operations behind the client. Jobs and tasks are identified by id; all raise IrisError.
 
-    Safe to use from many threads, each call by itself.
+    Thread-safe.
     """
 
     def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:
-        """Run a job; it is known when this returns."""
+        """Submit a job; it is durable when this returns."""
         ...
 
     def status(self, job: str) -> JobStatus:
-        """How it stands now."""
+        """Return the current status."""
         ...
 
     def wait(
         self, job: str, timeout: float | None, follow: Sequence[int] | None, sink: Sink
     ) -> JobState | None:
-        """Until it is over; None if `timeout` seconds were first. What the ranks in `follow` write goes to the sink.
+        """Wait for the end; return None after `timeout` seconds. Output of the ranks in `follow` goes to the sink.
 
-        No ranks at all are every one; None follows nobody.
+        An empty `follow` means all ranks, None means no rank.
         """
         ...
 
     def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:
-        """How each job ended, None for those that have not ended after `timeout` seconds."""
+        """Return the final state of each job, None for those that have not ended after `timeout` seconds."""
         ...
 
     def pull(self, job: JobId, directory: Path) -> Path:
@@ -128,29 +128,29 @@ class Backend(Protocol):
         ...
 
     def logs(self, what: str, query: LogQuery) -> list[LogLine]:
-        """What a job or a task has written so far."""
+        """Return the output of a job or a task so far."""
         ...
 
     def cancel(self, job: str, reason: str) -> bool:
-        """End a job and its children. False if it was over."""
+        """Cancel a job and its children. Return False if it had ended."""
         ...
 
     def retry(self, what: str) -> int:
-        """Stop what runs of a job or a task, to place it again; the number of attempts that this stops."""
+        """Stop running attempts of a job or a task to reschedule them; return the number of stopped attempts."""
         ...
 
     def endpoints(self, job: str | None) -> tuple[Endpoint, ...]:
-        """Where the tasks of a job listen; None is the job of this task."""
+        """Return the endpoints of a job's tasks; None means the job of this task."""
         ...
 
     def register_endpoint(self, name: str, port: int, metadata: Mapping[str, str]) -> None:
-        """Make a port of this task known."""
+        """Register a port of this task."""
         ...
 
     def remove_endpoint(self, name: str) -> bool:
-        """Take one back. False if there was none."""
+        """Remove an endpoint. Return False if there is none."""
         ...
 
     def close(self) -> None:
-        """Let connections go."""
+        """Close connections."""
         ...

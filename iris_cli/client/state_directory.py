@@ -1,4 +1,4 @@
-"""The client beside a state directory: the same operations as the commands of `iris`."""
+"""The client on a state directory: the same operations as the commands of `iris`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 OpenSession = Callable[[str], "Session"]
-"""Opens a session for one call, by the name of that: sessions are for one thread."""
+"""Opens a session for the call with this name: sessions are for one thread."""
 
 
 def open_directory(place: Workplace) -> StateDirectory:
-    """The backend for a state directory. Connections are shared by all its sessions."""
+    """Return the backend for a state directory. All its sessions share connections."""
     lock = threading.Lock()
 
     def open_session(command: str) -> Session:
@@ -46,7 +46,7 @@ def open_directory(place: Workplace) -> StateDirectory:
 
 
 class StateDirectory:
-    """One cluster, from its operator's machine. Each call is an invocation of its own, as a command would be."""
+    """One cluster, from the operator's machine. Each call is an invocation like a command."""
 
     def __init__(self, open_session: OpenSession, close: Callable[[], None] = lambda: None) -> None:
         self._session = open_session
@@ -65,7 +65,7 @@ class StateDirectory:
         session = self._session("submit")
         job = launch(session, request)
         if schedule:
-            # It is submitted: who can't run a cycle now leaves that to whoever runs the next one.
+            # The job is submitted; if no cycle can run now, a later one starts it.
             with suppress(*PASSING):
                 cycle.run(session, job=job)
         return job

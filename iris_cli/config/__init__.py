@@ -1,1 +1,1 @@
-"""From `cluster.yaml` and job files to values: strict, and every problem at once."""
+"""Parse `cluster.yaml` and job files into values: strict, reporting all problems at once."""

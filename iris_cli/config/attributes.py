@@ -1,4 +1,4 @@
-"""Attributes of workers as `cluster.yaml` declares them: an operator's own, and a provider's labels."""
+"""Attributes of workers in `cluster.yaml`: the operator's own, and a provider's labels."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _RESERVED = frozenset(
 
 
 def attributes_of(entry: Section) -> dict[str, AttributeValue]:
-    """All declared attributes of an entry; what is under `attributes` wins over `labels`.
+    """Return all declared attributes of an entry; `attributes` override `labels`.
 
-    A region that is left out follows from the zone.
+    An omitted region is derived from the zone.
     """
     attributes = {**(entry.get("labels", _labels) or {}), **free_attributes(entry)}
     for key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
@@ -59,7 +59,7 @@ def attributes_of(entry: Section) -> dict[str, AttributeValue]:
 
 
 def free_attributes(entry: Section) -> dict[str, AttributeValue]:
-    """What stands under `attributes` and `taints`."""
+    """Return the attributes under `attributes` and `taints`."""
     attributes = entry.get("attributes", _attributes) or {}
     for taint in entry.get("taints", list_of(_taint), ()):
         attributes[taint_key(taint)] = AttributeValue("true")
@@ -71,7 +71,7 @@ def _attributes(place: Place) -> dict[str, AttributeValue]:
 
 
 def _labels(place: Place) -> dict[str, AttributeValue]:
-    """Labels that `iris cluster import` wrote, as attributes."""
+    """Parse labels written by `iris cluster import` as attributes."""
     return _each(place, _label)
 
 
@@ -89,7 +89,7 @@ def _label(key: str, place: Place) -> AttributeValue:
 
 
 def label_fault(key: str, value: object) -> str:
-    """Why a provider's label can't be an attribute; '' if it can."""
+    """Return why a provider's label can't be an attribute; "" if it can."""
     if key in _PLACE:
         return "iris takes it from the slice"
     if key in _RESERVED or key.startswith(TAINT_KEY_PREFIX):

@@ -1,4 +1,4 @@
-"""Entries of `cluster.yaml` as text."""
+"""Format entries of `cluster.yaml`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOT_PLAIN = frozenset({"true", "false", "null", "yes", "no", "on", "off", "~"})
 
 
 class NewHost(Struct, frozen=True):
-    """A single host; `user` is empty and `port` 0 where the default is right."""
+    """A single host; an empty `user` and a `port` of 0 mean the default."""
 
     worker: str
     host: str
@@ -23,9 +23,9 @@ class NewHost(Struct, frozen=True):
 
 
 class NewSlice(Struct, frozen=True):
-    """One TPU slice, its hosts in order of worker index.
+    """One TPU slice with its hosts in order of worker index.
 
-    `preemptible` None, and empty text: not known. `incarnation` tells the slice from others that had its name.
+    None and empty text mean unknown. `incarnation` distinguishes the slice from earlier ones with its name.
     """
 
     name: str
@@ -38,28 +38,28 @@ class NewSlice(Struct, frozen=True):
 
 
 def quoted(text: str) -> str:
-    """A YAML scalar that reads as exactly this text."""
+    """Format a YAML scalar that parses as exactly this text."""
     is_plain = _PLAIN.fullmatch(text) and text.lower() not in _NOT_PLAIN
     return text if is_plain else json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 def listed(texts: Sequence[str]) -> str:
-    """A list in brackets."""
+    """Format a list in brackets."""
     return f"[{', '.join(map(quoted, texts))}]"
 
 
 def labelled(labels: Mapping[str, str]) -> str:
-    """Labels in braces, by key. A value that reads as a number is one, as in a constraint."""
+    """Format labels in braces, sorted by key. Numeric values become numbers, as in constraints."""
     return f"{{{', '.join(f'{quoted(key)}: {label_value(labels[key])}' for key in sorted(labels))}}}"
 
 
 def label_value(text: str) -> str:
-    """The value of a label as YAML."""
+    """Format the value of a label as YAML."""
     return quoted(text) if isinstance(scalar_of(text), str) else text
 
 
 def slice_lines(each: NewSlice) -> list[str]:
-    """An entry of `slices`, its dash at the start of the line."""
+    """Format an entry of `slices` that begins with its dash."""
     zone = (
         f"{ZONE_ATTRIBUTE_KEY}: {quoted(each.zone)}" if each.zone else f"# {ZONE_ATTRIBUTE_KEY}: us-west4-a"
     )
@@ -76,7 +76,7 @@ def slice_lines(each: NewSlice) -> list[str]:
 
 
 def host_lines(each: NewHost) -> list[str]:
-    """An entry of `workers`."""
+    """Format an entry of `workers`."""
     user = f", user: {quoted(each.user)}" if each.user else ""
     port = f", port: {each.port}" if each.port else ""
     return [f"- {{id: {quoted(each.worker)}, host: {quoted(each.host)}{user}{port}}}"]

@@ -1,4 +1,4 @@
-"""What can be written for a host, wherever it stands: addresses, SSH settings, environment."""
+"""Settings of a host anywhere in `cluster.yaml`: addresses, SSH settings, environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from iris_cli.core import NOWHERE, Connection, ReplaceLost, clip, pattern
 from iris_cli.errors import UsageError
 
 MOST_HOSTS = 10_000
-"""In one file; ranges make it easy to write more than could be meant."""
+"""Maximum number of hosts in a file: a typo in a range can mean very many."""
 
 _RANGE = pattern(r"\[([0-9]{1,6})-([0-9]{1,6})\]")
 _HOST = pattern(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}")
@@ -25,7 +25,7 @@ _REMOTE_DIR = pattern(r"(~/|/)[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,254}")
 
 
 class Inherited(Struct, frozen=True, kw_only=True):
-    """What an entry takes over from the one above where it says nothing itself."""
+    """Settings that an entry inherits from the level above."""
 
     connection: Connection = NOWHERE
     env: Mapping[str, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Inherited(Struct, frozen=True, kw_only=True):
 
 
 def inherit(entry: Section, above: Inherited) -> Inherited:
-    """The settings of an entry: SSH keys of its own or under `ssh`, then those from above."""
+    """Return the settings of an entry: its own or its `ssh` keys override inherited ones."""
     connection = entry.get("ssh", lambda place: ssh_block(place, above.connection), above.connection)
     connection = _ssh_keys(entry, connection)
     return Inherited(
@@ -44,7 +44,7 @@ def inherit(entry: Section, above: Inherited) -> Inherited:
 
 
 def ssh_block(place: Place, above: Connection) -> Connection:
-    """An `ssh:` mapping."""
+    """Parse an `ssh:` mapping."""
     with section(place) as block:
         return _ssh_keys(block, above)
 
@@ -68,7 +68,7 @@ def remote_dir(place: Place) -> str:
 
 
 def _key_file(place: Place) -> str:
-    """A private key; a relative name starts at the configuration file, so that cron finds it too."""
+    """Parse a private key's path; relative to the configuration file, so that cron finds it too."""
     return str(place.report.file.absolute().parent / at_home(text(place)))
 
 
@@ -76,15 +76,15 @@ def _key_file(place: Place) -> str:
 
 
 def host_name(place: Place) -> str:
-    """One host name or address."""
+    """Parse one host name or address."""
     return matching(_HOST, "a host name or an address")(place)
 
 
 def slice_hosts(above: Connection) -> Callable[[Place], list[tuple[Connection, Place]]]:
-    """A reader of a list of hosts, or of one: the way to each, and the place where it is written.
+    """Return a reader of one host or a list: (connection, place in the file) pairs.
 
-    A host is an address, perhaps with ranges and a port, `v4a-w-[0-3]:2222`; or a mapping with `host` and SSH
-    keys of its own.
+    A host is an address with optional ranges and port, such as `v4a-w-[0-3]:2222`, or a mapping with `host` and SSH
+    keys.
     """
 
     def read(place: Place) -> list[tuple[Connection, Place]]:
@@ -111,9 +111,9 @@ def _ways(place: Place, above: Connection) -> list[Connection]:
 
 
 def with_port(name: str, above: Connection) -> Connection:
-    """The way to a host that is written with or without a port. Raises UsageError."""
+    """Parse a host with an optional port into a connection. Raises UsageError."""
     match = _HOST_AND_PORT.fullmatch(name)
-    if match is None:  # an IPv6 address has colons too, but more than one
+    if match is None:  # an IPv6 address has several colons
         return replace(above, host=name)
     port = int(match[2])
     if not 1 <= port <= 65535:
@@ -126,7 +126,7 @@ def _expanded(place: Place) -> list[str]:
 
 
 def expanded(pattern: str) -> list[str]:
-    """The hosts that `v4a-w-[0-3]` means; one without a range is one. Raises UsageError."""
+    """Expand a pattern such as `v4a-w-[0-3]` to its hosts. Raises UsageError."""
     count = 1
     for first, last in _RANGE.findall(pattern):
         if int(first) > int(last):

@@ -47,12 +47,12 @@ def load_job_file(path: Path) -> JobRequest:
 
 
 def duration(place: Place) -> float:
-    """Seconds, from `90s`, `10m`, `2h` or a number."""
+    """Parse seconds from `90s`, `10m`, `2h` or a number."""
     return parse_duration(written(place))
 
 
 def size(place: Place) -> int:
-    """Bytes, from `512MiB` or `8GB`."""
+    """Parse bytes from `512MiB` or `8GB`."""
     return parse_memory(written(place))
 
 
@@ -61,18 +61,18 @@ def cores(place: Place) -> float:
 
 
 def tpu_type(place: Place) -> str:
-    """A canonical TPU type."""
+    """Parse a TPU type into its canonical form."""
     return canonical_type(text(place))
 
 
 def gpu(place: Place) -> str:
-    """`VARIANT`, `VARIANT:COUNT`, or a bare count of any."""
+    """Parse `VARIANT`, `VARIANT:COUNT`, or a count of any variant."""
     device = gpu_device(place)
     return f"{device.variant}:{device.count}" if device.count > 1 else device.variant
 
 
 def gpu_device(place: Place) -> Device:
-    """The same as a device."""
+    """Parse GPUs, as `gpu` does, into a device."""
     variant, _, count = written(place).partition(":")
     if variant.isdecimal() and not count:
         variant, count = AUTO, variant
@@ -84,7 +84,7 @@ def gpu_device(place: Place) -> Device:
 
 
 def argv(place: Place) -> tuple[str, ...]:
-    """An argument vector: a list, or one line that is split into words as a shell would, and no more."""
+    """Parse an argument vector: a list, or a line split into words as in a shell, without any other shell syntax."""
     if isinstance(place.node.value, tuple):
         return list_of(written)(place)
     words = tuple(shlex.split(text(place)))
@@ -97,7 +97,7 @@ def argv(place: Place) -> tuple[str, ...]:
 
 
 def _script(place: Place) -> tuple[str, ...]:
-    """Shell text as the argument vector that runs it."""
+    """Return the argument vector that runs this shell script."""
     body = text(place)
     if body.startswith("#!") and _SHEBANG_OF_SH.match(body) is None:
         raise UsageError("a script runs with sh", hint="put it in a file and write command: [...]")
@@ -109,7 +109,7 @@ def _constraint(place: Place) -> Constraint:
 
 
 def _secret(place: Place) -> str:
-    """`NAME` or `NAME=@FILE`; a relative name starts at the job file, and becomes an absolute one."""
+    """Parse `NAME` or `NAME=@FILE`; a relative path starts at the job file and becomes absolute."""
     name, file = secret_source(text(place))
     return f"{name}=@{place.report.file.absolute().parent / at_home(file)}" if file else name
 
@@ -119,13 +119,13 @@ def _tpu_or_auto(place: Place) -> str:
 
 
 def _checked(parse: Callable[[str], object], words: str) -> str:
-    """The words as they are, if they mean something."""
+    """Return the words unchanged if `parse` accepts them."""
     parse(words)
     return words
 
 
 def _each_line(place: Place) -> tuple[str, ...]:
-    """The lines of a file; a relative name starts at the job file."""
+    """Read the lines of a file; a relative path starts at the job file."""
     return read_lines(place.report.file.parent / at_home(text(place)))
 
 
@@ -135,12 +135,12 @@ def _group_by(place: Place) -> str:
 
 
 def _workdir(place: Place) -> str:
-    """A directory; a relative one starts at the job file."""
+    """Parse a directory; a relative path starts at the job file."""
     return str(place.report.file.parent / at_home(text(place)))
 
 
 def _env_files(place: Place) -> dict[str, str]:
-    """The variables of one file or several, the last one wins; relative names start at the job file."""
+    """Read variables from one or more files; later ones override. Relative paths start at the job file."""
     names = (
         [written(item) for item in place.items()] if isinstance(place.node.value, tuple) else [text(place)]
     )
@@ -184,27 +184,27 @@ _READERS: Mapping[Kind, Callable[[Place], Any]] = {
 
 
 def reader_of(row: JobField) -> Callable[[Place], Any]:
-    """The reader of a field's value."""
+    """Return the reader of a field's value."""
     return one_of(row.choices) if row.choices is not None else _READERS[row.kind]
 
 
 def read_field(found: Section, row: JobField) -> Any:
-    """The value of a field in a section, None if it is left out or wrong."""
+    """Return the value of a field in a section, None if it is omitted or wrong."""
     return found.get(row.file_key, reader_of(row))
 
 
 def job_request(place: Place) -> JobRequest:
-    """What a whole job file says, at its top."""
+    """Parse the root of a job file."""
     with section(place) as job:
-        said = {row.name: read_field(job, row) for row in JOB_FIELDS if row.job_file}
+        fields = {row.name: read_field(job, row) for row in JOB_FIELDS if row.job_file}
         if "command" in job and "script" in job:
             job.at("script").problem("a command is already given", "keep one of command and script")
-        _refuse_known(job)
-    return request_of(said)
+        _report_misleading_keys(job)
+    return request_of(fields)
 
 
-def _refuse_known(job: Section) -> None:
-    """A key whose plain 'unknown key' would mislead."""
+def _report_misleading_keys(job: Section) -> None:
+    """Report keys for which "unknown key" would be misleading."""
     if "regions" in job.entries:
         job.get("regions", lambda place: place)
         hint = "write constraints: [region in a,b], or -c region=..."

@@ -4,8 +4,8 @@
     #IRIS --tpu v4-32 --workdir .
     #IRIS --timeout 12h
 
-Directives stand between the first line and the program, among comments and blank lines. They are a job file: the
-same fields and readers, and paths start at the directory of the script.
+Directives are between the first line and the program, among comments and blank lines. They have the fields and
+readers of a job file, and paths start at the directory of the script.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _LOOKS_LIKE_ONE = pattern(r"#\s*iris[:\s]\s*-.*|#IRIS-.*", 2)  # re.IGNORECASE; 
 _ONE_EACH = frozenset(
     (Kind.CONSTRAINTS, Kind.TAINTS, Kind.JOBS, Kind.PORTS, Kind.SECRETS, Kind.VARIABLES, Kind.LABELS)
 )
-"""Kinds of options that may stand several times, as on the command line."""
+"""Kinds of options that may be repeated, as on the command line."""
 _NUMBERS = frozenset((Kind.CORES, Kind.POSITIVE, Kind.COUNT))
 
 
 def is_script(path: Path) -> bool:
-    """Return whether it is a file that begins as a script does."""
+    """Return True if the path is a file that begins like a script."""
     try:
         if not path.is_file():
             return False
@@ -50,9 +50,9 @@ def load_job_script(path: Path) -> JobRequest:
     found = _Directives(report)
     for line, words in _directive_lines(path, report):
         found.take(line, words)
-    said = found.values()
+    fields = found.values()
     report.raise_if_any()
-    return request_of({**said, "job_script": os.fspath(path.resolve())})
+    return request_of({**fields, "job_script": os.fspath(path.resolve())})
 
 
 def _directive_lines(path: Path, report: Report) -> Iterator[tuple[int, list[str]]]:
@@ -99,12 +99,12 @@ def _lines(path: Path, report: Report) -> list[str]:
 
 
 def _without_comment(words: list[str]) -> list[str]:
-    """The words before the first one that begins a comment."""
+    """Return the words before the first one that begins a comment."""
     return words[: next((at for at, word in enumerate(words) if word.startswith("#")), len(words))]
 
 
 class _Directives:
-    """The options of the lines so far, by the fields that they name."""
+    """The options of the lines so far, by field."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -118,7 +118,7 @@ class _Directives:
             row = _FIELDS.get(flag)
             if row is None:
                 self._report.add(line, *_unknown(flag))
-                return  # the words that follow may be its values
+                return  # the following words may be its values
             if row.kind is Kind.FLAG:
                 if sign:
                     self._report.add(line, flag, "takes no value")
@@ -140,7 +140,7 @@ class _Directives:
             self._report.add(line, row.flags[0], f"is already set on line {there.line}", "keep one of them")
 
     def _node(self, line: int, row: JobField, text: str) -> Node:
-        """The value as it would be written in a job file."""
+        """Return the value as it would be in a job file."""
         if row.kind in (Kind.VARIABLES, Kind.LABELS):
             return Node(line, self._pair(line, row, text))
         if row.kind is Kind.GROUP:
@@ -167,7 +167,7 @@ class _Directives:
         return {name: Node(line, value, value)}
 
     def values(self) -> dict[str, Any]:
-        """The fields that were named; a wrong value is a problem of the report."""
+        """Return the values of the named fields; wrong values are problems in the report."""
         return {
             row.name: Place(node, _on(row), self._report).read(reader_of(row))
             for row, node in self._nodes.items()
@@ -175,22 +175,22 @@ class _Directives:
 
 
 def _on(row: JobField) -> str:
-    """The first spelling of its option."""
+    """Return the first spelling of the field's option."""
     return row.flags[0].partition("/")[0]
 
 
 _FIELDS = {
     flag: row for row in JOB_FIELDS if row.job_file for flags in row.flags for flag in flags.split("/")
 }
-"""The fields that a directive can name, by the spellings of their options."""
+"""The fields that a directive can name, by spelling of their options."""
 
 
 _TYPED = frozenset(("--wait", "--follow", "--dry-run", "--no-schedule", "--no-inherit-constraints"))
-"""Options of `iris launch` that say nothing of the job."""
+"""Options of `iris launch` that do not describe the job."""
 
 
 def _unknown(flag: str) -> tuple[str, str, str]:
-    """Return the path, message and hint of a word that is no option of a job."""
+    """Return the path, message and hint for a word that is not an option of a job."""
     shown = clip(flag)
     if not flag.startswith("-"):
         return (

@@ -1,4 +1,4 @@
-"""`cluster.yaml` to a ClusterConfig: slices expanded to their hosts, settings inherited from above."""
+"""Load `cluster.yaml` as a ClusterConfig: expand slices to hosts, apply inherited settings."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from iris_cli.errors import UsageError
 
 _NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _URL = pattern(r"https?://[^\s/?#@]+([/?#]\S*)?")
-_MAY_BE_ZERO = frozenset(  # zero: don't wait; off
+_MAY_BE_ZERO = frozenset(  # zero means: do not wait, or off
     {"device_wait", "settle_seconds", "gang_reserve_after", "reap_after"}
 )
 _SIZES = frozenset({"workspace_size", "keep_logs"})
 
 
-class _Entry(Struct, frozen=True):
-    """A worker, where its host is written, and the entry of the slice or worker that this is part of."""
+class _PlacedHost(Struct, frozen=True):
+    """A worker, the place of its host, and the entry of its slice or worker."""
 
     host: HostConfig
     place: Place
@@ -57,7 +57,7 @@ class _Entry(Struct, frozen=True):
 
 
 def load_cluster_config(path: Path, data: bytes | None = None) -> ClusterConfig:
-    """Read and check `cluster.yaml`, or what would be in it. Raises ConfigError with all its problems."""
+    """Read and check `cluster.yaml`, or `data` in its place. Raises ConfigError with all its problems."""
     report = Report(path)
     root = read_yaml(path, report, data)
     config = Place(root, "", report).read(_cluster) if root else None
@@ -100,11 +100,11 @@ def _cluster(place: Place) -> ClusterConfig:
         )
 
 
-def _check_names(entries: list[_Entry]) -> None:
+def _check_names(entries: list[_PlacedHost]) -> None:
     slices = {each.whole.path: (each.host.slice, each.whole) for each in entries if each.host.slice}
     schema.unique("slice", slices.values())
     first = {name: place.path for name, place in reversed(slices.values())}
-    # The workers of a slice that is there twice are there twice too: that is one mistake, not many.
+    # A duplicate slice also duplicates its workers: report that as one problem.
     kept = [each for each in entries if each.host.slice is None or first[each.host.slice] == each.whole.path]
     schema.hosts([(each.host, each.place) for each in kept])
 
@@ -114,8 +114,8 @@ def _cluster_name(place: Place) -> str:
         return entry.need("name", matching(_NAME, "a name", "use letters, digits and . _ -"), "cluster")
 
 
-def _slices(place: Place, above: Inherited) -> list[list[_Entry]]:
-    found: list[list[_Entry]] = []
+def _slices(place: Place, above: Inherited) -> list[list[_PlacedHost]]:
+    found: list[list[_PlacedHost]] = []
     total = 0
     for item in place.items():
         found.append(item.read(lambda entry: _slice(entry, above)) or [])
@@ -125,8 +125,8 @@ def _slices(place: Place, above: Inherited) -> list[list[_Entry]]:
     return found
 
 
-def _slice(place: Place, above: Inherited) -> list[_Entry]:
-    """The workers of one slice, `{slice}-{index}` in the order of its hosts."""
+def _slice(place: Place, above: Inherited) -> list[_PlacedHost]:
+    """Return the workers of one slice, `{slice}-{index}`, in the order of its hosts."""
     with section(place) as entry:
         name = entry.need("name", matching(_NAME, "a name", "use letters, digits and . _ -"), "")
         kind = entry.need("type", tpu_type, "")
@@ -135,7 +135,7 @@ def _slice(place: Place, above: Inherited) -> list[_Entry]:
         shared = attributes_of(entry)
         if kind and hosts:
             schema.host_count(kind, len(hosts), entry.at("hosts"))
-        entry.get("incarnation", text)  # what `iris cluster import` goes by, and nobody else
+        entry.get("incarnation", text)  # used only by `iris cluster import`
         cpu, memory = entry.get("cpu", cores), entry.get("memory", size)
     if not (name and kind):
         return []
@@ -152,12 +152,12 @@ def _slice(place: Place, above: Inherited) -> list[_Entry]:
             slice=name,
             replace_lost=settings.replace_lost,
         )
-        found.append(_Entry(made, written_at, place))
+        found.append(_PlacedHost(made, written_at, place))
     return found
 
 
-def _worker(place: Place, above: Inherited) -> list[_Entry]:
-    """One host that stands alone, or none if it is wrong. A TPU there is a slice of one VM, named like it."""
+def _worker(place: Place, above: Inherited) -> list[_PlacedHost]:
+    """Return one host, or none if it is invalid. Its TPU becomes a slice of one VM with the worker's name."""
     with section(place) as entry:
         name = entry.need("id", matching(_NAME, "a worker id", "use letters, digits and . _ -"), "")
         settings = inherit(entry, above)
@@ -180,7 +180,7 @@ def _worker(place: Place, above: Inherited) -> list[_Entry]:
         slice=name if is_tpu else None,
         replace_lost=settings.replace_lost,
     )
-    return [_Entry(made, place, place)]
+    return [_PlacedHost(made, place, place)]
 
 
 def _device(entry: Section) -> Device | None:
@@ -201,10 +201,10 @@ def _device_attributes(worker: str, device: Device | None) -> dict[str, Attribut
         return {}
     if device.kind == "tpu":
         return _member(worker, device.variant, 0, 1)
-    said = {DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue(device.kind)}
+    attributes = {DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue(device.kind)}
     if device.variant != AUTO:
-        said[DEVICE_VARIANT_ATTRIBUTE_KEY] = AttributeValue(device.variant)
-    return said
+        attributes[DEVICE_VARIANT_ATTRIBUTE_KEY] = AttributeValue(device.variant)
+    return attributes
 
 
 def _member(slice_name: str, kind: str, index: int, vms: int) -> dict[str, AttributeValue]:
@@ -220,10 +220,10 @@ def _member(slice_name: str, kind: str, index: int, vms: int) -> dict[str, Attri
 
 def _defaults(place: Place) -> Defaults:
     with section(place) as entry:
-        said = {row.name: read_field(entry, row) for row in JOB_FIELDS if row.defaults}
-    env = said.pop("env")  # beneath that of workers, which is beneath that of jobs
-    said["memory_default"] = said.pop("memory")  # only what a job says itself is its limit
-    return Defaults(job=request_of(said), env=env or {})
+        fields = {row.name: read_field(entry, row) for row in JOB_FIELDS if row.defaults}
+    env = fields.pop("env")  # overridden by the `env` of workers, which is overridden by that of jobs
+    fields["memory_default"] = fields.pop("memory")  # a default never becomes a limit
+    return Defaults(job=request_of(fields), env=env or {})
 
 
 def _notify(place: Place) -> Notify:
@@ -232,7 +232,7 @@ def _notify(place: Place) -> Notify:
 
 
 def _webhook(place: Place) -> str:
-    """A URL. What is wrong with one is said without repeating it: who knows it may post there."""
+    """Parse a URL. Errors do not repeat it: knowing the URL is enough to post to it."""
     found = text(place)
     if _URL.fullmatch(found) is None:
         raise UsageError("not a URL to post to", hint="write https://host/... without user or blanks")
@@ -240,21 +240,21 @@ def _webhook(place: Place) -> str:
 
 
 def _limits(place: Place) -> Limits:
-    """Every field of Limits, durations in any form."""
-    said: dict[str, Any] = {}
+    """Parse all fields of Limits, durations in any form."""
+    fields: dict[str, Any] = {}
     with section(place) as entry:
         for name in Limits.__struct_fields__:
             if name == "silent_after":
-                continue  # a key of its own
+                continue  # has a separate key
             default = getattr(Limits(), name)
             if name in _SIZES:
-                said[name] = entry.get(name, size, default)
+                fields[name] = entry.get(name, size, default)
             elif isinstance(default, int):
-                said[name] = entry.get(name, integer(1, 10_000), default)
+                fields[name] = entry.get(name, integer(1, 10_000), default)
             else:
                 reader = duration if name in _MAY_BE_ZERO else _positive_duration
-                said[name] = entry.get(name, reader, default)
-        limits = Limits(**said)
+                fields[name] = entry.get(name, reader, default)
+        limits = Limits(**fields)
         schema.limits(limits, entry)
     return limits
 

@@ -1,4 +1,4 @@
-"""Where files are: `cluster.yaml`, and those that people name."""
+"""Locate files: `cluster.yaml`, and paths named by users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILE_NAME = "cluster.yaml"
 
 
 def at_home(name: str) -> Path:
-    """The file that a name with `~` or `~user` in front means. Raises UsageError."""
+    """Expand `~` or `~user` at the start of a path. Raises UsageError."""
     try:
         return Path(name).expanduser()
     except RuntimeError:
@@ -20,9 +20,9 @@ def at_home(name: str) -> Path:
 
 
 def find_config(explicit: Path | None, environ: Mapping[str, str], cwd: Path) -> Path:
-    """`--config`, else `$IRIS_CONFIG`, `./cluster.yaml`, the user's configuration directory.
+    """Return `--config`, or the first of `$IRIS_CONFIG`, `./cluster.yaml`, the user's configuration directory.
 
-    A file that was named must be there: nothing else is taken in its place. Raises ConfigError.
+    A file named explicitly must exist; nothing else replaces it. Raises ConfigError.
     """
     named = explicit or (Path(environ["IRIS_CONFIG"]) if environ.get("IRIS_CONFIG") else None)
     if named is not None:
@@ -43,7 +43,7 @@ def find_config(explicit: Path | None, environ: Mapping[str, str], cwd: Path) ->
 
 def _user_places(environ: Mapping[str, str]) -> list[Path]:
     base = environ.get("XDG_CONFIG_HOME", "")
-    if not base.startswith("/"):  # by the XDG rules a relative one is to be ignored
+    if not base.startswith("/"):  # the XDG specification says to ignore relative paths
         home = environ.get("HOME")
         base = f"{home}/.config" if home else ""
     return [Path(base, "iris", FILE_NAME)] if base else []

@@ -1,7 +1,7 @@
-"""From nodes to values: a section is asked key by key, and what was never asked for is unknown.
+"""Convert nodes to values. A section is read key by key; keys that were never read are unknown.
 
-A reader is a function that makes a value of a `Place`. It raises UsageError or ValueError for a value that
-can't be; the section that asked puts this into the report and goes on with the default.
+A reader is a function that converts a `Place` to a value. It raises UsageError or ValueError for an invalid value; the
+section reports the error and uses the default.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _SIMPLE_KEY = pattern(r"[A-Za-z0-9_.:/-]{1,80}")
 
 
 class Place(Struct, frozen=True):
-    """A node, where it stands, and where its problems go."""
+    """A node, its path in the file, and the report for its problems."""
 
     node: Node
     path: str
     report: Report
 
     def read(self, reader: Callable[[Place], T]) -> T | None:
-        """What the reader makes of it, or None if that is a problem."""
+        """Return the reader's result, None if it reported a problem."""
         try:
             return reader(self)
         except UsageError as error:
@@ -49,7 +49,7 @@ class Place(Struct, frozen=True):
         self.report.warn(self.node.line, self.path, message)
 
     def items(self) -> list[Place]:
-        """The items of a list; nothing at all is an empty one."""
+        """Return the items of a list; none if the value is empty."""
         if self.node.value is None:
             return []
         if not isinstance(self.node.value, tuple):
@@ -57,7 +57,7 @@ class Place(Struct, frozen=True):
         return [Place(node, f"{self.path}[{i}]", self.report) for i, node in enumerate(self.node.value)]
 
     def entries(self) -> dict[str, Place]:
-        """The entries of a mapping; nothing at all is an empty one."""
+        """Return the entries of a mapping; none if the value is empty."""
         if self.node.value is None:
             return {}
         if not isinstance(self.node.value, dict):
@@ -65,7 +65,7 @@ class Place(Struct, frozen=True):
         return {key: Place(node, self._below(key), self.report) for key, node in self.node.value.items()}
 
     def down(self, *keys: str) -> Place:
-        """The place below these keys, as far as they are there."""
+        """Return the place below these keys, as deep as they exist."""
         value = self.node.value
         if not keys or not isinstance(value, dict) or keys[0] not in value:
             return self
@@ -77,7 +77,7 @@ class Place(Struct, frozen=True):
 
 
 class Section(Struct):
-    """A mapping with known keys. Made by `section`, which reports the keys that nobody asked for."""
+    """A mapping with known keys. Created by `section`, which reports keys that were never read."""
 
     place: Place
     entries: dict[str, Place]
@@ -93,39 +93,39 @@ class Section(Struct):
     def get(self, key: str, reader: Callable[[Place], T], default: D) -> T | D: ...
 
     def get(self, key: str, reader: Callable[[Place], T], default: D | None = None) -> T | D | None:
-        """The value of a key, or the default if it is left out or wrong."""
+        """Return the value of a key, or the default if it is omitted or wrong."""
         self._known.append(key)
         found = self.entries[key].read(reader) if key in self else None
         return default if found is None else found
 
     def need(self, key: str, reader: Callable[[Place], T], default: D) -> T | D:
-        """Like `get`, but leaving it out is a problem."""
+        """Return the value like `get`, but report an omitted key as a problem."""
         if key not in self:
             self.place.problem(f"{key!r} is missing")
         return self.get(key, reader, default)
 
     def at(self, key: str) -> Place:
-        """Where a problem with this key is to be reported."""
+        """Return the place to report a problem with this key."""
         return self.entries.get(key, self.place)
 
     def report_unknown(self) -> None:
         for key, place in self.entries.items():
             if key not in self._known:
-                crowded = place.report.crowded
-                hint = "" if crowded else did_you_mean(clip(key), self._known)
+                has_many = place.report.has_many
+                hint = "" if has_many else did_you_mean(clip(key), self._known)
                 place.problem("unknown key", hint or f"known keys: {', '.join(sorted(self._known))}")
 
 
 @contextmanager
 def section(place: Place) -> Iterator[Section]:
-    """Read a mapping; at the end the keys that were not asked for are reported."""
+    """Yield a mapping to read; afterwards report keys that were not read."""
     found = Section(place, place.entries())
     yield found
     found.report_unknown()
 
 
 def text(place: Place) -> str:
-    """Text that is not blank. A number is a mistake, as quotes decide what it means."""
+    """Read text that is not blank. A number is a mistake, as only quotes make it text."""
     value = place.node.value
     if not isinstance(value, str):
         _wrong(place, "text", f'write it in quotes: "{place.node.text}"' if place.node.text else "")
@@ -137,7 +137,7 @@ def text(place: Place) -> str:
 
 
 def written(place: Place) -> str:
-    """A scalar as it was written: `8` and `1.10` are text here too."""
+    """Read a scalar as written: `8` and `1.10` are text, too."""
     if place.node.value is None or isinstance(place.node.value, tuple | dict):
         _wrong(place, "text")
     if "\0" in place.node.text:
@@ -146,7 +146,7 @@ def written(place: Place) -> str:
 
 
 def boolean(place: Place) -> bool:
-    """`true` or `false`; in quotes too, as attribute values are often written so."""
+    """Read `true` or `false`, also in quotes, as attribute values are often quoted."""
     value = place.node.value
     if not isinstance(value, bool) and value not in ("true", "false"):
         _wrong(place, "true or false")
@@ -154,7 +154,7 @@ def boolean(place: Place) -> bool:
 
 
 def integer(least: int, most: int = 1_000_000_000) -> Callable[[Place], int]:
-    """A reader of whole numbers within bounds."""
+    """Return a reader of integers within bounds."""
 
     def read(place: Place) -> int:
         value = place.node.value
@@ -178,7 +178,7 @@ def number(place: Place) -> float:
 
 
 def scalar(place: Place) -> str | int | float | bool:
-    """Any scalar, with its type."""
+    """Read any scalar with its type."""
     value = place.node.value
     if value is None or isinstance(value, tuple | dict):
         _wrong(place, "text or a number")
@@ -186,7 +186,7 @@ def scalar(place: Place) -> str | int | float | bool:
 
 
 def matching(pattern: re.Pattern[str], what: str, hint: str = "") -> Callable[[Place], str]:
-    """A reader of text of one form."""
+    """Return a reader of text that matches a pattern."""
 
     def read(place: Place) -> str:
         found = written(place)
@@ -198,13 +198,13 @@ def matching(pattern: re.Pattern[str], what: str, hint: str = "") -> Callable[[P
 
 
 def one_of(kind: type[E]) -> Callable[[Place], E]:
-    """A reader of the members of an enumeration."""
+    """Return a reader of the members of an enumeration."""
     word = word_of([member.value for member in kind])
     return lambda place: kind(word(place))
 
 
 def word_of(words: Sequence[str]) -> Callable[[Place], str]:
-    """A reader of one of a few words."""
+    """Return a reader of one of several words."""
 
     def read(place: Place) -> str:
         found = written(place)
@@ -218,7 +218,7 @@ def word_of(words: Sequence[str]) -> Callable[[Place], str]:
 
 
 def list_of(reader: Callable[[Place], T]) -> Callable[[Place], tuple[T, ...]]:
-    """A reader of lists; a wrong item is reported and left out."""
+    """Return a reader of lists; a wrong item is reported and omitted."""
 
     def read(place: Place) -> tuple[T, ...]:
         found = (item.read(reader) for item in place.items())
@@ -228,7 +228,7 @@ def list_of(reader: Callable[[Place], T]) -> Callable[[Place], tuple[T, ...]]:
 
 
 def mapping_of(reader: Callable[[Place], T]) -> Callable[[Place], dict[str, T]]:
-    """A reader of mappings with free keys; a wrong entry is reported and left out."""
+    """Return a reader of mappings with any keys; a wrong entry is reported and omitted."""
 
     def read(place: Place) -> dict[str, T]:
         found = ((key, entry.read(reader)) for key, entry in place.entries().items())

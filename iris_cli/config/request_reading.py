@@ -1,7 +1,7 @@
-"""Requests from inside a task, read where the log is. Whoever wrote one may mean harm, or not know better.
+"""Parse requests from inside tasks. Their text is untrusted.
 
-What a task may say of a job is what a job file may say, less what would reach into the operator's machine: no file
-there is read for it, and no variable of the operator's environment is looked at.
+A task may request whatever a job file may contain, except access to the operator's machine: no file there is read, and
+no variable of the operator's environment is used.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 def read_request(raw: bytes) -> Request:
-    """What a task asks for. Raises UsageError for what can't be read or can't be meant, with the first problems."""
+    """Parse a request of a task. Raises UsageError with the first problem for invalid text or values."""
     if len(raw) > MOST_BYTES:
         raise UsageError(f"a request takes at most {MOST_BYTES} bytes", hint="put the data into a file")
     report = Report(Path("request"))
@@ -101,7 +101,7 @@ def _parsed(raw: bytes) -> Any:
         raise
     except UnicodeDecodeError:
         raise UsageError("the request is not UTF-8 text") from None
-    except ValueError:  # also of a number with thousands of digits
+    except ValueError:  # also raised for a number with thousands of digits
         raise UsageError("the request is not JSON") from None
 
 
@@ -110,7 +110,7 @@ def _no_constant(word: str) -> Any:
 
 
 class _Nodes:
-    """Makes nodes of JSON values, counting."""
+    """Converts JSON values to nodes and counts them."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -181,7 +181,7 @@ def _submit(entry: Section) -> Submit:
 
 
 def _job(place: Place) -> JobRequest:
-    """As in a job file, with `setup: ""` for a child that wants none."""
+    """Parse a job as in a job file; `setup: ""` means no set-up for this child job."""
     known, entries = {}, place.entries()
     for key, found in entries.items():
         if key in FIELDS:
@@ -193,35 +193,35 @@ def _job(place: Place) -> JobRequest:
         else:
             found.problem("unknown key", did_you_mean(clip(key), FIELDS))
     if "secrets" in known:
-        place.down("secrets").read(list_of(_own_secret))
+        place.down("secrets").read(list_of(_reject_secret_file))
     no_setup = "setup" in known and known["setup"].value == ""
     if no_setup:
         del known["setup"]
     own: dict[str, Any] = {
-        name: place.down(name).read(read) for name, read in _READ_INSIDE.items() if _is_said(entries, name)
+        name: place.down(name).read(read) for name, read in _READ_INSIDE.items() if _is_given(entries, name)
     }
     request = job_request(replace(place, node=replace(place.node, value=known)))
     return replace(request, **(own | ({"setup": ""} if no_setup else {})))
 
 
-def _is_said(entries: Mapping[str, Place], name: str) -> bool:
+def _is_given(entries: Mapping[str, Place], name: str) -> bool:
     return name in entries and entries[name].node.value is not None
 
 
-def _own_secret(place: Place) -> None:
-    """A file would be one of the operator's machine."""
+def _reject_secret_file(place: Place) -> None:
+    """Reject a secret from a file: the file would be on the operator's machine."""
     if "=" in written(place):
         raise UsageError("write only the name of a secret")
 
 
 def _lines(place: Place) -> tuple[str, ...]:
-    found = list_of(_a_line)(place)
+    found = list_of(_line_text)(place)
     if not 0 < len(found) <= MOST_INDEXES:
         raise UsageError(f"{len(found)} lines; a job has 1 to {MOST_INDEXES}")
     return found
 
 
-def _a_line(place: Place) -> str:
+def _line_text(place: Place) -> str:
     line = written(place)
     if "\0" in line or "\n" in line:
         raise UsageError("a line has a NUL character or a line break")
@@ -229,7 +229,7 @@ def _a_line(place: Place) -> str:
 
 
 def _workspace(place: Place) -> Workspace | None:
-    """What was packed inside the task. Its bytes are another matter."""
+    """Parse the description of a workspace packed inside the task. Its content is fetched separately."""
     with section(place) as entry:
         found = entry.need("hash", _sha256, "")
         size = entry.need("size", integer(0, _MOST_SIZE), 0)
@@ -251,11 +251,11 @@ _READ_INSIDE: Mapping[str, Callable[[Place], Any]] = {
     "workspace": _workspace,
     "inherit_constraints": boolean,
 }
-"""Readers of fields that only child jobs have, and of those that were files inside the task."""
+"""Readers of fields that only child jobs have, and of fields that named files inside the task."""
 _ELSEWHERE = {row.file_key: row.not_inside for row in JOB_FIELDS if row.not_inside}
-"""Fields that would read files of the operator's machine, and the hint of their refusal."""
+"""Fields that would read files of the operator's machine, and the hint for rejecting them."""
 FIELDS = frozenset(row.file_key for row in JOB_FIELDS) - _READ_INSIDE.keys() - _ELSEWHERE.keys()
-"""The fields of a job file that a task may name."""
+"""The fields of a job file that a task may use."""
 
 
 def _logs(entry: Section) -> Logs:

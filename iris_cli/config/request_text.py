@@ -1,4 +1,4 @@
-"""Requests and answers as text, for whoever asks: one JSON object each. Cheap to import, also inside a task."""
+"""Encode and decode requests and answers: one JSON object each. Cheap to import, also inside a task."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from iris_cli.errors import IrisError, UsageError
 
 
 def write_request(request: Request) -> bytes:
-    """The text of a request: what goes into a file of the outbox. Raises UsageError for one that is too large."""
+    """Encode a request for a file of the outbox. Raises UsageError if it is too large."""
     op = next(word for word, kind in OPS.items() if kind is type(request))
     document: dict[str, Any] = {"v": FORMAT, "op": op}
     if isinstance(request, Submit):
         document["job"] = _job(request.job)
     else:
-        said = {name: getattr(request, name) for name in request.__struct_fields__}
-        document |= {name: _plain(value) for name, value in said.items() if value is not None}
+        fields = {name: getattr(request, name) for name in request.__struct_fields__}
+        document |= {name: _plain(value) for name, value in fields.items() if value is not None}
     raw = _text(document)
     if len(raw) > MOST_BYTES:
         raise UsageError(
@@ -36,17 +36,17 @@ def write_request(request: Request) -> bytes:
 
 
 def digest_of(job: JobRequest) -> str:
-    """Tells whether two requests ask for the same job, but for its name. It stays what it is when fields are added."""
+    """Return a digest that is equal for requests of the same job, ignoring the name. New fields do not change it."""
     from hashlib import sha256
 
-    said = json.dumps(_job(replace(job, name=None)), sort_keys=True, separators=(",", ":"))
-    return sha256(said.encode("ascii")).hexdigest()[:32]
+    text = json.dumps(_job(replace(job, name=None)), sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode("ascii")).hexdigest()[:32]
 
 
 def _job(request: JobRequest) -> dict[str, Any]:
-    """The fields of a job file that say the same."""
-    said = ((row, getattr(request, row.name)) for row in JOB_FIELDS if not row.into)
-    return {row.file_key: _WRITERS.get(row.kind, _plain)(value) for row, value in said if value is not None}
+    """Return the equivalent fields of a job file."""
+    fields = ((row, getattr(request, row.name)) for row in JOB_FIELDS if not row.into)
+    return {row.file_key: _WRITERS.get(row.kind, _plain)(value) for row, value in fields if value is not None}
 
 
 def _plain(value: Any) -> Any:
@@ -70,14 +70,14 @@ _WRITERS: Mapping[Kind, Callable[[Any], Any]] = {
 
 
 def write_answer(answer: Answer) -> bytes:
-    """The text of an answer, in one line."""
+    """Encode an answer in one line."""
     if isinstance(answer, Refusal):
         return _text({"v": FORMAT, "ok": False, "error": to_builtins(answer)})
     return _text({"v": FORMAT, "ok": True, "result": answer})
 
 
 def read_answer(raw: bytes) -> Answer:
-    """What an answer says. Raises IrisError for what is none, or is of a newer format."""
+    """Decode an answer. Raises IrisError if it is malformed or of a newer format."""
     try:
         document = json.loads(raw)
         if document["v"] != FORMAT:
@@ -90,5 +90,5 @@ def read_answer(raw: bytes) -> Answer:
 
 
 def _text(document: Mapping[str, Any]) -> bytes:
-    """ASCII, in one line that ends."""
+    """Encode as one line of ASCII with a newline."""
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"

@@ -42,18 +42,18 @@ _CLOUD_NAME = pattern(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 _EMAIL = pattern(r"[A-Za-z0-9._+-]{1,100}@[A-Za-z0-9.-]{1,150}")
 _LABEL_KEY = pattern(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = pattern(r"[a-z0-9_-]{0,63}")
-_MOST_LABELS = 60  # of the 64 that Google allows; some are ours
+_MOST_LABELS = 60  # of the 64 that Google allows; iris adds some
 _TOGETHER = "accelerator: v4 and topology: 2x2x4 belong together"
 _GCP_ONLY = (
     *("accelerator", "topology", "spot", "reserved", "reservation", "queued", "addresses", "network"),
     *("subnetwork", "service_account", "tags", "labels"),
 )
-# The names of slices are made of it, and Google's resource names are the strictest.
+# It is the prefix of slice names; Google's resource names have the strictest rules.
 _NAME = pattern(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 def slice_template(place: Place) -> SliceTemplate:
-    """Return what the slices of a group are made of, for each provider."""
+    """Parse the template of a group's slices, for any provider."""
     with section(place) as entry:
         provider = entry.need("provider", one_of(Provider), Provider.MANUAL)
         if provider is Provider.GCP:
@@ -125,7 +125,7 @@ def _labels(place: Place) -> dict[str, str]:
 
 
 def _type(entry: Section, topology: str) -> str:
-    """The type by its name, or what an accelerator of some topology is."""
+    """Return the type: named, or derived from accelerator and topology."""
     family = entry.get("accelerator", _family, "")
     if "accelerator" not in entry:
         if topology:
@@ -145,7 +145,7 @@ def _family(place: Place) -> str:
 
 
 def _check_tier(entry: Section, template: SliceTemplate) -> None:
-    """Slices are on demand, preemptible, or reserved: what says two of these can't be meant."""
+    """Report contradictory tiers: slices are on demand, preemptible, or reserved."""
     options = template.gcp
     if options.spot and not template.preemptible:
         entry.at(PREEMPTIBLE_ATTRIBUTE_KEY).problem("spot slices are preemptible")
@@ -160,7 +160,7 @@ def _check_tier(entry: Section, template: SliceTemplate) -> None:
 
 
 def read_scale_group(place: Place, above: Inherited) -> ScaleGroup:
-    """One scale group; what is wrong with it goes into the report."""
+    """Parse one scale group; problems go into the report."""
     with section(place) as entry:
         name = entry.need("name", matching(_NAME, "a name", "use a-z, 0-9 and '-', a letter first"), "")
         template = entry.need(
@@ -199,7 +199,7 @@ def _with_worker(group: ScaleGroup, place: Place, above: Inherited) -> ScaleGrou
 
 
 def _check_place(attributes: dict[str, AttributeValue], template: SliceTemplate, place: Place) -> None:
-    """What the workers are said to be must agree with the template; what is left out follows from it."""
+    """Check attributes of workers against the template, and fill in omitted ones from it."""
     if template.zone:
         zone = AttributeValue(template.zone)
         if attributes.setdefault(ZONE_ATTRIBUTE_KEY, zone) != zone:

@@ -1,4 +1,4 @@
-"""What `cluster.yaml` says, as values. Defaults are filled in, slices are expanded to their hosts."""
+"""The values of `cluster.yaml`, with defaults filled in and slices expanded to hosts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from iris_cli.core.topology import describe, lookup
 
 
 class HostConfig(Struct, frozen=True, kw_only=True):
-    """One worker. None, or an attribute that is missing, means: as the probe finds it.
+    """One worker. None, or a missing attribute, means: as found by the probe.
 
-    `memory` is in bytes, `cpu` in cores. `env` is the default environment of its tasks, `slice` the name of
-    the slice that it is a member of.
+    `memory` is in bytes, `cpu` in cores. `env` is the default environment of its tasks, `slice` the name of its slice.
     """
 
     worker: WorkerId
@@ -39,23 +38,23 @@ class HostConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def fingerprint(self) -> str:
-        """Changes whenever something is written otherwise that lies over what a probe finds."""
-        import hashlib  # slow to load, and seldom needed
+        """A hash of the settings that override what a probe finds."""
+        import hashlib  # slow to import, and rarely needed
 
         attributes = sorted((key, repr(value.value)) for key, value in self.attributes.items())
-        said = repr((self.connection, attributes, self.cpu, self.memory, self.device))
-        return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        settings = repr((self.connection, attributes, self.cpu, self.memory, self.device))
+        return hashlib.sha256(settings.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 class Mode(StrEnum):
-    """Whether iris does something by itself."""
+    """Automatic behaviour: on or off."""
 
     AUTO = "auto"
     OFF = "off"
 
 
 class Notify(Struct, frozen=True, kw_only=True):
-    """Whom to tell what happens to jobs: an argument vector to run here, and a URL to post to, which may be secret."""
+    """Notification channels: an argument vector to run locally, and a URL to post to, which may be secret."""
 
     command: tuple[str, ...] = ()
     webhook: str = ""
@@ -65,22 +64,22 @@ class Notify(Struct, frozen=True, kw_only=True):
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """The names of the ways to tell that there are."""
+        """The names of the configured channels."""
         return ("command",) * bool(self.command) + ("webhook",) * bool(self.webhook)
 
 
 class Defaults(Struct, frozen=True, kw_only=True):
-    """What jobs get that say nothing of it. `env` lies beneath the environment of every host."""
+    """Default values for jobs. `env` is overridden by the environment of hosts."""
 
     job: JobRequest = field(default_factory=JobRequest)
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 class ClusterConfig(Struct, frozen=True, kw_only=True):
-    """A whole `cluster.yaml`. `ssh` holds the defaults of all connections, `warnings` are in words.
+    """A whole `cluster.yaml`. `ssh` holds the defaults of all connections, `warnings` are messages.
 
-    `loop`: whether commands that leave open jobs start the background loop; `autoscale`: whether the loop and the
-    cycles of cron create and delete slices.
+    `loop`: commands that leave open jobs start the background loop; `autoscale`: the loop and the cycles of cron create
+    and delete slices.
     """
 
     path: Path
@@ -98,23 +97,23 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def scales(self) -> bool:
-        """Whether cycles that nobody has typed create and delete slices."""
+        """True if automatic cycles create and delete slices."""
         return self.autoscale is Mode.AUTO and bool(self.scale_groups)
 
     @property
-    def offered(self) -> tuple[Device, ...]:
-        """The devices of workers that scale groups could add."""
+    def addable_devices(self) -> tuple[Device, ...]:
+        """The devices of workers that scale groups can add."""
         return tuple(Device("tpu", each.template.type) for each in self.scale_groups if each.max_slices)
 
 
-# Checks across fields and across entries: each alone may be right, together they can't be meant.
+# Checks across fields and entries that are valid alone but not together.
 
 
-_EIGHT_CHIPS = 8  # VMs of eight chips exist in the TPU API only; on GKE they are two of four
+_EIGHT_CHIPS = 8  # VMs with eight chips exist in the TPU API only; on GKE they are two VMs with four
 
 
 def region_and_zone(attributes: dict[str, AttributeValue], region_place: Place) -> None:
-    """A region must be that of the zone; one that is left out is filled in from it."""
+    """Check that a region matches the zone; derive an omitted region."""
     zone = attributes.get(ZONE_ATTRIBUTE_KEY)
     derived = region_of_zone(str(zone.value)) if zone else ""
     if not derived:
@@ -129,18 +128,18 @@ def region_and_zone(attributes: dict[str, AttributeValue], region_place: Place) 
 def preemptible_as_template(
     attributes: dict[str, AttributeValue], place: Place, *, template_preemptible: bool
 ) -> None:
-    """The word of a scale group's workers must be that of its slice template, which fills it in."""
+    """Check that workers of a scale group are as preemptible as its template; fill in an omitted value."""
     wanted = AttributeValue(template_preemptible)
-    said = attributes.setdefault(PREEMPTIBLE_ATTRIBUTE_KEY, wanted)
-    if said != wanted:
+    value = attributes.setdefault(PREEMPTIBLE_ATTRIBUTE_KEY, wanted)
+    if value != wanted:
         place.problem(
-            f"preemptible is {said} for the workers and {wanted} in slice_template",
+            f"preemptible is {value} for the workers and {wanted} in slice_template",
             "set the same value in both",
         )
 
 
 def host_count(tpu_type: str, hosts: int, place: Place) -> None:
-    """A slice has as many hosts as its type has VMs. Types that aren't known pass with a warning."""
+    """Check that a slice has as many hosts as its type has VMs. Unknown types get a warning."""
     known = lookup(tpu_type)
     if known is None:
         place.warn(f"TPU type {tpu_type} is unknown; assuming {hosts} VMs")
@@ -152,7 +151,7 @@ def host_count(tpu_type: str, hosts: int, place: Place) -> None:
 
 
 def unique(what: str, named: Iterable[tuple[str, Place]]) -> None:
-    """No two entries may have the same name."""
+    """Report entries with the same name."""
     first: dict[str, Place] = {}
     for name, place in named:
         if name in first:
@@ -162,11 +161,11 @@ def unique(what: str, named: Iterable[tuple[str, Place]]) -> None:
 
 
 def hosts(found: Sequence[tuple[HostConfig, Place]]) -> None:
-    """What must hold among all workers, whichever entries they come from."""
+    """Check all workers together."""
     unique("worker id", ((host.worker, place) for host, place in found))
     unique("host", ((_address(host.connection), place) for host, place in found))
     for key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
-        _alike_but_for_case(key, found)
+        _report_differences_in_case(key, found)
 
 
 def limits(found: Limits, place: Section) -> None:
@@ -177,13 +176,13 @@ def limits(found: Limits, place: Section) -> None:
 
 
 def _address(connection: Connection) -> str:
-    """Where a connection ends: the same address behind another jump host is another machine."""
+    """Return the end point of a connection: the same address behind another jump host is another machine."""
     port = connection.port or 22
     host = connection.host.lower() + ("" if port == 22 else f" port {port}")
     return f"{host} via {connection.proxy_jump}" if connection.proxy_jump else host
 
 
-def _alike_but_for_case(key: str, found: Sequence[tuple[HostConfig, Place]]) -> None:
+def _report_differences_in_case(key: str, found: Sequence[tuple[HostConfig, Place]]) -> None:
     spellings: dict[str, str] = {}
     for host, place in found:
         value = host.attributes.get(key)

@@ -1,4 +1,4 @@
-"""Environment variables: their names, and files of them; files of which each line is the work of one task."""
+"""Environment variables: names and files. Files with one line per task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LINE = pattern(r"(?:export\s+)?(?P<name>[^=\s]+)\s*=\s*(?P<value>.*)")
 
 
 def env(place: Place) -> dict[str, str]:
-    """A mapping of variables. Numbers and booleans are taken as they are written."""
+    """Parse a mapping of variables. Numbers and booleans are read as written."""
     for name, entry in place.entries().items():
         try:
             check_variable(name)
@@ -26,9 +26,9 @@ def env(place: Place) -> dict[str, str]:
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """The variables of a file: `NAME=value` lines, with `export` in front or quotes around the value if you
-    like, and comment lines with `#`. Nothing in them is expanded. Raises ConfigError with all problems.
-    """
+    """Read `NAME=value` lines with optional `export` and quotes, and `#` comments, without expansion.
+
+    Raises ConfigError with all problems."""
     report = Report(path)
     found: dict[str, str] = {}
     for number, line in enumerate(_lines(path, report), start=1):
@@ -56,7 +56,7 @@ def _lines(path: Path, report: Report) -> list[str]:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES or b"\0" in data:
             raise ValueError("not a file of variables: too large, or with NUL bytes")
-        # A value may hold what Unicode takes for the end of a line, too.
+        # Not `splitlines`: a value may contain Unicode line separators.
         return data.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError:
         report.add(1, "", "not UTF-8 text")
@@ -77,7 +77,7 @@ MOST_BYTES_OF_LINES = 64 << 20
 
 
 def read_lines(path: Path) -> tuple[str, ...]:
-    """The lines of a file, as `split_lines` has them. Raises UsageError."""
+    """Read the lines of a file with `split_lines`. Raises UsageError."""
     name = clip(str(path))
     try:
         with path.open("rb") as file:

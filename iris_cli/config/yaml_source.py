@@ -1,8 +1,8 @@
-"""A strict and small YAML: mappings, lists and scalars with their line numbers, and nothing clever.
+"""A strict subset of YAML: mappings, lists and scalars with their line numbers.
 
-No tags, no anchors, aliases or merge keys, one document, no key twice, and limits on size, depth and number
-of nodes. An unquoted scalar is only then not text when it reads as `true`, `false`, `null` or a decimal
-number: `no`, `on`, `017`, `12:30:45` and dates stay what they look like.
+No tags, anchors, aliases, merge keys or duplicate keys, one document, and limits on size, depth and number of nodes. An
+unquoted scalar is text unless it reads as `true`, `false`, `null` or a decimal number: `no`, `on`, `017`, `12:30:45`
+and dates stay text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEEPEST = 40
 
 Scalar = str | int | float | bool | None
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the fast one where PyYAML was built with it
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the fast one if PyYAML was built with it
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -33,14 +33,14 @@ _RANGE_IN_FLOW = pattern(r"\[[^\"'\]]*\[\d+-\d+\]")
 
 
 class Node(Struct, frozen=True):
-    """A value, and the line where it stands, or its key if it has one. `text` is a scalar as written."""
+    """A value and its line (that of its key, if any). `text` is a scalar as written."""
 
     line: int
     value: Scalar | tuple[Node, ...] | dict[str, Node]
     text: str = ""
 
 
-class _Refused(Exception):  # noqa: N818 - it is not an error of ours, and never leaves this module
+class _Refused(Exception):  # noqa: N818 - internal: never leaves this module
     def __init__(self, line: int, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.line = line
@@ -49,9 +49,9 @@ class _Refused(Exception):  # noqa: N818 - it is not an error of ours, and never
 
 
 def read_yaml(path: Path, report: Report, data: bytes | None = None) -> Node | None:
-    """The root of a YAML file, or None when it can't be read; why is in the report, as are duplicate keys.
+    """Return the root of a YAML file, None if it can't be read. Problems, such as duplicate keys, go into the report.
 
-    With `data` it is what the file would be that says this.
+    `data` replaces the content of the file.
     """
     try:
         text = _decode(_read(path) if data is None else _short_enough(data))
@@ -90,12 +90,12 @@ def _decode(data: bytes) -> str:
 
 
 def parser_events(text: str) -> Iterator[yaml.Event]:
-    """What the parser finds, with its places in the text. Raises yaml.YAMLError."""
+    """Yield the parser's events with their positions. Raises yaml.YAMLError."""
     yield from yaml.parse(text, Loader=_LOADER)
 
 
 class _Builder:
-    """Builds nodes from the parser's events, one at a time, so that no limit is passed unseen."""
+    """Builds nodes from parser events one at a time, so every limit is checked in time."""
 
     def __init__(self, text: str, report: Report) -> None:
         self._text = text
@@ -128,7 +128,7 @@ class _Builder:
             raise _Refused(1, "not valid YAML") from error
 
     def _hint(self, line: int) -> str:
-        """The two mistakes behind most syntax errors in files like these."""
+        """Return a hint for the two mistakes behind most syntax errors in these files."""
         near = self._text.split("\n")[max(0, line - 2) : line]
         if any(each.startswith("\t") or each.lstrip(" ").startswith("\t") for each in near):
             return "indent with spaces, not with tabs"
@@ -187,7 +187,7 @@ class _Builder:
 def _scalar(event: yaml.Event) -> Node:
     assert isinstance(event, yaml.ScalarEvent)
     text: str = event.value
-    if event.style:  # None or '' for a plain one, as the parser likes
+    if event.style:  # None or "" for a plain scalar, depending on the parser
         return Node(_line(event), text, text)
     return Node(_line(event), _WORDS[text] if text in _WORDS else scalar_of(text), text)
 
@@ -196,14 +196,14 @@ def _line(event: yaml.Event) -> int:
     return event.start_mark.line + 1 if event.start_mark else 1
 
 
-# Everything that is wrong with a file, collected so that it is reported at once.
+# All problems of a file, collected and reported together.
 
 
 _MOST = 100
 
 
 class Problem(Struct, frozen=True):
-    """One finding. `path` leads to it from the top of the file, such as `slices[0].hosts`; '' is the file."""
+    """One problem. `path` is its place in the file, such as `slices[0].hosts`; "" is the whole file."""
 
     line: int
     path: str
@@ -212,7 +212,7 @@ class Problem(Struct, frozen=True):
 
 
 class Report(Struct):
-    """The findings about one file, in the order they were made."""
+    """The problems of one file, in the order they were found."""
 
     file: Path
     problems: list[Problem] = field(default_factory=list)
@@ -225,8 +225,8 @@ class Report(Struct):
         self.warnings.append(self._text(Problem(line, path, message)))
 
     @property
-    def crowded(self) -> bool:
-        """So much is wrong that more help with each single one would only cost time."""
+    def has_many(self) -> bool:
+        """True if there are so many problems that hints would only cost time."""
         return len(self.problems) >= _MOST
 
     def raise_if_any(self) -> None:

@@ -1,4 +1,4 @@
-"""YAML that every parser reads alike: text that YAML 1.1 or 1.2 could take for something else is quoted."""
+"""YAML that all parsers read the same way: text that YAML 1.1 or 1.2 could misread is quoted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORDS = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null",
 
 
 class _Dumper(yaml.SafeDumper):
-    """The library's, with a presenter of text of its own."""
+    """PyYAML's dumper, with a representer for text."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -29,5 +29,5 @@ _Dumper.add_representer(str, _text)
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
-    """One document as YAML, in ASCII, its keys in the order of the mapping."""
+    """Return one document as YAML, in ASCII, with the keys in the order of the mapping."""
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=1 << 20)

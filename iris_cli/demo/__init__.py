@@ -1,1 +1,1 @@
-"""Hosts of this machine that play VMs: slices of the provider `local`, and the tour of `iris demo` on them."""
+"""SSH hosts on this machine that simulate VMs: slices of the provider `local`, and the tour of `iris demo`."""

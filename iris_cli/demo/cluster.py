@@ -30,7 +30,7 @@ _HOSTS = "hosts.json"
 
 
 class LocalSlice(Struct, frozen=True, kw_only=True):
-    """One slice to play: its name, its TPU type, its zone, and the number of its hosts."""
+    """A slice to simulate: name, TPU type, zone, number of hosts."""
 
     name: str
     type: str
@@ -47,9 +47,9 @@ SLICES = (
 
 
 class LocalCluster:
-    """The hosts of a demo, below one directory that nothing else uses.
+    """The hosts of a demo in a directory of their own.
 
-    `keep` lets the servers outlive this process; `stop` ends them by their pids in `hosts.json`.
+    With `keep` the servers outlive this process; `stop` ends them by their pids in `hosts.json`.
     """
 
     def __init__(self, root: Path, *, keep: bool = False) -> None:
@@ -62,7 +62,7 @@ class LocalCluster:
         return self.root / "cluster.yaml"
 
     def claim(self) -> None:
-        """Take the directory, which has to be empty. AFTER that all in it is ours. Raises IrisError."""
+        """Mark the empty directory as ours. AFTER that everything in it is ours. Raises IrisError."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(self.root.iterdir()):
             hint = f"iris demo --stop --dir {shlex.quote(str(self.root))}"
@@ -70,13 +70,13 @@ class LocalCluster:
         (self.root / _MARKER).touch(mode=0o600)
 
     def start(self, slices: Sequence[LocalSlice]) -> None:
-        """Make keys, start one server per host, write `cluster.yaml` and the host keys. Raises IrisError."""
+        """Create keys, start one server per host, write `cluster.yaml` and the host keys. Raises IrisError."""
         public = make_key(self.root / "id_ed25519")
         hosts = [(each, index) for each in slices for index in range(each.hosts)]
-        begun = self._processes = [spawn_host() for _ in hosts]
-        # BEFORE a host is told what to be: one that is told nothing ends by itself.
-        (self.root / _HOSTS).write_text(json.dumps([process.pid for process in begun]), encoding="utf-8")
-        for process, (each, index) in zip(begun, hosts, strict=True):
+        processes = self._processes = [spawn_host() for _ in hosts]
+        # BEFORE a host is configured: a host without configuration ends by itself.
+        (self.root / _HOSTS).write_text(json.dumps([process.pid for process in processes]), encoding="utf-8")
+        for process, (each, index) in zip(processes, hosts, strict=True):
             configure_host(
                 process,
                 self.root / "hosts" / f"{each.name}-{index}",
@@ -84,10 +84,10 @@ class LocalCluster:
                 client_key=public,
                 stay=self.keep,
             )
-        self._write(slices, [_answer(process) for process in begun])
+        self._write(slices, [_answer(process) for process in processes])
 
     def close(self) -> None:
-        """End the servers that this process started, and remove the directory; nothing if they are kept."""
+        """End the servers of this process and remove the directory, unless they are kept."""
         if self.keep:
             return
         for process in self._processes:
@@ -96,12 +96,12 @@ class LocalCluster:
         self._remove()
 
     def check(self) -> None:
-        """Raises IrisError where no demo lives."""
+        """Raise IrisError if the directory holds no demo."""
         if not self._is_claimed():
             raise IrisError(f"no demo cluster in {self.root}", hint="name its directory with --dir")
 
     def stop(self) -> int:
-        """End the servers of a kept cluster and remove its directory; returns how many were ended."""
+        """End the servers of a kept cluster and remove its directory; return the number of servers."""
         self.check()
         ended = kill_hosts(self.root / _HOSTS)
         self._remove()
@@ -135,7 +135,7 @@ class LocalCluster:
         self.config.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def _remove(self) -> None:
-        # Only a directory that we marked as ours when it was empty.
+        # Only a directory that we marked when it was empty.
         if self._is_claimed():
             end_processes(self.root)
             remove_tree(self.root)

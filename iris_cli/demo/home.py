@@ -19,7 +19,7 @@ _LAB = "lab"
 
 @contextmanager
 def demo_home() -> Iterator[Path]:
-    """Create a directory, and remove it at the end of the block. A file beside it is locked while this process lives.
+    """Create a directory, and remove it at the end of the block. A file next to it is locked while this process lives.
 
     Directories of killed demos are removed first.
     """
@@ -68,7 +68,7 @@ def _remove_dead() -> None:
 
 
 def make_key(path: Path) -> str:
-    """Write a new Ed25519 private key, 0600, in OpenSSH's format; returns the public part in base64."""
+    """Write a new Ed25519 private key (0600, OpenSSH format); return the public part in base64."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,

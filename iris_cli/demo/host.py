@@ -1,9 +1,9 @@
-"""A host on this machine for the demo: a real SSH server in a process of its own, with its own key and home.
+"""A host on this machine for the demo: a real SSH server in a separate process, with its own key and home.
 
-Run as `python -m iris_cli.demo.host`; reads its settings as one JSON object from the first line of
-stdin, prints its port and its host key as another, and ends when stdin ends, with all that runs there, so that it
-can't outlive whoever started it (unless told to `stay`). It lets in one key, and runs what it is told with the
-home and the metadata server of the host it plays. Loopback only.
+Run as `python -m iris_cli.demo.host`. It reads its settings as one JSON object from the first line of stdin, and prints
+its port and host key as another. It ends with all its processes when stdin ends, so it can't outlive its parent (unless
+told to `stay`). It accepts one key, and runs commands with the home and metadata server of the simulated host. Loopback
+only.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _METADATA_ROOT = "/computeMetadata/v1/"
 
 
 def main() -> None:
-    """Play one host until stdin ends."""
+    """Run one host until stdin ends."""
     settings = json.loads(sys.stdin.readline())
     server = _serve(settings)
-    said = {"port": server.port, "key": server.key.get_base64()}
-    sys.stdout.write(json.dumps(said) + "\n")
+    address = {"port": server.port, "key": server.key.get_base64()}
+    sys.stdout.write(json.dumps(address) + "\n")
     sys.stdout.flush()
     if settings["stay"]:
         threading.Event().wait()
@@ -52,7 +52,7 @@ def _serve(settings: Mapping[str, Any]) -> SshServer:
 
 
 def _serve_metadata(values: Mapping[str, str]) -> str:
-    """Start the host's metadata server; returns its address. `values` by path below `/computeMetadata/v1/`."""
+    """Start the host's metadata server; return its address. `values` by path below `/computeMetadata/v1/`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -66,7 +66,7 @@ def _serve_metadata(values: Mapping[str, str]) -> str:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the interface of http.server
-            """Say nothing: stdout belongs to whoever started us."""
+            """Log nothing: stdout belongs to the parent."""
 
     server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The processes of local hosts: start them, find them, end them with all that runs there, remove their files."""
+"""Processes of local hosts: start, find and end them with their children, remove their files."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def await_host(process: subprocess.Popen[str]) -> dict[str, Any]:
     """Wait until the host serves; return its `pid`, `port` and `key`. Raises ValueError if it ended instead."""
     assert process.stdout is not None
     with process.stdout:
-        said: dict[str, Any] = json.loads(process.stdout.readline())
-    return {"pid": process.pid, "port": said["port"], "key": f"ssh-ed25519 {said['key']}"}
+        answer: dict[str, Any] = json.loads(process.stdout.readline())
+    return {"pid": process.pid, "port": answer["port"], "key": f"ssh-ed25519 {answer['key']}"}
 
 
 def vm_metadata(
     accelerator_type: str, zone: str, slice_name: str, index: int, vms: int, *, preemptible: bool
 ) -> dict[str, str]:
-    """The answers of the metadata server of a TPU VM, by path."""
+    """Return the answers of the metadata server of a TPU VM by path."""
     return {
         "instance/attributes/accelerator-type": accelerator_type,
         "instance/attributes/agent-worker-number": str(index),
@@ -78,7 +78,7 @@ def vm_metadata(
 
 
 def live_hosts(pids: Sequence[int]) -> list[int]:
-    """The pids that still belong to hosts; the system may have given others to new processes."""
+    """Return the pids that still belong to hosts; others may have been reused."""
     if not pids:
         return []
     shown = subprocess.run(  # noqa: S603 - fixed program, the pids are integers
@@ -92,7 +92,7 @@ def live_hosts(pids: Sequence[int]) -> list[int]:
 
 
 def kill_hosts(pids: Path) -> int:
-    """Kill the hosts whose pids a JSON file has; return their number, 0 if the file can't be read."""
+    """Kill the hosts whose pids are in a JSON file; return their number, 0 if it can't be read."""
     try:
         hosts = live_hosts([int(pid) for pid in json.loads(pids.read_text(encoding="utf-8"))])
     except (OSError, ValueError, TypeError):
@@ -104,7 +104,7 @@ def kill_hosts(pids: Path) -> int:
 
 
 class _Process(NamedTuple):
-    """`started` in clock ticks since boot: a pid alone is used again."""
+    """A process. `started` (clock ticks since boot) distinguishes it from a later one with its pid."""
 
     pid: int
     parent: int
@@ -112,9 +112,9 @@ class _Process(NamedTuple):
 
 
 def end_processes(root: Path) -> None:
-    """Kill the processes with a `HOME` below `root` and their descendants, as a machine does that is turned off.
+    """Kill the processes with a `HOME` below `root` and their descendants, as a power-off does.
 
-    No other process has such a `HOME`; `root` itself may be the home of our user. On Linux only.
+    No other process has such a `HOME`; `root` itself may be the home of our user. Linux only.
     """
     for _ in range(_ROUNDS):
         ended = [_end(each) for each in _at_home(root)]
@@ -124,12 +124,12 @@ def end_processes(root: Path) -> None:
 
 
 def _at_home(root: Path) -> list[_Process]:
-    """Processes with a `HOME` below `root`, and their descendants, which may have another environment."""
+    """Return processes with a `HOME` below `root` and their descendants, whose environment may differ."""
     children: dict[int, list[_Process]] = {}
     found: list[_Process] = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
-            process = _look(int(entry.name))
+            process = _read_process(int(entry.name))
             children.setdefault(process.parent, []).append(process)
             if _has_home(process.pid, root):
                 found.append(process)
@@ -141,9 +141,9 @@ def _at_home(root: Path) -> list[_Process]:
     return found
 
 
-def _look(pid: int) -> _Process:
-    """Raises OSError and ValueError."""
-    # After the name of the program, which may contain anything: see proc(5).
+def _read_process(pid: int) -> _Process:
+    """Read a process. Raises OSError and ValueError."""
+    # Skip the program's name, which may contain anything: see proc(5).
     fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     if len(fields) < 20 or fields[0] in (b"Z", b"X"):
         raise ValueError(f"{pid} has ended")
@@ -151,7 +151,7 @@ def _look(pid: int) -> _Process:
 
 
 def _has_home(pid: int, root: Path) -> bool:
-    """Raises OSError."""
+    """Return True if the process has a `HOME` below `root`. Raises OSError."""
     words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     return any(word.startswith(b"HOME=") and root in Path(os.fsdecode(word[5:])).parents for word in words)
 
@@ -159,7 +159,7 @@ def _has_home(pid: int, root: Path) -> bool:
 def _end(process: _Process) -> bool:
     """Kill a process; return False if it had ended."""
     with suppress(OSError, ValueError):
-        if _look(process.pid).started == process.started:
+        if _read_process(process.pid).started == process.started:
             os.kill(process.pid, signal.SIGKILL)
             return True
     return False

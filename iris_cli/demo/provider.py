@@ -1,7 +1,7 @@
 """Slices of SSH hosts on this machine, for the demo and for tests: real processes, real keys, no root.
 
-A slice is a directory: `owner.json` says whose it is, `pids` has the process of each host before that begins to serve,
-`slice.json` is there once all of them do. So whatever is cut off in the middle is found, and can be ended.
+A slice is a directory: `owner.json` names its owner, `pids` has the process of each host before it serves, `slice.json`
+exists once all hosts serve. So an interrupted creation can be found and cleaned up.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from iris_cli.demo.processes import (
 )
 
 _MARKER = ".iris-local-slices"
-_MAKING = 60.0
-"""Seconds after which a slice that is not finished is taken for cut off."""
+_UNFINISHED_FOR = 60.0
+"""Seconds after which an unfinished slice counts as interrupted."""
 
 
 class LocalProvider:
@@ -43,13 +43,13 @@ class LocalProvider:
         self._zone = zone
 
     def list(self) -> tuple[CloudSlice, ...]:
-        """Those that are there. A slice one of whose hosts has ended is as good as preempted."""
+        """Return the existing slices. A slice with an ended host counts as preempted."""
         if not self._root.is_dir():
             return ()
-        return tuple(self._look(path) for path in sorted(self._root.iterdir()) if self._is_mine(path))
+        return tuple(self._read_slice(path) for path in sorted(self._root.iterdir()) if self._is_mine(path))
 
     def create(self, name: str, group: ScaleGroup) -> None:
-        """Start its hosts; returns when they serve. `ssh.key` of the group is the key that they let in."""
+        """Start the hosts; return when they serve. They accept the group's `ssh.key`."""
         known = lookup(group.template.type)
         if known is None:
             raise ProviderError(Refusal.INVALID, f"TPU type {group.template.type} is not known")
@@ -66,13 +66,13 @@ class LocalProvider:
         self._start(path, name, group, known.vms)
 
     def delete(self, name: str) -> None:
-        """End its hosts and all that runs there, and remove it."""
+        """Delete a slice with its hosts and their processes."""
         path = self._root / name
         if not self._is_mine(path):
             return
         kill_hosts(path / "pids")
         end_processes(path)
-        # Only what we made, below a directory that we marked as ours.
+        # Only what we created, below a directory that we marked.
         if (self._root / _MARKER).is_file() and (path / "owner.json").is_file():
             with suppress(OSError):
                 remove_tree(path)
@@ -80,10 +80,10 @@ class LocalProvider:
     # One slice
 
     def _claim(self, path: Path, group: ScaleGroup) -> bool:
-        """Make its directory, which says whose it is from its first moment on. False if it is there already."""
+        """Create the slice's directory together with its owner file. Return False if it exists."""
         draft = Path(mkdtemp(prefix=f".{path.name}.", dir=self._root))
-        said = {"owner": self._owner, "zone": self._zone, "group": group.name, "made_at": self._clock.now()}
-        _write(draft / "owner.json", said)
+        owner = {"owner": self._owner, "zone": self._zone, "group": group.name, "made_at": self._clock.now()}
+        _write(draft / "owner.json", owner)
         try:
             draft.rename(path)
         except OSError:
@@ -94,15 +94,15 @@ class LocalProvider:
         return True
 
     def _is_mine(self, path: Path) -> bool:
-        said = None if path.name.startswith(".") else _read(path / "owner.json")
-        return said is not None and (said["owner"], said["zone"]) == (self._owner, self._zone)
+        owner = None if path.name.startswith(".") else _read(path / "owner.json")
+        return owner is not None and (owner["owner"], owner["zone"]) == (self._owner, self._zone)
 
-    def _look(self, path: Path) -> CloudSlice:
-        said, made = _read(path / "owner.json") or {}, _read(path / "slice.json")
+    def _read_slice(self, path: Path) -> CloudSlice:
+        owner, made = _read(path / "owner.json") or {}, _read(path / "slice.json")
         state, detail = CloudState.READY, ""
         hosts: tuple[SliceHost, ...] = ()
         if made is None:
-            young = 0 <= self._clock.now() - float(said.get("made_at", 0.0)) < _MAKING
+            young = 0 <= self._clock.now() - float(owner.get("made_at", 0.0)) < _UNFINISHED_FOR
             state, detail = (
                 (CloudState.CREATING, "") if young else (CloudState.FAILED, "creation was interrupted")
             )
@@ -116,18 +116,18 @@ class LocalProvider:
         return CloudSlice(
             name=path.name,
             state=state,
-            group=str(said.get("group", "")),
+            group=str(owner.get("group", "")),
             hosts=hosts,
-            incarnation=f"{path.name} {said.get('made_at', '')}",
+            incarnation=f"{path.name} {owner.get('made_at', '')}",
             detail=detail,
         )
 
     def _start(self, path: Path, name: str, group: ScaleGroup, vms: int) -> None:
-        """BEFORE a host is told what to be, its pid is on the disk: one that is told nothing ends by itself."""
-        template, begun = group.template, [spawn_host() for _ in range(vms)]
-        _write(path / "pids", [process.pid for process in begun])
+        """Start the hosts. BEFORE a host is configured its pid is on disk: without configuration it ends by itself."""
+        template, processes = group.template, [spawn_host() for _ in range(vms)]
+        _write(path / "pids", [process.pid for process in processes])
         try:
-            for index, process in enumerate(begun):
+            for index, process in enumerate(processes):
                 configure_host(
                     process,
                     path / "hosts" / f"{name}-{index}",
@@ -137,16 +137,16 @@ class LocalProvider:
                     client_key_file=group.connection.key,
                     stay=True,
                 )
-            hosts = [await_host(process) for process in begun]
+            hosts = [await_host(process) for process in processes]
         except (OSError, ValueError) as error:
-            for process in begun:
+            for process in processes:
                 process.kill()
             raise ProviderError(Refusal.UNANSWERED, f"a local SSH server did not start: {error}") from error
         _write(path / "slice.json", {"hosts": hosts})
 
 
 def _read(path: Path) -> Any:
-    """What stands in a file, None if nothing that makes sense does."""
+    """Return the JSON in a file, None if it can't be read."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""`iris demo` from its beginning to its end: the hosts, the steps of the tour, and what is left afterwards."""
+"""`iris demo` from start to end: the hosts, the steps of the tour, and the clean-up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from iris_cli.ops.workplace import Workplace, this_program
 from iris_cli.render.console import Output
 
 KEPT = Path(".iris-demo")
-"""Where a kept cluster lives unless told otherwise."""
+"""Default directory of a kept cluster."""
 
 _HELLO = 'echo "rank $IRIS_TASK_INDEX of $IRIS_NUM_TASKS on $IRIS_WORKER_ID"; sleep 1'
 _UNTIL_GO = "until [ -e {go} ]; do sleep 1; done; "
@@ -32,7 +32,7 @@ _DOOMED = _UNTIL_GO + 'if [ $IRIS_TASK_INDEX = 2 ]; then echo "loss is NaN" >&2;
 _BUSY = _UNTIL_GO + 'sleep 3; echo "done"'
 _SIDE = 'echo "evaluating on the CPU of $IRIS_WORKER_ID"; sleep 2'
 
-# What is said before each command, and the command itself.
+# The text before each command, and the command.
 _TOUR: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Two slices of four hosts. The first cycle probes them.", ("schedule", "--once")),
     ("", ("workers",)),
@@ -75,7 +75,7 @@ _SHOW_LOOP = ("loop", "show")
 
 
 def run(output: Output, directory: Path | None, *, keep: bool) -> None:
-    """Show the tour on a new cluster in `directory`; None: in a temporary one, or in `KEPT`. Raises IrisError."""
+    """Run the tour on a new cluster in `directory`; None: in a temporary one, or in `KEPT`. Raises IrisError."""
     elsewhere = forget_other_clusters()
     if keep or directory is not None:
         _show(output, (directory or KEPT).absolute(), keep=keep, elsewhere=elsewhere)
@@ -85,10 +85,10 @@ def run(output: Output, directory: Path | None, *, keep: bool) -> None:
 
 
 def stop(output: Output, directory: Path) -> int:
-    """End the jobs and the hosts of a kept cluster; return the number of hosts. Raises IrisError."""
+    """End the jobs and hosts of a kept cluster; return the number of hosts. Raises IrisError."""
     forget_other_clusters()
     kept = LocalCluster(directory.absolute())
-    kept.check()  # BEFORE jobs are ended: they may be anybody's
+    kept.check()  # BEFORE jobs are ended: they may belong to another cluster
     try:
         Tour(output, kept.config).end()
     finally:
@@ -97,9 +97,9 @@ def stop(output: Output, directory: Path) -> int:
 
 
 def forget_other_clusters() -> bool:
-    """Remove the variables of iris from the environment; return whether they named a state directory.
+    """Remove the variables of iris from the environment; return True if they named a state directory.
 
-    A demo has a log of its own: in the log of another cluster, the workers of that cluster would count as removed.
+    A demo needs a separate log: in another cluster's log, the workers of that cluster would count as removed.
     """
     elsewhere = "IRIS_STATE_DIR" in os.environ
     for name in [each for each in os.environ if each.startswith("IRIS_")]:
@@ -111,7 +111,7 @@ def forget_other_clusters() -> bool:
 def _show(output: Output, root: Path, *, keep: bool, elsewhere: bool) -> None:
     cluster = LocalCluster(root, keep=keep)
     tour = Tour(output, cluster.config)
-    cluster.claim()  # BEFORE anything could be ended: another demo may live there
+    cluster.claim()  # BEFORE anything could be ended: another demo may use the directory
     with nullcontext() if keep else owned(cluster.root / "owner"):
         try:
             cluster.start(SLICES)
@@ -123,16 +123,16 @@ def _show(output: Output, root: Path, *, keep: bool, elsewhere: bool) -> None:
                 finally:
                     cluster.close()
     if keep and not output.as_json:
-        _invite(output, cluster, elsewhere)
+        _print_next_steps(output, cluster, elsewhere)
 
 
 def _play(tour: Tour, go: Path) -> None:
-    """Run the steps of the tour; the tasks wait for the file `go`, which is created as the watch runs."""
+    """Run the steps of the tour; the tasks wait for the file `go`, which is created during the watch."""
     has_loop = os.environ.get(SWITCH, "").lower() != "off"
     for words, template in _TOUR:
         command = tuple(word.replace("{go}", shlex.quote(str(go))) for word in template)
         if "--until-idle" in command:
-            # The watch shows how the tasks end, so it starts first: it gets twice as long as the last command took.
+            # The watch must start before the tasks end: it gets twice as long as the last command took.
             later = threading.Timer(2 * tour.took, go.touch)
             later.daemon = True
             later.start()
@@ -147,8 +147,8 @@ def _play(tour: Tour, go: Path) -> None:
         tour.output.document(TourDocument(tour.steps))
 
 
-def _invite(output: Output, cluster: LocalCluster, elsewhere: bool) -> None:
-    # In a clone the command lies in .venv, where no shell finds it.
+def _print_next_steps(output: Output, cluster: LocalCluster, elsewhere: bool) -> None:
+    # In a clone the command is in .venv, which is not in PATH.
     program = "iris" if shutil.which("iris") else shlex.join(this_program())
     lines = (
         "",
@@ -163,15 +163,15 @@ def _invite(output: Output, cluster: LocalCluster, elsewhere: bool) -> None:
         output.done(line)
 
 
-# A demo command by command: said, shown, run. As JSON it is one document at the end.
+# Run a demo command by command, with explanations. JSON output is one document at the end.
 
 
-_PATIENCE = 60.0  # seconds for the loop to notice that nothing is left: the machine may be busy
-_GLANCE = 0.1
+_PATIENCE = 60.0  # seconds for the loop to notice that no job is open, on a busy machine
+_POLL_INTERVAL = 0.1
 
 
 class TourStep(Struct, frozen=True):
-    """A command of the demo, and what it printed."""
+    """A command of the demo and its output."""
 
     command: Sequence[str]
     output: str
@@ -190,7 +190,7 @@ class EndedDocument(Struct, frozen=True):
 
 
 class Tour:
-    """Runs commands of iris on the cluster that `config` describes."""
+    """Runs iris commands on the cluster in `config`."""
 
     def __init__(self, output: Output, config: Path) -> None:
         self.output = output
@@ -198,17 +198,17 @@ class Tour:
         self._own = Workplace(config_path=config)
         self.steps: list[TourStep] = []
         self.took = 0.0
-        """Seconds that the last command of `run` took."""
+        """Duration of the last command of `run` in seconds."""
 
     def step(self, words: str, command: tuple[str, ...]) -> None:
-        """Say something, show a command, and run it. Raises IrisError if it fails."""
+        """Print an explanation and a command, and run it. Raises IrisError if it fails."""
         self.announce(words, command)
         done = self.run(command, capture=self.output.as_json)
         self._check(done)
         self.steps.append(TourStep(("iris", *command), done.stdout))
 
     def announce(self, words: str, command: tuple[str, ...] = ()) -> None:
-        """Say what comes now."""
+        """Print an explanation and the next command."""
         output = self.output
         if output.as_json:
             return
@@ -220,7 +220,7 @@ class Tour:
         output.flush()
 
     def run(self, command: tuple[str, ...], *, capture: bool) -> subprocess.CompletedProcess[str]:
-        """Run a command of iris, whatever becomes of it."""
+        """Run an iris command; do not check its exit code."""
         began = self._own.clock.monotonic()
         done = subprocess.run(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-m", "iris_cli", "--config", str(self.config), *command],
@@ -235,15 +235,15 @@ class Tour:
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster as the log has it now."""
+        """The cluster as in the log now."""
         return self._own.session("iris demo").view()
 
     def wait_for_the_loop(self) -> None:
-        """Wait until the background loop has ended; it does so by itself once no job is open."""
+        """Wait until the background loop has ended by itself, as it does when no job is open."""
         clock, state = self._own.clock, self._own.state
         until = clock.monotonic() + _PATIENCE
         while running_loop(state) is not None and clock.monotonic() < until:
-            clock.sleep(_GLANCE)
+            clock.sleep(_POLL_INTERVAL)
 
     def end(self) -> None:
         """End the jobs and the background loop, after Ctrl-C or at the end of a kept cluster. Raises IrisError."""
@@ -255,7 +255,7 @@ class Tour:
                 end(self._own.state, self._own.clock)
 
     def _end_jobs(self) -> None:
-        """Stop what still runs: hosts leave their tasks behind."""
+        """Stop running tasks, which would outlive their hosts."""
         if self.config.is_file():
             view = self.cluster
             left = [job.id for job in view.open_jobs() if view.live_of(job.id)]

@@ -1,1 +1,1 @@
-"""The state directory: the event log, its lock, and the files beside it."""
+"""The state directory: the event log, its lock, and the files next to the log."""

@@ -1,4 +1,4 @@
-"""Whether the state directory is one's own, private, writable and on a local disk."""
+"""Ownership, permissions, free space and file system of the state directory."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from pathlib import Path
 from iris_cli.core.text import pattern
 from iris_cli.errors import NotFoundError, NotWritableError
 from iris_cli.journal.durable import PRIVATE_DIRECTORY, PRIVATE_FILE, not_writable, opened
-from iris_cli.journal.layout import ARCHIVE, HEAD, HOLDER, LOCK, LOG, NETWORK_TOLD
+from iris_cli.journal.layout import ARCHIVE, HEAD, HOLDER, LOCK, LOG, NETWORK_WARNED
 
-_ESCAPE = pattern(r"\\([0-7]{3})")  # a blank in the name of a mount point is \040
+_ESCAPE = pattern(r"\\([0-7]{3})")  # a space in the name of a mount point is \040
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "webdav", "9p", "virtiofs", "vboxsf"})
 _CLUSTERED = frozenset({"afs", "coda", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "orangefs"})
 _FUSE = ("fuse", "macfuse", "osxfuse")
 
 
 def check_readable(directory: Path) -> str:
-    """What else should be said of who can get at the state: a warning, or ''.
+    """Return a warning if other users can access the state, otherwise ''.
 
-    Raises NotWritableError if a file of the state is a symbolic link, or no file at all.
+    Raises NotWritableError if a file of the state is a symbolic link or not a regular file.
     """
     statuses = _statuses(directory)
     _refuse_others(directory, statuses)
-    fix = _closing(statuses)
+    fix = _chmod_command(statuses)
     return f"{directory} is open to other users: {fix}" if fix else ""
 
 
 def check_writable(directory: Path) -> None:
-    """Raise NotWritableError if the state can't be written, or if others can get at it; NotFoundError."""
+    """Check that only this user can access the state and can write it. Raises NotWritableError, NotFoundError."""
     statuses = _statuses(directory)
     if not statuses:
         raise NotFoundError(f"no state directory {directory}", hint="create it: iris init")
@@ -45,20 +45,20 @@ def check_writable(directory: Path) -> None:
                 f"{path} belongs to another user (uid {status.st_uid})",
                 hint=f"run iris as that user, or: sudo chown {user} {_quote(path)}",
             )
-    if fix := _closing(statuses):
+    if fix := _chmod_command(statuses):
         raise NotWritableError(f"{directory} is open to other users", hint=fix)
     if not os.access(directory, os.W_OK | os.X_OK):
         raise NotWritableError(f"{directory} can't be written", hint="use another directory with --state-dir")
 
 
 def why_unwritable(directory: Path) -> str:
-    """What keeps everybody from writing the state now, a full or read-only disk, and what to do; "" if nothing does."""
+    """Return why nobody can write the state (full or read-only disk) and a fix; "" if the disk is writable."""
     error = _unwritable(directory)
     return f"{error.message}, no cycle can run: {error.hint}" if error is not None else ""
 
 
 def how_writable(directory: Path) -> str:
-    """Return what to do before this user can write the state; '' if they can now."""
+    """Return what to do before this user can write the state; "" if they can already."""
     error = _unwritable(directory)
     return error.hint if error is not None else why_forbidden(directory)
 
@@ -79,18 +79,18 @@ def _unwritable(directory: Path) -> NotWritableError | None:
 
 
 def why_forbidden(directory: Path) -> str:
-    """Return what keeps this user from writing the state, and what to do; '' if nothing does."""
+    """Return why this user can't write the state and a fix; "" if they can."""
     try:
         check_writable(directory)
     except NotWritableError as error:
         return f"{error.message}: {error.hint}"
-    except (OSError, NotFoundError):  # there may be none yet
+    except (OSError, NotFoundError):  # the state may not exist yet
         return ""
     return ""
 
 
 def _statuses(directory: Path) -> dict[str, os.stat_result]:
-    """The directory, which may be a link, and of the files that make up the state those that exist."""
+    """Return the status of the directory, which may be a link, and of the existing files of the state."""
     top = str(directory)
     statuses = {}
     for path in (top, *(f"{top}/{name}" for name in (LOG, HEAD, LOCK, HOLDER, ARCHIVE))):
@@ -112,8 +112,8 @@ def _refuse_others(directory: Path, statuses: dict[str, os.stat_result]) -> None
             raise NotWritableError(f"{path} is not a regular file", hint="move it away")
 
 
-def _closing(statuses: dict[str, os.stat_result]) -> str:
-    """The `chmod` line that closes the state to other users, or '' if it is closed."""
+def _chmod_command(statuses: dict[str, os.stat_result]) -> str:
+    """Return the `chmod` command that closes the state to other users, "" if it is closed."""
     return " && ".join(
         f"chmod {PRIVATE_DIRECTORY if stat.S_ISDIR(status.st_mode) else PRIVATE_FILE:o} {_quote(path)}"
         for path, status in statuses.items()
@@ -122,13 +122,13 @@ def _closing(statuses: dict[str, os.stat_result]) -> str:
 
 
 def _quote(path: str) -> str:
-    import shlex  # only where something is wrong
+    import shlex  # slow to import, and only for error messages
 
     return shlex.quote(path)
 
 
 def network_file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
-    """The type of the file system under `path` if that is a network one or FUSE; '' if not, or not known."""
+    """Return the type of the file system under `path` if it is a network file system or FUSE, otherwise ""."""
     target = f"{path.resolve()}/"
     kind, longest = "", 0
     for where, its_kind in _mounts_of_macos() if sys.platform == "darwin" else _mounts(mounts):
@@ -139,7 +139,7 @@ def network_file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
 
 
 def _mounts(table: Path) -> list[tuple[str, str]]:
-    """Where something is mounted, and its type, in the order in which it happened."""
+    """Return (mount point, type) pairs, in the order of mounting."""
     try:
         entries = [line.split(" ") for line in table.read_text(errors="replace").splitlines()]
     except OSError:
@@ -151,7 +151,7 @@ def _mounts(table: Path) -> list[tuple[str, str]]:
 
 
 def _mounts_of_macos() -> list[tuple[str, str]]:
-    import subprocess  # slow to import, and only here
+    import subprocess  # slow to import, and only on macOS
 
     try:
         listed = subprocess.run(
@@ -163,18 +163,18 @@ def _mounts_of_macos() -> list[tuple[str, str]]:
 
 
 def parse_mount_command(listed: str) -> list[tuple[str, str]]:
-    """As `_mounts`, of lines like `//me@nas/x on /Volumes/x (smbfs, nodev, nosuid)`."""
+    """Parse lines like `//me@nas/x on /Volumes/x (smbfs, nodev, nosuid)` into (mount point, type) pairs."""
     return [
         (match[1], match[2]) for match in re.finditer(r"^.*? on (.*) \((\w+)[,)].*$", listed, re.MULTILINE)
     ]
 
 
-def told_before(directory: Path, kind: str) -> bool:
-    """Whether it was said before that the state is on such a file system; from now on it was.
+def warned_before(directory: Path, kind: str) -> bool:
+    """Return True if the operator was warned about this file system before, and record the warning.
 
-    For the holder of the lock. Where nothing can be written down it is said again.
+    Call with the lock held. If nothing can be recorded, the warning is repeated.
     """
-    with suppress(OSError), opened(directory / NETWORK_TOLD, os.O_RDWR | os.O_CREAT) as fd:
+    with suppress(OSError), opened(directory / NETWORK_WARNED, os.O_RDWR | os.O_CREAT) as fd:
         if os.read(fd, 80) == kind.encode():
             return True
         os.truncate(fd, 0)

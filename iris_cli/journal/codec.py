@@ -1,7 +1,7 @@
-"""Structs of the core as JSON, and back.
+"""Encode structs of the core as JSON, and decode them.
 
-The structs of the core are the schema, and msgspec reads and writes them. A field at its default is left out, so
-defaults are part of the format. Reading is strict: what this module would never have written is refused.
+The structs are the schema; msgspec reads and writes them. Fields at their default are omitted, so defaults are part of
+the format. Decoding is strict: it rejects whatever `encode` would never write.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 class BadEventError(ValueError):
-    """An event, or a field of one, is not what the format says."""
+    """An event or one of its fields violates the format."""
 
 
 def encode(value: object) -> bytes:
-    """Any struct, or any list of them, as JSON in ASCII. Raises BadEventError."""
+    """Encode a struct, or a list of structs, as ASCII JSON. Raises BadEventError."""
     try:
         text = _ENCODER.encode(value)
-    except UnicodeEncodeError:  # half of a surrogate pair, from a name that is not UTF-8
+    except UnicodeEncodeError:  # half a surrogate pair, from a name that is not UTF-8
         text = b"\xff"
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise BadEventError(str(error)) from error
@@ -37,17 +37,17 @@ def encode(value: object) -> bytes:
 
 
 def decode(kind: type[T], text: bytes) -> T:
-    """The value that `encode` wrote. Raises BadEventError."""
+    """Decode a value written by `encode`. Raises BadEventError."""
     try:
         return _decoder(kind).decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
         if b"\\ud" not in text:
             raise BadEventError(str(error)) from error
-    return decode_record(kind, loads(text))  # which knows halves of surrogate pairs
+    return decode_record(kind, loads(text))  # handles halves of surrogate pairs
 
 
 def encode_record(record: object) -> Any:
-    """A struct as what `json.dumps` takes. Raises BadEventError."""
+    """Convert a struct to values for `json.dumps`. Raises BadEventError."""
     try:
         return msgspec.to_builtins(record, str_keys=True, enc_hook=_plain)
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
@@ -55,7 +55,7 @@ def encode_record(record: object) -> Any:
 
 
 def decode_record(kind: type[T], entry: Any) -> T:
-    """The struct that `encode_record` took apart. Raises BadEventError."""
+    """Convert the result of `encode_record` to a struct. Raises BadEventError."""
     try:
         json.dumps(entry, allow_nan=False)
         return msgspec.convert(entry, prepared(kind), dec_hook=_typed)
@@ -64,7 +64,7 @@ def decode_record(kind: type[T], entry: Any) -> T:
 
 
 def loads(text: bytes | str) -> Any:
-    """JSON with finite numbers only, in which no key stands twice. Raises BadEventError."""
+    """Parse JSON with finite numbers and without duplicate keys. Raises BadEventError."""
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_not_a_number, parse_float=_finite)
     except (ValueError, RecursionError) as error:
@@ -100,7 +100,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
 _DECODERS: dict[object, msgspec.json.Decoder[Any]] = {}
-"""By what they read: to make one takes longer than to use it."""
+"""Decoders by type: creating one takes longer than using it."""
 
 
 def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:

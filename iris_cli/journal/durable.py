@@ -1,4 +1,4 @@
-"""Writing files so that a crash at any moment leaves either the old or the new state."""
+"""Write files so that a crash at any moment leaves the old or the new content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHUNK = 1 << 20
 
 
 class Disk:
-    """The system calls that can fail between a decision and the disk: a seam where tests make them fail."""
+    """The system calls that can fail between a decision and the disk. Tests replace them to inject failures."""
 
     def write(self, fd: int, data: bytes) -> int:
         return os.write(fd, data)
@@ -36,12 +36,12 @@ DISK = Disk()
 
 
 def open_safely(path: str | Path, flags: int) -> int:
-    """A descriptor of a file of ours, made if the flags say so; never through a symbolic link. Raises OSError."""
+    """Open a file without following symbolic links; created files are private. Raises OSError."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
 
 
-class opened:  # noqa: N801  # reads like those that the library has for `with`
-    """`open_safely`, and closed in the end. Should that fail, it says nothing of what was synced before."""
+class opened:  # noqa: N801  # reads like the context managers of the standard library
+    """Context manager around `open_safely`. Ignores errors of close: what was synced stays synced."""
 
     __slots__ = ("_fd",)
 
@@ -57,28 +57,27 @@ class opened:  # noqa: N801  # reads like those that the library has for `with`
 
 
 def write_all(disk: Disk, fd: int, data: bytes) -> None:
-    """Write in one call. Raises OSError also for a short write, which is how a full disk may show."""
+    """Write all data in one call. Raises OSError also for a short write, as some full disks cause."""
     if disk.write(fd, data) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def check_room(fd: int, size: int) -> None:
-    """Refuse where a file system hasn't that many bytes left. Raises OSError as a write would.
+    """Raise OSError if the file system has fewer than `size` bytes left.
 
-    A short text may still fit into the last block of its file. But what follows from it will not, such as how the
-    tasks are that it says were started.
+    A short text could still fit into the last block of its file, but the transactions that must follow it would not.
     """
     disk = os.fstatvfs(fd)
     free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
-    if disk.f_blocks and free * disk.f_frsize < size:  # some file systems don't say how large they are
+    if disk.f_blocks and free * disk.f_frsize < size:  # some file systems report no size
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def replace_file(disk: Disk, path: Path, data: bytes, *, alone: bool = True, synced: bool = False) -> None:
-    """Put a small file in the place of `path` at once. After a power cut it may be the old one.
+    """Atomically replace the small file `path`. After a power cut its content may be the old one.
 
-    `synced`: never anything else, such as an empty one. `alone`: there is a lock around it. Else the draft has a name
-    that nobody else uses: two containers, or hosts, often have processes of the same number.
+    With `synced` it is never anything else, such as empty. `alone`: the caller holds a lock; otherwise the draft gets a
+    random name, as processes in two containers or hosts often have the same pid.
     """
     draft = path.with_name(f"{path.name}{'' if alone else SYSTEM_RANDOMNESS.hexadecimal(8)}.tmp")
     try:
@@ -89,31 +88,31 @@ def replace_file(disk: Disk, path: Path, data: bytes, *, alone: bool = True, syn
         disk.rename(draft, path)
     except BaseException:
         with suppress(OSError):
-            draft.unlink()  # else each writer leaves one of its own, on a disk that is full
+            draft.unlink()  # otherwise each attempt leaves a draft on a full disk
         raise
 
 
 def sync_directory(disk: Disk, path: Path) -> None:
-    """Make the names in a directory durable. Raises OSError, but not where the file system has no way to do so."""
+    """Make the names in a directory durable. Raises OSError unless the file system does not support it."""
     with opened(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
         try:
             disk.fsync(fd)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # what a folder of VirtualBox says, and 9p
+            if error.errno != errno.EINVAL:  # returned by VirtualBox folders and 9p
                 raise
 
 
 def make_directory(disk: Disk, path: Path) -> None:
-    """Make a private directory unless it is there, and what is missing above it, all durably. Raises OSError."""
+    """Create a private directory and its missing parents, durably. Raises OSError."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
     for each in missing:
-        with suppress(PermissionError):  # one may be allowed to write there, and not to look
+        with suppress(PermissionError):  # a parent may be writable but not readable
             sync_directory(disk, each.parent.resolve())
 
 
 def copy_range(disk: Disk, source: Path, start: int, end: int, target: Path) -> None:
-    """Copy the bytes from `start` up to `end` into the file `target`, synced; it is gone if that fails."""
+    """Copy bytes from `start` to `end` into the file `target` and sync it; delete `target` on failure."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     try:
         with opened(source, os.O_RDONLY) as read_from, opened(target, flags) as write_to:
@@ -123,12 +122,12 @@ def copy_range(disk: Disk, source: Path, start: int, end: int, target: Path) -> 
             disk.fsync(write_to)
     except (OSError, KeyboardInterrupt):
         with suppress(OSError):
-            target.unlink()  # else each command that tries leaves one of its own, on a disk that is full
+            target.unlink()  # otherwise each attempt leaves a draft on a full disk
         raise
 
 
 def replace_by_copy(disk: Disk, path: Path, size: int) -> None:
-    """Put a durable copy of the first `size` bytes of a file in its place."""
+    """Durably replace a file by a copy of its first `size` bytes."""
     draft = path.with_name(path.name + ".tmp")
     copy_range(disk, path, 0, size, draft)
     disk.rename(draft, path)
@@ -136,13 +135,13 @@ def replace_by_copy(disk: Disk, path: Path, size: int) -> None:
 
 
 def unused(path: Path) -> Path:
-    """The path, or the next free one with a number behind it."""
+    """Return the path, or the first unused variant of it with a number appended."""
     names = chain([path], (path.with_name(f"{path.name}-{number}") for number in count(2)))
     return next(name for name in names if not os.path.lexists(name))
 
 
-class refusing:  # noqa: N801  # as `opened`
-    """Turn the system's errors into NotWritableError: nobody may act on a decision that isn't durable."""
+class writing:  # noqa: N801  # like `opened`
+    """Context manager for writes to the state: turns OSError into NotWritableError."""
 
     __slots__ = ("_path",)
 
@@ -158,14 +157,14 @@ class refusing:  # noqa: N801  # as `opened`
 
 
 def not_writable(path: Path, error: OSError) -> NotWritableError:
-    """What to tell about an error of the system that kept the state from being written."""
+    """Return the error for state that can't be written."""
     return NotWritableError(
         f"{path} can't be written: {error.strerror or error}", hint=_HINTS.get(error.errno or 0, "")
     )
 
 
 def not_readable(path: Path, error: OSError) -> NotWritableError:
-    """What to tell if even reading failed, of `path` or of what the error names."""
+    """Return the error for state that can't be read: `path`, or the file named in the error."""
     return NotWritableError(
         f"{error.filename or path} can't be read: {error.strerror or error}",
         hint=_HINTS.get(error.errno or 0, ""),

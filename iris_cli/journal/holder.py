@@ -1,4 +1,4 @@
-"""Who holds the lock of the state directory, as `lock.json` tells: for messages, never for a decision."""
+"""The holder of the state directory's lock as recorded in `lock.json`: for messages, never for a decision."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from iris_cli.journal.durable import open_safely, opened
 from iris_cli.journal.layout import HOLDER
 
 _LIMIT = 4096  # bytes
-_SIZE = 512  # bytes: of the file, whatever it says, if that is not more
+_SIZE = 512  # bytes: minimum size of the file
 
 
 class Holder(Struct, frozen=True, kw_only=True):
-    """`actor` is `user@host`, `since` a UTC time as text."""
+    """A process that holds the lock. `actor` is `user@host`, `since` a UTC time as text."""
 
     pid: int
     actor: str
@@ -33,8 +33,8 @@ class Holder(Struct, frozen=True, kw_only=True):
         return f"{clip(self.command)!r} (pid {self.pid}, {clip(self.actor)}) since {clip(self.since)}"
 
 
-class signed_by:  # noqa: N801  # as `opened`
-    """Tell who holds the lock, for as long as it is held. That it can't be told keeps nobody from working."""
+class recorded_holder:  # noqa: N801  # like `opened`
+    """Context manager that records the lock's holder. Failure to record it is no error."""
 
     __slots__ = ("_fd",)
 
@@ -57,7 +57,7 @@ class signed_by:  # noqa: N801  # as `opened`
 
 
 def read_holder(directory: Path, host: str) -> Holder | None:
-    """Who holds the lock; None if nobody says so. What a process left that died here, on `host`, is stale."""
+    """Return the recorded holder; None if there is none, or if it was a process on `host` that has died."""
     try:
         with opened(directory / HOLDER, os.O_RDONLY) as fd:
             holder = decode(Holder, os.read(fd, _LIMIT))
@@ -68,7 +68,7 @@ def read_holder(directory: Path, host: str) -> Holder | None:
 
 
 def is_stopped(pid: int) -> bool:
-    """True if the process of this machine is stopped by a signal such as Ctrl-Z; False if that is not known."""
+    """Return True if the local process is stopped by a signal such as Ctrl-Z; False if unknown."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as status:
             return status.read().rpartition(") ")[2].startswith("T")
@@ -87,7 +87,7 @@ def _is_dead(pid: int) -> bool:
 
 
 def _write(fd: int, data: bytes) -> None:
-    """Over what stood there: a file that is cut off and written anew doubles what the next fsync has to do."""
+    """Overwrite in place: truncating and rewriting a file doubles the work of the next fsync."""
     data = data.ljust(_SIZE)
     os.pwrite(fd, data, 0)
     if os.fstat(fd).st_size > len(data):

@@ -1,6 +1,6 @@
-"""The lock of the state directory: one writer at a time, held by the kernel and gone with its process.
+"""The lock of the state directory: one writer at a time, held by the kernel and released when its process ends.
 
-The file is never deleted and never broken by age.
+The file is never deleted, and the lock never expires.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from filelock import lock_descriptor, unlock_descriptor
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.errors import IrisError, LockedError, NotWritableError
 from iris_cli.journal.durable import not_writable, opened
-from iris_cli.journal.holder import Holder, is_stopped, read_holder, signed_by
+from iris_cli.journal.holder import Holder, is_stopped, read_holder, recorded_holder
 from iris_cli.journal.layout import LOCK
 
-_POLL_INTERVAL = 0.002  # seconds; one try costs microseconds
+_POLL_INTERVAL = 0.002  # seconds; one attempt costs microseconds
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
 class HeldLock:
-    """The lock, while one holds it."""
+    """The lock while this process holds it."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self._path = path
         self._fd = fd
 
     def check(self) -> None:
-        """Raise LockedError if the file isn't the locked one any more: then there may be two holders."""
+        """Raise LockedError if the file was replaced: there may then be two holders."""
         ours = os.fstat(self._fd)
         try:
             named = os.lstat(self._path)
@@ -44,8 +44,8 @@ class HeldLock:
                 hint="nothing was written; run the command again, and do not delete that file",
             )
 
-    def prove(self) -> None:
-        """Raise NotWritableError if this file system gives the same lock twice: it keeps nobody out, then."""
+    def check_exclusive(self) -> None:
+        """Raise NotWritableError if the file system grants the lock twice and so excludes nobody."""
         with opened(self._path, os.O_RDWR) as another:
             try:
                 fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -55,7 +55,7 @@ class HeldLock:
 
 
 class StateLock:
-    """The lock of a directory; threads keep each other out as processes do."""
+    """The lock of a directory. Threads exclude each other like processes."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -63,20 +63,20 @@ class StateLock:
 
     @contextmanager
     def hold(self, holder: Holder, timeout: float) -> Iterator[HeldLock]:
-        """Hold it, after waiting up to `timeout` seconds for it.
+        """Hold the lock after waiting up to `timeout` seconds for it.
 
-        Raises LockedError, and NotWritableError where there are no locks.
+        Raises LockedError, and NotWritableError if the file system has no locks.
         """
         deadline = SYSTEM_CLOCK.monotonic() + timeout
         while True:
-            with self._opened() as fd:  # anew at each try, for it may be another file by now
+            with self._opened() as fd:  # reopened for each attempt, as the file may have been replaced
                 if self._is_got(fd):
                     try:
-                        with signed_by(self._directory, holder):
+                        with recorded_holder(self._directory, holder):
                             yield HeldLock(self._path, fd)
                         return
                     finally:
-                        unlock_descriptor(fd)  # closing would leave it to a process that was forked just now
+                        unlock_descriptor(fd)  # a process forked just now may have it open
             if SYSTEM_CLOCK.monotonic() >= deadline:
                 raise _locked(self._directory, holder)
             SYSTEM_CLOCK.sleep(_POLL_INTERVAL)

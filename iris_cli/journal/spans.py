@@ -1,4 +1,4 @@
-"""Which lines of the log a question about the past needs, by the snapshots of earlier moments."""
+"""Find the lines of the log that a question about the past needs, with the help of archived snapshots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from iris_cli.journal.snapshot.reading import UNUSABLE, Files, SnapshotFile, rea
 
 
 class Span(Struct, frozen=True):
-    """The lines behind `start`, up to the seq `until`."""
+    """The lines after `start`, up to the seq `until`."""
 
     start: Position = START
     until: int = sys.maxsize
@@ -33,9 +33,9 @@ ALL = Span()
 
 
 class Spans:
-    """The spans between the snapshots of a state directory. A snapshot that can't be used means a longer span.
+    """The spans between the snapshots of a state directory. Without a usable snapshot the span is longer.
 
-    `fits` tells whether the log has a line at that place, `replayed` gives the cluster there from the log alone.
+    `fits` returns True if the log has a line at a position, `replayed` the cluster there from the log alone.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Spans:
         self._replayed = replayed
 
     def before(self, moment: float) -> tuple[Cluster, Span]:
-        """Return the span with the last transaction of that time or earlier, and the cluster at its beginning."""
+        """Return the span with the last transaction at or before that time, and the cluster at its start."""
         try:
             files = self._snapshots.files(self._fits)
             if files is None:
@@ -65,7 +65,7 @@ class Spans:
             return Cluster(), ALL
 
     def about(self, job: JobId) -> list[Span]:
-        """Return the spans in which something may have happened to a job, in their order."""
+        """Return the spans that may contain events about a job, in order."""
         spans: list[Span] = []
         start = START
         try:
@@ -81,7 +81,7 @@ class Spans:
         return [*spans, Span(start)]
 
     def newest(self, lines: int) -> Span:
-        """Return the last so many lines, or more."""
+        """Return a span with at least the last `lines` lines."""
         log = self._directory / LOG
         try:
             with open(log, "rb", opener=open_safely) as stream:
@@ -105,12 +105,12 @@ class Spans:
 
 
 def _before_end(stream: BinaryIO, lines: int) -> Position | None:
-    """The position so many lines before the end of a log; None if it has fewer. Raises BadLineError, NewerLogError."""
+    """Return the position `lines` lines before the end; None if there are fewer. Raises BadLineError, NewerLogError."""
     origin, size = origin_of(stream), os.fstat(stream.fileno()).st_size
     stream.seek(0)
     header = decode_line(stream.readline().removesuffix(b"\n")).header
     window, parts = 0, [b""]
-    while len(parts) < lines + 3:  # the line before them must be whole
+    while len(parts) < lines + 3:  # the line before them must be complete
         if window >= size:
             return None
         window = max(_WINDOW, 4 * window)

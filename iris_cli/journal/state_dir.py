@@ -1,4 +1,4 @@
-"""The state directory: the one door to the log, its lock, and the files beside it."""
+"""The state directory: the interface to the log, its lock, and the files next to it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from iris_cli.core import Cluster, JobId, clip, format_duration
 from iris_cli.core.events.event import IllegalTransitionError
 from iris_cli.errors import ConfigError, LogDamagedError, LogReplacedError, NotFoundError
 from iris_cli.journal import layout
-from iris_cli.journal.access import check_readable, check_writable, network_file_system, told_before
-from iris_cli.journal.durable import DISK, PRIVATE_DIRECTORY, Disk, make_directory, not_readable, refusing
+from iris_cli.journal.access import check_readable, check_writable, network_file_system, warned_before
+from iris_cli.journal.durable import DISK, PRIVATE_DIRECTORY, Disk, make_directory, not_readable, writing
 from iris_cli.journal.files.heartbeat import forget_runner, read_heartbeat, write_heartbeat
 from iris_cli.journal.holder import Holder, read_holder
 from iris_cli.journal.log.file_store import FileStore, Fold, Keep, Loaded
@@ -28,32 +28,31 @@ from iris_cli.journal.snapshot import EVERY_LINES, SnapshotCache
 
 if TYPE_CHECKING:
     from iris_cli.core.events.events import Transaction
-    from iris_cli.core.model.slice import Keeper
+    from iris_cli.core.model.slice import SliceOwner
     from iris_cli.journal.files.notices import NoticeFile
     from iris_cli.journal.files.pulled_logs import LogsDue, PulledLogs
     from iris_cli.journal.files.runners import Clients, Runners
     from iris_cli.journal.files.workspaces import Workspaces
     from iris_cli.journal.lock import StateLock
     from iris_cli.journal.log.compact import Compacted
-    from iris_cli.journal.log.reading import Reading, Which
-    from iris_cli.journal.log.scan import HowMuch
+    from iris_cli.journal.log.reading import Reading, ReadingOptions
+    from iris_cli.journal.log.scan import ReadProgress
     from iris_cli.journal.log.writer import Writer
     from iris_cli.journal.spans import Spans
 
 LOCK_TIMEOUT = 10.0
-"""Seconds to wait for the lock where nothing else is said."""
+"""Default timeout for the lock in seconds."""
 
-_CLOCK_STEP = 300.0  # seconds that the clock may stand behind the last transaction without a word
-_READS = 3  # a log that looks damaged may only have been replaced while it was read
+_CLOCK_STEP = 300.0  # seconds that the clock may be behind the last transaction without a warning
+_READS = 3  # a log that looks damaged may just have been replaced while it was read
 _NOT_YET_STATE = frozenset({"README.md", ".gitignore", layout.LOCK, layout.HOLDER})
 
 
 class LogView(Struct, frozen=True, kw_only=True):
-    """What a reader sees: the transactions behind the `after_seq` it asked for, up to the damage if any.
+    """The result of reading: the transactions after the requested `after_seq`, up to any damage.
 
-    `header` is None where there is no log yet; `seq` is the last transaction. `committed`: all of it is known
-    to be on the disk, so that one may act on it; else only the holder of the lock can tell. `cluster`: what all
-    of the log comes to, if that was asked for.
+    `header` is None if there is no log yet; `seq` is the last transaction. `committed`: all of it is known to be
+    durable and may be acted on; otherwise only the lock's holder can tell. `cluster` is the replayed log, if requested.
     """
 
     transactions: tuple[Transaction, ...]
@@ -68,8 +67,8 @@ class LogView(Struct, frozen=True, kw_only=True):
 class StateDir:
     """One state directory.
 
-    `now` gives seconds since the epoch, `actor` is `user@host`. A log of a cluster other than `cluster_name`
-    is refused, if that is given. `snapshot_every` so many lines the state is written as a snapshot.
+    `now` returns seconds since the epoch, `actor` is `user@host`. A log of a cluster other than `cluster_name` is
+    rejected, if given. A snapshot is written every `snapshot_every` lines.
     """
 
     def __init__(
@@ -95,21 +94,21 @@ class StateDir:
 
     @cached_property
     def task_logs(self) -> PulledLogs:
-        """What was fetched of the output of tasks."""
+        """The fetched output of tasks."""
         from iris_cli.journal.files.pulled_logs import PulledLogs
 
         return PulledLogs(self.path / layout.TASK_LOGS, self._disk)
 
     @cached_property
     def logs_due(self) -> LogsDue:
-        """The ended attempts whose output is still to be copied."""
+        """The ended attempts whose output must still be copied."""
         from iris_cli.journal.files.pulled_logs import LogsDue
 
         return LogsDue(self.path / layout.LOGS_DUE, self._disk)
 
     @cached_property
     def notices(self) -> NoticeFile:
-        """What was told to whom."""
+        """The notices that were sent."""
         from iris_cli.journal.files.notices import NoticeFile
 
         return NoticeFile(self.path, self._disk)
@@ -121,40 +120,40 @@ class StateDir:
 
     @cached_property
     def lines(self) -> Workspaces:
-        """The lines of `--each-line`, kept in the same way."""
+        """The lines of `--each-line`, stored the same way."""
         return self._packed(layout.LINES)
 
     def _packed(self, name: str) -> Workspaces:
-        from iris_cli.journal.files.workspaces import Workspaces  # what it needs is slow to import
+        from iris_cli.journal.files.workspaces import Workspaces  # its imports are slow
 
         return Workspaces(self.path / name, self._disk)
 
     def read(self, after_seq: int = 0) -> LogView:
-        """What the log says, without lock and without repair.
+        """Read the log without lock and repair.
 
-        Reads only what is new if the caller has all that was read before. Raises LogDamagedError if nothing
-        of it can be shown, LogReplacedError if what the caller has read is gone, ConfigError for another
-        cluster's log, NotWritableError if it can't be read.
+        Reads only new lines if the caller has all earlier ones. Raises LogDamagedError if nothing can be shown,
+        LogReplacedError if lines that the caller has read are gone, ConfigError for another cluster's log,
+        NotWritableError if it can't be read.
         """
         return self._view(after_seq)
 
-    def load(self, told: int | None = None) -> LogView:
-        """As `read`, and the `cluster` that the whole log comes to. Of the transactions those behind `told`, if any.
+    def load(self, kept_after: int | None = None) -> LogView:
+        """Read like `read`, and replay the log into `cluster`. Returns the transactions after `kept_after`, if given.
 
-        Begins with the snapshot, so that only what came after it is read. Raises IllegalTransitionError.
+        Starts from the snapshot, so only later lines are read. Raises IllegalTransitionError.
         """
         if (known := self._snapshots.read(self._store.resume, self._replayed)) is not None:
             with suppress(LogReplacedError, IllegalTransitionError):
-                return self._folded(known[1], told)
+                return self._folded(known[1], kept_after)
             self._snapshots.refuse()
-        return self._folded(Cluster(), told)
+        return self._folded(Cluster(), kept_after)
 
-    def _folded(self, start: Cluster, told: int | None) -> LogView:
-        fold = Fold(start, told, every=self._snapshots.moment_lines, keep=self._keep_moment)
+    def _folded(self, start: Cluster, kept_after: int | None) -> LogView:
+        fold = Fold(start, kept_after, every=self._snapshots.moment_lines, keep=self._keep_moment)
         return replace(self._view(start.seq, fold), cluster=fold.cluster)
 
     def _replayed(self, position: Position) -> Cluster:
-        """The cluster as of that position, without the snapshot. Raises LogDamagedError, NotWritableError."""
+        """Replay the log up to a position, without a snapshot. Raises LogDamagedError, NotWritableError."""
         fold = Fold(Cluster(), None, until=position.seq)
         try:
             FileStore(self.path).load(keep=fold)
@@ -167,17 +166,17 @@ class StateDir:
         return fold.cluster
 
     @property
-    def how_far(self) -> HowMuch:
-        """How much of archive or log has been read by now. May be asked from any thread."""
-        return self._store.scan.how_far if self._store.scan is not None else (0, 0, "bytes")
+    def progress(self) -> ReadProgress:
+        """Progress in archive or log. May be read from any thread."""
+        return self._store.scan.progress if self._store.scan is not None else (0, 0, "bytes")
 
     @property
     def has_snapshot(self) -> bool:
-        """Return whether there is a snapshot, of use or not."""
+        """True if there is a snapshot, usable or not."""
         return self._snapshots.exist
 
     def keep(self, cluster: Cluster, *, always: bool = False) -> Cluster:
-        """Write a snapshot if it is due, or `always`; return the cluster with less of it in memory. No OSError."""
+        """Write a snapshot if due (or `always`); return the cluster with less in memory. Never raises OSError."""
         end = self._store.end
         return self._kept(cluster, end, always=always) if cluster.seq == end.seq else cluster
 
@@ -210,29 +209,29 @@ class StateDir:
         )
 
     def past(self, *, archive: bool) -> Reading:
-        """All that the log says, with its archive or without: one transaction after the other, without the lock.
+        """Return all transactions of the log, with or without its archive, in order and without the lock.
 
         Raises NotWritableError, and ConfigError for another cluster's log.
         """
         return self._reading(archive=archive)
 
     def before(self, moment: float) -> tuple[Cluster, Reading]:
-        """What had happened by that time as far as the snapshot has it, and all that came then. Raises as `past`."""
+        """Return a cluster from before that time, and all transactions from it up to then. Raises like `past`."""
         cluster, span = self._spans.before(moment)
         return cluster, self._reading(archive=True, start=span.start, until=span.until)
 
     def since(self, moment: float) -> tuple[Cluster, Reading]:
-        """The cluster as of some time before that moment, and all that came then. Raises as `past`."""
+        """Return the cluster at some time before that moment, and all transactions since. Raises like `past`."""
         cluster, span = self._spans.before(moment)
         return cluster, self._reading(archive=True, start=span.start)
 
     def about(self, job: JobId, *, archive: bool) -> Iterator[Reading]:
-        """All that concerns a job, and other lines; raises as `past`. What is damaged elsewhere does not show."""
+        """Yield readings of all lines about a job, and others; raises like `past`. Damage elsewhere is not reported."""
         for span in self._spans.about(job):
             yield self._reading(archive=archive, start=span.start, until=span.until, about=job)
 
     def newest(self, lines: int, *, archive: bool) -> Reading:
-        """The last so many lines, or more; raises as `past`. What is damaged before them does not show."""
+        """Return at least the last `lines` lines; raises like `past`. Damage before them is not reported."""
         return self._reading(archive=archive, start=self._spans.newest(lines).start)
 
     @property
@@ -241,10 +240,10 @@ class StateDir:
 
         return Spans(self.path, self._snapshots, self._store.resume, self._replayed)
 
-    def _reading(self, **which: Unpack[Which]) -> Reading:
+    def _reading(self, **which: Unpack[ReadingOptions]) -> Reading:
         from iris_cli.journal.log.reading import Reading
 
-        with refusing(self.path):
+        with writing(self.path):
             warning = check_readable(self.path)
             self._check_cluster(self._store.header(), self._cluster_name)
         return Reading(self.path, warnings=(warning,) if warning else (), **which)
@@ -257,11 +256,11 @@ class StateDir:
         timeout: float = LOCK_TIMEOUT,
         accept_loss: bool = False,
     ) -> tuple[str, ...]:
-        """Make the directory and begin its log, if there is none; messages come back. Raises as `locked`."""
-        with refusing(self.path):
+        """Create the directory and its log if missing; return messages. Raises like `locked`."""
+        with writing(self.path):
             make_directory(self._disk, self.path)
             if _NOT_YET_STATE.issuperset(os.listdir(self.path)):
-                self.path.chmod(PRIVATE_DIRECTORY)  # in a clone of the repository it is open to all
+                self.path.chmod(PRIVATE_DIRECTORY)  # in a clone of the repository it is open to other users
             if (header := self._store.header()) is not None:
                 self._check_cluster(header, cluster_name)
                 return ()
@@ -276,17 +275,17 @@ class StateDir:
     def locked(
         self, command: str, timeout: float = LOCK_TIMEOUT, *, after_seq: int = 0, accept_loss: bool = False
     ) -> AbstractContextManager[Writer]:
-        """Hold the lock and write. `accept_loss`: go on although committed lines are missing at the end.
+        """Hold the lock and write. `accept_loss`: continue although committed lines at the end are missing.
 
-        Raises LockedError after `timeout` seconds, NotWritableError, LogDamagedError, LogReplacedError if what the
-        caller has read is gone, ConfigError for another cluster's log, NotFoundError if there is no log.
+        Raises LockedError after `timeout` seconds, NotWritableError, LogDamagedError, LogReplacedError if lines that
+        the caller has read are gone, ConfigError for another cluster's log, NotFoundError if there is no log.
         """
         return self._open(command, timeout, after_seq=after_seq, accept_loss=accept_loss, begun=True)
 
     def compact(
         self, command: str, timeout: float = LOCK_TIMEOUT, *, after_seq: int = 0
     ) -> tuple[Compacted | None, tuple[str, ...]]:
-        """Move the log to the archive; messages come back, and None if it is as short as can be. Raises as `locked`."""
+        """Move the log to the archive (None if there is nothing to move); return messages. Raises like `locked`."""
         with self.locked(command, timeout, after_seq=after_seq) as writer:
             return writer.compact(at=self._now()), writer.messages
 
@@ -302,12 +301,12 @@ class StateDir:
     ) -> Iterator[Writer]:
         from iris_cli.journal.log.writer import Writer
 
-        with refusing(self.path):
+        with writing(self.path):
             check_writable(self.path)
         holder = Holder(pid=os.getpid(), actor=self.actor, command=command, since=iso_time(self._now()))
         with self._lock.hold(holder, timeout) as lock:
             if self._on_network:
-                lock.prove()
+                lock.check_exclusive()
             loaded, messages = self._recover(after_seq, accept_loss=accept_loss)
             if begun and loaded.end.header is None:
                 raise NotFoundError(f"no event log in {self.path}", hint="create it: iris init")
@@ -319,7 +318,7 @@ class StateDir:
                 writer.close()
 
     def _recover(self, after_seq: int, *, accept_loss: bool) -> tuple[Loaded, list[str]]:
-        with refusing(self._log):
+        with writing(self._log):
             loaded = self._store.load(after_seq)
             damage = damage_of(self._log, loaded)
             if damage is not None and not (accept_loss and damage.forgivable):
@@ -335,7 +334,7 @@ class StateDir:
             )
 
     def _warnings(self, last: float) -> Iterator[str]:
-        if self._on_network and not told_before(self.path, self._on_network):
+        if self._on_network and not warned_before(self.path, self._on_network):
             what = f"{self.path} is on {self._on_network}, where locks are unreliable"
             yield f"{what}: use a local directory with --state-dir (see iris doctor)"
         if (behind := last - self._now()) > _CLOCK_STEP:
@@ -346,34 +345,34 @@ class StateDir:
         return network_file_system(self.path)
 
     @cached_property
-    def keeper(self) -> Keeper:
-        """This very directory, as one that looks after slices. Raises NotWritableError."""
-        from iris_cli.journal.place import keeper_in
+    def keeper(self) -> SliceOwner:
+        """This directory as an owner of slices. Raises NotWritableError."""
+        from iris_cli.journal.slice_owner import slice_owner_of
 
-        with refusing(self.path):
-            return keeper_in(self.path, host=self.host, shared=bool(self._on_network))
+        with writing(self.path):
+            return slice_owner_of(self.path, host=self.host, shared=bool(self._on_network))
 
     def lock_holder(self) -> Holder | None:
-        """Who holds the lock, if anybody says so; for messages."""
+        """Return the recorded holder of the lock, for messages; None if unknown."""
         return read_holder(self.path, self.host)
 
     def write_heartbeat(
-        self, heartbeat: Mapping[str, object], runner: str = "", said: Mapping[str, object] | None = None
+        self, heartbeat: Mapping[str, object], runner: str = "", entry: Mapping[str, object] | None = None
     ) -> None:
-        """Keep a JSON object that says when the last cycle ran and how it ended, and `said` for its kind of runner.
+        """Write the result of the last cycle (a JSON object), and `entry` for its kind of runner.
 
         Raises NotWritableError.
         """
-        with refusing(self.path / layout.HEARTBEAT):
-            write_heartbeat(self.path, self._disk, heartbeat, runner, said or {})
+        with writing(self.path / layout.HEARTBEAT):
+            write_heartbeat(self.path, self._disk, heartbeat, runner, entry or {})
 
     def read_heartbeat(self) -> dict[str, Any] | None:
-        """What the last cycle wrote; None if there was none, or if it can't be read."""
+        """Return what the last cycle wrote; None if there is none or it can't be read."""
         return read_heartbeat(self.path)
 
     def forget_runner(self, runner: str) -> None:
-        """Remove the time of a kind of runner of which there is none any more. Raises NotWritableError."""
-        with refusing(self.path / layout.HEARTBEAT):
+        """Delete the entry of a kind of runner that no longer exists. Raises NotWritableError."""
+        with writing(self.path / layout.HEARTBEAT):
             forget_runner(self.path, self._disk, runner)
 
     @cached_property
@@ -385,7 +384,7 @@ class StateDir:
 
     @cached_property
     def clients(self) -> Clients:
-        """The clients on whose terminals jobs run."""
+        """The clients of jobs on terminals."""
         from iris_cli.journal.files.runners import Clients
 
         return Clients(self.path)

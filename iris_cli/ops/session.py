@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from iris_cli.core.events.events import Transaction
     from iris_cli.core.evolve import Draft
     from iris_cli.core.messages.cloud import Scope
-    from iris_cli.core.model.slice import Keeper, Slice
+    from iris_cli.core.model.slice import Slice, SliceOwner
     from iris_cli.journal.log.position import Header
     from iris_cli.journal.log.writer import Writer
     from iris_cli.journal.state_dir import LogView
@@ -84,7 +84,7 @@ class Session(Struct, dict=True):
     runs_as: str = "command"  # the kind of runner that the cycles of this invocation are recorded for
     recorded: Callable[[], Mapping[str, object]] = dict  # what is kept beside the time of each cycle
     worked: bool = False  # it committed events or ran cycles: what it leaves open needs somebody to go on
-    keeper: Keeper | None = None  # which state directory this is to slices; None: look at the real one
+    keeper: SliceOwner | None = None  # which state directory this is to slices; None: look at the real one
     _with_slices: tuple[Mapping[str, Slice], Mapping[WorkerId, HostConfig]] | None = None
     _begun: bool = False
     _told: int = 0  # the last transaction that was news
@@ -167,7 +167,7 @@ class Session(Struct, dict=True):
         return log
 
     def _read(self) -> LogView:
-        with self.progress(lambda: ("reading the log", *self.state.how_far)):
+        with self.progress(lambda: ("reading the log", *self.state.progress)):
             if self.cluster.seq:
                 return self.state.read(self.cluster.seq)
             return self.state.load(None if self.news is None else self._told)

@@ -25,7 +25,7 @@ from iris_cli.core.messages.observations import (
     WorkerReport,
 )
 from iris_cli.core.messages.requests import MOST_BYTES
-from iris_cli.remote.frames import Frame, add_facts, broken
+from iris_cli.remote.frames import Frame, add_facts, malformed
 
 LONGEST_TAIL = 8 << 10
 LONGEST_TEXT = 32 << 10
@@ -43,7 +43,7 @@ _ATTEMPT = re.compile(
 )
 _LACKING = re.compile(r"W ([0-9a-f]{64})")
 _FIGURE = re.compile(rf"P (cpus|memory|disk_free) ({_NUMBER})")
-_COUNT = re.compile(r"P (chips|gpus) (0|[1-9][0-9]{0,3})")  # the command line lists them one by one
+_COUNT = re.compile(r"P (chips|gpus) (0|[1-9][0-9]{0,3})")  # at most 9999: iris lists them one by one
 _TEXT = re.compile(
     r"V (gpu_variant|containment|accelerator-type|agent-worker-number|instance-id|worker-network-endpoints"
     r"|tpu-env|zone|preemptible)"
@@ -80,23 +80,23 @@ def worker_report(
     tokens: Sequence[Token],
     expected: tuple[str, str] | None = None,
     workspaces: Sequence[str] = (),
-    telling: Sequence[Token] = (),
+    with_requests: Sequence[Token] = (),
 ) -> WorkerReport:
     """Return the worker's report on exactly these tokens.
 
     With `expected` (boot id, incarnation) a different host, or the same host after a reboot, must report nothing.
-    `workspaces` are hashes to check for; the report lists those missing on the worker. Attempts in `telling` also
+    `workspaces` are hashes to check for; the report lists those missing on the worker. Attempts in `with_requests` also
     report their requests. Raises NoAnswer.
     """
-    clock, uptime, records = records_of(frame, MOST_BYTES if telling else LONGEST_TAIL)
+    clock, uptime, records = records_of(frame, MOST_BYTES if with_requests else LONGEST_TAIL)
     refused = expected is not None and (frame.boot_id, frame.incarnation) != expected
     facts: dict[Token, tuple[Fact, ...]] = {}
     records = [record for record in records if not add_facts(facts, record.line, record.data, tokens)]
-    requests, asking, records = _asked(records, telling, tokens)
+    requests, asking, records = _asked(records, with_requests, tokens)
     lacking = _lacking(records, workspaces) if workspaces and not refused else []
     attempts = tuple(_attempt(record, uptime, facts) for record in records[: len(records) - len(lacking)])
     if sorted(attempt.token for attempt in attempts) != ([] if refused else sorted(tokens)) or facts:
-        raise broken("the answer is about other attempts")
+        raise malformed("the answer is about other attempts")
     return WorkerReport(
         worker=worker,
         boot_id=frame.boot_id,
@@ -111,7 +111,7 @@ def worker_report(
 
 
 def _asked(
-    records: list[Record], telling: Sequence[Token], tokens: Sequence[Token]
+    records: list[Record], with_requests: Sequence[Token], tokens: Sequence[Token]
 ) -> tuple[tuple[OutboxFile, ...], tuple[Token, ...], list[Record]]:
     """Split the records into requests, attempts with further requests, and all other records."""
     found: dict[tuple[str, str], OutboxFile] = {}
@@ -120,8 +120,8 @@ def _asked(
     for record in records:
         if match := _REQUEST.fullmatch(record.line):
             size, token = int(match[3]), Token(match[1])
-            if token not in telling or match.group(1, 2) in found or not is_request_id(match[2]):
-                raise broken("the answer has an unexpected request")
+            if token not in with_requests or match.group(1, 2) in found or not is_request_id(match[2]):
+                raise malformed("the answer has an unexpected request")
             if size <= MOST_BYTES and len(record.data) < size:
                 continue  # another process has answered and deleted it while it was read
             data = record.data if size <= MOST_BYTES else None
@@ -131,27 +131,27 @@ def _asked(
         else:
             others.append(record)
     if not set(tokens).issuperset(asking):
-        raise broken("the answer is about other attempts")
+        raise malformed("the answer is about other attempts")
     ordered = sorted(found.values(), key=lambda each: (each.token, each.id))
     return tuple(ordered), tuple(asking), others
 
 
 def _lacking(records: Sequence[Record], workspaces: Sequence[str]) -> list[str]:
     matches = [_LACKING.fullmatch(record.line) for record in records if not record.data]
-    said = [match[1] for match in matches if match is not None]
-    if len(set(said)) != len(said) or not set(said) <= set(workspaces):
-        raise broken("the answer is about other workspaces")
-    return said
+    listed = [match[1] for match in matches if match is not None]
+    if len(set(listed)) != len(listed) or not set(listed) <= set(workspaces):
+        raise malformed("the answer is about other workspaces")
+    return listed
 
 
 def unwedge_report(
     frame: Frame, worker: WorkerId, keep: Sequence[Token], cleared: Sequence[Token]
 ) -> UnwedgeReport:
-    """Return the answer to `unwedge`: no attempt of `keep`, every attempt of `cleared`. Raises NoAnswer."""
+    """Return the answer to `unwedge`, without attempts of `keep` and with all of `cleared`. Raises NoAnswer."""
     _, uptime, records = records_of(frame, LONGEST_COMMAND)
     lock = _LOCK.fullmatch(records[0].line) if records and not records[0].data else None
     if lock is None:
-        raise broken("the answer does not begin with the lock file")
+        raise malformed("the answer does not begin with the lock file")
     holders, attempts = [], []
     for record in records[1:]:
         if match := _HOLDER.fullmatch(record.line):
@@ -160,9 +160,9 @@ def unwedge_report(
             attempts.append(_attempt(record, uptime))
     tokens = [attempt.token for attempt in attempts]
     if len({*tokens, *keep}) != len(tokens) + len(set(keep)) or not set(tokens).issuperset(cleared):
-        raise broken("the answer is about other attempts")
+        raise malformed("the answer is about other attempts")
     if len({holder.pid for holder in holders}) != len(holders):
-        raise broken("the answer names a process twice")
+        raise malformed("the answer names a process twice")
     return UnwedgeReport(
         worker=worker,
         boot_id=frame.boot_id,
@@ -190,16 +190,16 @@ def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Reap
     """Return the answer to `reap`: which of these tokens have no files left. Raises NoAnswer."""
     clock, uptime, records = records_of(frame, 0)
     matches = [_TOKEN.fullmatch(record.line) for record in records]
-    said = [Token(match[1]) for match in matches if match is not None]
-    if len(said) != len(records) or len(set(said)) != len(said) or not set(said) <= set(tokens):
-        raise broken("the answer is about other attempts")
+    listed = [Token(match[1]) for match in matches if match is not None]
+    if len(listed) != len(records) or len(set(listed)) != len(listed) or not set(listed) <= set(tokens):
+        raise malformed("the answer is about other attempts")
     return ReapReport(
         worker=worker,
         boot_id=frame.boot_id,
         incarnation=frame.incarnation,
         clock=clock,
         uptime=uptime / 100,
-        tokens=tuple(said),
+        tokens=tuple(listed),
     )
 
 
@@ -209,7 +209,7 @@ def usage_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Usa
     matches = [_USAGE.fullmatch(record.line) for record in records]
     sizes = {Token(match[1]): int(match[2]) << 10 for match in matches if match is not None}
     if len(sizes) != len(records) or not set(sizes) <= set(tokens):
-        raise broken("the answer is about other attempts")
+        raise malformed("the answer is about other attempts")
     return UsageReport(
         worker=worker,
         boot_id=frame.boot_id,
@@ -239,15 +239,15 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
         elif (match := _MISSING.fullmatch(record.line)) and not text and len(missing) < _MOST_MISSING:
             missing.append(match[1])
         else:
-            raise broken("the answer has an unexpected line")
+            raise malformed("the answer has an unexpected line")
     if missing:
         warnings.insert(0, f"refused: {_missing_commands(missing)}")
     if len(set(tokens)) != len(tokens) or sum(map(len, warnings)) > LONGEST_WARNINGS:
-        raise broken("the answer is too long")
+        raise malformed("the answer is too long")
     gpu_variant = texts.pop("gpu_variant", "")
     containment = texts.pop("containment", "")
     if containment not in ("", "cgroup", "session"):
-        raise broken("unknown containment")
+        raise malformed("unknown containment")
     return ProbeReport(
         worker=worker,
         boot_id=frame.boot_id,
@@ -276,9 +276,9 @@ def _figure(line: str) -> re.Match[str] | None:
     return _FIGURE.fullmatch(line) or _COUNT.fullmatch(line)
 
 
-def _metadata(said: dict[str, str]) -> tuple[tuple[str, str], ...]:
+def _metadata(values: dict[str, str]) -> tuple[tuple[str, str], ...]:
     """Return the metadata server's values; `tpu-env` fills in empty ones. Keys without a value are omitted."""
-    tpu_env = _variables(said.pop("tpu-env", ""))
+    tpu_env = _variables(values.pop("tpu-env", ""))
     fallbacks = {
         "accelerator-type": "ACCELERATOR_TYPE",
         "agent-worker-number": "WORKER_ID",
@@ -286,7 +286,7 @@ def _metadata(said: dict[str, str]) -> tuple[tuple[str, str], ...]:
         ZONE_ATTRIBUTE_KEY: "ZONE",
     }
     found = {key: tpu_env.get(name, "") for key, name in fallbacks.items()}
-    found |= {key: text for key, text in said.items() if text}
+    found |= {key: text for key, text in values.items() if text}
     found[ZONE_ATTRIBUTE_KEY] = found[ZONE_ATTRIBUTE_KEY].rpartition("/")[2]  # projects/1/zones/us-central2-b
     if PREEMPTIBLE_ATTRIBUTE_KEY in found:
         found[PREEMPTIBLE_ATTRIBUTE_KEY] = found[PREEMPTIBLE_ATTRIBUTE_KEY].lower()
@@ -310,37 +310,37 @@ def records_of(frame: Frame, longest: int) -> tuple[float, int, list[Record]]:
     first, *grouped = (each.partition("\t") for each in frame.text.replace("\nT ", "\t").split("\n"))
     match = _CLOCK.fullmatch(first[0])
     if match is None or int(match[1]) > LATEST_CLOCK or int(match[2]) > LONGEST_UPTIME:
-        raise broken("the answer has an invalid time")
+        raise malformed("the answer has an invalid time")
     if first[1]:
-        raise broken("the answer has unexpected data")
+        raise malformed("the answer has unexpected data")
     records = [Record(line, _decode(data.replace("\t", ""), longest)) for line, _, data in grouped]
     return float(match[1]), int(match[2]), records
 
 
 def _decode(encoded: str, longest: int) -> bytes:
     if len(encoded) > longest * 4 // 3 + 8:
-        raise broken("the answer has too much data")
+        raise malformed("the answer has too much data")
     try:
         data = base64.b64decode(encoded, validate=True)
     except binascii.Error as error:
-        raise broken("the answer's data is malformed") from error
+        raise malformed("the answer's data is malformed") from error
     if len(data) > longest:
-        raise broken("the answer has too much data")
+        raise malformed("the answer has too much data")
     return data
 
 
 def _attempt(
     record: Record, uptime: int, facts: dict[Token, tuple[Fact, ...]] | None = None
 ) -> AttemptReport:
-    """Parse one attempt and remove its facts from `facts`: a fact that remains belongs to no attempt in the answer."""
+    """Parse one attempt and take its facts out of `facts`: those that remain belong to no attempt in the answer."""
     match = _ATTEMPT.fullmatch(record.line)
     if match is None or match[2] not in RemoteState.__members__:
-        raise broken("the answer has an unexpected line")
+        raise malformed("the answer has an unexpected line")
     if len(record.data) > LONGEST_TAIL:
-        raise broken("the answer has too much data")
+        raise malformed("the answer has too much data")
     times = [int(match[group]) for group in (5, 6) if match[group] != "-"]
     if max(times, default=0) > uptime + _SLACK:
-        raise broken("the answer has a time before the host's boot")
+        raise malformed("the answer has a time before the host's boot")
     report = AttemptReport(
         token=Token(match[1]),
         state=RemoteState(match[2]),
@@ -354,7 +354,7 @@ def _attempt(
         facts=facts.pop(Token(match[1]), ()) if facts else (),
     )
     if not report.consistent or times != sorted(times, reverse=True):
-        raise broken(f"the answer is contradictory about an attempt that is {report.state}")
+        raise malformed(f"the answer is contradictory about an attempt that is {report.state}")
     return report
 
 

@@ -40,7 +40,7 @@ class FanOut(Protocol[R]):
         ...
 
 
-_GLANCE = 0.5
+_LONGEST_WAIT = 0.5
 """Longest single wait in seconds."""
 
 
@@ -107,11 +107,11 @@ class Threads(Generic[R]):
         """
         end = None if wait is None else SYSTEM_CLOCK.monotonic() + wait
         while True:
-            left = _GLANCE if end is None else min(_GLANCE, end - SYSTEM_CLOCK.monotonic())
+            left = _LONGEST_WAIT if end is None else min(_LONGEST_WAIT, end - SYSTEM_CLOCK.monotonic())
             try:
                 return self._outcomes.get(timeout=max(0.0, left))
             except Empty:
-                if left < _GLANCE:
+                if left < _LONGEST_WAIT:
                     raise
 
     def _collect(self, patience: float | None) -> None:

@@ -34,7 +34,7 @@ def parse_frame(output: bytes, nonce: str) -> Frame:
     """
     mark = nonce.encode()
     if (marks := output.count(mark)) != 2:
-        raise broken(
+        raise malformed(
             "the answer has no frame" if not marks else "the frame of the answer is truncated or doubled"
         )
     (first, after_first), (last, after_last) = (
@@ -42,34 +42,34 @@ def parse_frame(output: bytes, nonce: str) -> Frame:
         for at in (output.find(mark), output.rfind(mark))
     )
     if not after_last:
-        raise broken("the frame of the answer is truncated or doubled")
+        raise malformed("the frame of the answer is truncated or doubled")
     begin = _BEGIN.fullmatch(output, first, after_first - 1)
     end = _END.fullmatch(output, last, after_last - 1)
     if begin is None or end is None or begin[1] != mark or end[1] != mark:
-        raise broken("the answer's frame is malformed")
+        raise malformed("the answer's frame is malformed")
     inside = output[after_first:last]
     count = inside.count(b"\n")
     if count != int(end[2]):
-        raise broken(f"the answer has {count} lines and claims {int(end[2])}")
+        raise malformed(f"the answer has {count} lines and claims {int(end[2])}")
     if inside.translate(None, _PLAIN):
-        raise broken("the answer has a line that is not plain text")
+        raise malformed("the answer has a line that is not plain text")
     if any(not 0 < len(line) <= LONGEST_LINE for line in inside.split(b"\n")[:-1]):
-        raise broken("the answer has a line that is empty or too long")
+        raise malformed("the answer has a line that is empty or too long")
     boot_id, incarnation = (word.decode() for word in begin.group(2, 3))
     return Frame(_known(boot_id), _known(incarnation), inside[:-1].decode())
 
 
-def broken(detail: str, *, hint: str = "") -> NoAnswer:
+def malformed(detail: str, *, hint: str = "") -> NoAnswer:
     """Return the error for a malformed answer."""
     return NoAnswer(SilenceKind.PROTOCOL, "answer", detail, hint=hint)
 
 
 def failed(output: Output) -> NoAnswer:
     """Return the error for a script that did not run to its end."""
-    said = output.stderr.decode("utf-8", "replace").strip().splitlines()
-    words = "".join(char if char.isprintable() else "?" for char in said[-1][:200]) if said else "no message"
+    text = output.stderr.decode("utf-8", "replace").strip().splitlines()
+    words = "".join(char if char.isprintable() else "?" for char in text[-1][:200]) if text else "no message"
     hint = "the login shell must be able to run: exec /bin/sh -s" if output.status in (1, 126, 127) else ""
-    return broken(f"the call exited with {output.status}: {words}", hint=hint)
+    return malformed(f"the call exited with {output.status}: {words}", hint=hint)
 
 
 def _known(word: str) -> str:
@@ -104,6 +104,6 @@ def add_facts(
         return False
     token = Token(match[1])
     if token in facts or token not in tokens:
-        raise broken("the answer has facts that were not asked for")
+        raise malformed("the answer has facts that were not asked for")
     facts[token] = facts_of(data)
     return True

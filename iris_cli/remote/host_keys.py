@@ -62,7 +62,7 @@ class Line(Struct, frozen=True):
         return any(_fits(p, name.lower()) for p in patterns)
 
 
-class Known(Struct, frozen=True):
+class RecordedKeys(Struct, frozen=True):
     """The keys on record for one name. `certified` is True if a certificate authority vouches for it."""
 
     keys: tuple[PresentedKey, ...] = ()
@@ -93,13 +93,13 @@ class HostKeys:
         self._mine: dict[str, tuple[PresentedKey, ...]] | None = None
         self._as_of: tuple[int, ...] = ()  # version of our file that `_mine` was read from
 
-    def of_worker(self, worker: str, name: str, files: Sequence[Path]) -> Known:
+    def of_worker(self, worker: str, name: str, files: Sequence[Path]) -> RecordedKeys:
         """Return a worker's keys: our own entry overrides `files`, a revocation overrides both."""
         mine = self._own_keys(worker)
         # Only the marked lines are compared in that case: hashed names are slow, and a fleet has hundreds.
-        return Known(mine, self._revoked(name, files)) if mine else self._users(name, files)
+        return RecordedKeys(mine, self._revoked(name, files)) if mine else self._users(name, files)
 
-    def of_jump_host(self, name: str, files: Sequence[Path]) -> Known:
+    def of_jump_host(self, name: str, files: Sequence[Path]) -> RecordedKeys:
         """Return a jump host's keys: `files` override ours, so `ssh` and `ssh-keygen -R` can correct them."""
         theirs = self._users(name, files)
         return theirs if theirs.keys else replace(theirs, keys=self._own_keys(name))
@@ -143,9 +143,9 @@ class HostKeys:
                 self._mine, self._as_of = _by_owner(parse(_read(self._own, trusted=True))), as_of
             return self._mine.get(owner, ())
 
-    def _users(self, name: str, files: Sequence[Path]) -> Known:
+    def _users(self, name: str, files: Sequence[Path]) -> RecordedKeys:
         lines = [line for path in files for line in self._load(path) if line.is_for(name)]
-        return Known(
+        return RecordedKeys(
             keys=tuple(line.key for line in lines if not line.marker),
             revoked=self._revoked(name, files),
             certified=any(line.marker == "@cert-authority" for line in lines),

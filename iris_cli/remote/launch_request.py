@@ -23,7 +23,7 @@ from iris_cli.remote.worker_script import (
 )
 
 MARKER = "IRIS_ATTEMPT_TOKEN"
-"""The variable in the environment of every process of an attempt: finds processes that outlive it."""
+"""The environment variable of all processes of an attempt, by which leftover ones are found."""
 
 _OWN = ("IRIS_TASK_DIR", "IRIS_WORKDIR", "IRIS_OUTPUT_DIR", MARKER)
 _ENTER = (
@@ -46,9 +46,9 @@ class LaunchRequest(Struct, frozen=True, kw_only=True):
     `argv` runs without a shell, `setup` runs in one beforehand, once for each pair of workspace and set-up. The
     attempt gets its own copy of `workspace` (SHA-256, hexadecimal) as the set-up left it. `exclusive` needs all
     chips of the host, `ports` are those it will listen on; it waits at most `device_wait` for both. `signal` is
-    sent ahead of the `timeout`. All of its processes together get `memory` bytes at most, if the host has control
-    groups for that (0: no limit). With an `image` the program runs in a container of it, with `gpus` that has the
-    host's GPUs. With a `lease` the task is stopped once no poll has renewed it for that long.
+    sent ahead of the `timeout`. `memory` is the limit in bytes of all its processes together, if the host has control
+    groups for that (0: no limit). With an `image` the program runs in a container; `gpus` gives it the host's GPUs.
+    With a `lease` the task is stopped once no poll has renewed it for that long.
     """
 
     token: Token
@@ -101,8 +101,8 @@ def command_text(request: LaunchRequest) -> str:
     return f"task_cmd() {{\nexec {' '.join(map(_word, words))}\n}}\n"
 
 
-def beside_text(request: LaunchRequest) -> str:
-    """A function that becomes the command beside an attempt: in its container, if it has an image."""
+def side_command_text(request: LaunchRequest) -> str:
+    """Return a function that executes another command for an attempt: in its container if it has an image."""
     if not request.image:
         return command_text(request)
     kept = [f"{name}={value}" for name, value in request.env.items() if _is_argument(request, name)]
@@ -110,14 +110,14 @@ def beside_text(request: LaunchRequest) -> str:
 
 
 def container_steps(variables: Sequence[str], argv: Sequence[str]) -> str:
-    """Shell text that becomes a command in the container of the attempt in $IRIS_TASK_DIR, with these options `-e`."""
+    """Return shell text that runs a command in the container of the attempt in $IRIS_TASK_DIR, with options `-e`."""
     options = f'--user "$2" --workdir "$IRIS_WORKDIR" {" ".join(map(_word, variables))}'
     command = " ".join(map(_word, argv))
     return "; ".join([*_ENTER, f'exec "$1" exec "$3" {options} "iris-${{IRIS_TASK_DIR##*/}}" {command}'])
 
 
 def _in_container(request: LaunchRequest, kept: Sequence[str]) -> list[str]:
-    """The end of the arguments of docker or podman: a name without a value stands for that of the client's own."""
+    """Return the last arguments of docker or podman: a bare NAME copies the client's variable."""
     return [*_variables(request, kept), request.image, *request.argv]
 
 
@@ -127,7 +127,7 @@ def _variables(request: LaunchRequest, kept: Sequence[str]) -> list[str]:
 
 
 def _is_argument(request: LaunchRequest, name: str) -> bool:
-    """Whether the variable is set in the arguments of a command: it is no secret, and can't be exported."""
+    """Return True if the variable is passed as an argument: it is not secret and can't be exported."""
     return is_kept_by_shells(name) or (bool(request.image) and is_of_container_clients(name))
 
 
@@ -173,7 +173,7 @@ def settings_text(request: LaunchRequest) -> str:
         "ports": quote(" ".join(map(str, request.ports))),
     }
     lines = [f"{name}={value}" for name, value in settings.items()]
-    # Containers have limits of their own: their part of the library replaces that of the memory.
+    # A container has its own memory limit: its part of the library replaces the one for memory.
     limits = [*_memory(request.memory), *_image_settings(request), *_early(request.signal)]
     return "\n".join([*lines, *_workspace_settings(request), *limits])
 

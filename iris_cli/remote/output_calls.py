@@ -16,7 +16,7 @@ from msgspec import Struct
 from iris_cli.core.ids import Token, WorkerId, parse_token
 from iris_cli.core.messages.observations import CacheReport, Silence
 from iris_cli.remote.answers import Record, records_of
-from iris_cli.remote.frames import Frame, broken
+from iris_cli.remote.frames import Frame, malformed
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_calls import WorkerCalls
 from iris_cli.remote.worker_script import quote
@@ -24,7 +24,7 @@ from iris_cli.remote.worker_script import quote
 R = TypeVar("R")
 
 BLOCK = 64 << 10
-"""Unit in bytes of the offsets that a worker reads at."""
+"""Bytes of a block: a worker reads whole blocks."""
 PIECE = 1 << 20
 """The maximum number of bytes, of one file or of many small ones together, that one call fetches."""
 MOST_NAMES = 256
@@ -141,16 +141,16 @@ def _file_lists(records: list[Record], tokens: Sequence[Token]) -> tuple[FileLis
         match = _OUTPUT.fullmatch(record.line)
         if match is None:
             if record.line != "N" or not number or not records[number - 1].line.startswith("O "):
-                raise broken("the answer has a line that is about no files")
+                raise malformed("the answer has a line that is about no files")
             continue
         odd = b""
         if match[2] != "gone":
             if number + 1 == len(records) or records[number + 1].line != "N":
-                raise broken("the answer does not say which names are odd")
+                raise malformed("the answer does not say which names are odd")
             odd = records[number + 1].data
         found.append(_file_list(Token(match[1]), match[2], record.data, odd))
     if [each.token for each in found] != list(tokens):
-        raise broken("the answer is not about the attempts that were asked for")
+        raise malformed("the answer is not about the attempts that were asked for")
     return tuple(found)
 
 
@@ -161,7 +161,7 @@ def _file_list(token: Token, how: str, data: bytes, odd: bytes) -> FileList:
     for line in lines:
         match = _FILE.fullmatch(line)
         if match is None:
-            raise broken("the answer has a line that is about no file")
+            raise malformed("the answer has a line that is about no file")
         files[match[4]] = Version(int(match[1]), int(match[2]), int(match[3]))
     files |= dict.fromkeys(names)
     return FileList(
@@ -177,16 +177,16 @@ def _file_list(token: Token, how: str, data: bytes, odd: bytes) -> FileList:
 def _batch(frame: Frame, names: int) -> tuple[tuple[Version, bytes], ...] | None:
     """Parse many small files; None if one changed or is missing. Raises NoAnswer."""
     _, _, records = records_of(frame, PIECE)
-    said = [record.line for record in records]
-    if said in (["S changed"], [f"B {names}", "S changed"]):
+    lines = [record.line for record in records]
+    if lines in (["S changed"], [f"B {names}", "S changed"]):
         return None
-    if said != [f"B {names}", "S same"]:
-        raise broken("the answer is not about the files that were asked for")
+    if lines != [f"B {names}", "S same"]:
+        raise malformed("the answer is not about the files that were asked for")
     versions = []
     for line in records[1].data.splitlines():
         match = _VERSION.fullmatch(line)
         if match is None:
-            raise broken("the answer has a line that is about no file")
+            raise malformed("the answer has a line that is about no file")
         versions.append(Version(int(match[1]), int(match[2]), int(match[3])))
     data = records[0].data
     if len(versions) != names or sum(each.size for each in versions) != len(data):
@@ -203,10 +203,10 @@ def _piece(frame: Frame, *, longest: int, start: int, offset: int, limit: int) -
     _, _, records = records_of(frame, longest)
     match = _PIECE.fullmatch(records[0].line) if len(records) == 1 else None
     if match is None:
-        raise broken("the answer is no piece of a file")
+        raise malformed("the answer is no piece of a file")
     version = Version(int(match[2]), int(match[3]), int(match[4]))
     if version.inode and int(match[1]) != start:
-        raise broken("the answer is another piece of the file")
+        raise malformed("the answer is another piece of the file")
     data = records[0].data[offset - start :][:limit]
     return FilePiece(data=data, offset=offset, version=version)
 
@@ -268,7 +268,7 @@ def _cache_report(frame: Frame, worker: WorkerId) -> CacheReport:
     sizes: dict[str, int] = {}
     for match in matches:
         if match is None:
-            raise broken("the answer has a line that is about no cache")
+            raise malformed("the answer has a line that is about no cache")
         sizes[match[1]] = sizes.get(match[1], 0) + (int(match[2]) << 10)
     return CacheReport(
         worker=worker,
@@ -334,20 +334,20 @@ def log_chunks(frame: Frame, pieces: Sequence[LogPiece]) -> tuple[LogChunk, ...]
     longest = max((piece.limit for piece in pieces), default=0)
     clock, _, records = records_of(frame, longest + _PACKED_MORE)
     if len(records) != len(pieces):
-        raise broken("the answer is about other pieces")
+        raise malformed("the answer is about other pieces")
     return tuple(_log_chunk(record, piece, clock) for record, piece in zip(records, pieces, strict=True))
 
 
 def _log_chunk(record: Record, piece: LogPiece, clock: float) -> LogChunk:
     match = _LOG.fullmatch(record.line)
     if match is None:
-        raise broken("the answer is not a piece of a log")
+        raise malformed("the answer is not a piece of a log")
     offset, size, inode = (int(number) for number in match.groups()[:3])
     data = _unpacked(record.data, piece.limit) if match[5] else record.data
     idle = max(0.0, clock - int(match[4])) if match[4] else None
     asked = min(piece.offset, size) if piece.offset >= 0 else max(0, size + piece.offset)
     if len(data) > piece.limit or offset != asked:
-        raise broken("the answer is another piece of the log")
+        raise malformed("the answer is another piece of the log")
     return LogChunk(data=data, offset=offset, size=size, inode=inode, idle=idle)
 
 
@@ -357,7 +357,7 @@ def _unpacked(packed: bytes, limit: int) -> bytes:
     try:
         data = unpacking.decompress(packed, limit + 1)
     except zlib.error as error:
-        raise broken("the answer's data is malformed") from error
+        raise malformed("the answer's data is malformed") from error
     if len(data) <= limit and (not unpacking.eof or unpacking.unused_data):
-        raise broken("the answer's data is truncated or too long")
+        raise malformed("the answer's data is truncated or too long")
     return data

@@ -45,7 +45,7 @@ def public_part(private_key: str) -> str:
     return paramiko.PKey.from_path(private_key).get_base64()
 
 
-class _Door(paramiko.ServerInterface):
+class _Permissions(paramiko.ServerInterface):
     """The permissions of one connection."""
 
     def __init__(self, server: SshServer) -> None:
@@ -76,7 +76,7 @@ def _serve(connection: socket.socket, server: SshServer) -> None:
     transport = paramiko.Transport(connection)
     transport.add_server_key(server.key)
     try:
-        transport.start_server(server=_Door(server))
+        transport.start_server(server=_Permissions(server))
     except (paramiko.SSHException, EOFError, OSError):
         transport.close()  # a port scan, or a client that disconnected
 

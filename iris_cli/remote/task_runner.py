@@ -19,13 +19,7 @@ from iris_cli.core.messages.observations import (
     WorkerReport,
 )
 from iris_cli.randomness import SYSTEM_RANDOMNESS
-from iris_cli.remote.answers import (
-    probe_report,
-    reap_report,
-    unwedge_report,
-    usage_report,
-    worker_report,
-)
+from iris_cli.remote.answers import probe_report, reap_report, unwedge_report, usage_report, worker_report
 from iris_cli.remote.inside.rendering import task_program
 from iris_cli.remote.launch_request import (
     LaunchRequest,
@@ -61,7 +55,7 @@ _UNPACKED_PER_SECOND = 5e6  # bytes, on a slow disk
 _UNWEDGE_PATIENCE = 10.0  # the worker inspects every process and every attempt
 
 
-Held = tuple[Token, RequestId]
+KnownRequest = tuple[Token, RequestId]
 """A known request whose answer is not ready yet."""
 
 _BOOT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -103,13 +97,13 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
     def prepare(
         self, target: Target, requests: Sequence[LaunchRequest], *, boot_id: str, incarnation: str, go: bool
     ) -> WorkerReport | Silence:
-        """Prepare attempts on that host since that boot; with `go` start those without a set-up at once.
+        """Prepare attempts on this host and boot; with `go` start those without a set-up at once.
 
         A different host, or the same host after a reboot, does nothing and reports no attempts. If the report lists a
         workspace as lacking, nothing was done for the attempts that need it: see `ship`.
         """
         tokens = [request.token for request in requests]
-        # No clock reading: it costs a process on the worker, and polls and probes do it.
+        # Skip the clock: reading it costs a process on the worker, and polls and probes read it anyway.
         steps = ["untimed=1", *(prepare_line(request) for request in requests)]
         if go:
             steps += go_lines(tokens)
@@ -148,7 +142,12 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         return self._launch(target, "go", go_lines(tokens), tokens, boot_id, incarnation)
 
     def poll(
-        self, target: Target, tokens: Sequence[Token], *, renew: bool = True, held: Sequence[Held] = ()
+        self,
+        target: Target,
+        tokens: Sequence[Token],
+        *,
+        renew: bool = True,
+        held: Sequence[KnownRequest] = (),
     ) -> WorkerReport | Silence:
         """Report the states of these attempts and their requests, in one round trip.
 
@@ -163,19 +162,19 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         answers: Sequence[tuple[Token, RequestId, bytes]],
         tokens: Sequence[Token],
         *,
-        telling: bool = True,
-        held: Sequence[Held] = (),
+        with_requests: bool = True,
+        held: Sequence[KnownRequest] = (),
     ) -> WorkerReport | Silence:
         """Deliver answers to requests, which deletes the requests; then report all attempts like `poll`.
 
-        However this call ends, unanswered requests are reported again and can be answered again. With `telling=False`
-        new requests are left for a later poll.
+        Unanswered requests are reported again, however this call ends. With `with_requests=False` new requests are left
+        for a later poll.
         """
         steps = [answer_line(*each) for each in answers]
-        return self._report(target, "answer", steps, tokens, tokens if telling else (), held)
+        return self._report(target, "answer", steps, tokens, tokens if with_requests else (), held)
 
     def stop(self, target: Target, stops: Sequence[tuple[Token, float]]) -> WorkerReport | Silence:
-        """Fence these attempts (each with its grace in seconds): none runs or will ever start.
+        """Fence these attempts (each with its grace in seconds): none is running or will ever start.
 
         That is proven once this report, or a later poll, says STOPPED or how the attempt ended by itself.
         """
@@ -219,7 +218,7 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
             "evicted": [process_word(each) for each in holders],
             "cleared": tokens,
         }
-        call = [self.open_line(target), *(f"{name}={quote(' '.join(said))}" for name, said in words.items())]
+        call = [self.open_line(target), *(f"{name}={quote(' '.join(item))}" for name, item in words.items())]
         call += [f"clear {hundredths(grace)}"] if clear else []
         call += ["begin_frame", "tell_holders", "tell_strangers", "end_frame"]
         read = partial(unwedge_report, worker=target.worker, keep=kept, cleared=tokens)
@@ -304,23 +303,23 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         name: str,
         steps: Sequence[str],
         tokens: Sequence[Token],
-        telling: Sequence[Token] = (),
-        held: Sequence[Held] = (),
+        with_requests: Sequence[Token] = (),
+        held: Sequence[KnownRequest] = (),
     ) -> WorkerReport | Silence:
-        """Make a call for any host. Attempts in `telling` report their requests except those in `held`."""
-        tokens, telling = unique(tokens), unique(telling)
+        """Make a call for any host. Attempts in `with_requests` report their requests except those in `held`."""
+        tokens, with_requests = unique(tokens), unique(with_requests)
         call = [
             self.open_line(target),
             *steps,
             f"tell_time {' '.join(tokens)}",
             "begin_frame",
-            *(["asking=1"] if telling else []),
+            *(["asking=1"] if with_requests else []),
             f"report {' '.join(tokens)}",
-            *(asking_lines(telling, held) if telling else []),
+            *(request_lines(with_requests, held) if with_requests else []),
             "end_frame",
         ]
-        read = partial(worker_report, worker=target.worker, tokens=tokens, telling=telling)
-        room = _ROOM_FOR_REQUESTS if telling else 0
+        read = partial(worker_report, worker=target.worker, tokens=tokens, with_requests=with_requests)
+        room = _ROOM_FOR_REQUESTS if with_requests else 0
         return self.ask(target, name, call, read, about=len(tokens), room=room)
 
 
@@ -338,10 +337,10 @@ def answer_line(token: Token, request: RequestId, answer: bytes) -> str:
     return f'[ -n "$missing" ] || answer {" ".join(words)}'
 
 
-def asking_lines(telling: Sequence[Token], held: Sequence[Held]) -> list[str]:
+def request_lines(with_requests: Sequence[Token], held: Sequence[KnownRequest]) -> list[str]:
     """Return the lines that report these attempts' requests except those in `held`."""
     known = " ".join(f"{parse_token(token)}/{parse_request_id(request)}" for token, request in held)
-    return [*([f"held='{known}'"] if known else []), f"tell_requests {' '.join(telling)}"]
+    return [*([f"held='{known}'"] if known else []), f"tell_requests {' '.join(with_requests)}"]
 
 
 def go_lines(tokens: Sequence[Token]) -> list[str]:

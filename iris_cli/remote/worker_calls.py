@@ -1,4 +1,4 @@
-"""Calls of a worker for commands and stacks, and the base of all calls: send a script, read its answer."""
+"""Calls to workers for commands and stacks, and the base of all calls: send a script, read its answer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from iris_cli.core.model.limits import extra_time
 from iris_cli.core.text import pattern
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote.answers import Record, records_of
-from iris_cli.remote.frames import Frame, broken, failed, parse_frame
-from iris_cli.remote.launch_request import LaunchRequest, beside_text, environment_text, hundredths
+from iris_cli.remote.frames import Frame, failed, malformed, parse_frame
+from iris_cli.remote.launch_request import LaunchRequest, environment_text, hundredths, side_command_text
 from iris_cli.remote.transport import NoAnswer, Payload, Target, Transport
 from iris_cli.remote.worker_script import HostPaths, directory_word, quote, worker_script
 
@@ -149,7 +149,7 @@ class OperatorCalls(WorkerCalls):
             self.open_line(target),
             f'dir="{home}"',
             environment_text(launch, directories=bool(home)),
-            beside_text(launch),
+            side_command_text(launch),
             f'{step} "{home + "/work" if home else "$HOME"}"',
             "end_frame",
         ]
@@ -168,7 +168,7 @@ def _command_end(frame: Frame, limit: int) -> CommandEnd:
     _, _, records = records_of(frame, limit + 1)
     match = _COMMAND_ANSWER.fullmatch(records[0].line) if len(records) == 1 else None
     if match is None or (match[1].isdigit() and int(match[1]) > 255):
-        raise broken("the answer has no result of a command")
+        raise malformed("the answer has no result of a command")
     return CommandEnd(
         exit_code=int(match[1]) if match[1].isdigit() else None,
         output=records[0].data[:limit],
@@ -253,25 +253,25 @@ def _programs(frame: Frame, tokens: Sequence[Token]) -> tuple[Programs, ...]:
     for record in records:
         if match := _STACKS_OF.fullmatch(record.line):
             if match[2] not in RemoteState.__members__ or record.data:
-                raise broken("the answer has an unexpected line")
+                raise malformed("the answer has an unexpected line")
             count = None if match[3] == "-" else int(match[3])
             found.append(Programs(token=Token(match[1]), state=RemoteState(match[2]), count=count))
         elif found:
             mine = found[-1]
             found[-1] = replace(mine, programs=(*mine.programs, _read_program(record)))
         else:
-            raise broken("the answer has a program of no attempt")
+            raise malformed("the answer has a program of no attempt")
     if [each.token for each in found] != list(tokens):
-        raise broken("the answer is not about the attempts that were asked for")
+        raise malformed("the answer is not about the attempts that were asked for")
     return tuple(found)
 
 
 def _read_program(record: Record) -> Program:
     match = _PROGRAM.fullmatch(record.line)
     if match is None:
-        raise broken("the answer has a line that is about no program")
+        raise malformed("the answer has a line that is about no program")
     command, _, rest = record.data.decode("utf-8", "replace").partition("\n")
-    trouble, _, said = rest.partition("\n")
+    trouble, _, text = rest.partition("\n")
     has_stack = match[3] in ("spy", "handler")
     return Program(
         pid=int(match[1]),
@@ -279,6 +279,6 @@ def _read_program(record: Record) -> Program:
         how=match[3],
         command=command.strip(),
         trouble=trouble.strip()[:200],
-        dump=said if has_stack else "",
-        threads=() if has_stack else kernel_threads(said),
+        dump=text if has_stack else "",
+        threads=() if has_stack else kernel_threads(text),
     )

@@ -70,7 +70,7 @@ _READ_AT_ONCE = (
     'if [ -n "${BASH_VERSION-}" ] && command -v cat >/dev/null 2>&1; then'
     ' call_text=$(cat); eval "$call_text"; exit; fi'
 )
-"""bash reads stdin byte by byte, half of a call's time. A truncated script does not end in a brace."""
+"""Read all of stdin at once: bash reads it byte by byte. A truncated text lacks its last brace and never runs."""
 
 
 def worker_script(call: str, body: Sequence[str], paths: HostPaths) -> bytes:
@@ -113,12 +113,12 @@ def early_signal_text() -> str:
 
 
 def container_text() -> str:
-    """What stands behind the settings of an attempt with an image, and goes with no other."""
+    """Return the library part that follows the settings of an attempt with an image."""
     return _shell("container")
 
 
 def memory_text() -> str:
-    """Return the part of the library that only attempts with a memory limit have behind their settings."""
+    """Return the library part that follows the settings of an attempt with a memory limit."""
     return _shell("memory")
 
 

@@ -14,7 +14,7 @@ from iris_cli.core.units import count, format_memory
 from iris_cli.journal.log.compact import Compacted
 from iris_cli.journal.log.position import Fault
 from iris_cli.journal.log.salvage import SalvageReport
-from iris_cli.journal.log.verify import Verdict
+from iris_cli.journal.log.verify import VerifyReport
 from iris_cli.ops.event_rows import Row
 from iris_cli.ops.views.history import History
 from iris_cli.render.console import Output
@@ -75,7 +75,7 @@ class CompactedDocument(Struct, frozen=True):
     bytes_after: int | None = None
 
 
-def show_verdict(output: Output, log: Path, verdict: Verdict) -> None:
+def show_verdict(output: Output, log: Path, verdict: VerifyReport) -> None:
     """Every finding with its place, or that there is none."""
     header, sound = verdict.header, verdict.sound_until
     if output.as_json:

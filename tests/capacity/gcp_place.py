@@ -38,10 +38,10 @@ class GcpPlace:
     def provider(
         self, owner: str = "us", *, timeout: float = 60.0, tries: int = 3, known: tuple[Slice, ...] = ()
     ) -> GcpProvider:
-        from iris_cli.capacity.gcp.api import Patience
+        from iris_cli.capacity.gcp.api import RetryPolicy
         from iris_cli.capacity.gcp.provider import GcpProvider
 
-        patience = Patience(timeout=timeout, tries=tries, pause=0.0)
+        patience = RetryPolicy(timeout=timeout, tries=tries, pause=0.0)
         return GcpProvider("lab", ZONE, owner, {each.name: each for each in known}, patience)
 
     def create(self, name: str = "west-1", **options: Any) -> None:

@@ -114,7 +114,7 @@ def test_the_id_of_a_task_is_enough() -> None:
 
 
 @pytest.mark.parametrize("index", [{}, {"IRIS_TASK_INDEX": ""}])
-def test_who_does_not_know_which_task_it_is_is_told_so(index: dict[str, str]) -> None:
+def test_a_missing_task_index_is_an_error(index: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="IRIS_TASK_INDEX is not set"):
         read_job_info({"IRIS_JOB_ID": "train", "IRIS_NUM_TASKS": "4", **index})
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from iris_cli.client import IrisClient, JobState, UnansweredError
-from iris_cli.client.mailbox import Mailbox, new_request_id
 from iris_cli.client.outbox import Outbox
+from iris_cli.client.request_channel import RequestChannel, new_request_id
 from iris_cli.config.request_reading import read_request
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import JobId, is_request_id
@@ -99,8 +99,8 @@ def test_no_constraints_and_none_said_are_different_things(
 
 
 def test_a_request_is_whole_private_and_has_an_id_in_order(task_dir: Path) -> None:
-    mail = Mailbox(task_dir)
-    names = [mail.put(Status()) for _ in range(3)]
+    channel = RequestChannel(task_dir)
+    names = [channel.put(Status()) for _ in range(3)]
     assert waiting(task_dir) == sorted(names) == names
     for name in names:
         path = task_dir / "outbox" / name
@@ -119,7 +119,7 @@ def test_a_request_has_its_name_only_when_it_is_whole_and_on_the_disk(
         synced.append((visible, os.fstat(descriptor).st_size))
 
     monkeypatch.setattr(os, "fsync", sync)
-    name = Mailbox(task_dir).put(Status())
+    name = RequestChannel(task_dir).put(Status())
     size = (task_dir / "outbox" / name).stat().st_size
     assert synced[0] == ([], size)  # all of it, under another name
     assert synced[1][0] == [name]  # then the directory
@@ -170,7 +170,7 @@ def test_what_is_no_request_id_is_refused(bad: str, task_dir: Path) -> None:
     assert waiting(task_dir) == []
 
 
-def test_nobody_polls(task_dir: Path) -> None:
+def test_without_polls_a_request_times_out(task_dir: Path) -> None:
     with pytest.raises(UnansweredError, match="does nobody poll") as late:
         client_of(task_dir, patience=0.05).submit("eval")
     assert "iris loop start" in late.value.hint
@@ -178,7 +178,7 @@ def test_nobody_polls(task_dir: Path) -> None:
     assert waiting(task_dir) == [late.value.request_id]
 
 
-def test_who_only_wanted_to_know_takes_the_question_back(task_dir: Path) -> None:
+def test_a_read_request_is_deleted_after_its_timeout(task_dir: Path) -> None:
     with pytest.raises(UnansweredError) as late:
         client_of(task_dir, patience=0.05).status("train/eval")
     assert late.value.request_id == ""
@@ -226,19 +226,19 @@ def test_a_refusal_is_the_error_that_it_is(refusal: Refusal, error: type[IrisErr
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"v":2,"ok":true,"result":{}}', b"[" * 100_000, b"\xff"])
 def test_an_answer_that_is_none_is_an_error(raw: bytes, task_dir: Path) -> None:
-    mail = Mailbox(task_dir)
-    name = mail.put(Status())
+    channel = RequestChannel(task_dir)
+    name = channel.put(Status())
     (task_dir / "inbox" / name).write_bytes(raw)
     with pytest.raises(IrisError, match="answer"):
-        mail.look(name)
+        channel.look(name)
 
 
-def test_a_directory_that_is_no_tasks_is_said_to_be_none(tmp_path: Path) -> None:
+def test_a_directory_that_is_no_tasks_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no outbox"):
         client_of(tmp_path / "gone").submit("eval")
 
 
-def test_a_full_disk_is_said_to_be_one(task_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(task_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -350,9 +350,7 @@ def test_a_program_that_is_killed_while_it_waits_gets_its_answer_when_it_asks_ag
     assert list(operator.done) == ["eval-1"]
 
 
-def test_who_waits_for_the_job_that_he_is_part_of_is_told_at_once(
-    task_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_for_the_own_job_is_an_error(task_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IRIS_JOB_ID", "train/eval")
     for job in ("train/eval", "train"):
         with pytest.raises(UsageError, match=f"{job} can't be over before this task is"):

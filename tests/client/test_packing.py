@@ -71,7 +71,7 @@ def test_a_directory_is_packed_before_it_is_asked_for_and_cleared_away_after(tas
     assert list((task_dir / "outbox/.packed").iterdir()) == []
 
 
-def test_the_mail_of_the_task_itself_is_not_packed(task_dir: Path) -> None:
+def test_the_requests_of_the_task_itself_are_not_packed(task_dir: Path) -> None:
     (task_dir / "work").mkdir()
     (task_dir / "work/a").write_text("a")
     (task_dir / "outbox/.hidden").write_text("b")
@@ -82,7 +82,7 @@ def test_the_mail_of_the_task_itself_is_not_packed(task_dir: Path) -> None:
     assert len(operator.asked) == 1
 
 
-def test_what_was_refused_or_not_answered_stays_for_who_asks_again(task_dir: Path) -> None:
+def test_unanswered_requests_keep_their_files(task_dir: Path) -> None:
     code = code_in(task_dir / "work")
     with pytest.raises(UnansweredError):
         client_of(task_dir, 0.05).submit(["x"], name="eval", workdir=code, request_id="one")

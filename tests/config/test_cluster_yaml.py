@@ -92,7 +92,7 @@ def test_a_tpu_of_one_vm_is_a_slice_of_its_own() -> None:
     assert raw(config, "v6e-solo")["tpu-worker-id"] == 0
 
 
-def test_what_is_left_out_is_left_to_the_probe(load: Load) -> None:
+def test_omitted_settings_are_left_to_the_probe(load: Load) -> None:
     only = load("workers: [{id: w, host: h}]").hosts[0]
     assert only == HostConfig(worker=only.worker, connection=Connection(host="h"))
     assert only.attributes == {}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris_cli.config.editing.cluster_file import SLICES, WORKERS, ClusterFile
-from iris_cli.config.editing.marked import Edit, apply, unified_diff
+from iris_cli.config.editing.text_nodes import Edit, apply, unified_diff
 from iris_cli.config.entry_text import NewHost, NewSlice, host_lines, slice_lines
 from iris_cli.config.load import load_cluster_config
 from iris_cli.errors import ConfigError

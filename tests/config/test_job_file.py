@@ -96,11 +96,11 @@ def test_a_secret_whose_value_is_written_down_is_refused_and_not_repeated(load: 
     assert "hunter2" not in str(refused.value.problems)
 
 
-def test_what_is_not_written_is_not_said() -> None:
+def test_omitted_fields_are_absent() -> None:
     assert load_job_file(VALID / "smallest.yaml") == JobRequest(command=("python", "train.py"))
 
 
-def test_an_empty_list_is_something_said(load: Load) -> None:
+def test_an_empty_list_differs_from_an_omitted_one(load: Load) -> None:
     request = load("command: [a]\nconstraints: []\nenv: {}\n")
     assert (request.constraints, request.env) == ((), {})
 
@@ -133,7 +133,7 @@ def test_words_of_a_command_keep_their_text(load: Load) -> None:
     assert load("command: [run, 1.10, 017, true, '']").command == ("run", "1.10", "017", "true", "")
 
 
-def test_env_files_lie_beneath_the_environment_and_the_last_one_wins(load: Load, tmp_path: Path) -> None:
+def test_env_overrides_env_files_and_later_files_override(load: Load, tmp_path: Path) -> None:
     (tmp_path / "a.env").write_text("A=a\nB=a\nC=a\n")
     (tmp_path / "b.env").write_text("B=b\nC=b\n")
     assert load("command: [x]\nenv_file: [a.env, b.env]\nenv: {C: job}\n").env == {

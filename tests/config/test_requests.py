@@ -316,7 +316,7 @@ def test_an_answer_is_one_line_and_is_read_as_the_same(answer: Answer) -> None:
         b'{"v":2,"ok":true}',
     ],
 )
-def test_what_is_no_answer_is_said_to_be_none(raw: bytes) -> None:
+def test_a_malformed_answer_is_rejected(raw: bytes) -> None:
     with pytest.raises(IrisError):
         read_answer(raw)
 

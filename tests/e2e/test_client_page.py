@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.client.mailbox import UnansweredError
 from iris_cli.client.port import ANSWER_TIMEOUT
+from iris_cli.client.request_channel import UnansweredError
 from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.core.lifecycle.children import MOST_BROUGHT, inherited_constraints
 from iris_cli.core.messages.requests import MOST_BYTES

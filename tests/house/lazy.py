@@ -36,7 +36,7 @@ LAZY: Mapping[str, str] = {
     "journal.snapshot.cache": "journal.snapshot.reading journal.snapshot.writing",
     "journal.state_dir": (
         "core.events.events journal.files.runners journal.files.notices journal.files.pulled_logs "
-        "journal.files.workspaces journal.lock journal.log.reading journal.log.writer journal.place "
+        "journal.files.workspaces journal.lock journal.log.reading journal.log.writer journal.slice_owner "
         "journal.spans"
     ),
     # A look connects to nobody, places nothing and notifies nobody. Most cycles ship, post and take over nothing.

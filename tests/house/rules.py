@@ -59,7 +59,7 @@ _PORTS = {
     "iris_cli.clock": frozenset({"time"}),
     "iris_cli.randomness": frozenset({"os.urandom"}),
     # A part of the program of tasks, which has no port.
-    "iris_cli.remote.inside.mail": frozenset({"time", "os.urandom"}),
+    "iris_cli.remote.inside.requests": frozenset({"time", "os.urandom"}),
     # It converts a given time to text, and reads no clock.
     "iris_cli.journal.log.timestamps": frozenset({"time.gmtime"}),
 }

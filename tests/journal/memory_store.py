@@ -1,4 +1,4 @@
-"""The port to the log: what every store of events can do; and a store in memory."""
+"""The port to the log: the interface of every event store; and a store in memory."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ class EventStore(Protocol):
     """An append-only log of transactions, numbered from 1 without gaps."""
 
     def read(self, after_seq: int = 0) -> Iterator[Transaction]:
-        """The transactions behind `after_seq`, in order."""
+        """Yield the transactions after `after_seq`, in order."""
         ...
 
     def append(self, expected_seq: int, events: Sequence[Event], *, at: float, actor: str) -> int | Conflict:
-        """Commit events as one transaction if `expected_seq` is still the last; the new one is returned.
+        """Commit events as one transaction if `expected_seq` is still the last; return the new seq.
 
-        The first event of a log is ClusterCreated. Raises ValueError for no events, and for events that could
-        not be read back.
+        The first event of a log is ClusterCreated. Raises ValueError for no events, and for events that do not read
+        back.
         """
         ...
 
 
 class MemoryStore:
-    """An EventStore that forgets with the process. What a file could not keep is refused here too."""
+    """An EventStore in memory. It rejects whatever a file could not store."""
 
     def __init__(self) -> None:
         self._transactions: list[Transaction] = []

@@ -119,9 +119,7 @@ def at_once(act: Callable[[], object], pipe: Path) -> list[object]:
 @pytest.mark.parametrize(
     ("name", "kind"), [*product(FILES, ("pipe", "directory")), ("archive", "pipe"), ("archive", "file")]
 )
-def test_something_else_than_a_file_is_refused_by_its_name_and_nobody_waits_for_it(
-    state: StateDir, name: str, kind: str
-) -> None:
+def test_a_special_file_is_rejected_without_blocking(state: StateDir, name: str, kind: str) -> None:
     path = state.path / name
     path.unlink(missing_ok=True)
     makers: dict[str, Callable[[Path, int], None]] = {
@@ -140,7 +138,7 @@ def test_something_else_than_a_file_is_refused_by_its_name_and_nobody_waits_for_
         assert at_once(act, path) == [said]
 
 
-def test_nobody_waits_for_a_pipe_in_the_place_of_the_heartbeat(state: StateDir) -> None:
+def test_a_pipe_in_place_of_the_heartbeat_does_not_block(state: StateDir) -> None:
     os.mkfifo(state.path / "heartbeat.json", 0o600)
     assert at_once(state.read_heartbeat, state.path / "heartbeat.json") == [None]
 

@@ -16,7 +16,7 @@ from iris_cli.journal.log import archive
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.log.record import LogRecord
 from iris_cli.journal.log.salvage import salvage
-from iris_cli.journal.log.verify import Verdict, verify
+from iris_cli.journal.log.verify import VerifyReport, verify
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import NOON, filled, state_in
 from tests.journal.test_compact import (
@@ -32,7 +32,7 @@ from tests.journal.test_compact import (
 from tests.journal.test_faults import STEPS, BadDisk, PowerCut, fresh
 
 
-def found(verdict: Verdict) -> list[tuple[str, int, int, str]]:
+def found(verdict: VerifyReport) -> list[tuple[str, int, int, str]]:
     return [(fault.file, fault.line, fault.seq, fault.what) for fault in verdict.findings]
 
 
@@ -71,7 +71,7 @@ def test_a_segment_that_is_missing_is_named_with_what_is_lost(three: Path) -> No
 
 def test_whoever_looks_on_sees_how_far_the_archive_is_read_too(three: Path) -> None:
     reading = state_in(three).past(archive=True)
-    seen = [(each.seq, reading.how_far) for each in reading]
+    seen = [(each.seq, reading.progress) for each in reading]
     assert seen[:18] == [(seq, (seq, 18, "transaction")) for seq in range(1, 19)]
     size = (three / "events.jsonl").stat().st_size
     assert seen[-1] == (20, (size, size, "bytes"))
@@ -79,7 +79,7 @@ def test_whoever_looks_on_sees_how_far_the_archive_is_read_too(three: Path) -> N
     told: list[object] = []
 
     def keep(records: Iterable[LogRecord]) -> tuple[LogRecord, ...]:
-        told.extend((each.seq, store.scan and store.scan.how_far) for each in records)
+        told.extend((each.seq, store.scan and store.scan.progress) for each in records)
         return ()
 
     store.load(keep=keep)
@@ -222,7 +222,7 @@ def test_a_segment_that_may_not_be_read_is_not_said_to_be_damaged(
 
 
 @pytest.mark.parametrize("what", ["archive.open_safely", "archive.os.listdir"])
-def test_nor_is_it_an_internal_error_where_the_log_itself_is_gone(
+def test_an_unreadable_segment_without_a_log_is_no_internal_error(
     three: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     def refuse(path: Path, *_flags: int) -> int:

@@ -180,9 +180,7 @@ def test_a_log_beyond_head_is_copied_before_it_goes_on(state: StateDir, head: in
         b'{"seq":1,"crc":["x"],"cluster_id":{}}',
     ],
 )
-def test_a_head_that_says_nothing_as_a_power_cut_may_leave_it_is_made_anew(
-    state: StateDir, head: bytes
-) -> None:
+def test_an_empty_head_after_a_power_cut_is_rewritten(state: StateDir, head: bytes) -> None:
     header = state.read().header
     assert header is not None
     (state.path / "HEAD").write_bytes(head.replace(b"CLUSTER", header.cluster_id.encode()))
@@ -190,7 +188,7 @@ def test_a_head_that_says_nothing_as_a_power_cut_may_leave_it_is_made_anew(
     assert json.loads((state.path / "HEAD").read_text())["seq"] == COUNT + 1
 
 
-def test_a_head_that_was_written_in_part_lags_and_is_made_anew(state: StateDir) -> None:
+def test_a_partly_written_head_is_ignored_and_rewritten(state: StateDir) -> None:
     path = state.path / "HEAD"
     before, inode = path.read_bytes(), path.stat().st_ino
     commit(state)

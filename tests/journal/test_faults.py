@@ -192,7 +192,7 @@ def test_a_commit_asks_the_kernel_for_durability_of_the_line_and_of_a_new_name(
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_if_not_even_taking_back_works_the_next_writer_recovers(tmp_path: Path, fault: int | str) -> None:
+def test_if_reverting_fails_the_next_writer_recovers(tmp_path: Path, fault: int | str) -> None:
     for step in range(3):
         path = fresh(tmp_path, sound)
         state = on(BadDisk(step, fault, worn=True), path)

@@ -31,7 +31,7 @@ def test_each_kind_of_runner_has_a_time_of_its_own(tmp_path: Path) -> None:
     }
 
 
-def test_a_runner_that_is_no_more_is_forgotten_and_the_others_stay(tmp_path: Path) -> None:
+def test_a_forgotten_runner_leaves_the_others(tmp_path: Path) -> None:
     state = state_of(tmp_path)
     state.write_heartbeat({"at": 1.0}, "cron", {"at": 1.0})
     state.write_heartbeat({"at": 2.0}, "loop", {"at": 2.0})

@@ -51,7 +51,7 @@ def commit(state: StateDir, timeout: float = 30.0) -> int:
         return writer.append(DRAINED, at=NOON).seq
 
 
-def test_who_waits_in_vain_is_told_who_holds_the_lock(state: StateDir) -> None:
+def test_a_timeout_names_the_lock_holder(state: StateDir) -> None:
     with holder_of(state) as process:
         for timeout in (0.0, 0.05):
             with pytest.raises(LockedError) as caught:
@@ -118,7 +118,7 @@ def test_the_lock_of_a_killed_process_is_free(state: StateDir) -> None:
         assert commit(state) == 2
 
 
-def test_what_a_killed_process_left_in_lock_json_is_not_believed(state: StateDir) -> None:
+def test_a_stale_lock_json_is_ignored(state: StateDir) -> None:
     with holder_of(state) as process:
         process.kill()
         process.wait()
@@ -177,7 +177,7 @@ def test_the_lock_file_stays(state: StateDir) -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced", "directory replaced"])
-def test_who_holds_a_lock_that_is_gone_writes_nothing(state: StateDir, how: str, tmp_path: Path) -> None:
+def test_the_holder_of_a_replaced_lock_writes_nothing(state: StateDir, how: str, tmp_path: Path) -> None:
     lock, before = state.path / "lock", (state.path / "events.jsonl").read_bytes()
     with state.locked("iris drain") as writer:
         if how == "directory replaced":

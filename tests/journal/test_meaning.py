@@ -18,7 +18,7 @@ from iris_cli.core.model.slice import Slice
 from iris_cli.core.model.task import Attempt, End, Task
 from iris_cli.core.model.worker import Worker
 from iris_cli.journal.codec import encode
-from iris_cli.journal.snapshot.form import MEANING, Entry, Live, Whole, entry_of, whole_in
+from iris_cli.journal.snapshot.form import MEANING, FullJob, Live, StoredJob, job_in, stored_job
 from tests.journal.test_museum import LOGS, hung
 
 KNOWN = Path(__file__).parent / "meanings.json"
@@ -41,7 +41,7 @@ def structs_in(kinds: Iterable[Any]) -> set[type[Struct]]:
 def fingerprint(path: Path) -> str:
     """The types of a snapshot, and the records that every log of the museum comes to."""
     crc = 0
-    for cls in sorted(structs_in([Entry, Live, Outputs]), key=lambda cls: cls.__name__):
+    for cls in sorted(structs_in([StoredJob, Live, Outputs]), key=lambda cls: cls.__name__):
         defaults = [
             each if isinstance(each, str | int | float | tuple) else "" for each in cls.__struct_defaults__
         ]
@@ -49,8 +49,8 @@ def fingerprint(path: Path) -> str:
         crc = crc32(repr(described).encode(), crc)
     for log in LOGS:
         cluster = replay(hung(log.name, path / log.stem).read().transactions)
-        wholes: list[Whole] = [whole_in(cluster, job) for job in cluster.jobs]
-        for part in (*map(entry_of, wholes), *cluster.workers.values(), *cluster.slices.values()):
+        wholes: list[FullJob] = [job_in(cluster, job) for job in cluster.jobs]
+        for part in (*map(stored_job, wholes), *cluster.workers.values(), *cluster.slices.values()):
             crc = crc32(encode(part), crc)
         for table in (
             cluster.outputs,

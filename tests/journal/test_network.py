@@ -74,7 +74,7 @@ def test_without_a_list_of_mounts_nothing_is_said(tmp_path: Path) -> None:
     assert network_file_system(tmp_path, tmp_path / "missing") == ""
 
 
-def test_what_is_mounted_here_is_seen(tmp_path: Path) -> None:
+def test_mounts_of_this_machine_are_detected(tmp_path: Path) -> None:
     """The real list: it has the root directory, and what is on the disk of tests is a file system of some type."""
     if not sys.platform.startswith("linux"):
         pytest.skip("only Linux has /proc/mounts")
@@ -120,7 +120,7 @@ def test_on_a_local_disk_nothing_is_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("on_nfs")
-def test_a_lock_that_is_given_twice_is_none_and_nothing_is_written(
+def test_a_lock_granted_twice_is_rejected_before_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = state_in(tmp_path / "state")
@@ -137,7 +137,7 @@ def test_a_lock_that_is_given_twice_is_none_and_nothing_is_written(
 
 
 @pytest.mark.usefixtures("on_nfs")
-def test_where_it_cannot_be_noted_it_is_said_again(tmp_path: Path) -> None:
+def test_a_warning_that_cannot_be_recorded_is_repeated(tmp_path: Path) -> None:
     state = state_in(tmp_path / "state")
     state.create("lab")
     (state.path / "network-file-system").unlink()

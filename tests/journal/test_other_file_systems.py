@@ -44,7 +44,7 @@ class Folder(Disk):
         super().fsync(fd)
 
 
-def test_where_directories_can_not_be_synced_at_all_nobody_insists_on_it(tmp_path: Path) -> None:
+def test_file_systems_without_directory_sync_are_supported(tmp_path: Path) -> None:
     path = tmp_path / "new" / "state"
     with pytest.raises(NotWritableError, match="Input/output error"):
         on(Folder(errno.EIO), path).create("lab")

@@ -60,14 +60,14 @@ def test_what_was_not_finished_counts_as_cut_off(logs: PulledLogs) -> None:
     assert (logs.cut_off(ATTEMPT), logs.written_at(ATTEMPT, "out")) == (False, 5.0)
 
 
-def test_another_file_begins_anew(logs: PulledLogs) -> None:
+def test_a_replaced_file_is_fetched_from_the_start(logs: PulledLogs) -> None:
     logs.put(ATTEMPT, "out", 0, b"abc")
     logs.forget(ATTEMPT, "out")
     logs.forget(ATTEMPT, "out")
     assert logs.size(ATTEMPT, "out") == 0
 
 
-def test_only_the_two_streams_have_a_place(logs: PulledLogs) -> None:
+def test_only_out_and_err_have_a_path(logs: PulledLogs) -> None:
     with pytest.raises(ValueError, match="neither out nor err"):
         logs.put(ATTEMPT, "../x", 0, b"")
 
@@ -96,11 +96,11 @@ def test_only_a_file_is_read_or_written(logs: PulledLogs, tmp_path: Path, kind: 
     assert precious.read_bytes() == b"precious"
 
 
-def test_the_lines_that_tell_are_kept_beside_and_written_anew_each_time(logs: PulledLogs) -> None:
-    assert logs.telling(ATTEMPT) == b""
-    logs.keep_telling(ATTEMPT, b"a long line\n")
-    logs.keep_telling(ATTEMPT, b"short\n")
-    assert logs.telling(ATTEMPT) == b"short\n"
+def test_the_excerpt_is_replaced_each_time(logs: PulledLogs) -> None:
+    assert logs.excerpt(ATTEMPT) == b""
+    logs.keep_excerpt(ATTEMPT, b"a long line\n")
+    logs.keep_excerpt(ATTEMPT, b"short\n")
+    assert logs.excerpt(ATTEMPT) == b"short\n"
     path = logs.directory / str(ATTEMPT) / "telling"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert logs.written_at(ATTEMPT, "out") is None, "nothing was pulled"
@@ -114,7 +114,7 @@ def test_a_link_in_their_place_is_not_followed(logs: PulledLogs, tmp_path: Path)
     path.parent.mkdir(parents=True)
     path.symlink_to(secret)
     with pytest.raises(NotWritableError):
-        logs.telling(ATTEMPT)
+        logs.excerpt(ATTEMPT)
     with pytest.raises(NotWritableError):
-        logs.keep_telling(ATTEMPT, b"x")
+        logs.keep_excerpt(ATTEMPT, b"x")
     assert secret.read_text() == "secret"

@@ -82,9 +82,7 @@ def test_a_reader_during_recoveries_sees_no_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("behind", ["nothing", "a line", "half a line"])
-def test_who_saw_a_line_that_was_taken_back_learns_it_whatever_stands_behind(
-    tmp_path: Path, behind: str
-) -> None:
+def test_a_reader_of_a_reverted_line_is_told(tmp_path: Path, behind: str) -> None:
     state = filled(tmp_path / "state", 5)
     path, five = state.path / "events.jsonl", verify(state.path).sound_until
     committed = path.read_bytes()

@@ -43,7 +43,7 @@ def runners(tmp_path: Path) -> Runners:
     return Runners(tmp_path, "me@laptop")
 
 
-def test_nobody_runs_cycles_where_there_is_no_directory(runners: Runners, tmp_path: Path) -> None:
+def test_without_a_directory_there_are_no_runners(runners: Runners, tmp_path: Path) -> None:
     assert runners.alive() == []
     assert list(tmp_path.iterdir()) == []
 
@@ -69,24 +69,22 @@ def test_there_is_one_loop_and_any_number_of_waits(runners: Runners, tmp_path: P
         assert sorted(each.kind for each in runners.alive()) == [LOOP, "wait", "wait"]
 
 
-def test_two_who_look_at_the_same_time_do_not_see_each_other(runners: Runners, tmp_path: Path) -> None:
+def test_two_simultaneous_checks_do_not_block_each_other(runners: Runners, tmp_path: Path) -> None:
     held = runners.hold(LOOP, "iris loop", interval=10.0, since=0.0)
     assert held is not None
     held.release()
     path = tmp_path / "runners" / LOOP
-    with Runners.looking(path) as first, Runners.looking(path) as second:
+    with Runners.probing(path) as first, Runners.probing(path) as second:
         assert (first, second) == (True, True)
 
 
-def test_a_look_that_is_under_way_does_not_keep_a_loop_from_its_lock(
-    runners: Runners, tmp_path: Path
-) -> None:
+def test_a_running_check_does_not_block_the_loop(runners: Runners, tmp_path: Path) -> None:
     """A loop that took another command's look for another loop would leave, and nobody would run cycles."""
     held = runners.hold(LOOP, "iris loop", interval=10.0, since=0.0)
     assert held is not None
     held.release()
     with ExitStack() as look:
-        assert look.enter_context(Runners.looking(tmp_path / "runners" / LOOP))
+        assert look.enter_context(Runners.probing(tmp_path / "runners" / LOOP))
         patient = Runners(tmp_path, "me@laptop", sleep=lambda _: look.close())
         assert patient.hold(LOOP, "iris loop", interval=10.0, since=0.0) is not None
 
@@ -98,9 +96,7 @@ def test_the_files_are_private(runners: Runners, tmp_path: Path) -> None:
         assert [stat.S_IMODE(each.stat().st_mode) for each in directory.iterdir()] == [0o600]
 
 
-def test_what_the_dead_left_is_removed_by_the_next_runner_and_by_nobody_who_only_looks(
-    runners: Runners, tmp_path: Path
-) -> None:
+def test_only_a_new_runner_deletes_files_of_killed_ones(runners: Runners, tmp_path: Path) -> None:
     with holding(tmp_path, "wait") as process:
         process.kill()
         process.wait()
@@ -173,9 +169,7 @@ def test_a_lock_is_taken_over_by_its_descriptor_only_if_it_is_the_one(
         *(b'{"pid": "x"}', b'{"pid": 1e999}', b'{"pid": -1}', b'{"interval": NaN}', b'{"interval": -1}'),
     ],
 )
-def test_a_runner_that_says_nothing_of_use_is_a_runner_all_the_same(
-    text: bytes, runners: Runners, tmp_path: Path
-) -> None:
+def test_a_runner_with_a_damaged_file_still_counts(text: bytes, runners: Runners, tmp_path: Path) -> None:
     held = runners.hold("wait", "iris wait", interval=3.0, since=0.0)
     assert held is not None
     [path] = (tmp_path / "runners").iterdir()

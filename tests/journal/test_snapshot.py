@@ -330,7 +330,7 @@ def test_a_snapshot_of_another_form_or_meaning_is_not_believed(
     assert log.look(every=NEVER).past is None
 
 
-def test_doctor_says_in_a_word_whether_it_is_of_use(tmp_path: Path) -> None:
+def test_doctor_reports_whether_the_snapshot_is_usable(tmp_path: Path) -> None:
     log = Log(tmp_path / "state", busy_days())
     log.grow(len(log))
     state = state_in(log.path)

@@ -70,9 +70,7 @@ def test_every_so_many_lines_one_is_kept_in_the_archive_with_the_jobs_that_ended
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_no_job_is_lost_when_a_moment_turns_out_to_be_of_no_use_while_the_next_one_is_made(
-    tmp_path: Path, damaged: bool
-) -> None:
+def test_an_archived_snapshot_found_unusable_loses_no_job(tmp_path: Path, damaged: bool) -> None:
     lab = Lab().worker("w0", cpu=4)
     for name in ("first", "second", "third"):
         lab.job(name).schedule().reports(f"{name}/* running").reports(f"{name}/* exited 0")
@@ -105,7 +103,7 @@ def test_no_job_is_lost_when_a_moment_turns_out_to_be_of_no_use_while_the_next_o
 
 @pytest.mark.parametrize("worn", [False, True])
 @pytest.mark.parametrize("fault", [*FAULTS, errno.EROFS, PowerCut])
-def test_a_disk_that_fails_while_it_is_written_is_nobodys_trouble(
+def test_a_failing_disk_while_writing_a_snapshot_is_ignored(
     tmp_path: Path, fault: int | type[PowerCut] | str, worn: bool
 ) -> None:
     log = Log(tmp_path / "state", busy_days())
@@ -130,7 +128,7 @@ def test_a_disk_that_fails_while_it_is_written_is_nobodys_trouble(
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, errno.EROFS, PowerCut])
-def test_a_disk_that_fails_while_moments_are_put_into_the_archive_is_nobodys_trouble(
+def test_a_failing_disk_while_archiving_snapshots_is_ignored(
     tmp_path: Path, fault: int | type[PowerCut] | str
 ) -> None:
     for step in count():
@@ -158,7 +156,7 @@ def on_disk(path: Path, disk: BadDisk, *, every: int) -> StateDir:
 
 
 @pytest.mark.parametrize("obstacle", ["directory", "link", "fifo"])
-def test_what_stands_in_the_way_of_its_draft_is_nobodys_trouble(tmp_path: Path, obstacle: str) -> None:
+def test_an_obstacle_for_the_draft_of_a_snapshot_is_ignored(tmp_path: Path, obstacle: str) -> None:
     log = Log(tmp_path / "state", busy_days())
     log.grow(len(log))
     draft = log.path / "snapshot.json.tmp"
@@ -174,7 +172,7 @@ def test_what_stands_in_the_way_of_its_draft_is_nobodys_trouble(tmp_path: Path, 
     assert not log.snapshot.exists()
 
 
-def test_who_looks_at_the_state_of_another_user_leaves_nothing_there(
+def test_a_reader_of_another_users_state_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = Log(tmp_path / "state", busy_days())
@@ -271,9 +269,7 @@ def test_a_long_history_is_shown_alike_with_and_without_its_snapshot(tmp_path: P
 
 
 @pytest.mark.parametrize(("lines", "early"), [(300, False), (1500, True)])
-def test_it_is_written_earlier_where_reading_takes_longer_than_all_else(
-    tmp_path: Path, lines: int, early: bool
-) -> None:
+def test_a_snapshot_is_written_earlier_if_reading_is_slow(tmp_path: Path, lines: int, early: bool) -> None:
     made = ClusterFiles.make(tmp_path, 8)
     write_past(tmp_path / "state", made.workers, lines)
     snapshot = tmp_path / "state" / "snapshot.json"

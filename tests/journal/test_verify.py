@@ -11,7 +11,7 @@ from iris_cli.core.events.events import Event, WorkerDrained, WorkerRegistered
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import LogDamagedError, NotFoundError
 from iris_cli.journal.log.salvage import salvage
-from iris_cli.journal.log.verify import Verdict, verify
+from iris_cli.journal.log.verify import VerifyReport, verify
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import HOST, NOON, filled, state_in
 from tests.journal.test_record import sealed
@@ -33,7 +33,7 @@ def spoil(state: StateDir, lines: list[bytes]) -> None:
     (state.path / "events.jsonl").write_bytes(b"".join(lines))
 
 
-def found(verdict: Verdict) -> list[tuple[int, int, str]]:
+def found(verdict: VerifyReport) -> list[tuple[int, int, str]]:
     return [(fault.line, fault.seq, fault.what) for fault in verdict.findings]
 
 

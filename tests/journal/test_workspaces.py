@@ -55,7 +55,7 @@ def test_nobody_else_can_read_them(tmp_path: Path) -> None:
     assert [path.stat().st_mode & 0o777 for path in (file.parent, file)] == [0o700, 0o600]
 
 
-def test_what_isn_t_there_is_told(store: Workspaces) -> None:
+def test_a_missing_workspace_is_reported(store: Workspaces) -> None:
     with pytest.raises(WorkspaceGoneError, match=f"{HASH[:12]} can't be read: No such file"):
         store.open(HASH)
     assert store.names() == ()
@@ -103,9 +103,7 @@ def _directory(file: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [_cut, _emptied, _flipped, _lengthened, _of_others, _linked, _piped, _directory]
 )
-def test_what_isn_t_as_it_was_put_is_never_given_out(
-    store: Workspaces, damage: Callable[[Path], None]
-) -> None:
+def test_a_damaged_workspace_is_never_opened(store: Workspaces, damage: Callable[[Path], None]) -> None:
     store.put(PIECES)
     contents(store)  # read whole, and found right
     damage(store.path / f"{HASH}.tar.gz")
@@ -113,14 +111,14 @@ def test_what_isn_t_as_it_was_put_is_never_given_out(
         store.open(HASH)
 
 
-def test_putting_it_again_mends_it(store: Workspaces) -> None:
+def test_storing_a_workspace_again_repairs_it(store: Workspaces) -> None:
     store.put(PIECES)
     _flipped(store.path / f"{HASH}.tar.gz")
     store.put(PIECES)
     assert contents(store) == WHOLE
 
 
-def test_it_is_read_whole_only_once(store: Workspaces, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workspace_is_verified_once(store: Workspaces, monkeypatch: pytest.MonkeyPatch) -> None:
     store.put(PIECES)
     contents(store)
     monkeypatch.setattr("iris_cli.journal.files.workspaces._hash_of", lambda file: pytest.fail("again"))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.model.task import EndReason
-from iris_cli.journal.files.pulled_logs import MOST_TELLING
+from iris_cli.journal.files.pulled_logs import MOST_EXCERPT
 from iris_cli.ops.cycle import cycle, kept_logs
 from iris_cli.ops.logs.logs import Query, fetch
 from iris_cli.ops.loop.wait import wait_for
@@ -56,7 +56,7 @@ def fails(world: World, *tasks: str, saying: str, exit_code: int = 1) -> None:
 
 def kept(world: World, task: str = "train/task-0") -> bytes:
     job, _, index = task.rpartition("/task-")
-    return world.session().state.task_logs.telling(AttemptId(TaskId(JobId(job), int(index)), 0))
+    return world.session().state.task_logs.excerpt(AttemptId(TaskId(JobId(job), int(index)), 0))
 
 
 def test_status_why_and_wait_know_the_cause_without_asking_the_worker(world: World) -> None:
@@ -89,14 +89,14 @@ def test_only_a_few_lines_around_it_are_kept(world: World) -> None:
     fails(world, "train/task-0", saying=NOISE + CAUSE + NOISE)
     cycle.run(world.session(), schedule=False)
     assert CAUSE.encode() in kept(world)
-    assert len(kept(world)) <= MOST_TELLING
+    assert len(kept(world)) <= MOST_EXCERPT
 
 
 def test_lines_of_many_bytes_a_character_take_no_room_from_the_one_that_tells(world: World) -> None:
     fails(world, "train/task-0", saying="█" * 3000 + "\n" + CAUSE + NOISE)
     cycle.run(world.session(), schedule=False)
     assert CAUSE.encode() in kept(world)
-    assert len(kept(world)) <= MOST_TELLING
+    assert len(kept(world)) <= MOST_EXCERPT
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_everything_killed_at_once_is_lost_never_success(host: WorkerHost) -> No
     assert host.wait(token, {RemoteState.LOST}).state is RemoteState.LOST
 
 
-def test_an_exit_record_that_is_none_of_ours_counts_for_nothing(dash_host: WorkerHost) -> None:
+def test_a_foreign_exit_record_is_ignored(dash_host: WorkerHost) -> None:
     token = dash_host.launch("true")
     dash_host.wait(token)
     record = dash_host.attempt_dir(token) / "x.0"
@@ -323,7 +323,7 @@ def test_what_belongs_to_an_older_boot_is_lost_unless_its_end_was_recorded(dash_
 TOLD = "trap 'exit {code}' TERM; kill -s TERM 0; sleep 1000"
 
 
-def test_an_end_after_the_wrapper_was_told_to_end_counts_for_nothing_in_another_boot(
+def test_an_end_after_the_wrappers_stop_does_not_count_in_another_boot(
     host: WorkerHost,
 ) -> None:
     after_a_reboot = {
@@ -342,7 +342,7 @@ def test_an_end_after_the_wrapper_was_told_to_end_counts_for_nothing_in_another_
     assert states(host.poll(*tokens)) == list(after_a_reboot.values())
 
 
-def test_it_counts_for_nothing_either_if_a_stop_came_at_the_same_moment(host: WorkerHost) -> None:
+def test_it_does_not_count_with_a_simultaneous_stop_either(host: WorkerHost) -> None:
     token = host.launch("sh", "-c", TOLD.format(code=0))
     assert host.wait(token).state is RemoteState.EXITED
     directory = host.attempt_dir(token)

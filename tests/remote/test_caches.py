@@ -49,7 +49,7 @@ def used(worker: WorkerHost) -> WorkerHost:
     return worker
 
 
-def test_what_was_not_used_for_long_is_told_and_goes(used: WorkerHost) -> None:
+def test_long_unused_cache_entries_are_listed_and_deleted(used: WorkerHost) -> None:
     key = set_up_key(WORKSPACE.hash, "echo made >made")
     names = {f"w/{WORKSPACE.hash}", f"w/{OTHER.hash}", f"s/{key}"}
     sizes = caches(used)
@@ -62,7 +62,7 @@ def test_what_was_not_used_for_long_is_told_and_goes(used: WorkerHost) -> None:
     ready(used, asks(used, "true", setup="echo made >made"))
 
 
-def test_all_that_goes_loses_its_name_before_any_of_it_is_removed(used: WorkerHost, tmp_path: Path) -> None:
+def test_cache_entries_are_renamed_before_deletion(used: WorkerHost, tmp_path: Path) -> None:
     slow, go = used.tools / "rm", tmp_path / "go"
     slow.unlink(missing_ok=True)  # busybox is behind it
     waiting = f"n=0; until [ -e {go} ] || [ $((n += 1)) -gt 1200 ]; do sleep 0.05; done"
@@ -93,7 +93,7 @@ def test_what_was_used_lately_stays(used: WorkerHost) -> None:
     assert os.listdir(used.root / "w") == [WORKSPACE.hash]
 
 
-def test_what_the_dead_have_left_goes_at_once(used: WorkerHost) -> None:
+def test_leftovers_of_dead_processes_are_deleted_at_once(used: WorkerHost) -> None:
     for name in (f"{OTHER.hash}.part.1.1.another-boot", f"{OTHER.hash}.gone.0123"):
         (used.root / "w" / name / "deep").mkdir(parents=True)
         (used.root / "w" / name / "deep").chmod(0o500)
@@ -117,7 +117,7 @@ def test_nothing_else_is_touched(used: WorkerHost, tmp_path: Path) -> None:
     assert sorted(os.listdir(used.root / "w")) == ["0" * 64, "notes"]
 
 
-def test_another_boot_than_the_one_that_is_meant_loses_nothing(used: WorkerHost) -> None:
+def test_a_different_boot_loses_no_cache_entries(used: WorkerHost) -> None:
     used.boot_id = "another"
     assert caches(used, remove=True) == {}
     assert len(os.listdir(used.root / "w")) == 2

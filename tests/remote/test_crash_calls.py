@@ -19,7 +19,7 @@ from tests.support.killer import Killer, calls_in, skip_unless_calls_can_be_kill
 from tests.support.repeated_calls import STAY, fence, send, settle
 from tests.support.worker_host import FINAL, WorkerHost, marked, pids_in
 
-Call = tuple[str, int]
+SshCall = tuple[str, int]
 Killed = tuple[WorkerHost, Killer]
 
 LASTING = ("clone", "fork", "vfork", "wait4", "openat", "write", "dup2", "execve", "exit_group")
@@ -46,7 +46,7 @@ def killed(shell: str, make_host: MakeHost, tmp_path: Path) -> Killed:
     return host, killer
 
 
-def chosen(calls: list[Call], count: int) -> list[Call]:
+def chosen(calls: list[SshCall], count: int) -> list[SshCall]:
     """So many of those that matter, evenly spread."""
     lasting = [call for call in calls if call[0] in LASTING]
     count = min(count, len(lasting))
@@ -57,12 +57,12 @@ def told(who: str, outcomes: Counter[str]) -> None:
     sys.stdout.write(f"{who}: {outcomes.total()} kills, then {dict(outcomes)}\n")
 
 
-def numbered(calls: list[Call]) -> Iterator[tuple[int, Call]]:
+def numbered(calls: list[SshCall]) -> Iterator[tuple[int, SshCall]]:
     return zip(itertools.count(), calls)
 
 
 @calls_of_shells
-def test_a_launcher_that_dies_at_any_call_is_made_up_for_by_the_next(
+def test_a_launcher_that_dies_at_any_call_is_replaced_by_the_next(
     killed: Killed, tmp_path: Path, count: int
 ) -> None:
     host, killer = killed
@@ -135,7 +135,7 @@ def test_a_wrapper_that_dies_at_any_call_never_makes_a_success_of_a_failure(
 
 
 @calls_of_shells
-def test_a_stopper_that_dies_at_any_call_is_made_up_for_by_the_next(
+def test_a_stopper_that_dies_at_any_call_is_replaced_by_the_next(
     killed: Killed, tmp_path: Path, count: int
 ) -> None:
     host, killer = killed

@@ -61,7 +61,7 @@ def test_an_oom_kill_of_a_process_that_the_command_started_is_a_guess(
 
 
 @pytest.mark.usefixtures("kernel_log")
-def test_a_kill_by_somebody_is_told_apart_from_one_by_the_kernel(
+def test_a_kill_by_a_user_is_distinguished_from_one_by_the_kernel(
     probed_host: ProbedHost, host_shell: str
 ) -> None:
     host = probed_host(host_shell)

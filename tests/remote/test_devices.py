@@ -256,7 +256,7 @@ def test_a_lock_file_that_is_not_ours_is_left_alone(
 
 
 @pytest.mark.parametrize("arguments", ["setup.pid.*", "ready.pending?ready.off"])
-def test_whoever_waits_for_chips_in_vain_does_not_end_what_another_call_has_started(
+def test_a_failed_wait_for_chips_ends_no_other_attempt(
     make_host: MakeHost, devices: Devices, tmp_path: Path, arguments: str
 ) -> None:
     """The chips are let go just before the wait is given up, and a second call starts the attempt."""

@@ -43,7 +43,7 @@ def test_a_task_is_warned_and_may_end_well(host: WorkerHost) -> None:
     assert re.search(rb"^iris: \d+ s before the time limit: SIGUSR1 to [12] process", said)
 
 
-def test_whoever_does_not_wait_for_the_signal_is_left_alone(host: WorkerHost) -> None:
+def test_a_task_without_a_handler_gets_no_early_signal(host: WorkerHost) -> None:
     """A helper without a handler would be ended by it; a child with one gets it, however deep it is."""
     inner = "trap 'echo inner; exit 0' USR1; while :; do sleep 0.05; done"
     script = f'sleep 1000 & helper=$!; sh -c "{inner}"; kill -0 $helper && echo "helper lives"; exit 5'
@@ -53,7 +53,7 @@ def test_whoever_does_not_wait_for_the_signal_is_left_alone(host: WorkerHost) ->
     until_gone(report.token)
 
 
-def test_the_time_limit_comes_all_the_same(host: WorkerHost) -> None:
+def test_an_early_signal_does_not_replace_the_time_limit(host: WorkerHost) -> None:
     script = "trap 'echo heard' USR1; while :; do sleep 0.05; done"
     for limit in LIMITS:
         early = EarlySignal("USR1", limit / 2)

@@ -83,7 +83,7 @@ def test_an_exception_is_raised_after_all_others_were_delivered() -> None:
         next(results)
 
 
-def test_whoever_stops_iterating_begins_nothing_more() -> None:
+def test_stopping_the_iteration_starts_nothing_more() -> None:
     began = []
     release = threading.Event()
 

@@ -209,7 +209,7 @@ def test_a_lost_attempt_is_stopped(host: WorkerHost) -> None:
     assert host.stopped(token).state is RemoteState.STOPPED
 
 
-def test_a_wrapper_that_was_frozen_is_ended_in_the_end(host: WorkerHost) -> None:
+def test_a_frozen_wrapper_is_killed_eventually(host: WorkerHost) -> None:
     token = host.running("sleep", "1000")
     os.kill(host.wrapper(token), signal.SIGSTOP)
     assert host.stopped(token, grace=0).state is RemoteState.STOPPED

@@ -129,7 +129,7 @@ def test_garbage_is_no_answer(output: bytes) -> None:
         st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=1, max_size=100), max_size=8
     )
 )
-def test_lines_off_the_grammar_are_no_answer_whoever_counts_them_right(lines: list[str]) -> None:
+def test_lines_off_the_grammar_are_no_answer_despite_a_right_count(lines: list[str]) -> None:
     assert is_no_answer(framed(lines))
     assert is_no_answer(framed([*LINES, *lines])) or not lines
 
@@ -162,7 +162,7 @@ def test_lines_off_the_grammar_are_no_answer_whoever_counts_them_right(lines: li
         framed([*LINES, f"IRIS1 {NONCE} BEGIN boot-1 {INCARNATION}"]),
     ],
 )
-def test_what_is_almost_a_frame_is_no_answer(output: bytes) -> None:
+def test_an_almost_correct_frame_is_no_answer(output: bytes) -> None:
     assert is_no_answer(output)
 
 
@@ -194,7 +194,7 @@ def test_a_line_that_contradicts_itself_is_no_answer(words: str) -> None:
     assert is_no_answer(framed([*LINES[:-1], f"A {TWO} {words} -"]))
 
 
-def test_a_host_that_is_another_one_says_nothing_else() -> None:
+def test_a_different_host_reports_no_attempts() -> None:
     other = Frame("boot-2", INCARNATION, "H 1 2")
     report = worker_report(other, WORKER, [ONE], ("boot-1", INCARNATION))
     assert (report.boot_id, report.attempts) == ("boot-2", ())

@@ -61,7 +61,7 @@ def test_the_fingerprint_is_the_one_that_ssh_keygen_prints(tmp_path: Path) -> No
         ("*" * 200 + "x", "y" * 200, False),
     ],
 )
-def test_whom_a_line_means(patterns: str, name: str, is_meant: bool) -> None:
+def test_a_line_matches_hosts_like_ssh(patterns: str, name: str, is_meant: bool) -> None:
     (parsed,) = parse(line(patterns))
     assert parsed.is_for(name) is is_meant
 
@@ -97,13 +97,13 @@ def test_a_line_that_can_not_be_used_is_passed_over(garbage: str) -> None:
 
 
 @pytest.mark.parametrize("hashed", ["|1|x|y", "|1|", "|2|AAAA|AAAA", "|1|AAAA|AAAA|AAAA", "|"])
-def test_a_broken_hash_means_nobody(hashed: str) -> None:
+def test_a_broken_hash_matches_no_host(hashed: str) -> None:
     (parsed,) = parse(line(hashed))
     assert not parsed.is_for("host")
 
 
 @given(st.text(max_size=400))
-def test_no_text_makes_reading_fail(text: str) -> None:
+def test_no_text_makes_parsing_fail(text: str) -> None:
     for one in parse(text):
         one.is_for("host")
 
@@ -121,7 +121,7 @@ def test_no_bytes_make_a_key_of_two_types(blob: bytes) -> None:
 @pytest.mark.parametrize(
     ("host", "port", "name"), [("a", 22, "a"), ("a", 2222, "[a]:2222"), ("::1", 23, "[::1]:23")]
 )
-def test_how_a_host_is_written(host: str, port: int, name: str) -> None:
+def test_names_of_hosts_in_known_hosts(host: str, port: int, name: str) -> None:
     assert name_of(host, port) == name
 
 
@@ -165,7 +165,7 @@ def test_several_keys_of_a_host_are_all_known(tmp_path: Path) -> None:
     assert HostKeys(tmp_path / "own").of_worker("w", "host", [users]).keys == (KEY, rsa)
 
 
-def test_files_that_are_not_there_know_nobody(tmp_path: Path) -> None:
+def test_missing_files_have_no_keys(tmp_path: Path) -> None:
     known = HostKeys(tmp_path / "own").of_worker("w", "host", [tmp_path / "none", Path("/dev/null")])
     assert known.keys == ()
 

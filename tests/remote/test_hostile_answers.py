@@ -266,7 +266,7 @@ def test_a_damaged_answer_says_what_it_said_or_nothing(cases: list[Case]) -> Non
     assert 0 < heard < PAYLOADS // 4
 
 
-def test_a_lie_is_about_what_was_asked_and_possible_or_no_answer(cases: list[Case]) -> None:
+def test_a_forged_answer_is_plausible_and_on_topic_or_no_answer(cases: list[Case]) -> None:
     chance = random.Random(2)
     believed = 0
     for _ in range(PAYLOADS - PAYLOADS // 2):

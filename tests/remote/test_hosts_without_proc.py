@@ -44,7 +44,7 @@ def laptop(request: pytest.FixtureRequest, make_host: MakeHost, tmp_path: Path) 
     return host
 
 
-def test_a_probe_asks_sysctl(laptop: WorkerHost) -> None:
+def test_a_probe_queries_sysctl(laptop: WorkerHost) -> None:
     report = laptop.probe()
     assert report.boot_id == "btime-1700000000"
     assert report.memory == 16 << 30

@@ -157,6 +157,9 @@ def test_a_request_that_went_while_it_was_read_is_not_told() -> None:
     whole = base64.b64encode(b'{"v":1,"op":"status"}').decode()
     lines = (f"Q {token} gone 21", f"Q {token} here 21", f"T {whole}", f"A {token} RUNNING - - 1 - 0 -")
     report = worker_report(
-        Frame("b", "f" * 32, "\n".join(("H 1800000000 10000", *lines))), WORKER, [token], telling=[token]
+        Frame("b", "f" * 32, "\n".join(("H 1800000000 10000", *lines))),
+        WORKER,
+        [token],
+        with_requests=[token],
     )
     assert [(each.id, each.size) for each in report.requests] == [("here", 21)]

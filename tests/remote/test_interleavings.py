@@ -224,7 +224,7 @@ def test_a_number_that_was_seen_before_is_only_the_same_process_with_the_same_st
     assert run_library(host, look.format(token, "", f"{pid}:{start}")) == f"found:{pid}:{start}"
 
 
-def test_a_look_that_cannot_see_itself_sees_nothing(host: WorkerHost) -> None:
+def test_a_process_list_without_the_caller_is_ignored(host: WorkerHost) -> None:
     assert (
         run_library(host, f'look {"f" * 32} "" "" 99999999 && echo "found:$found" || echo blind') == "blind"
     )

@@ -48,7 +48,7 @@ def test_a_task_that_is_killed_has_its_exit_and_its_children_end(host: WorkerHos
     until_gone(token)
 
 
-def test_when_the_whole_session_is_killed_what_left_it_is_an_orphan_and_can_be_stopped(
+def test_a_process_outside_a_killed_session_is_an_orphan_and_can_be_stopped(
     host: WorkerHost, tmp_path: Path
 ) -> None:
     script = 'setsid sleep 1000 & echo $! >>"$0"; sleep 1000'
@@ -64,7 +64,7 @@ def test_when_the_whole_session_is_killed_what_left_it_is_an_orphan_and_can_be_s
     assert not is_alive(stray)
 
 
-def test_an_orphan_that_ends_well_is_lost_for_nobody_saw_it(host: WorkerHost, tmp_path: Path) -> None:
+def test_an_orphan_that_succeeds_is_lost(host: WorkerHost, tmp_path: Path) -> None:
     token = host.running("sh", "-c", WAIT_FOR_GATE, str(tmp_path / "gate"), "0")
     kill(host.wrapper(token))
     assert host.wait(token, {RemoteState.ORPHANED}).exit_code is None

@@ -44,7 +44,7 @@ def prepared(host: WorkerHost, ran: Path) -> Token:
 
 
 @in_busybox_too
-def test_what_could_not_be_started_is_fenced_and_that_is_told(host: WorkerHost, tmp_path: Path) -> None:
+def test_a_fence_reports_attempts_that_never_started(host: WorkerHost, tmp_path: Path) -> None:
     token = prepared(host, tmp_path / "ran")
     with alone(host.tools):
         answer = host.runner.go(host.target, [token], boot_id=host.boot_id, incarnation=host.incarnation)
@@ -71,7 +71,7 @@ def test_a_start_that_comes_late_finds_the_fence(host: WorkerHost, tmp_path: Pat
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_never_arrived_never_will(host: WorkerHost, tmp_path: Path) -> None:
+def test_a_fenced_launch_that_never_arrived_cannot_start(host: WorkerHost, tmp_path: Path) -> None:
     request = host.request("touch", str(tmp_path / "ran"))
     with alone(host.tools):
         assert host.stop(request.token).state is RemoteState.STOPPED
@@ -90,7 +90,7 @@ def test_several_are_answered_for_at_once_or_not_at_all(host: WorkerHost, tmp_pa
 
 
 @pytest.mark.parametrize("what", ["prepared", "absent"])
-def test_nothing_is_said_while_something_carries_its_marker(
+def test_a_stop_is_not_proven_while_a_process_has_the_marker(
     host: WorkerHost, tmp_path: Path, what: str
 ) -> None:
     """A wrapper that has done nothing yet, or what runs on where its directory was edited or removed."""
@@ -132,7 +132,7 @@ def proc(tmp_path: Path) -> Path:
     return made
 
 
-def test_nothing_is_said_where_the_processes_cannot_be_listed(host: WorkerHost, proc: Path) -> None:
+def test_a_stop_is_not_proven_if_processes_cannot_be_listed(host: WorkerHost, proc: Path) -> None:
     """As where no file can be opened any more."""
     (proc / "1").mkdir()
     (proc / "1/environ").touch()
@@ -143,7 +143,7 @@ def test_nothing_is_said_where_the_processes_cannot_be_listed(host: WorkerHost, 
     assert not host.attempt_dir(token).exists()
 
 
-def test_what_cannot_be_looked_into_keeps_nothing_from_being_fenced(host: WorkerHost, proc: Path) -> None:
+def test_an_unreadable_process_prevents_no_fence(host: WorkerHost, proc: Path) -> None:
     """As the kernel's own, other users' and those that have just ended, whichever is listed last."""
     (proc / "9999999999").mkdir()
     (proc / "9999999999/environ").symlink_to("environ")  # to itself: nobody can open it
@@ -157,7 +157,7 @@ def test_what_cannot_be_looked_into_keeps_nothing_from_being_fenced(host: Worker
 
 
 @pytest.mark.parametrize("trace", ["launch.pending", "go"])
-def test_what_may_have_been_started_is_not_said_to_be_stopped(
+def test_a_possibly_started_attempt_is_not_reported_as_stopped(
     host: WorkerHost, tmp_path: Path, trace: str
 ) -> None:
     token = prepared(host, tmp_path / "ran")

@@ -40,10 +40,10 @@ def asked(report: WorkerReport) -> list[tuple[str, bytes | None]]:
 
 
 def answer(
-    host: WorkerHost, token: Token, *names: str, text: bytes = b"{}\n", telling: bool = True
+    host: WorkerHost, token: Token, *names: str, text: bytes = b"{}\n", with_requests: bool = True
 ) -> WorkerReport:
     said = [(token, RequestId(name), text) for name in names]
-    report = host.runner.answer(host.target, said, [token], telling=telling)
+    report = host.runner.answer(host.target, said, [token], with_requests=with_requests)
     assert isinstance(report, WorkerReport), report
     return report
 
@@ -136,7 +136,7 @@ def litter(outbox: Path) -> None:
     open(os.fsencode(outbox) + b"/a\xff\xfe", "wb").close()
 
 
-def test_what_is_no_request_is_passed_over(host: WorkerHost) -> None:
+def test_files_that_are_no_requests_are_skipped(host: WorkerHost) -> None:
     token = host.running(*STAY)
     litter(host.attempt_dir(token) / "outbox")
     put(host, token, "z", b"real")
@@ -155,7 +155,7 @@ def test_a_device_is_never_read(dash_host: WorkerHost) -> None:
     assert asked(poll(dash_host, token)) == []
 
 
-def test_a_box_that_is_none_is_left_alone(dash_host: WorkerHost, tmp_path: Path) -> None:
+def test_an_outbox_that_is_no_directory_is_ignored(dash_host: WorkerHost, tmp_path: Path) -> None:
     token = dash_host.running(*STAY)
     put(dash_host, token, "a")
     elsewhere = tmp_path / "elsewhere"
@@ -178,7 +178,7 @@ def test_a_box_that_is_none_is_left_alone(dash_host: WorkerHost, tmp_path: Path)
         directory.with_name("before").rename(directory)
 
 
-def test_an_answer_goes_nowhere_else(dash_host: WorkerHost, tmp_path: Path) -> None:
+def test_an_answer_is_written_only_to_its_inbox(dash_host: WorkerHost, tmp_path: Path) -> None:
     token = dash_host.running(*STAY)
     box = dash_host.attempt_dir(token) / "inbox"
     (tmp_path / "directory").mkdir()
@@ -202,7 +202,7 @@ def test_an_answer_is_put_whole_and_then_the_request_goes(host: WorkerHost) -> N
     )
     assert inbox(host, token) == {"a": text}
     assert outbox(host, token) == ["b"]
-    assert asked(answer(host, token, "b", telling=False)) == []
+    assert asked(answer(host, token, "b", with_requests=False)) == []
     assert (sorted(inbox(host, token)), outbox(host, token)) == (["a", "b"], [])
 
 
@@ -222,7 +222,7 @@ def test_where_an_answer_can_not_be_put_the_request_stays(dash_host: WorkerHost)
     assert asked(answer(dash_host, token, "a")) == []
 
 
-def test_nothing_is_answered_where_nothing_is(host: WorkerHost) -> None:
+def test_a_missing_attempt_gets_no_answer(host: WorkerHost) -> None:
     token = host.request("true").token
     report = answer(host, token, "a")
     assert [each.state for each in report.attempts] == [RemoteState.ABSENT]
@@ -270,7 +270,7 @@ def test_a_file_that_changes_while_it_is_read_spoils_no_answer(dash_host: Worker
 
 @pytest.mark.parametrize("program", ["mv", "rm"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_whoever_is_killed_while_he_answers_loses_nothing(
+def test_a_call_killed_while_answering_loses_nothing(
     make_host: MakeHost, tmp_path: Path, program: str, when: str
 ) -> None:
     host = make_host("dash", tools=tmp_path / "tools")

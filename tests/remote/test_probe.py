@@ -51,7 +51,7 @@ def test_a_probe_lists_the_attempts_that_nobody_has_stopped_and_nothing_else(hos
     assert set(host.probe().tokens) == {live, ended}
 
 
-def test_a_look_tells_the_same_and_makes_nothing(make_host: MakeHost) -> None:
+def test_a_survey_reports_the_same_and_creates_nothing(make_host: MakeHost) -> None:
     host = make_host(remote_dir="~/deep/below")
     home = host.transport.home
 
@@ -243,7 +243,7 @@ def test_hostile_metadata_does_not_break_the_answer(
     assert not (host.transport.home / "pwned").exists()
 
 
-def test_a_host_that_is_no_google_vm_asks_nobody(make_host: MakeHost, tmp_path: Path) -> None:
+def test_a_host_outside_google_cloud_queries_no_metadata_server(make_host: MakeHost, tmp_path: Path) -> None:
     tools = tools_of("dash", tmp_path / "tools")
     for name in ("curl", "wget"):
         (tools / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
@@ -286,7 +286,7 @@ def test_a_shell_that_fails_is_no_answer_with_a_hint(make_host: MakeHost, tmp_pa
     assert "login shell" in answer.hint
 
 
-def test_the_session_may_be_as_odd_as_it_likes(make_host: MakeHost) -> None:
+def test_an_unusual_session_environment_is_harmless(make_host: MakeHost) -> None:
     odd = {"CDPATH": "/:/tmp", "IFS": "/0123456789", "SHELLOPTS": "nounset:noglob", "LC_ALL": "tr_TR.UTF-8"}
     odd |= {
         "spare": "x",

@@ -91,7 +91,7 @@ def impatient(host: WorkerHost, tools: Path) -> None:
     (tools / "timeout").chmod(0o755)
 
 
-def test_a_pipe_that_takes_the_place_of_a_file_holds_up_nobody(dash_host: WorkerHost, tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_a_file_blocks_nothing(dash_host: WorkerHost, tmp_path: Path) -> None:
     dd = shutil.which("dd", path=dash_host.transport.env["PATH"])
     if dd is None or subprocess.run([dd, "iflag=nonblock", "if=/dev/null"], capture_output=True).returncode:
         pytest.skip("this dd can't be passed to ssh not to wait")
@@ -100,9 +100,7 @@ def test_a_pipe_that_takes_the_place_of_a_file_holds_up_nobody(dash_host: Worker
     assert (output(dash_host, token) / "swapped").is_fifo()
 
 
-def test_where_nobody_can_be_told_not_to_wait_the_time_to_wait_for_a_pipe_is_limited(
-    host: WorkerHost, tmp_path: Path
-) -> None:
+def test_without_nonblocking_reads_waiting_for_a_pipe_is_limited(host: WorkerHost, tmp_path: Path) -> None:
     token = swapped_for_a_pipe(host, tmp_path)
     (output(host, token) / "other").write_text("other")
     impatient(host, tmp_path)
@@ -261,7 +259,7 @@ def test_a_directory_that_can_t_be_read_there_is_told(host: WorkerHost, token: T
         hidden.chmod(0o700)
 
 
-def test_output_that_is_a_link_itself_is_gone(dash_host: WorkerHost, tmp_path: Path) -> None:
+def test_an_output_directory_that_is_a_link_is_gone(dash_host: WorkerHost, tmp_path: Path) -> None:
     token = dash_host.launch("true")
     dash_host.wait(token)
     (tmp_path / "elsewhere").mkdir()
@@ -285,7 +283,7 @@ def test_thousands_of_small_files_come_in_few_calls(dash_host: WorkerHost) -> No
     assert len(dash_host.transport.scripts) - before == 8
 
 
-def test_a_nul_is_in_no_name(dash_host: WorkerHost) -> None:
+def test_a_nul_in_a_name_is_rejected(dash_host: WorkerHost) -> None:
     token = dash_host.launch("true")
     with pytest.raises(ValueError, match="NUL"):
         piece(dash_host, token, b"a\0b")

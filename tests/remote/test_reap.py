@@ -47,7 +47,7 @@ def names(host: WorkerHost, token: Token) -> set[str]:
     return {path.name for path in host.attempt_dir(token).iterdir()}
 
 
-def test_the_files_go_and_how_it_ended_stays(host: WorkerHost, outside: Path, tmp_path: Path) -> None:
+def test_reaping_deletes_files_and_keeps_the_end(host: WorkerHost, outside: Path, tmp_path: Path) -> None:
     token = host.launch("sh", "-c", WRITE, str(outside))
     host.wait(token)
     reap(host, token)
@@ -63,7 +63,7 @@ def test_the_files_go_and_how_it_ended_stays(host: WorkerHost, outside: Path, tm
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_was_lost_can_never_start_when_its_files_are_gone(host: WorkerHost, tmp_path: Path) -> None:
+def test_a_reaped_lost_attempt_can_never_start(host: WorkerHost, tmp_path: Path) -> None:
     token = host.running("sleep", "1000")
     kill(host.wrapper(token))
     for pid in marked(token):
@@ -75,7 +75,7 @@ def test_what_was_lost_can_never_start_when_its_files_are_gone(host: WorkerHost,
     assert not (tmp_path / "ran").exists()
 
 
-def test_each_end_stays_what_it_was(host: WorkerHost) -> None:
+def test_reaping_keeps_each_recorded_end(host: WorkerHost) -> None:
     stopped, refused = host.running("sleep", "1000"), host.request("true", setup="exit 1").token
     host.stopped(stopped)
     host.prepare(host.request("true"), LaunchRequest(token=refused, argv=("true",), env={}, setup="exit 1"))
@@ -122,7 +122,7 @@ def test_a_link_in_place_of_an_attempt_is_not_followed(host: WorkerHost, outside
     assert sorted(path.name for path in outside.iterdir()) == ["precious", "x.0"]
 
 
-def test_what_is_mounted_in_an_attempt_is_left_alone(dash_host: WorkerHost, outside: Path) -> None:
+def test_mounts_in_an_attempt_are_not_deleted(dash_host: WorkerHost, outside: Path) -> None:
     token = dash_host.launch("mkdir", "mounted")
     dash_host.wait(token)
     place = dash_host.attempt_dir(token) / "work/mounted"
@@ -154,7 +154,7 @@ def test_a_large_tree_is_reaped_in_the_end(dash_host: WorkerHost) -> None:
         pytest.param(True, 3, marks=pytest.mark.soak),
     ],
 )
-def test_one_that_was_cut_off_anywhere_is_finished_by_the_next(
+def test_a_reap_cut_off_anywhere_is_finished_by_the_next(
     make_host: MakeHost, tmp_path: Path, outside: Path, lost: bool, step: int
 ) -> None:
     bomb = Bomb(tmp_path / "bomb")

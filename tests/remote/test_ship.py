@@ -232,7 +232,7 @@ def test_any_number_of_calls_may_bring_it_at_the_same_time(host: WorkerHost) -> 
     assert report(host.ship(sent)).lacking == ()
 
 
-def test_while_another_call_is_at_it_nobody_begins_anew(dash_host: WorkerHost) -> None:
+def test_no_second_upload_starts_while_one_is_running(dash_host: WorkerHost) -> None:
     sent = shipment(TAR)
     arrived = dash_host.directory / "arrived"
     os.mkfifo(arrived)
@@ -307,7 +307,7 @@ def test_what_is_older_than_its_boot_is_removed(host: WorkerHost) -> None:
     assert os.listdir(host.root / "w") == [sent.hash]
 
 
-def test_a_receiver_that_hears_nothing_for_long_holds_nobody_up(dash_host: WorkerHost) -> None:
+def test_a_receiver_without_data_times_out(dash_host: WorkerHost) -> None:
     sent = shipment(TAR)
     sleeper = subprocess.Popen(["sleep", "1000"])
     try:
@@ -325,7 +325,7 @@ def test_a_receiver_that_hears_nothing_for_long_holds_nobody_up(dash_host: Worke
         sleeper.wait()
 
 
-def test_another_host_than_the_one_that_is_meant_takes_nothing(dash_host: WorkerHost) -> None:
+def test_a_different_host_accepts_nothing(dash_host: WorkerHost) -> None:
     answer = dash_host.runner.ship(
         dash_host.target, shipment(TAR), [], boot_id="another", incarnation=dash_host.incarnation
     )

@@ -10,11 +10,11 @@ from functools import partial
 import pytest
 
 from iris_cli.core.messages.observations import SilenceKind
-from iris_cli.remote.ssh.call import Abandoned, Call
+from iris_cli.remote.ssh.call import Abandoned, SshCall
 from iris_cli.remote.transport import NoAnswer
 from tests.support.waiting import LIMITS, PATIENCE
 
-Work = Callable[[Call[bool], Callable[[], bool]], bool]
+Work = Callable[[SshCall[bool], Callable[[], bool]], bool]
 
 
 def overdue(work: Work, *, connecting: float | None = None) -> tuple[NoAnswer, float]:
@@ -24,9 +24,9 @@ def overdue(work: Work, *, connecting: float | None = None) -> tuple[NoAnswer, f
     """
     release = threading.Event()
     for limit in (0.05, *LIMITS):
-        call, arrived = Call[bool](limit), threading.Event()
+        call, arrived = SshCall[bool](limit), threading.Event()
         if connecting is not None:
-            call = Call[bool](connecting, limit)
+            call = SshCall[bool](connecting, limit)
 
         def wait(arrived: threading.Event = arrived) -> bool:
             arrived.set()
@@ -41,7 +41,7 @@ def overdue(work: Work, *, connecting: float | None = None) -> tuple[NoAnswer, f
 
 
 def test_the_result_of_the_work_is_the_result_of_the_call() -> None:
-    assert Call[int](PATIENCE).perform(lambda: 42) == 42
+    assert SshCall[int](PATIENCE).perform(lambda: 42) == 42
 
 
 def test_what_the_work_raises_is_raised_to_the_caller() -> None:
@@ -49,7 +49,7 @@ def test_what_the_work_raises_is_raised_to_the_caller() -> None:
         raise KeyError("lost")
 
     with pytest.raises(KeyError, match="lost"):
-        Call[None](PATIENCE).perform(work)
+        SshCall[None](PATIENCE).perform(work)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_the_work_raises_is_raised_to_the_caller() -> None:
     ],
 )
 def test_a_deadline_names_the_step_and_the_place(step: str, kind: SilenceKind) -> None:
-    def work(call: Call[bool], wait: Callable[[], bool]) -> bool:
+    def work(call: SshCall[bool], wait: Callable[[], bool]) -> bool:
         call.enter(step, "worker w")
         return wait()
 
@@ -77,7 +77,7 @@ def test_a_deadline_names_the_step_and_the_place(step: str, kind: SilenceKind) -
 
 def test_the_second_time_out_begins_when_connected() -> None:
     for limit in LIMITS:
-        call, is_connected = Call[str](limit, PATIENCE), threading.Event()
+        call, is_connected = SshCall[str](limit, PATIENCE), threading.Event()
         try:
             assert call.perform(partial(connect_and_go_on, call, is_connected, 1.5 * limit)) == "done"
         except NoAnswer:
@@ -87,7 +87,7 @@ def test_the_second_time_out_begins_when_connected() -> None:
     raise AssertionError("never connected in time")
 
 
-def connect_and_go_on(call: Call[str], is_connected: threading.Event, seconds: float) -> str:
+def connect_and_go_on(call: SshCall[str], is_connected: threading.Event, seconds: float) -> str:
     call.connected()
     is_connected.set()
     time.sleep(seconds)
@@ -95,7 +95,7 @@ def connect_and_go_on(call: Call[str], is_connected: threading.Event, seconds: f
 
 
 def test_the_second_time_out_is_the_one_named_after_connecting() -> None:
-    def work(call: Call[bool], wait: Callable[[], bool]) -> bool:
+    def work(call: SshCall[bool], wait: Callable[[], bool]) -> bool:
         call.connected()
         call.sending()
         return wait()
@@ -106,7 +106,7 @@ def test_the_second_time_out_is_the_one_named_after_connecting() -> None:
 
 
 def test_a_deadline_that_comes_closer_is_heard_by_whoever_waits() -> None:
-    call, release = Call[bool](PATIENCE, PATIENCE), threading.Event()
+    call, release = SshCall[bool](PATIENCE, PATIENCE), threading.Event()
 
     def work() -> bool:
         call.connected()
@@ -120,7 +120,7 @@ def test_a_deadline_that_comes_closer_is_heard_by_whoever_waits() -> None:
 
 
 def test_after_the_deadline_the_work_can_do_nothing_more() -> None:
-    call, release = Call[None](0.05), threading.Event()
+    call, release = SshCall[None](0.05), threading.Event()
     refused: list[str] = []
 
     def work() -> None:
@@ -148,7 +148,7 @@ def test_after_the_deadline_the_work_can_do_nothing_more() -> None:
 def test_at_the_deadline_the_link_is_cut() -> None:
     cuts: list[threading.Event] = []
 
-    def work(call: Call[bool], wait: Callable[[], bool]) -> bool:
+    def work(call: SshCall[bool], wait: Callable[[], bool]) -> bool:
         cut = threading.Event()
         call.guard(cut.set)
         cuts.append(cut)
@@ -160,9 +160,9 @@ def test_at_the_deadline_the_link_is_cut() -> None:
 
 def test_a_turn_is_not_waited_for_longer_than_the_deadline() -> None:
     for limit in (0.05, *LIMITS):
-        call, lock = Call[None](limit), threading.Lock()
+        call, lock = SshCall[None](limit), threading.Lock()
 
-        def work(call: Call[None] = call, lock: threading.Lock = lock) -> None:
+        def work(call: SshCall[None] = call, lock: threading.Lock = lock) -> None:
             with call.turn(lock, "worker w"):
                 pass
 

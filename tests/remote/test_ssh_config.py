@@ -173,7 +173,7 @@ def test_included_files_are_read_in_their_place(tmp_path: Path) -> None:
         ("\0\n", {}, "config"),
     ],
 )
-def test_what_makes_no_sense_is_our_own_fault(
+def test_invalid_settings_are_local_errors(
     tmp_path: Path, config: str, connection: dict[str, object], what: str
 ) -> None:
     with pytest.raises(NoAnswer, match="configuration: ") as caught:

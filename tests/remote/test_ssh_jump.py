@@ -193,7 +193,7 @@ def test_a_silent_worker_behind_a_jump_host_times_out_alone(
     assert bastion.log().count("Accepted") == 1
 
 
-def test_a_worker_that_the_jump_host_tries_in_vain_to_reach_is_unreachable_alone(
+def test_a_worker_that_the_jump_host_cannot_reach_affects_no_other(
     ssh_lab: SshLab, opener: Opener, tmp_path: Path
 ) -> None:
     bastion, host = ssh_lab(2)
@@ -207,9 +207,7 @@ def test_a_worker_that_the_jump_host_tries_in_vain_to_reach_is_unreachable_alone
     assert bastion.log().count("Accepted") == 1
 
 
-def test_a_jump_host_that_falls_silent_holds_nobody_up(
-    ssh_lab: SshLab, opener: Opener, tmp_path: Path
-) -> None:
+def test_a_silent_jump_host_delays_no_other_host(ssh_lab: SshLab, opener: Opener, tmp_path: Path) -> None:
     bastion, host = ssh_lab(2)
     (tmp_path / "users").write_text(f"bastion {bastion.public_host_key}\n")
     with relay(bastion.port, Fault(silent_down=5000)) as way:

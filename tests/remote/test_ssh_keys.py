@@ -85,7 +85,7 @@ def test_without_a_configured_key_the_usual_ones_are_offered(
     assert answers(ssh, host.target(key=""))
 
 
-def test_without_any_key_it_is_our_own_fault_and_nobody_is_asked(ssh_lab: SshLab, ssh: SshTransport) -> None:
+def test_without_any_key_the_error_is_local(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
     with relay(host.port) as way:
         error = refusal(ssh, host.target(port=way.port, key=""))
@@ -94,7 +94,7 @@ def test_without_any_key_it_is_our_own_fault_and_nobody_is_asked(ssh_lab: SshLab
     assert "ssh-keygen" in error.hint
 
 
-def test_a_missing_key_file_is_our_own_fault(ssh_lab: SshLab, ssh: SshTransport) -> None:
+def test_a_missing_key_file_is_a_local_error(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
     error = refusal(ssh, host.target(key="~/.ssh/no-such-key"))
     assert error.kind is SilenceKind.LOCAL
@@ -116,7 +116,7 @@ def test_a_key_that_others_may_read_is_refused_with_the_command_that_helps(
 @pytest.mark.parametrize(
     "content", [b"", b"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n", b"\xff\0garbage" * 99]
 )
-def test_a_file_that_is_no_key_is_our_own_fault(
+def test_a_file_that_is_no_key_is_a_local_error(
     ssh_lab: SshLab, ssh: SshTransport, tmp_path: Path, content: bytes
 ) -> None:
     (host,) = ssh_lab()
@@ -159,7 +159,7 @@ def test_without_a_configured_key_the_agent_is_asked(ssh_lab: SshLab, ssh: SshTr
     assert answers(ssh, host.target(key=""))
 
 
-def test_an_agent_whose_user_is_away_keeps_nobody_from_connecting_later(
+def test_an_agent_without_its_user_prevents_no_later_connection(
     ssh_lab: SshLab, ssh: SshTransport, agent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (host,) = ssh_lab()

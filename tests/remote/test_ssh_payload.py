@@ -12,7 +12,7 @@ import pytest
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.ssh.call import Call
+from iris_cli.remote.ssh.call import SshCall
 from iris_cli.remote.ssh.script_run import PIECE
 from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
 from tests.support.relay import Fault, relay
@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 @pytest.mark.ssh
 @pytest.mark.parametrize("said", ["x%s\\n", "%s", "\\n%sx\\n"])
-def test_only_the_whole_line_asks_for_it(ssh_lab: SshLab, ssh: SshTransport, said: str) -> None:
+def test_only_a_complete_line_requests_the_payload(ssh_lab: SshLab, ssh: SshTransport, said: str) -> None:
     (host,) = ssh_lab()
 
     def chunks() -> Iterator[bytes]:
@@ -38,7 +38,7 @@ def test_only_the_whole_line_asks_for_it(ssh_lab: SshLab, ssh: SshTransport, sai
 
 
 @pytest.mark.ssh
-def test_a_line_that_comes_in_pieces_asks_for_it(ssh_lab: SshLab, ssh: SshTransport) -> None:
+def test_a_line_received_in_pieces_requests_the_payload(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
     mark = MARK.decode()
     script = f"{{ printf 'hello\\n{mark[:5]}'; sleep 0.1; printf '{mark[5:]}\\n'; sha256sum; exit 0; }}\n"
@@ -98,7 +98,7 @@ def test_a_script_may_end_before_it_has_taken_everything(ssh_lab: SshLab, ssh: S
 
 
 @pytest.mark.ssh
-def test_what_can_not_be_read_here_is_our_own_fault(ssh_lab: SshLab, ssh: SshTransport) -> None:
+def test_an_unreadable_payload_is_a_local_error(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
 
     def chunks() -> Iterator[bytes]:
@@ -111,7 +111,7 @@ def test_what_can_not_be_read_here_is_our_own_fault(ssh_lab: SshLab, ssh: SshTra
 
 
 @pytest.mark.ssh
-def test_a_host_that_takes_nothing_any_more_is_given_up(ssh_lab: SshLab, ssh: SshTransport) -> None:
+def test_a_host_that_accepts_no_more_input_times_out(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
     never = f"{{ printf '%s\\n' '{MARK.decode()}'; exec sleep 1000; }}\n"
     with pytest.raises(NoAnswer) as caught:
@@ -120,19 +120,19 @@ def test_a_host_that_takes_nothing_any_more_is_given_up(ssh_lab: SshLab, ssh: Ss
 
 
 @pytest.mark.ssh
-def test_the_clock_begins_anew_with_each_piece(
+def test_each_piece_restarts_the_timeout(
     ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (host,) = ssh_lab()
     pieces: list[float] = []
-    monkeypatch.setattr(Call, "progressed", lambda _, latest: pieces.append(latest))
+    monkeypatch.setattr(SshCall, "progressed", lambda _, latest: pieces.append(latest))
     run(ssh, host.target(), SUM, mebibytes(2))
     assert len(pieces) >= 2 * MIB // PIECE
     assert len(set(pieces)) == 1  # and ends at one time
 
 
 def test_progress_moves_the_deadline_up_to_the_last_one() -> None:
-    call = Call[None](PATIENCE, PATIENCE)
+    call = SshCall[None](PATIENCE, PATIENCE)
     call.connected()
     soon = time.monotonic() + 5.0
     call.progressed(soon)
@@ -181,7 +181,7 @@ def test_other_calls_are_answered_while_many_hosts_get_theirs(ssh_lab: SshLab, s
 
 
 @pytest.mark.ssh
-def test_a_call_that_is_given_up_meanwhile_cuts_nothing(ssh_lab: SshLab, ssh: SshTransport) -> None:
+def test_an_abandoned_call_aborts_no_other(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
 
     def chunks() -> Iterator[bytes]:

@@ -141,7 +141,7 @@ def test_a_session_that_is_refused_disturbs_no_other(ssh_lab: SshLab, ssh: SshTr
     )
 
 
-def test_a_call_that_waits_in_vain_for_its_turn_cuts_off_no_other(ssh_lab: SshLab, ssh: SshTransport) -> None:
+def test_a_call_that_times_out_in_the_queue_aborts_no_other(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
     gate = host.home / "gate"
 
@@ -205,9 +205,7 @@ def test_the_shell_of_the_next_call_is_started_ahead(
     assert [shell.closed for shell in shells] == [True, True, True, False]
 
 
-def test_a_shell_that_was_started_ahead_and_is_gone_is_not_missed(
-    ssh_lab: SshLab, ssh: SshTransport, links: list[Link]
-) -> None:
+def test_a_lost_spare_shell_is_replaced(ssh_lab: SshLab, ssh: SshTransport, links: list[Link]) -> None:
     (host,) = ssh_lab()
     run(ssh, host.target(), "true")
     until(lambda: started_ahead(links[0]))
@@ -328,7 +326,7 @@ def test_importing_the_transport_does_not_load_the_ssh_library() -> None:
     assert result.stdout == "False\n"
 
 
-def test_a_broken_ssh_config_is_our_own_fault_and_is_named(ssh_lab: SshLab, tmp_path: Path) -> None:
+def test_a_broken_ssh_config_is_a_local_error_with_its_name(ssh_lab: SshLab, tmp_path: Path) -> None:
     (host,) = ssh_lab()
     config = tmp_path / "config"
     config.write_text("Host *\n  Port\n")
@@ -339,7 +337,7 @@ def test_a_broken_ssh_config_is_our_own_fault_and_is_named(ssh_lab: SshLab, tmp_
     assert not caught.value.sent
 
 
-def test_of_too_many_connections_those_not_used_for_longest_are_given_up(
+def test_beyond_the_limit_the_least_recently_used_connections_close(
     ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dialer, "MOST_KEPT", 2)
@@ -352,7 +350,7 @@ def test_of_too_many_connections_those_not_used_for_longest_are_given_up(
         assert [way.connections for way in ways] == [1, 2, 1]
 
 
-def test_a_connection_in_use_is_not_given_up(
+def test_a_connection_in_use_is_not_closed(
     ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dialer, "MOST_KEPT", 1)

@@ -85,7 +85,7 @@ def in_main(dump: str) -> list[str]:
     return [frame.function for thread in threads_of(dump) if thread.is_main for frame in thread.frames]
 
 
-def test_who_has_registered_faulthandler_is_asked_and_nobody_else(host: WorkerHost, python: str) -> None:
+def test_only_programs_with_faulthandler_get_the_signal(host: WorkerHost, python: str) -> None:
     """Some programs would be ended by the signal, others take it for something else."""
     pieces = ["registered", "plain", "checkpoints", "neither"]
     ended = host.launch("true")
@@ -154,7 +154,7 @@ def test_what_py_spy_says_without_end_is_cut(dash_host: WorkerHost, python: str,
 
 
 @pytest.mark.soak
-def test_a_py_spy_that_hangs_leaves_nobody_stopped(host: WorkerHost, python: str, tmp_path: Path) -> None:
+def test_a_hanging_py_spy_leaves_no_process_stopped(host: WorkerHost, python: str, tmp_path: Path) -> None:
     tools = spy(tmp_path / "venv", 'kill -s STOP "$3"; exec sleep 1000')
     [token] = running(host, python, "registered", path=str(tools))
     found = program(host, [token])
@@ -182,7 +182,7 @@ PIECES["spins"] = SPINS
 PIECES["hostile"] = f"{HOSTILE}{WAITS}wait_for_others('up')"
 
 
-def test_without_a_stack_the_kernel_tells_who_spins_and_who_sleeps(host: WorkerHost, python: str) -> None:
+def test_without_a_stack_kernel_states_are_reported(host: WorkerHost, python: str) -> None:
     tokens = running(host, python, "spins", "neither", "hostile")
     spinning, sleeping, hostile = (each.programs[0].threads for each in asked(host, *tokens))
     assert [(each.state, each.spins) for each in spinning] == [("R", True)]

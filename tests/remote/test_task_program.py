@@ -90,7 +90,7 @@ def test_any_text_arrives_byte_for_byte(task: Task) -> None:
 @pytest.mark.parametrize(
     "text", ["a\n", "a\n\nlast", "\ufeffa\r\nä  \\\n", "  indented\n-n\n", "a\rb\n\n", "\n", "a\r"]
 )
-def test_lines_are_those_of_the_whole_iris(task: Task, tmp_path: Path, text: str) -> None:
+def test_each_line_parses_like_the_operators_iris(task: Task, tmp_path: Path, text: str) -> None:
     file = tmp_path / "lines"
     file.write_bytes(text.encode())
     found = task.asked("launch", "--each-line", str(file), "--", "true")
@@ -167,7 +167,7 @@ def test_every_option_means_what_it_means_to_iris(task: Task) -> None:
         (("register-endpoint", "--remove", "http"), RemoveEndpoint(name="http")),
     ],
 )
-def test_what_is_typed_is_what_is_asked(words: tuple[str, ...], sent: Request, task: Task) -> None:
+def test_a_command_line_becomes_the_request(words: tuple[str, ...], sent: Request, task: Task) -> None:
     assert task.asked(*words) == sent
 
 
@@ -183,7 +183,7 @@ BAD_UTF8 = [
 ]
 
 
-def test_what_is_not_utf8_is_refused(task: Task) -> None:
+def test_text_that_is_not_utf8_is_rejected(task: Task) -> None:
     for raw in BAD_UTF8:
         code, out, err = task.iris(b"launch", b"--", b"echo", raw)
         assert (code, out) == (2, ""), raw
@@ -207,7 +207,7 @@ def test_what_is_not_utf8_is_refused(task: Task) -> None:
         ("--state-dir s status", "--state-dir is not available inside a task"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_words(line: str, says: str, task: Task) -> None:
+def test_invalid_values_are_rejected_with_a_message(line: str, says: str, task: Task) -> None:
     code, out, err = task.iris(*line.split(), env={"IRIS_JOB_ID": "train/eval"})
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
@@ -215,7 +215,7 @@ def test_what_cannot_be_meant_is_refused_in_words(line: str, says: str, task: Ta
     assert list((task.directory / "outbox").iterdir()) == []
 
 
-def test_answers_are_read_and_told(task: Task) -> None:
+def test_answers_are_read_and_printed(task: Task) -> None:
     with OperatorThread(task.directory, operator(eval="FAILED", slow="RUNNING", late="UNSCHEDULABLE")):
         assert task.iris("launch", "--name", "x", "--", "true") == (0, "train/x\n", "")
         code, out, _ = task.iris("--json", "launch", "--name", "x", "--", "true")
@@ -283,7 +283,7 @@ def test_the_same_request_id_gets_the_first_answer_again(task: Task) -> None:
     assert list(thread.done) == ["x-1"]
 
 
-def test_a_full_disk_is_said_to_be_one(task: Task) -> None:
+def test_a_full_disk_is_reported(task: Task) -> None:
     if os.geteuid() == 0:
         task.directory.joinpath("outbox").rmdir()
         task.directory.joinpath("outbox").symlink_to("/proc/self/fdinfo")  # takes no files from anybody
@@ -293,7 +293,7 @@ def test_a_full_disk_is_said_to_be_one(task: Task) -> None:
     assert (code, out) == (10, "")
 
 
-def test_outside_of_a_task_it_says_so(task: Task) -> None:
+def test_outside_of_a_task_there_is_an_error(task: Task) -> None:
     code, _, err = task.iris("launch", "--", "true", env={"IRIS_TASK_DIR": ""})
     assert code == 2
     assert "inside its task" in err or "inside a task" in err
@@ -313,7 +313,7 @@ def test_a_probe_leaves_it_on_the_host_and_tasks_find_it(host: WorkerHost) -> No
         assert (host.attempt_dir(token) / "err").read_text().startswith("error: there is no command to run")
 
 
-def test_it_is_written_anew_only_where_it_differs(dash_host: WorkerHost) -> None:
+def test_it_is_rewritten_only_if_it_differs(dash_host: WorkerHost) -> None:
     program = dash_host.root / "bin/iris"
     before = program.stat().st_ino
     dash_host.probe()
@@ -324,7 +324,7 @@ def test_it_is_written_anew_only_where_it_differs(dash_host: WorkerHost) -> None
     assert [path.name for path in program.parent.iterdir()] == ["iris"]
 
 
-def test_an_iris_of_the_host_comes_first(make_host: MakeHost, tmp_path: Path) -> None:
+def test_an_installed_iris_comes_first_in_path(make_host: MakeHost, tmp_path: Path) -> None:
     tools = tools_of("dash", tmp_path / "tools")
     own = tools / "iris"
     own.write_text("#!/bin/sh\necho mine\n")
@@ -336,7 +336,7 @@ def test_an_iris_of_the_host_comes_first(make_host: MakeHost, tmp_path: Path) ->
     assert (host.attempt_dir(token) / "out").read_text() == "mine\n"
 
 
-def test_no_launch_carries_it(dash_host: WorkerHost) -> None:
+def test_no_launch_contains_the_program(dash_host: WorkerHost) -> None:
     dash_host.probe()
     dash_host.wait(dash_host.launch("true"))
     *_, probe, launch, _ = (

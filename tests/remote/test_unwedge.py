@@ -158,9 +158,7 @@ def test_a_process_that_was_named_and_lives_is_told_even_if_it_holds_nothing(
 
 
 @pytest.mark.parametrize("wrong", [{"start": 1}, {"boot_id": "another-boot"}])
-def test_a_number_that_has_passed_to_another_process_is_left_alone(
-    host: WorkerHost, devices: Devices, wrong: dict[str, object]
-) -> None:
+def test_a_reused_pid_is_not_signalled(host: WorkerHost, devices: Devices, wrong: dict[str, object]) -> None:
     pid = devices.hold()
     (holder,) = unwedge(host).holders
     unwedge(host, clear=[replace(holder, **wrong)], grace=0.0)
@@ -256,7 +254,7 @@ def test_attempts_are_kept_also_where_their_directory_was_removed(
     kill(pid)
 
 
-def test_the_lock_file_is_told(host: WorkerHost, devices: Devices) -> None:
+def test_the_lock_file_is_reported(host: WorkerHost, devices: Devices) -> None:
     assert unwedge(host).lock is LockFile.NONE
     devices.lock.touch()
     assert unwedge(host).lock is LockFile.STALE

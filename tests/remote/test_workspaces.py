@@ -165,7 +165,7 @@ def sleeps(host: WorkerHost, request: LaunchRequest) -> bool:
     return any(words[:1] == ["sleep"] for words in map(command_line, marked(request.token)))
 
 
-def test_those_who_wait_for_a_set_up_fail_with_it(worker: WorkerHost, tmp_path: Path) -> None:
+def test_attempts_waiting_for_a_failed_set_up_fail(worker: WorkerHost, tmp_path: Path) -> None:
     ship(worker)
     command = counting(tmp_path, f"until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo because >&2; exit 3")
     requests = [asks(worker, "true", setup=command) for _ in range(3)]
@@ -223,7 +223,7 @@ def test_a_set_up_that_ends_between_two_looks_is_done(tmp_path: Path) -> None:
     assert not (cache / "lock.2").exists()
 
 
-def test_where_no_lock_can_be_made_nobody_waits_for_one(dash_host: WorkerHost, tmp_path: Path) -> None:
+def test_without_a_lock_file_no_attempt_waits_for_it(dash_host: WorkerHost, tmp_path: Path) -> None:
     ship(dash_host)
     full, real = dash_host.tools / "ln", shutil.which("ln")
     full.write_text(f'#!/bin/sh\ncase $2 in */s/*) exit 1 ;; esac\nexec {real} "$@"\n')
@@ -258,7 +258,7 @@ def test_a_workspace_that_has_gone_meanwhile_is_the_workers_fault(dash_host: Wor
     assert gone.exists()
 
 
-def test_a_full_disk_is_told_as_such(dash_host: WorkerHost) -> None:
+def test_a_full_disk_has_its_own_cause(dash_host: WorkerHost) -> None:
     ship(dash_host)
     request = asks(dash_host, "true")
     full = dash_host.tools / "cp"

@@ -14,7 +14,7 @@ from iris_cli.core.events.events import Transaction
 from iris_cli.core.evolve import replay
 from iris_cli.core.messages.cloud import Scope
 from iris_cli.core.model.cluster import Cluster
-from iris_cli.core.model.slice import Keeper
+from iris_cli.core.model.slice import SliceOwner
 from iris_cli.errors import IrisError, LogDamagedError, LogReplacedError
 from iris_cli.journal.log.record import LogRecord
 from iris_cli.journal.snapshot import EVERY_LINES
@@ -103,7 +103,7 @@ class Strands(Generic[R]):
         self._arrived = []
 
 
-_KEEPER = Keeper(place="here", where="the only one")
+_KEEPER = SliceOwner(place="here", where="the only one")
 _SNAPSHOT_EVERY = (1, 7, EVERY_LINES, EVERY_LINES, EVERY_LINES)
 """Lines after which invocations write a snapshot, by turns."""
 

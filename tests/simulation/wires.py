@@ -101,7 +101,7 @@ class SimRunner:
         answers: Sequence[tuple[Token, RequestId, bytes]],
         tokens: Sequence[Token],
         *,
-        telling: bool = True,
+        with_requests: bool = True,
         held: Sequence[object] = (),
     ) -> WorkerReport | Silence:
         worker, boxes = target.worker, self._network.boxes
@@ -111,7 +111,7 @@ class SimRunner:
             for token, request, text in answers:
                 boxes.answer(token, request, text)
             report = machine.poll(worker, tokens)
-            return self._told(report, held) if telling else self._left(report)
+            return self._told(report, held) if with_requests else self._left(report)
 
         return self._call(worker, "answer", act)
 

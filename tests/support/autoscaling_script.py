@@ -12,13 +12,13 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle import identity, slices
 from iris_cli.core.lifecycle.slices import objection
 from iris_cli.core.messages.cloud import CloudState, Refusal, Scope
-from iris_cli.core.model.slice import Keeper, Provider, ScaleGroup, SliceTemplate, slice_attributes
+from iris_cli.core.model.slice import Provider, ScaleGroup, SliceOwner, SliceTemplate, slice_attributes
 from iris_cli.core.topology import canonical_type, lookup
 from iris_cli.core.units import parse_duration
 from tests.support.lab import GIB, Host, Lab
 
 OWNER = "c0ffee"
-HERE = Keeper(place="1:2", where="laptop:/lab/state")
+HERE = SliceOwner(place="1:2", where="laptop:/lab/state")
 
 
 def scale_group(name: str, options: Mapping[str, str]) -> ScaleGroup:

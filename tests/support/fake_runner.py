@@ -91,7 +91,7 @@ class FakeRunner(FileCalls):
         answers: Sequence[tuple[Token, RequestId, bytes]],
         tokens: Sequence[Token],
         *,
-        telling: bool = True,
+        with_requests: bool = True,
         held: Sequence[object] = (),
     ) -> WorkerReport | Silence:
         host = self.hosts[target.worker]
@@ -100,7 +100,7 @@ class FakeRunner(FileCalls):
             host.tokens[token].inbox[name] = text
             if not host.box_is_stuck:
                 host.tokens[token].outbox.pop(name, None)
-        report = self._telling(host, tokens, held) if telling else host.report(tokens)
+        report = self._telling(host, tokens, held) if with_requests else host.report(tokens)
         return self._answer(host, "answer", report)
 
     def _telling(self, host: Host, tokens: Sequence[Token], held: Sequence[object]) -> WorkerReport:

@@ -1,7 +1,7 @@
-"""The calls of Google's TPU API that are needed, for one zone: no call hangs, lists are whole, refusals are typed.
+"""The calls of Google's TPU API that iris needs, for one zone: bounded in time, complete lists, typed refusals.
 
-Every call may be made again: names are ours, and never used twice. So what was not answered is asked again at once,
-a few times.
+Every call can be repeated, as iris chooses all names and never reuses one. So a call without an answer is retried a few
+times at once.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.messages.cloud import Refusal
 
 ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"
-"""The variable with which gcloud is told of another endpoint, too."""
-_USUAL_ENDPOINT = "https://tpu.googleapis.com"
+"""The environment variable by which gcloud, too, overrides the endpoint."""
+_DEFAULT_ENDPOINT = "https://tpu.googleapis.com"
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _MOST_PAGES = 1000
 
 
-class Patience(Struct, frozen=True, kw_only=True):
-    """Seconds for one answer, how often a call is made at most, and the first pause between, which doubles."""
+class RetryPolicy(Struct, frozen=True, kw_only=True):
+    """Timeout of an answer in seconds, maximum number of tries, and the first pause between tries, which doubles."""
 
     timeout: float = 15.0
     tries: int = 3
@@ -43,13 +43,13 @@ class Patience(Struct, frozen=True, kw_only=True):
 
 
 class Api:
-    """The calls about one project and zone. What they return are messages of the client's. All raise ProviderError."""
+    """The calls for one project and zone. They return the client's messages. All raise ProviderError."""
 
     def __init__(
         self,
         project: str,
         zone: str,
-        patience: Patience | None = None,
+        patience: RetryPolicy | None = None,
         clock: Clock = SYSTEM_CLOCK,
         *,
         partial: bool = False,
@@ -58,10 +58,10 @@ class Api:
         self.parent = f"projects/{project}/locations/{zone}"
         self.unreachable: dict[str, None] = {}
         self._partial = partial
-        self._patience = patience or Patience()
+        self._patience = patience or RetryPolicy()
         self._clock = clock
         try:
-            self._endpoint, self._credentials = _way_in()
+            self._endpoint, self._credentials = _endpoint_and_credentials()
             options = ClientOptions(api_endpoint=self._endpoint or None)
             self._client = tpu_v2.TpuClient(
                 transport="rest", client_options=options, credentials=self._credentials
@@ -69,36 +69,37 @@ class Api:
         except Exception as error:
             raise error_of(error, project) from error
 
-    # Lists: all pages, or an error. `partial`: what Google can't reach is left out, and named in `unreachable`.
+    # Lists: all pages, or an error. With `partial`, zones that Google can't reach are omitted and named in
+    # `unreachable`.
 
     def nodes(self) -> list[Any]:
-        """Every node, as protocol buffers."""
+        """Return all nodes as protocol buffers."""
         pages = self._pages(self._client.list_nodes, tpu_v2.ListNodesRequest)
         return [tpu_v2.Node.pb(node) for page in pages for node in page.nodes]
 
     def queued_resources(self) -> list[Any]:
-        """Every queued resource, as protocol buffers."""
+        """Return all queued resources as protocol buffers."""
         pages = self._pages(self._client.list_queued_resources, tpu_v2.ListQueuedResourcesRequest)
         return [tpu_v2.QueuedResource.pb(each) for page in pages for each in page.queued_resources]
 
     def operations(self) -> list[dict[str, Any]]:
-        """Every operation that Google still knows of, as JSON.
+        """Return all operations that Google still lists, as JSON.
 
-        Not through the client: it can't read a list in which one is of a type that it does not know, as those of
-        other versions of the API are.
+        The client is not used: it can't read a list with an operation of an unknown type, such as one of another API
+        version.
         """
         pages = self._pages(self._ask_for_operations, dict)
         return [operation for page in pages for operation in page.operations]
 
     def _ask_for_operations(self, request: dict[str, str], timeout: float, **_: Any) -> Any:
         token = {"pageToken": request["page_token"]}
-        url = f"{self._endpoint or _USUAL_ENDPOINT}/v2/{self.parent}/operations"
+        url = f"{self._endpoint or _DEFAULT_ENDPOINT}/v2/{self.parent}/operations"
         with AuthorizedSession(self._credentials) as session:
             answer = session.get(url, params=token, timeout=timeout)
         if answer.status_code >= HTTPStatus.BAD_REQUEST:
             raise from_http_response(answer)
-        said = answer.json()
-        return _Operations(said.get("operations", []), said.get("nextPageToken", ""))
+        page = answer.json()
+        return _Operations(page.get("operations", []), page.get("nextPageToken", ""))
 
     def _pages(self, ask: Callable[..., Any], kind: Callable[..., Any]) -> Iterator[Any]:
         token = ""
@@ -117,44 +118,44 @@ class Api:
     # One by one
 
     def node(self, name: str) -> Any | None:
-        """A node by its short name, None if there is none."""
+        """Return a node by its short name, None if there is none."""
         request = tpu_v2.GetNodeRequest(name=f"{self.parent}/nodes/{name}")
         found = self._found(self._client.get_node, request)
         return None if found is None else tpu_v2.Node.pb(found)
 
     def queued_resource(self, name: str) -> Any | None:
-        """A queued resource by its short name, None if there is none."""
+        """Return a queued resource by its short name, None if there is none."""
         request = tpu_v2.GetQueuedResourceRequest(name=f"{self.parent}/queuedResources/{name}")
         found = self._found(self._client.get_queued_resource, request)
         return None if found is None else tpu_v2.QueuedResource.pb(found)
 
     def create_node(self, name: str, node: Any) -> bool:
-        """Ask for a node; False if there is something of that name."""
+        """Create a node; return False if the name is taken."""
         request = tpu_v2.CreateNodeRequest(parent=self.parent, node_id=name, node=node)
-        return self._taken_on(self._client.create_node, request)
+        return self._is_created(self._client.create_node, request)
 
     def create_queued_resource(self, name: str, wanted: Any) -> bool:
-        """Ask for a queued resource; False if there is something of that name."""
+        """Create a queued resource; return False if the name is taken."""
         request = tpu_v2.CreateQueuedResourceRequest(
             parent=self.parent, queued_resource_id=name, queued_resource=wanted
         )
-        return self._taken_on(self._client.create_queued_resource, request)
+        return self._is_created(self._client.create_queued_resource, request)
 
     def delete_node(self, name: str) -> bool:
-        """Ask for the end of a node; False if something else is being done to it."""
+        """Delete a node; return False if another operation on it is in progress."""
         request = tpu_v2.DeleteNodeRequest(name=f"{self.parent}/nodes/{name}")
-        return self._gone(self._client.delete_node, request)
+        return self._is_deleted(self._client.delete_node, request)
 
     def delete_queued_resource(self, name: str) -> bool:
-        """Ask for the end of a queued resource and its nodes; False if something else is being done to it."""
+        """Delete a queued resource and its nodes; return False if another operation on it is in progress."""
         request = tpu_v2.DeleteQueuedResourceRequest(name=f"{self.parent}/queuedResources/{name}", force=True)
-        return self._gone(self._client.delete_queued_resource, request)
+        return self._is_deleted(self._client.delete_queued_resource, request)
 
     def host_keys(self, name: str) -> list[dict[str, str]]:
-        """What each VM of a node says of its SSH host keys, by their type, in the order of workers."""
+        """Return the SSH host keys of each VM of a node by key type, in the order of workers."""
         request = tpu_v2.GetGuestAttributesRequest(name=f"{self.parent}/nodes/{name}", query_path="hostkeys/")
-        said = self._found(self._client.get_guest_attributes, request)
-        workers = () if said is None else tpu_v2.GetGuestAttributesResponse.pb(said).guest_attributes
+        response = self._found(self._client.get_guest_attributes, request)
+        workers = () if response is None else tpu_v2.GetGuestAttributesResponse.pb(response).guest_attributes
         return [{each.key: each.value for each in worker.query_value.items} for worker in workers]
 
     def _found(self, ask: Callable[..., Any], request: Any) -> Any | None:
@@ -165,9 +166,9 @@ class Api:
                 return None
             raise
 
-    # Of operations that are begun the client may not know the type: it can't read the answer, and it is a yes.
+    # The client may not know the type of a started operation. It then can't parse the answer, which means success.
 
-    def _taken_on(self, ask: Callable[..., Any], request: Any) -> bool:
+    def _is_created(self, ask: Callable[..., Any], request: Any) -> bool:
         try:
             self._call(ask, request)
         except ProviderError as error:
@@ -176,7 +177,7 @@ class Api:
             return isinstance(error.__cause__, ParseError)
         return True
 
-    def _gone(self, ask: Callable[..., Any], request: Any) -> bool:
+    def _is_deleted(self, ask: Callable[..., Any], request: Any) -> bool:
         try:
             self._call(ask, request)
         except ProviderError as error:
@@ -194,7 +195,7 @@ class Api:
             except Exception as error:
                 found = error_of(error, self.project)
                 if found.refusal is Refusal.DENIED:
-                    _credentials.cache_clear()  # somebody may log in while this program goes on
+                    _credentials.cache_clear()  # the user may log in while this program runs
                 late = clock.monotonic() - began > patience.timeout
                 again = found.refusal is Refusal.UNANSWERED and not isinstance(error, (Conflict, ParseError))
                 if not again or late or attempt == patience.tries - 1:
@@ -208,8 +209,8 @@ class _Operations(NamedTuple):
     next_page_token: str
 
 
-def _way_in() -> tuple[str, Any]:
-    """The endpoint, '' for the usual one, and credentials for it."""
+def _endpoint_and_credentials() -> tuple[str, Any]:
+    """Return the endpoint ("" for the default) and its credentials."""
     endpoint = os.environ.get(ENDPOINT, "").rstrip("/")
     url = urlsplit(endpoint)
     if url.scheme != "http":
@@ -221,19 +222,16 @@ def _way_in() -> tuple[str, Any]:
 
 @cache
 def _credentials() -> tuple[Any, str]:
-    """Those that `gcloud auth application-default login`, a service account or the machine itself provide.
-
-    And the project that they belong to, '' if nobody said.
-    """
+    """Return the default credentials of gcloud, a service account or the machine, and their project ("" if unknown)."""
     found, project = default_credentials(scopes=[_SCOPE])
     return found, project or ""
 
 
-def usual_project() -> str:
-    """The project that is meant where none is said, as gcloud and Google's clients know it; '' if there is none."""
-    said = os.environ.get("CLOUDSDK_CORE_PROJECT") or os.environ.get("GOOGLE_CLOUD_PROJECT")
-    if said or os.environ.get(ENDPOINT, "").startswith("http://"):
-        return said or ""
+def default_project() -> str:
+    """Return the default project of gcloud and Google's clients; "" if there is none."""
+    project = os.environ.get("CLOUDSDK_CORE_PROJECT") or os.environ.get("GOOGLE_CLOUD_PROJECT")
+    if project or os.environ.get(ENDPOINT, "").startswith("http://"):
+        return project or ""
     try:
         return _credentials()[1]
     except Exception as error:

@@ -1,4 +1,4 @@
-"""All slices of a project, whoever made them, as the TPU API writes them down."""
+"""All slices of a project, whatever created them, as JSON of the TPU API."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
-from iris_cli.capacity.gcp.api import Api, Patience, usual_project
-from iris_cli.capacity.gcp.asking import OWNER
+from iris_cli.capacity.gcp.api import Api, RetryPolicy, default_project
+from iris_cli.capacity.gcp.creation import OWNER
 from iris_cli.capacity.gcp.reading import label_of_request, short
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import SYSTEM_CLOCK, Clock
@@ -17,13 +17,13 @@ ALL_ZONES = "-"
 
 
 def nodes_as_json(
-    project: str, zone: str, patience: Patience | None = None, clock: Clock = SYSTEM_CLOCK
+    project: str, zone: str, patience: RetryPolicy | None = None, clock: Clock = SYSTEM_CLOCK
 ) -> dict[str, list[Any]]:
-    """`nodes`, `queuedResources` without a node that are not iris' own, and `unreachable` zones. Raises ProviderError.
+    """Return `nodes`, other users' `queuedResources` without a node, and `unreachable` zones. Raises ProviderError.
 
-    Left out, the project is the usual one, and the zone is every zone.
+    An empty project is the default one, an empty zone means all zones.
     """
-    project = project or usual_project()
+    project = project or default_project()
     if not project:
         raise ProviderError(Refusal.INVALID, "no Google Cloud project is set")
     api = Api(project, zone or ALL_ZONES, patience, clock, partial=not zone)
@@ -41,5 +41,5 @@ def nodes_as_json(
 
 
 def _in_project(name: str) -> str:
-    """Its name within the project, which is called by its id in one place, and by its number in another."""
+    """Return the name within the project: Google uses the project's id in some places, its number in others."""
     return name.partition("/locations/")[2]

@@ -1,4 +1,4 @@
-"""What nodes and queued resources of Google's come to.
+"""Convert nodes and queued resources of Google Cloud to slices.
 
 The states are those of google.cloud.tpu.v2.Node.State and google.cloud.tpu.v2.QueuedResourceState.State.
 """
@@ -17,15 +17,15 @@ from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, Ref
 from google.cloud import tpu_v2
 from msgspec.structs import replace
 
-from iris_cli.capacity.gcp.asking import GROUP, OWNER
+from iris_cli.capacity.gcp.creation import GROUP, OWNER
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core import Slice, SliceHost, count
 from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.topology import arranged_type, canonical_type, lookup
 from iris_cli.errors import UsageError
 
-# Only what is off for certain is STOPPED: that is proof that nothing runs there any more. What is on its way there,
-# or came back from a repair as nobody knows what, has failed: it goes, but proves nothing before it is gone.
+# STOPPED proves that nothing runs any more, so it is used only for slices that are certainly off. Slices that are
+# stopping, or hidden for a repair, count as FAILED: they are deleted, but prove nothing until they are gone.
 _NODE = {
     "CREATING": CloudState.CREATING,
     "READY": CloudState.READY,
@@ -43,7 +43,7 @@ _NODE = {
     "UNHIDING": CloudState.FAILED,
     "UNKNOWN": CloudState.FAILED,
 }
-# SUSPENDED never comes back: what it had is deleted. Of an ACTIVE one the node says how it is.
+# SUSPENDED never resumes: its nodes are deleted. If it is ACTIVE the node's state applies.
 _REQUEST = {
     "CREATING": CloudState.CREATING,
     "ACCEPTED": CloudState.CREATING,
@@ -55,53 +55,53 @@ _REQUEST = {
     "SUSPENDED": CloudState.STOPPED,
     "DELETING": CloudState.DELETING,
 }
-_DELETING = 5  # in both
-_NO_ROOM = (Refusal.QUOTA, Refusal.STOCKOUT)
-_USUAL_KEYS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
+_DELETING = 5  # in both enumerations
+_NO_CAPACITY = (Refusal.QUOTA, Refusal.STOCKOUT)
+_PREFERRED_KEYS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
 SETTLING = 300.0
-"""Seconds after a node was asked for within which it may be without all its VMs, addresses and host keys."""
+"""Seconds after creation in which a node may still lack VMs, addresses and host keys."""
 
 
 Keys: TypeAlias = Callable[[str], Sequence[Mapping[str, str]]]
 
 
-class Found(NamedTuple):
-    """What there is by one name: a queued resource, a node, or both."""
+class Existing(NamedTuple):
+    """The resources with one name: a queued resource, a node, or both."""
 
     request: Any | None
     node: Any | None
 
 
-def merged(requests: Sequence[Any], nodes: Sequence[Any], owner: str) -> dict[str, Found]:
-    """What belongs to an owner, by its short name. A node also does if it was made for a queued resource of theirs."""
+def merged(requests: Sequence[Any], nodes: Sequence[Any], owner: str) -> dict[str, Existing]:
+    """Return an owner's resources by short name, including nodes created by the owner's queued resources."""
     ours = {
-        short(each.name): Found(each, None) for each in requests if label_of_request(each, OWNER) == owner
+        short(each.name): Existing(each, None) for each in requests if label_of_request(each, OWNER) == owner
     }
     for node in nodes:
         name = short(node.name)
         if node.labels.get(OWNER) == owner or (name in ours and short(node.queued_resource) == name):
-            ours[name] = Found(ours[name].request if name in ours else None, node)
+            ours[name] = Existing(ours[name].request if name in ours else None, node)
     return {name: ours[name] for name in sorted(ours)}
 
 
 def short(name: str) -> str:
-    """The last part of the name of a resource."""
+    """Return the last part of a resource name."""
     return name.rpartition("/")[2]
 
 
 def label_of_request(request: Any, key: str) -> str:
-    """A label of a queued resource: its nodes have them."""
+    """Return a label of a queued resource, which is set on its nodes."""
     return next((each.node.labels[key] for each in request.tpu.node_spec if key in each.node.labels), "")
 
 
 def is_being_deleted(what: Any) -> bool:
-    """Of a node or a queued resource."""
+    """Return True if a node or queued resource is being deleted."""
     state = what.state if isinstance(what.state, int) else what.state.state
     return bool(state == _DELETING)
 
 
-def cloud_slice(name: str, found: Found, now: float, known: Slice | None, keys: Keys) -> CloudSlice:
-    """One slice as it stands at `now`. `known` is what the log says of it; `keys` asks its VMs for their host keys."""
+def cloud_slice(name: str, found: Existing, now: float, known: Slice | None, keys: Keys) -> CloudSlice:
+    """Return a slice as of `now`. `known` is its state in the log; `keys` fetches host keys."""
     request, node = found
     asked = _of_request(name, request) if request is not None else None
     if node is None:
@@ -112,22 +112,22 @@ def cloud_slice(name: str, found: Found, now: float, known: Slice | None, keys: 
     if asked is None or seen.state is CloudState.STOPPED:
         return seen
     if asked.state not in (CloudState.CREATING, CloudState.READY):
-        # A node that is there is no proof of anything, whatever its request says.
+        # As long as the node exists nothing is proven, whatever its queued resource says.
         state = CloudState.DELETING if asked.state is CloudState.DELETING else CloudState.FAILED
         return replace(seen, state=state, detail=asked.detail, quota=asked.quota, group=asked.group)
     return replace(seen, group=asked.group)
 
 
-def never_made(name: str, operations: Iterable[Mapping[str, Any]]) -> CloudSlice | None:
-    """What became of a request that isn't listed, as its last operation says; None if nobody knows.
+def failed_creation(name: str, operations: Iterable[Mapping[str, Any]]) -> CloudSlice | None:
+    """Return the result of the last creation of a slice that is not listed; None if unknown.
 
-    Operations are those of google.longrunning as JSON, with what google.cloud.tpu.v2.OperationMetadata says of each.
+    Operations are google.longrunning ones as JSON, with google.cloud.tpu.v2.OperationMetadata.
     """
     found: dict[str, Mapping[str, Any]] = {}
     for each in operations:
         about = each.get("metadata", {})
         if short(about.get("target", "")) == name and about.get("verb") == "create":
-            found[about.get("createTime", "").rstrip("Z")] = each  # "12:00:01" is less than "12:00:01.5"
+            found[about.get("createTime", "").rstrip("Z")] = each  # "12:00:01" must sort before "12:00:01.5"
     if not found:
         return None
     last = found[max(found)]
@@ -136,20 +136,20 @@ def never_made(name: str, operations: Iterable[Mapping[str, Any]]) -> CloudSlice
     if "error" not in last:
         return None
     refusal, words = status_of(last["error"].get("code", 0), last["error"].get("message", ""))
-    return CloudSlice(name=name, state=CloudState.FAILED, detail=words, quota=refusal in _NO_ROOM)
+    return CloudSlice(name=name, state=CloudState.FAILED, detail=words, quota=refusal in _NO_CAPACITY)
 
 
 # Queued resources
 
 
 def _of_request(name: str, request: Any) -> CloudSlice:
-    """As far as it says itself: an ACTIVE one has a node that says more."""
+    """Convert a queued resource alone: if it is ACTIVE, its node has more information."""
     word, state, detail = _state(tpu_v2.QueuedResourceState.State, request.state.state, _REQUEST)
     quota = False
     if word == "FAILED" and request.state.HasField("failed_data"):
         why = request.state.failed_data.error
         refusal, detail = status_of(why.code, why.message)
-        quota = refusal in _NO_ROOM
+        quota = refusal in _NO_CAPACITY
     return CloudSlice(
         name=name, state=state, group=label_of_request(request, GROUP), detail=detail, quota=quota
     )
@@ -166,16 +166,16 @@ def _of_node(name: str, node: Any, now: float, known: Slice | None, keys: Keys) 
         settling = abs(now - node.create_time.seconds) < SETTLING  # our clock may be behind Google's
         hosts, detail = _hosts(node)
         started = known is not None and known.incarnation == incarnation
-        if detail:  # what has been whole may be so again: its probes say more than a list
+        if detail:  # a slice that was complete may recover: its probes are better evidence than a list
             hosts, state = (), CloudState.CREATING if settling or started else CloudState.FAILED
-        elif known is not None and started and _same_places(known.hosts, hosts):
+        elif known is not None and started and _same_addresses(known.hosts, hosts):
             hosts = known.hosts
         else:
             hosts = _with_keys(hosts, keys(name))
             if settling and not all(host.key for host in hosts):
                 hosts, state, detail = (), CloudState.CREATING, "its VMs have not reported host keys yet"
     elif node.health_description:
-        detail = f"{detail or word}: {plain(node.health_description)}"
+        detail = f"{detail or word}: {one_line_of(node.health_description)}"
     return CloudSlice(
         name=name,
         state=state,
@@ -187,7 +187,7 @@ def _of_node(name: str, node: Any, now: float, known: Slice | None, keys: Keys) 
 
 
 def _hosts(node: Any) -> tuple[tuple[SliceHost, ...], str]:
-    """The VMs in the order of workers, or what is missing. Loopback is an emulator's: its ports are SSH's."""
+    """Return the VMs in the order of workers, or what is missing. An emulator's loopback addresses have SSH ports."""
     outside = any(each.enable_external_ips for each in (node.network_config, *node.network_configs))
     hosts = []
     for each in node.network_endpoints:
@@ -201,7 +201,7 @@ def _hosts(node: Any) -> tuple[tuple[SliceHost, ...], str]:
 
 
 def _vms(node: Any) -> int:
-    """How many VMs a slice of its type has, 0 if that is not known."""
+    """Return the number of VMs for the slice's type, 0 if unknown."""
     arranged = node.accelerator_config
     try:
         if arranged.topology:
@@ -214,19 +214,19 @@ def _vms(node: Any) -> int:
     return known.vms if known is not None else 0
 
 
-def _same_places(some: Sequence[SliceHost], others: Sequence[SliceHost]) -> bool:
+def _same_addresses(some: Sequence[SliceHost], others: Sequence[SliceHost]) -> bool:
     return [(each.host, each.port) for each in some] == [(each.host, each.port) for each in others]
 
 
-def _with_keys(hosts: Sequence[SliceHost], told: Sequence[Mapping[str, str]]) -> tuple[SliceHost, ...]:
-    if len(told) != len(hosts):
+def _with_keys(hosts: Sequence[SliceHost], all_keys: Sequence[Mapping[str, str]]) -> tuple[SliceHost, ...]:
+    if len(all_keys) != len(hosts):
         return tuple(hosts)
-    return tuple(replace(host, key=_best(keys)) for host, keys in zip(hosts, told, strict=True))
+    return tuple(replace(host, key=_preferred_key(keys)) for host, keys in zip(hosts, all_keys, strict=True))
 
 
-def _best(keys: Mapping[str, str]) -> str:
-    """The host key that SSH likes best, as known_hosts has it; '' if there is none that is one."""
-    for kind in _USUAL_KEYS:
+def _preferred_key(keys: Mapping[str, str]) -> str:
+    """Return the preferred SSH host key in known_hosts format; "" if there is no valid one."""
+    for kind in _PREFERRED_KEYS:
         value = keys.get(kind, "").strip()
         try:
             blob = base64.b64decode(value, validate=True)
@@ -240,7 +240,7 @@ def _best(keys: Mapping[str, str]) -> str:
 def _state(
     kind: Callable[[int], Any], number: int, meanings: Mapping[str, CloudState]
 ) -> tuple[str, CloudState, str]:
-    """Google's word, what it comes to, and what is to be said of it. A state that we don't know means nothing."""
+    """Return Google's state name, our state, and a message. An unknown state counts as CREATING."""
     try:
         word = str(kind(number).name)
         state = meanings[word]
@@ -249,7 +249,7 @@ def _state(
     return word, state, "" if state in (CloudState.CREATING, CloudState.READY) else word
 
 
-# What Google says when it says no, as the few kinds of no that matter, in words that tell what to do.
+# Classify Google's errors into the few kinds that matter, with messages that say what to do.
 #
 # Codes are those of google.rpc.Code: https://cloud.google.com/apis/design/errors.
 
@@ -257,7 +257,7 @@ def _state(
 _EXHAUSTED, _UNAVAILABLE = 8, 14
 _LOG_IN = "gcloud auth application-default login"
 _NAMED_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
-_PROJECT_OF_GCLOUD = "764086051850"  # that of all who logged in, with no API switched on
+_PROJECT_OF_GCLOUD = "764086051850"  # shared by all gcloud users, with no API enabled
 _NO_MACHINES = re.compile(
     r"no more capacity|not enough (?:available )?(?:capacity|resources)|insufficient capacity|stock.?out"
     r"|resource_pool_exhausted|does not have enough resources",
@@ -265,11 +265,11 @@ _NO_MACHINES = re.compile(
 )
 _TOO_MANY_CALLS = re.compile(r"rate.?limit|per.minute|requests? per", re.IGNORECASE)
 _CALL = re.compile(r"(GET|POST|PATCH|DELETE|PUT) \S+: ")
-_MOST = 400  # characters of what somebody else says
+_MOST = 400  # characters of Google's text
 
 
 def error_of(error: Exception, project: str) -> ProviderError:
-    """What an exception of the client means."""
+    """Convert an exception of the client."""
     if isinstance(error, ProviderError):
         return error
     if isinstance(error, GoogleAPICallError):
@@ -277,7 +277,7 @@ def error_of(error: Exception, project: str) -> ProviderError:
     if isinstance(error, DefaultCredentialsError):
         return ProviderError(Refusal.DENIED, _without_credentials(error))
     if isinstance(error, RefreshError) and not error.retryable:
-        why = plain(str(error.args[0])) if error.args else "no reason given"
+        why = one_line_of(str(error.args[0])) if error.args else "no reason given"
         return ProviderError(
             Refusal.DENIED,
             f"the Google Cloud credentials have expired or were revoked: {why} ({_LOG_IN})",
@@ -285,18 +285,18 @@ def error_of(error: Exception, project: str) -> ProviderError:
     kind = (
         "no way to log in to Google Cloud" if isinstance(error, GoogleAuthError) else "no answer from Google"
     )
-    return ProviderError(Refusal.UNANSWERED, f"{kind}: {type(error).__name__}: {plain(str(error))}")
+    return ProviderError(Refusal.UNANSWERED, f"{kind}: {type(error).__name__}: {one_line_of(str(error))}")
 
 
 def _without_credentials(error: DefaultCredentialsError) -> str:
-    """A file that was named comes before any log-in, and a variable of one's shell is not set in cron."""
+    """Return the message: a named file overrides any login, and cron lacks the variables of a shell."""
     if os.environ.get(_NAMED_FILE):
-        return f"no Google Cloud credentials from {_NAMED_FILE}: {plain(str(error.args[0]))}"
+        return f"no Google Cloud credentials from {_NAMED_FILE}: {one_line_of(str(error.args[0]))}"
     return f"no Google Cloud credentials: {_LOG_IN} ({_NAMED_FILE} is not set)"
 
 
 def refusal_of(code: int, message: str) -> Refusal:
-    """The kind of a google.rpc.Status, with which operations and queued resources say why they failed."""
+    """Return the kind of a google.rpc.Status, the error in operations and queued resources."""
     if code in (_EXHAUSTED, _UNAVAILABLE) and _NO_MACHINES.search(message):
         return Refusal.STOCKOUT
     if code == _EXHAUSTED:
@@ -310,14 +310,14 @@ def refusal_of(code: int, message: str) -> Refusal:
     )
 
 
-def plain(text: str) -> str:
-    """What somebody else says as one line of bounded length, without what was asked."""
+def one_line_of(text: str) -> str:
+    """Return Google's text as one line of bounded length, without the request's method and URL."""
     line = " ".join(_CALL.sub("", text, count=1).split())
     return line if len(line) <= _MOST else f"{line[: _MOST - 1]}…"
 
 
 def _answered(error: GoogleAPICallError, project: str) -> ProviderError:
-    code, words, reason = error.code or 0, plain(str(error.message)), _reason(error)
+    code, words, reason = error.code or 0, one_line_of(str(error.message)), _reason(error)
     if code == 401:
         return ProviderError(Refusal.DENIED, f"Google does not accept the credentials: {words} ({_LOG_IN})")
     if code == 403:
@@ -333,7 +333,7 @@ def _answered(error: GoogleAPICallError, project: str) -> ProviderError:
 
 
 def _reason(error: GoogleAPICallError) -> str:
-    """The word of a google.rpc.ErrorInfo; the client's own way to it fails in older versions."""
+    """Return the reason of a google.rpc.ErrorInfo; older client versions can't read it themselves."""
     return next(
         (str(each["reason"]) for each in error.details if isinstance(each, dict) and "reason" in each), ""
     )
@@ -354,6 +354,6 @@ def _denied(words: str, reason: str, project: str) -> str:
 
 
 def status_of(code: int, words: str) -> tuple[Refusal, str]:
-    """Kind and words of a google.rpc.Status."""
-    message = plain(words) or f"error {code} without a message"
+    """Return the kind and message of a google.rpc.Status."""
+    message = one_line_of(words) or f"error {code} without a message"
     return refusal_of(code, message), message

@@ -9,7 +9,7 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, LogDamagedError
 
 if TYPE_CHECKING:
-    from iris_cli.journal.log.verify import Verdict
+    from iris_cli.journal.log.verify import VerifyReport
 
 _EXAMPLES = """
 iris log verify
@@ -134,7 +134,7 @@ def export(
     show_rows(iris.output, rows(iris.state_of(None), after))
 
 
-def _cut(iris: Context, verdict: "Verdict", *, yes: bool) -> int:
+def _cut(iris: Context, verdict: "VerifyReport", *, yes: bool) -> int:
     from iris_cli.journal.layout import LOG
     from iris_cli.journal.log.salvage import salvage as cut
     from iris_cli.ops.workers.workers import probe_again

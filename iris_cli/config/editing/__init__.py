@@ -1,1 +1,1 @@
-"""Changing `cluster.yaml` as a person would: here and there a line, and everything else stays to the byte."""
+"""Edit `cluster.yaml` the way a person would: change single lines and keep all other bytes."""

@@ -1,6 +1,6 @@
-"""A `cluster.yaml` that is to be changed: its entries as they are written, and edits of them.
+"""A `cluster.yaml` to edit: its entries as written, and the edits so far.
 
-What is written in a way that can't be changed safely is left as it is, and what to write there is kept in `by_hand`.
+Text that can't be edited safely stays unchanged; what to write there is collected in `by_hand`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from iris_cli.config.editing.marked import Edit, Marked, apply, marked, overlapping, unified_diff
+from iris_cli.config.editing.text_nodes import Edit, TextNode, apply, overlapping, parse_nodes, unified_diff
 from iris_cli.config.entry_text import label_value, labelled, listed, quoted
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig, HostConfig
@@ -26,22 +26,22 @@ _COMMENT_OR_NOTHING = pattern(r"[ \t]*(#[^\n]*)?\r?\n?")
 _END_OF_DOCUMENT = pattern(r"(^|\n)(\.\.\.|---)")
 
 
-class Unusual(Exception):  # noqa: N818 - not an error: the caller reports it
+class NotEditable(Exception):  # noqa: N818 - not an error: the caller reports it
     """Text that can't be edited safely; the message completes a sentence that begins with its name."""
 
 
-def host_edits(text: str, hosts: Marked, addresses: Sequence[str]) -> list[Edit]:
-    """The list, or the one host, says these addresses. Raises Unusual."""
+def host_edits(text: str, hosts: TextNode, addresses: Sequence[str]) -> list[Edit]:
+    """Return edits that make the list, or the single host, contain these addresses. Raises NotEditable."""
     items = hosts.items or (hosts,)
     if len(items) == len(addresses) and not any("[" in _host(each) for each in items):
         pairs = zip(items, addresses, strict=True)
         return [
-            _one(each, address)
+            _host_edit(each, address)
             for each, address in pairs
             if _host(each).removesuffix(_port(_host(each))) != address
         ]
     if "#" in text[hosts.start : hosts.end] or any(each.pairs for each in items):
-        raise Unusual("has comments or settings in it")
+        raise NotEditable("has comments or settings in it")
     if hosts.items and not hosts.flow:
         indent = " " * hosts.column
         lines = f"\n{indent}".join(f"- {quoted(each)}" for each in addresses)
@@ -49,32 +49,32 @@ def host_edits(text: str, hosts: Marked, addresses: Sequence[str]) -> list[Edit]
     return [Edit(hosts.start, hosts.end, listed(addresses) if len(addresses) > 1 else quoted(addresses[0]))]
 
 
-def _host(item: Marked) -> str:
+def _host(item: TextNode) -> str:
     return item.text("host") if item.pairs else str(item.value)
 
 
-def _one(item: Marked, address: str) -> Edit:
+def _host_edit(item: TextNode, address: str) -> Edit:
     place = item.pairs["host"].value if item.pairs else item
     return Edit(place.start, place.end, quoted(address + _port(_host(item))))
 
 
 def _port(host: str) -> str:
-    """`:22` of a host with a port, else ''."""
+    """Return the `:22` of a host with a port, otherwise ""."""
     match = _PORT.fullmatch(host)
     return match[1] if match else ""
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One entry of `slices` or `workers`, and the workers that it is."""
+    """One entry of `slices` or `workers`, and its workers."""
 
     kind: str
     name: str
-    node: Marked
+    node: TextNode
     workers: tuple[HostConfig, ...]
 
     @property
     def type(self) -> str:
-        """Canonically spelled; '' for a single host without a TPU."""
+        """The canonical TPU type; "" for a single host without a TPU."""
         device = self.workers[0].device
         return device.variant if device is not None and device.kind == "tpu" else ""
 
@@ -88,30 +88,30 @@ class Entry(Struct, frozen=True, kw_only=True):
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels that an import wrote, as text."""
+        """The labels written by an import, as text."""
         pair = self.node.pairs.get("labels")
         return {key: pair.value.text(key) for key in pair.value.pairs} if pair is not None else {}
 
-    def says(self, key: str) -> str:
-        """What is written for a key, in the entry or under its attributes; '' for nothing."""
+    def text_of(self, key: str) -> str:
+        """Return the text of a key in the entry or under its attributes; "" if there is none."""
         attributes = self.node.pairs.get("attributes")
         return self.node.text(key) or (attributes.value.text(key) if attributes else "")
 
 
 class ClusterFile:
-    """The text of a file, and the edits of it so far. Raises ConfigError for one that is not valid."""
+    """The text of a file and its edits so far. Raises ConfigError for an invalid file."""
 
     def __init__(self, path: Path, data: bytes) -> None:
         self.path, self.data = path, data
         self.edits: list[Edit] = []
         self.by_hand: list[str] = []
-        self._sections: list[Edit] = []  # new ones, behind all else that is new at the end
+        self._sections: list[Edit] = []  # new sections, after everything else added at the end
         self._touched: set[str] = set()
         self.config = load_cluster_config(self.path, self.data)
         self._mark = "\ufeff" if self.data.startswith(b"\xef\xbb\xbf") else ""
         self.text = self.data.decode("utf-8-sig")
         self._break = "\r\n" if "\r\n" in self.text else "\n"
-        self._root = marked(self.text)
+        self._root = parse_nodes(self.text)
         self.entries = self._entries()
 
     def _entries(self) -> list[Entry]:
@@ -127,47 +127,47 @@ class ClusterFile:
                 found.append(Entry(kind=kind, name=name, node=node, workers=tuple(members[kind, name])))
         return found
 
-    def _list(self, kind: str) -> tuple[Marked, ...]:
+    def _list(self, kind: str) -> tuple[TextNode, ...]:
         pair = self._root.pairs.get(kind)
         return pair.value.items if pair is not None else ()
 
     # Changes
 
     def add(self, kind: str, entries: Sequence[Sequence[str]]) -> None:
-        """New entries behind those that are there; each as lines, its dash at the start of the first."""
+        """Add entries after the existing ones; each is a list of lines, the first one begins with its dash."""
         try:
             self._add(kind, entries)
-        except Unusual as unusual:
+        except NotEditable as reason:
             lines = [f"  {line}" for each in entries for line in each]
-            self._refuse(f"under {kind}, which {unusual}", lines)
+            self._refuse(f"under {kind}, which {reason}", lines)
 
     def _add(self, kind: str, entries: Sequence[Sequence[str]]) -> None:
         if self._root.flow:
-            raise Unusual("can't be written in a file that is one { }")
+            raise NotEditable("can't be written in a file that is one { }")
         pair = self._root.pairs.get(kind)
         if pair is None:
             gap = [""] * (not self.text.endswith("\n\n"))
             self._sections.append(self._lines(self._end(), [*gap, f"{kind}:", *_indented(entries, 2)]))
         elif pair.value.items and pair.value.flow:
-            raise Unusual("is written in [ ]")
+            raise NotEditable("is written in [ ]")
         elif pair.value.items:
             column = pair.value.column
             self.edits.append(self._lines(self._behind(pair.value.end, column), _indented(entries, column)))
         else:
             if "\n" in self.text[pair.value.start : pair.value.end]:
-                raise Unusual("is an empty list of several lines")
+                raise NotEditable("is an empty list of several lines")
             self.edits.append(Edit(pair.value.start, pair.value.end, ""))
             self.edits.append(self._lines(self._line_end(pair.value.end), _indented(entries, 2)))
 
     def set_text(self, entry: Entry, key: str, value: str) -> None:
-        """A key of an entry says this text from now on."""
+        """Set a key of an entry to this text."""
         self._set(entry, key, quoted(value))
 
     def set_flag(self, entry: Entry, key: str, *, value: bool) -> None:
         self._set(entry, key, "true" if value else "false")
 
     def rename(self, entry: Entry, name: str) -> Entry:
-        """The entry under another name."""
+        """Rename an entry and return it."""
         self._set(entry, _KEYS[entry.kind][0], quoted(name))
         return replace(entry, name=name)
 
@@ -190,7 +190,7 @@ class ClusterFile:
             self.edits.append(self._lines(self._line_end(anchor.end), [line]))
 
     def set_labels(self, entry: Entry, labels: Mapping[str, str]) -> None:
-        """The labels of an entry are these from now on. Values change in place if the names stay."""
+        """Set the labels of an entry. If the keys stay, only values are edited."""
         pair = entry.node.pairs.get("labels")
         before = entry.labels
         if pair is not None and before and before.keys() == labels.keys():
@@ -207,15 +207,15 @@ class ClusterFile:
             self._set(entry, "labels", labelled(labels))
 
     def set_addresses(self, entry: Entry, addresses: Sequence[str]) -> None:
-        """The hosts of an entry are these from now on, in order; their ports stay."""
+        """Set the hosts of an entry, in order; ports stay."""
         self._touched.add(entry.name)
         try:
             self.edits += host_edits(self.text, entry.node.pairs[_KEYS[entry.kind][2]].value, addresses)
-        except Unusual as unusual:
-            self._refuse(f"in {entry.name}, where the list {unusual}", [f"hosts: [{', '.join(addresses)}]"])
+        except NotEditable as reason:
+            self._refuse(f"in {entry.name}, where the list {reason}", [f"hosts: [{', '.join(addresses)}]"])
 
     def remove(self, entry: Entry) -> None:
-        """An entry with the comments in it; those above it stay."""
+        """Remove an entry with the comments inside it; comments above it stay."""
         self._touched.add(entry.name)
         whole = self._root.pairs[entry.kind].value
         if whole.flow:
@@ -236,16 +236,16 @@ class ClusterFile:
         return [*self.edits, *self._sections]
 
     def diff(self) -> list[str]:
-        """The edits as `diff -u` shows them."""
+        """Return the edits in the format of `diff -u`."""
         return unified_diff(self.text, self._all(), self.path.name)
 
     def outcome(
         self, addresses: Mapping[str, tuple[str, ...]], labels: Mapping[str, Mapping[str, str]] | None = None
     ) -> tuple[bytes, ClusterConfig]:
-        """The new file, and what it says.
+        """Return the new file and its configuration.
 
-        Raises ConfigError if that would not be valid, or is not what was meant: each entry that was touched has these
-        addresses and labels, and all that was not is as it was.
+        Raises ConfigError if it would be invalid, or differ from the intended result: touched entries have these
+        addresses and labels, and all others are unchanged.
         """
         data = (self._mark + self.new_text()).encode("utf-8")
         if overlapping(self._all()):
@@ -273,12 +273,12 @@ class ClusterFile:
     # Places in the text
 
     def _line_end(self, position: int) -> int:
-        """Behind the line feed of a line, or at the end of the text."""
+        """Return the position after the line feed of a line, or the end of the text."""
         end = self.text.find("\n", position)
         return len(self.text) if end < 0 else end + 1
 
     def _behind(self, position: int, column: int) -> int:
-        """Behind the last line of an item whose dash is in this column, and behind its own comments."""
+        """Return the position after the last line of an item with its dash in this column, including its comments."""
         end = at = self._line_end(position)
         while at < len(self.text):
             after = self._line_end(at)
@@ -291,20 +291,20 @@ class ClusterFile:
         return end
 
     def _dash(self, position: int, column: int) -> int:
-        """The start of the line with the dash of an item."""
+        """Return the start of the line with the dash of an item."""
         start = self.text.rfind("\n", 0, position) + 1
         while self.text[start : start + column].strip() or self.text[start + column] != "-":
             start = self.text.rfind("\n", 0, start - 1) + 1
         return start
 
     def _end(self) -> int:
-        """Where the document ends."""
+        """Return the end of the document."""
         last = self._root.end
         found = _END_OF_DOCUMENT.search(self.text, last)
         return self._line_end(last) if found else len(self.text)
 
     def _lines(self, position: int, lines: Sequence[str]) -> Edit:
-        """Lines before the one that begins at the position."""
+        """Return an edit that inserts lines before the one that begins at the position."""
         text = "".join(line + self._break for line in lines)
         if position == len(self.text) and self.text and not self.text.endswith("\n"):
             text = self._break + text.removesuffix(self._break)

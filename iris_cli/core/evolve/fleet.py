@@ -5,7 +5,7 @@ from __future__ import annotations
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event
 from iris_cli.core.evolve.edit import Edit, IllegalTransitionError, on
-from iris_cli.core.model.slice import Keeper, SeenSlice, Slice, SliceState
+from iris_cli.core.model.slice import SeenSlice, Slice, SliceOwner, SliceState
 from iris_cli.core.model.worker import Span, Worker, WorkerCondition, with_taints
 
 
@@ -182,7 +182,7 @@ def _backed_off(edit: Edit, event: ev.ScaleGroupBackedOff, _at: float) -> None:
 
 
 def _adopted(edit: Edit, event: ev.SlicesAdopted, _at: float) -> None:
-    edit.cluster.keeper = Keeper(place=event.place, where=event.where)
+    edit.cluster.keeper = SliceOwner(place=event.place, where=event.where)
     for name, number in event.counted.items():
         group = edit.group(name)
         group.requested = max(group.requested, number)

@@ -19,7 +19,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import identity
 from iris_cli.core.lifecycle.workers import hold_until_complete
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
-from iris_cli.core.model.slice import INCOMPLETE, Keeper, Slice, SliceState, SliceTemplate, slice_number
+from iris_cli.core.model.slice import INCOMPLETE, Slice, SliceOwner, SliceState, SliceTemplate, slice_number
 
 _QUOTA_WAITS = 5  # times as long as other failures: quota and machines don't come back in a minute
 _NO_ROOM = (Refusal.QUOTA, Refusal.STOCKOUT)
@@ -291,7 +291,7 @@ class Objection(Struct, frozen=True, kw_only=True):
 
 
 def objection(
-    cluster: Cluster, here: Keeper, owner: str, listed: Iterable[CloudSlice] = ()
+    cluster: Cluster, here: SliceOwner, owner: str, listed: Iterable[CloudSlice] = ()
 ) -> Objection | None:
     """What speaks against making and deleting slices from `here`, as far as what is `listed` shows it."""
     kept = cluster.keeper
@@ -309,13 +309,13 @@ def _is_beyond(cluster: Cluster, name: str, owner: str) -> bool:
     return numbered[1] > (record.requested if record is not None else 0)
 
 
-def claim(draft: Draft, here: Keeper) -> None:
+def claim(draft: Draft, here: SliceOwner) -> None:
     """With the first slice of a log its directory becomes the one that looks after them."""
     if draft.cluster.keeper is None and draft.cluster.slices:
         draft.record(SlicesAdopted(place=here.place, where=here.where))
 
 
-def adopt(draft: Draft, here: Keeper, owner: str, unheard_of: Iterable[str]) -> None:
+def adopt(draft: Draft, here: SliceOwner, owner: str, unheard_of: Iterable[str]) -> None:
     """The operator's word that this is the one by now, and that these slices may go."""
     counted: dict[str, int] = {}
     for name in unheard_of:

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
 from iris_cli.core.model.job import Job, JobState
 from iris_cli.core.model.past import Past, in_memory
-from iris_cli.core.model.slice import GroupRecord, Keeper, Slice
+from iris_cli.core.model.slice import GroupRecord, Slice, SliceOwner
 from iris_cli.core.model.task import Attempt, Task, TaskState
 from iris_cli.core.model.worker import Ghost, Worker
 from iris_cli.core.structs import Value
@@ -106,7 +106,7 @@ class Cluster(Struct, kw_only=True, eq=False):
     endpoints: dict[AttemptId, Announced] = field(default_factory=dict)  # of live attempts that have some
     slices: dict[str, Slice] = field(default_factory=dict)  # of scale groups, until nothing of them is left
     scale_groups: dict[str, GroupRecord] = field(default_factory=dict)
-    keeper: Keeper | None = None  # of the slices; None: nobody has made any yet
+    keeper: SliceOwner | None = None  # of the slices; None: nobody has made any yet
     past: Past | None = None
 
     def __eq__(self, other: object) -> bool:

@@ -192,7 +192,7 @@ class Slice(Record, kw_only=True):
         return self.state in (SliceState.REQUESTED, SliceState.CREATING, SliceState.BOOTING)
 
 
-class Keeper(Value, frozen=True, kw_only=True):
+class SliceOwner(Value, frozen=True, kw_only=True):
     """The state directory that looks after slices. `place` tells it from its copies, `where` tells people."""
 
     place: str

@@ -1,1 +1,1 @@
-"""The files beside the log: heartbeats, runners, notices, workspaces, pulled logs."""
+"""The files next to the log: heartbeats, runners, notices, workspaces, fetched logs."""

@@ -1,7 +1,7 @@
-"""When the last cycles ran: one time for each kind of runner, in one small file.
+"""Times of the last cycles, one for each kind of runner, in one small file.
 
-Several invocations may write at the same moment: what one of them says of its own kind must not lose what
-another one says of its. So the file is read and written under a lock of its own, which is held for microseconds.
+Several invocations may write at the same time and must not lose each other's entries. So the file is read and written
+under its own lock, held for microseconds.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from iris_cli.journal.layout import HEARTBEAT, HEARTBEAT_LOCK
 
 _LIMIT = 1 << 16  # bytes
 _RUNNERS = "runners"
-_TRIES = 50  # at the lock: who has it holds it for microseconds
+_TRIES = 50  # attempts to lock: the lock is held for microseconds
 _BETWEEN = 0.005  # seconds
 
 
 def write_heartbeat(
-    directory: Path, disk: Disk, heartbeat: Mapping[str, object], runner: str, said: Mapping[str, object]
+    directory: Path, disk: Disk, heartbeat: Mapping[str, object], runner: str, entry: Mapping[str, object]
 ) -> None:
-    """Record how a cycle ended; `said` is kept for this kind of runner, and what others said stays.
+    """Record how a cycle ended; `entry` replaces the entry of this kind of runner, other entries stay.
 
-    Raises OSError. Without the lock it is written all the same: the next cycle of the others repairs what is lost.
+    Raises OSError. If the lock can't be taken the file is written anyway: the next cycle repairs lost entries.
     """
 
     def with_this(kept: dict[str, Any]) -> dict[str, Any]:
-        runners = {**runners_of(kept), **({runner: said} if runner else {})}
+        runners = {**runners_of(kept), **({runner: entry} if runner else {})}
         return {**heartbeat, **({_RUNNERS: runners} if runners else {})}
 
     _change(directory, disk, with_this)
 
 
 def forget_runner(directory: Path, disk: Disk, runner: str) -> None:
-    """Remove what a kind of runner said last: there is none of it any more. Raises OSError."""
+    """Delete the entry of a kind of runner that no longer exists. Raises OSError."""
 
     def without(kept: dict[str, Any]) -> dict[str, Any]:
-        others = {kind: said for kind, said in runners_of(kept).items() if kind != runner}
+        others = {kind: entry for kind, entry in runners_of(kept).items() if kind != runner}
         return {**kept, _RUNNERS: others}
 
     if runner in runners_of(read_heartbeat(directory)):
@@ -51,7 +51,7 @@ def forget_runner(directory: Path, disk: Disk, runner: str) -> None:
 
 
 def read_heartbeat(directory: Path) -> dict[str, Any] | None:
-    """What the last cycle wrote; None if there was none, or if it can't be read."""
+    """Return what the last cycle wrote; None if there is none or it can't be read."""
     try:
         with opened(directory / HEARTBEAT, os.O_RDONLY | os.O_NONBLOCK) as fd:
             heartbeat = json.loads(os.read(fd, _LIMIT))
@@ -61,11 +61,11 @@ def read_heartbeat(directory: Path) -> dict[str, Any] | None:
 
 
 def runners_of(heartbeat: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """What each kind of runner said last. One that an older iris wrote has none."""
+    """Return the last entry of each kind of runner; empty for a file of an older iris."""
     kinds = (heartbeat or {}).get(_RUNNERS)
     if not isinstance(kinds, dict):
         return {}
-    return {kind: said for kind, said in kinds.items() if isinstance(said, dict)}
+    return {kind: entry for kind, entry in kinds.items() if isinstance(entry, dict)}
 
 
 def _change(directory: Path, disk: Disk, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Files in the state directory that nobody reads any more: set aside, packed for jobs that are over, or pulled."""
+"""Files in the state directory that are no longer read: set aside, packed for ended jobs, or fetched logs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from iris_cli.journal.layout import (
     WORKSPACES,
 )
 
-_DRAFT = 86_400.0  # seconds after which nobody goes on writing a draft
+_DRAFT = 86_400.0  # seconds after which a draft counts as abandoned
 
 
 class Leftover(Struct, frozen=True, kw_only=True):
-    """One file, or the pulled logs of one job. `what` says what it was; `problem` why it could not be removed.
+    """One file, or the fetched logs of one job. `what` names its kind; `problem` is why it can't be deleted.
 
-    `written` is when that was last done, in seconds since the epoch. `packed`: the hash of what jobs may need; it is
-    to be removed with the lock held, and if none does.
+    `written` is its last modification in seconds since the epoch. `packed` is its hash if open jobs may need it: delete
+    it with the lock held, after checking that none does.
     """
 
     path: Path
@@ -47,16 +47,16 @@ class Leftover(Struct, frozen=True, kw_only=True):
 
 
 def leftovers(directory: Path, before: float, needed: Collection[str] = ()) -> tuple[Leftover, ...]:
-    """What is left in a state directory and was last written before that time, in the order of names.
+    """Return the leftovers last written before a time, in the order of names.
 
-    `needed` are the hashes of what was packed for jobs that are open.
+    `needed` are the hashes of files packed for open jobs.
     """
     found = [*_drafts(directory, before), *_set_aside(directory), *_packed(directory, before, needed)]
     return tuple(each for each in found if each.written <= before)
 
 
 def remove_leftover(leftover: Leftover) -> Leftover:
-    """Remove it, but nothing that a link in it points to, and nothing that was written since it was found."""
+    """Delete a leftover. Links are not followed, and files written since it was found are kept."""
     if leftover.written < _size(leftover.path)[1] < math.inf:
         return replace(leftover, problem="it has changed")
     try:
@@ -70,7 +70,7 @@ def remove_leftover(leftover: Leftover) -> Leftover:
 
 
 def _drafts(directory: Path, before: float) -> Iterator[Leftover]:
-    """Of small files that are written without the lock: each of those who were killed left its own."""
+    """Yield drafts of small files that are written without the lock: killed writers leave them."""
     for path in _entries(directory):
         if path.name.startswith((HEARTBEAT, LOOP_ORDER)) and path.name.endswith(DRAFT_SUFFIX):
             draft = _leftover(path, "unfinished temporary files")
@@ -109,7 +109,7 @@ def _leftover(path: Path, what: str, packed: str = "") -> Leftover:
 
 
 def _entries(directory: Path, *, files: bool = True) -> list[Path]:
-    """The regular files in a directory, or else all that is in it; none if it isn't there, or is a link."""
+    """Return the regular files (or all entries) of a directory; none if it is missing or a link."""
     try:
         if directory.is_symlink():
             return []
@@ -121,7 +121,7 @@ def _entries(directory: Path, *, files: bool = True) -> list[Path]:
 
 
 def _size(path: Path) -> tuple[int, float]:
-    """Bytes on the disk, and when anything of it was last written: never yet, if somebody else has removed it."""
+    """Return the bytes on disk and the last modification; infinity if it was deleted."""
     statuses = list(_statuses(path))
     written = max((each.st_mtime for each in statuses), default=math.inf)
     return sum(each.st_blocks * 512 for each in statuses), written

@@ -1,4 +1,4 @@
-"""What was told to whom, beside the log: a small file, and a lock that one invocation at a time tells under."""
+"""The record of sent notices, next to the log: a small file and the lock for sending."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_BYTES = 1 << 26
 
 
 class NoticeFile:
-    """The books of notices of one state directory. Nothing here raises OSError: to tell is the least of our work."""
+    """The notices of one state directory. Never raises OSError: a failed notice must not fail the command."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         self._directory = directory
@@ -26,11 +26,11 @@ class NoticeFile:
 
     @property
     def exists(self) -> bool:
-        """Whether there are books, be they of use or not."""
+        """True if the file exists, usable or not."""
         return os.path.lexists(self._path)
 
     def read(self) -> Books | None:
-        """The books; None if there are none, or if they can't be trusted."""
+        """Return the notices; None if there are none or the file is damaged."""
         try:
             with (
                 opened(self._path, os.O_RDONLY | os.O_NONBLOCK) as fd,
@@ -44,9 +44,9 @@ class NoticeFile:
             return None
 
     def write(self, books: Books) -> bool:
-        """Put these in the place of the old ones, at once; whether it could be done.
+        """Atomically replace the notices; return False if that failed.
 
-        After a power cut the old ones may be there: then somebody is told again.
+        After a power cut the old ones may be there: a notice is then sent twice.
         """
         with suppress(OSError):
             replace_file(self._disk, self._path, sealed(encode(books)[:-1]), synced=True)
@@ -54,12 +54,12 @@ class NoticeFile:
         return False
 
     def forget(self) -> None:
-        """Nobody is to be told any more. Should that change, what happened meanwhile is not news."""
+        """Delete the notices when notifications are off: events until they are on again are never sent."""
         with suppress(OSError):
             self._path.unlink()
 
     def lock(self) -> int | None:
-        """A descriptor that keeps all others from telling until it is closed; None if somebody else has it."""
+        """Return a descriptor that locks out other senders until it is closed; None if the lock is held."""
         try:
             fd = open_safely(self._directory / layout.NOTICES_LOCK, os.O_RDWR | os.O_CREAT)
         except OSError:

@@ -1,8 +1,8 @@
-"""Task output that was fetched from workers, for when these are gone: `logs/<job>/<task>/<attempt>/{out,err}`.
+"""Task output fetched from workers, kept for when the workers are gone: `logs/<job>/<task>/<attempt>/{out,err}`.
 
-Each file is the beginning of the one on the worker, byte for byte. Of long output that ended before anybody pulled it,
-`out@OFFSET` and `err@OFFSET` are its last part, from that byte on. `telling` has the few lines that show a known cause,
-where they stood further up than the lines in the event log.
+Each file is a prefix of the one on the worker. For long output that was not fetched before the end, `out@OFFSET` and
+`err@OFFSET` are its last part from that byte on. `telling` holds the few lines that show a known cause if they are
+further up than the lines in the event log.
 """
 
 from __future__ import annotations
@@ -23,58 +23,58 @@ from iris_cli.journal.durable import (
     not_readable,
     open_safely,
     opened,
-    refusing,
     replace_file,
     write_all,
+    writing,
 )
 
-MOST_TELLING = 4096
-"""Bytes of the lines that tell why an attempt failed."""
+MOST_EXCERPT = 4096
+"""Maximum bytes of the lines that show a failure's cause."""
 
 _STREAMS = frozenset({"out", "err"})
-_TELLING = "telling"
+_EXCERPT = "telling"
 _END = re.compile("(out|err)@(0|[1-9][0-9]{0,14})")
-_PARTIAL = "partial"  # lies beside them as long as they are being fetched
+_PARTIAL = "partial"  # exists while fetching is incomplete
 _LONGEST_ID = 4096
-_NO_PIPE = os.O_NONBLOCK  # in the place of a file would hold us up
+_NO_PIPE = os.O_NONBLOCK  # a pipe in place of the file must not block
 
 
 class PulledLogs:
-    """The output that is kept in one directory. Several may write and read at the same time."""
+    """The output kept in one directory. Safe for concurrent readers and writers."""
 
     def __init__(self, directory: Path, disk: Disk = DISK) -> None:
         self.directory = directory
         self._disk = disk
 
     def path(self, attempt: AttemptId, stream: str) -> Path:
-        """Where one stream of an attempt is kept. Raises ValueError for what is no stream."""
+        """Return the path of one stream of an attempt. Raises ValueError for an unknown stream."""
         if stream not in _STREAMS:
             raise ValueError(f"{stream[:20]!r} is neither out nor err")
         return self.directory / str(attempt) / stream
 
     def size(self, attempt: AttemptId, stream: str) -> int:
-        """How many bytes are kept: where to go on fetching. Raises NotWritableError if it can't be told."""
+        """Return the number of bytes kept, the offset to fetch from. Raises NotWritableError."""
         with self._reading(attempt, stream) as fd:
             return 0 if fd is None else os.fstat(fd).st_size
 
     def written_at(self, attempt: AttemptId, stream: str) -> float | None:
-        """When the last of them were written, in seconds since the epoch; None if nothing is kept."""
+        """Return the time of the last write in seconds since the epoch; None if nothing is kept."""
         with self._reading(attempt, stream) as fd:
             return None if fd is None else os.fstat(fd).st_mtime
 
     def read(self, attempt: AttemptId, stream: str, offset: int, limit: int) -> bytes:
-        """At most `limit` bytes from `offset` on. Raises NotWritableError if they can't be read."""
+        """Return at most `limit` bytes from `offset` on. Raises NotWritableError if they can't be read."""
         with self._reading(attempt, stream) as fd:
             return b"" if fd is None else os.pread(fd, limit, offset)
 
     def put(self, attempt: AttemptId, stream: str, offset: int, data: bytes) -> bool:
-        """Keep `data`, which begins at `offset` of the output. From now until `finish` it counts as cut off.
+        """Keep `data`, which begins at `offset` of the output. It counts as incomplete until `finish`.
 
-        Two who fetch the same may put it twice. False, and nothing is kept, if bytes before `offset` are missing: then
-        somebody else has begun anew. Raises NotWritableError if it can't be written.
+        Concurrent fetches may write the same bytes twice. Returns False and keeps nothing if bytes before `offset` are
+        missing: another process has started over. Raises NotWritableError.
         """
         path = self.path(attempt, stream)
-        with refusing(path):
+        with writing(path):
             path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
             with opened(path.with_name(_PARTIAL), os.O_WRONLY | os.O_CREAT | _NO_PIPE):
                 pass
@@ -88,12 +88,12 @@ class PulledLogs:
     def put_end(self, attempt: AttemptId, stream: str, offset: int, data: bytes) -> None:
         """Keep `data` as the last part of output that is too long to keep. Raises NotWritableError."""
         path = self.path(attempt, stream)
-        with refusing(path):
+        with writing(path):
             path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
             replace_file(self._disk, path.with_name(f"{stream}@{offset}"), data, alone=False)
 
     def end(self, attempt: AttemptId, stream: str) -> tuple[int, bytes] | None:
-        """The last part of long output: the offset where it begins, and its bytes. Raises NotWritableError."""
+        """Return the last part of long output: its offset and its bytes. Raises NotWritableError."""
         for name in self._ends(attempt):
             if name.startswith(f"{stream}@"):
                 with self._opened(self.directory / str(attempt) / name) as fd:
@@ -109,9 +109,9 @@ class PulledLogs:
         return sorted(filter(_END.fullmatch, names))
 
     def finish(self, attempt: AttemptId, at: float) -> None:
-        """All is here that there was at that time, in seconds since the epoch. Raises NotWritableError."""
+        """Mark the output as complete at time `at`, in seconds since the epoch. Raises NotWritableError."""
         directory = self.directory / str(attempt)
-        with refusing(directory):
+        with writing(directory):
             for name in self._ends(attempt):
                 (directory / name).unlink(missing_ok=True)
             for stream in sorted(_STREAMS):
@@ -121,27 +121,27 @@ class PulledLogs:
                 (directory / _PARTIAL).unlink(missing_ok=True)
 
     def cut_off(self, attempt: AttemptId) -> bool:
-        """Whether more was there than came."""
+        """Return True if the kept output is incomplete."""
         return os.path.lexists(self.directory / str(attempt) / _PARTIAL)
 
     def forget(self, attempt: AttemptId, stream: str) -> None:
-        """Begin anew: the file on the worker is another one by now. Raises NotWritableError."""
+        """Delete a stream to fetch it from the start: the worker's file was replaced. Raises NotWritableError."""
         path = self.path(attempt, stream)
-        with refusing(path):
+        with writing(path):
             path.unlink(missing_ok=True)
 
-    def keep_telling(self, attempt: AttemptId, lines: bytes) -> None:
-        """Keep the lines that tell why it failed. Raises NotWritableError if they can't be written."""
-        path = self.directory / str(attempt) / _TELLING
-        with refusing(path):
+    def keep_excerpt(self, attempt: AttemptId, lines: bytes) -> None:
+        """Keep the lines that show why the attempt failed. Raises NotWritableError."""
+        path = self.directory / str(attempt) / _EXCERPT
+        with writing(path):
             path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
             with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_PIPE) as fd:
                 write_all(self._disk, fd, lines)
 
-    def telling(self, attempt: AttemptId) -> bytes:
-        """The lines that tell why it failed, b"" if none are kept. Raises NotWritableError if they can't be read."""
-        with self._opened(self.directory / str(attempt) / _TELLING) as fd:
-            return b"" if fd is None else os.pread(fd, MOST_TELLING, 0)
+    def excerpt(self, attempt: AttemptId) -> bytes:
+        """Return the lines that show why the attempt failed, b"" if none are kept. Raises NotWritableError."""
+        with self._opened(self.directory / str(attempt) / _EXCERPT) as fd:
+            return b"" if fd is None else os.pread(fd, MOST_EXCERPT, 0)
 
     def _reading(self, attempt: AttemptId, stream: str) -> AbstractContextManager[int | None]:
         return self._opened(self.path(attempt, stream))
@@ -164,20 +164,20 @@ class PulledLogs:
 
 
 class LogsDue:
-    """The ended attempts whose output is still to be copied: one small file each, named by the token."""
+    """The ended attempts whose output must still be copied: one small file each, named by token."""
 
     def __init__(self, directory: Path, disk: Disk = DISK) -> None:
         self._directory, self._disk = directory, disk
 
     def add(self, attempts: Mapping[Token, AttemptId]) -> None:
-        """Record that the output of these attempts is to be copied. Raises NotWritableError."""
-        with refusing(self._directory):
+        """Record that the output of these attempts must be copied. Raises NotWritableError."""
+        with writing(self._directory):
             self._directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
             for token, attempt in attempts.items():
                 replace_file(self._disk, self._directory / token, str(attempt).encode(), alone=False)
 
     def all(self) -> dict[Token, AttemptId]:
-        """Every attempt whose output is still to be copied. What is not a file of ours is skipped."""
+        """Return all attempts whose output must still be copied. Other files are skipped."""
         due = {}
         try:
             names = sorted(os.listdir(self._directory))
@@ -192,6 +192,6 @@ class LogsDue:
         return due
 
     def remove(self, token: Token) -> None:
-        """Record that nothing more of it is to be copied. Raises NotWritableError."""
-        with refusing(self._directory):
+        """Record that the copy is complete. Raises NotWritableError."""
+        with writing(self._directory):
             (self._directory / token).unlink(missing_ok=True)

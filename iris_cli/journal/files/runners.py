@@ -1,7 +1,6 @@
-"""Who runs cycles: one file with a lock for each process that does so for longer than one cycle. And who may:
-`loop.json`, the operator's word on the background loop, which a running loop reads again and again.
+"""The processes that run cycles, one locked file each, and the operator's order to the background loop (`loop.json`).
 
-The kernel says who is alive: a lock is gone with its process. What stands in the file is for messages.
+The kernel shows which processes live: a lock ends with its process. The content of a file is only for messages.
 """
 
 from __future__ import annotations
@@ -25,24 +24,23 @@ from iris_cli.journal.layout import CLIENTS, LOOP_ORDER, RUNNERS
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 LOOP = "loop"
-"""The kind of which there is one for each state directory; of all others there may be any number."""
+"""The kind of the background loop: at most one process per state directory."""
 
 KINDS = frozenset({LOOP, "watch", "wait", "command"})
 
 _LIMIT = 4096  # bytes
-_TRIES = 100  # at a lock that somebody has taken only to look, for an instant
+_TRIES = 100  # attempts to lock: others hold the lock only for a check
 _BETWEEN = 0.005  # seconds
 
 
 class Runner(Struct, frozen=True, kw_only=True):
-    """A process that runs cycles. `interval` is in seconds, `since` in seconds since the epoch, `actor` is `user@host`.
+    """A process that runs cycles. `interval` in seconds, `since` in seconds since the epoch, `actor` is `user@host`.
 
-    `started` tells the process from a later one with the same pid; '' where the system does not say.
-    A pid of 0 is not known yet.
+    `started` distinguishes the process from a later one with the same pid; "" if unknown. A pid of 0 is unknown.
     """
 
     kind: str
-    pid: Annotated[int, Meta(ge=0)] = 0  # a negative one would name a group, or all processes
+    pid: Annotated[int, Meta(ge=0)] = 0  # negative pids name a process group or all processes
     actor: str = ""
     command: str = ""
     interval: Annotated[float, Meta(ge=0)] = 0.0
@@ -66,16 +64,16 @@ class Runner(Struct, frozen=True, kw_only=True):
         return self.actor.rpartition("@")[2]
 
     def is_this(self, pid: int) -> bool:
-        """Whether the process with this pid is the one that wrote this."""
+        """Return True if the process with this pid is this runner."""
         return bool(pid) and pid == self.pid and self.started == _started(pid)
 
     def entry(self) -> dict[str, Any]:
-        """The fields as JSON has them, without the kind, which is the name of the file."""
+        """Return the fields for JSON, without the kind, which is in the file's name."""
         return {name: value for name, value in asdict(self).items() if name != "kind"}
 
 
 class HeldRunner:
-    """The lock of a runner, while this process holds it."""
+    """The lock of a runner, held by this process."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self._path = path
@@ -87,7 +85,7 @@ class HeldRunner:
         return self._path.name
 
     def in_place(self) -> bool:
-        """Whether the locked file is still the one that others look at."""
+        """Return True if the locked file is still at its path."""
         ours = os.fstat(self.descriptor)
         try:
             named = os.lstat(self._path)
@@ -96,27 +94,27 @@ class HeldRunner:
         return (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)
 
     def sign(self, runner: Runner) -> None:
-        """Record who holds it. A full disk keeps nobody from holding it."""
+        """Write the runner's fields into the file. A full disk is no error."""
         data = json.dumps(runner.entry()).encode("ascii")[:_LIMIT]
         with suppress(OSError):
             os.pwrite(self.descriptor, data, 0)
             os.ftruncate(self.descriptor, len(data))
 
     def release(self) -> None:
-        """Let it go; the file stays only where the next one has the same name. A second time does nothing."""
+        """Release the lock and delete the file, except the loop's. Idempotent."""
         if self.descriptor < 0:
             return
         with suppress(OSError):
             if self._path.name != LOOP and self.in_place():
                 self._path.unlink()
-        # Not by closing alone: a process that was forked just now may still have the descriptor.
+        # Closing alone is not enough: a process forked just now may still have the descriptor.
         with suppress(OSError):
             fcntl.flock(self.descriptor, fcntl.LOCK_UN)
         self.hand_over()
 
     def hand_over(self) -> None:
-        """Close the descriptor: the lock stays with a child that inherited it, and is gone if there is none."""
-        # Its number may be given to another file at once: a second close would hit that one.
+        """Close the descriptor: a child that inherited it keeps the lock, otherwise it is released."""
+        # The descriptor may be reused at once: a second close would hit another file.
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             with suppress(OSError):
@@ -134,7 +132,7 @@ class Runners:
         self._sleep = sleep
 
     def hold(self, kind: str, command: str, *, interval: float, since: float) -> HeldRunner | None:
-        """Become a runner; None if the loop's lock is held already. Raises OSError."""
+        """Register a runner; return None if the loop's lock is held. Raises OSError."""
         self._directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
         self._clean()
         while True:
@@ -146,15 +144,15 @@ class Runners:
             if held.in_place():
                 held.sign(self._signature(kind, command, interval, since))
                 return held
-            held.release()  # somebody took it for a dead one's before it was locked
+            held.release()  # another process deleted it as stale before it was locked
 
     def inherit(self, fd: int, command: str, *, interval: float, since: float) -> HeldRunner | None:
-        """Take over the loop's lock with the descriptor that this process was started with; None if it is not that."""
+        """Take over the loop's lock through an inherited descriptor; return None if it is not that lock."""
         held = HeldRunner(self._directory / LOOP, fd)
         try:
             if not held.in_place():
                 return None
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a no-op for a process that inherited it
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a no-op for the process that inherited it
             os.set_inheritable(fd, False)
         except OSError:
             return None
@@ -162,14 +160,14 @@ class Runners:
         return held
 
     def alive(self) -> list[Runner]:
-        """All that run cycles now, on whatever host, the loop first. Writes nothing."""
+        """Return all live runners on any host, the loop first. Writes nothing."""
         found = [runner for path, runner in self._files() if runner is not None]
         return sorted(found, key=lambda each: (each.kind != LOOP, each.since, each.pid))
 
     @staticmethod
     @contextmanager
-    def looking(path: Path) -> Iterator[bool]:
-        """Look at one file: whether nobody holds it, for as long as the block lasts. Raises OSError."""
+    def probing(path: Path) -> Iterator[bool]:
+        """Yield True if the file's lock is free; it stays free during the block. Raises OSError."""
         with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
             try:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -179,7 +177,7 @@ class Runners:
                 yield True
 
     def _files(self) -> Iterator[tuple[Path, Runner | None]]:
-        """Each file with its runner; None: nobody holds it any more."""
+        """Yield each file with its runner, None if its lock is free."""
         try:
             names = sorted(os.listdir(self._directory))
         except OSError:
@@ -191,19 +189,19 @@ class Runners:
             with suppress(OSError):
                 if not stat.S_ISREG(os.lstat(path).st_mode):
                     continue
-                with self.looking(path) as free:
+                with self.probing(path) as free:
                     runner = None if free else _read(path)
                 yield path, runner
 
     def _clean(self) -> None:
-        """Remove what runners left that were killed."""
+        """Delete the files of killed runners."""
         for path, runner in list(self._files()):
             if runner is None and path.name != LOOP:
                 with suppress(OSError):
                     path.unlink()
 
     def _is_locked(self, held: HeldRunner) -> bool:
-        """Lock it, waiting for those who only look."""
+        """Lock it, waiting for processes that only check; return False if it is held."""
         for _ in range(_TRIES):
             try:
                 fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -220,7 +218,7 @@ class Runners:
 
 
 def _read(path: Path) -> Runner:
-    """The runner that holds a file; only its kind if the file can't be read."""
+    """Return the runner in a file; only its kind if the content can't be read."""
     kind = path.name.partition("-")[0]
     try:
         with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
@@ -230,7 +228,7 @@ def _read(path: Path) -> Runner:
 
 
 def _started(pid: int) -> str:
-    """When a process was started, in ticks since the boot of this machine; '' where the system does not say."""
+    """Return the start time of a process in ticks since boot; "" if unknown."""
     with suppress(OSError, IndexError):
         text = Path("/proc", str(pid), "stat").read_text(errors="replace")
         return text.rpartition(") ")[2].split()[19]
@@ -238,9 +236,9 @@ def _started(pid: int) -> str:
 
 
 class LoopOrder(Struct, frozen=True, kw_only=True):
-    """`stopped`: no loop may run. A loop that began under another `turn` is to end.
+    """The operator's order: if `stopped`, no loop may run. A loop started under another `turn` must end.
 
-    `by` says who gave the order, with which command; `since` is a time as text.
+    `by` is the user and command that gave the order; `since` is a time as text.
     """
 
     turn: str = ""
@@ -250,7 +248,7 @@ class LoopOrder(Struct, frozen=True, kw_only=True):
 
 
 def read_loop_order(directory: Path) -> LoopOrder:
-    """The order as it is now; if nobody gave one, or if it can't be read, that loops may run."""
+    """Return the current order; the default (loops may run) if there is none or it can't be read."""
     try:
         with opened(directory / LOOP_ORDER, os.O_RDONLY | os.O_NONBLOCK) as fd:
             return decode(LoopOrder, os.read(fd, _LIMIT))
@@ -259,14 +257,14 @@ def read_loop_order(directory: Path) -> LoopOrder:
 
 
 def write_loop_order(directory: Path, disk: Disk, order: LoopOrder) -> None:
-    """Put it in the place of the one before, durably. Raises OSError."""
+    """Durably replace the order. Raises OSError."""
     data = encode(order) + b"\n"
     replace_file(disk, directory / LOOP_ORDER, data, alone=False, synced=True)
 
 
-# The clients of jobs that run on a terminal: a file with a lock for each, held for as long as the client lives.
+# The clients of jobs that run on a terminal: one locked file each, held while the client lives.
 #
-# The kernel releases the lock of a client that was killed. Then any cycle may end its job.
+# The kernel releases the lock of a killed client. Any cycle may then end its job.
 
 
 class Clients:
@@ -276,7 +274,7 @@ class Clients:
         self._directory = directory / CLIENTS
 
     def hold(self) -> HeldRunner:
-        """Become a client, with a name that nobody had before. BEFORE its job is in the log. Raises OSError."""
+        """Register a client under a unique name, BEFORE its job is in the log. Raises OSError."""
         self._directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
         self._clean()
         while True:
@@ -284,17 +282,17 @@ class Clients:
             held = HeldRunner(path, open_safely(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
             try:
                 fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:  # somebody looks at it just now
+            except BlockingIOError:  # another process is just checking it
                 held.hand_over()
             else:
                 if held.in_place():
                     return held
-                held.hand_over()  # it was taken for a dead one's before it was locked
+                held.hand_over()  # another process deleted it as stale before it was locked
 
     def is_gone(self, name: str) -> bool:
-        """Whether nobody holds that lock. What can't be read may be held: then nothing is known."""
+        """Return True if the client's lock is free. A file that can't be read counts as held."""
         try:
-            with Runners.looking(self._directory / name) as free:
+            with Runners.probing(self._directory / name) as free:
                 return free
         except FileNotFoundError:
             return True
@@ -302,7 +300,7 @@ class Clients:
             return False
 
     def _clean(self) -> None:
-        """Remove what clients left that were killed."""
+        """Delete the files of killed clients."""
         for path in self._directory.iterdir():
             if self.is_gone(path.name):
                 with suppress(OSError):

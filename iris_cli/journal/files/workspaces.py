@@ -1,6 +1,6 @@
-"""Packed workspaces: one compressed tar file for each, named after the SHA-256 of what is in it.
+"""Packed workspaces: one compressed tar file each, named after the SHA-256 of the uncompressed tar.
 
-What a job was launched with is shipped, whenever that is: the directory may have changed since.
+A job always gets the files that it was launched with, even if the directory has changed since.
 """
 
 from __future__ import annotations
@@ -22,34 +22,32 @@ from iris_cli.journal.durable import (
     Disk,
     make_directory,
     open_safely,
-    refusing,
     sync_directory,
     write_all,
+    writing,
 )
 from iris_cli.journal.layout import PACKED_SUFFIX, PART_SUFFIX
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 _HASH = re.compile("[0-9a-f]{64}")
-_GZIP = (
-    31  # zlib: the largest window, with the header and trailer of gzip, which then have no name and no time
-)
-_LEVEL = 1  # a third of the time of the usual one, and a few per cent more bytes
+_GZIP = 31  # zlib's gzip format with the largest window; its header has no name or time
+_LEVEL = 1  # a third of the default level's time, and a few per cent more bytes
 _CHUNK = 1 << 20
 
 
 class Workspaces:
-    """A directory of packed workspaces, each there whole or not at all. Safe for many threads and invocations."""
+    """A directory of packed workspaces, each complete or absent. Safe for threads and processes."""
 
     def __init__(self, path: Path, disk: Disk = DISK) -> None:
         self.path = path
         self._disk = disk
-        self._checked: dict[str, tuple[int, ...]] = {}  # what was read whole: hash, and which file that was
+        self._checked: dict[str, tuple[int, ...]] = {}  # verified files: hash, and version of the file
         self._lock = Lock()
 
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
-        """Keep a tar file that comes in pieces; its hash and its size come back. Durable when it returns.
+        """Store a tar file that comes in pieces; return its hash and size. Durable on return.
 
-        What is there already is written anew, which also mends it. Raises NotWritableError, and what `chunks` raises.
+        An existing file is rewritten, which also repairs it. Raises NotWritableError and the exceptions of `chunks`.
         """
         digest, size = hashlib.sha256(), 0
         with self._draft() as (fd, draft):
@@ -59,16 +57,16 @@ class Workspaces:
                 size += len(chunk)
                 self._write(fd, packer.compress(chunk))
             self._write(fd, packer.flush())
-            with refusing(self.path):
+            with writing(self.path):
                 self._disk.fsync(fd)
                 self._disk.rename(draft, self._file(digest.hexdigest()))
                 sync_directory(self._disk, self.path)
         return digest.hexdigest(), size
 
     def open(self, workspace: str) -> BinaryIO:
-        """The gzip'd tar file of that hash, to be read from its start and closed by the caller.
+        """Open the gzipped tar file with this hash at its start; the caller closes it.
 
-        It was read whole before, once per process. Raises WorkspaceGoneError if it isn't there as it was put.
+        It is verified once per process. Raises WorkspaceGoneError if it is missing or damaged.
         """
         try:
             file = os.fdopen(open_safely(self._file(workspace), os.O_RDONLY | os.O_NONBLOCK), "rb")
@@ -82,11 +80,11 @@ class Workspaces:
         return file
 
     def has(self, workspace: str) -> bool:
-        """Whether it is there; not, whether it can be read."""
+        """Return True if the file exists, readable or not."""
         return os.path.lexists(self._file(workspace))
 
     def names(self) -> tuple[str, ...]:
-        """The hashes of all that are there, in order."""
+        """Return the hashes of all stored workspaces in order."""
         try:
             found = sorted(os.listdir(self.path))
         except OSError:
@@ -95,8 +93,8 @@ class Workspaces:
         return tuple(name for name in names if _HASH.fullmatch(name))
 
     def remove(self, workspace: str) -> None:
-        """Remove one, if it is there. Raises NotWritableError."""
-        with refusing(self._file(workspace)):
+        """Delete a workspace if it exists. Raises NotWritableError."""
+        with writing(self._file(workspace)):
             self._file(workspace).unlink(missing_ok=True)
 
     def _file(self, workspace: str) -> Path:
@@ -106,8 +104,8 @@ class Workspaces:
 
     @contextmanager
     def _draft(self) -> Iterator[tuple[int, Path]]:
-        """A file to write to, which is gone in the end unless it was renamed."""
-        with refusing(self.path):
+        """Yield a file to write; it is deleted at the end unless it was renamed."""
+        with writing(self.path):
             make_directory(self._disk, self.path)
             if not stat.S_ISDIR(self.path.lstat().st_mode):
                 raise NotWritableError(f"{self.path} is not a real directory", hint="move it away")
@@ -122,7 +120,7 @@ class Workspaces:
 
     def _write(self, fd: int, data: bytes) -> None:
         if data:
-            with refusing(self.path):
+            with writing(self.path):
                 write_all(self._disk, fd, data)
 
     def _check(self, workspace: str, file: BinaryIO) -> None:
@@ -130,7 +128,7 @@ class Workspaces:
         if not stat.S_ISREG(status.st_mode):
             raise _gone(workspace, "not a regular file")
         version = (status.st_ino, status.st_size, status.st_mtime_ns)
-        with self._lock:  # of many threads that send the same, one reads it
+        with self._lock:  # if several threads send the same workspace, one verifies it
             if self._checked.get(workspace) == version:
                 return
             try:
@@ -147,13 +145,13 @@ class Workspaces:
             self._checked[workspace] = version
 
     def _set_aside(self, workspace: str) -> None:
-        """What is damaged is as good as gone: who waits for it says so, and it goes as drafts do."""
+        """Rename a damaged workspace: its jobs then report it as missing, and it is deleted like a draft."""
         with suppress(OSError):
             self._disk.rename(self._file(workspace), self.path / f"{workspace}.damaged{PART_SUFFIX}")
 
 
 def _hash_of(file: BinaryIO) -> str:
-    """The SHA-256 of what was compressed. Raises zlib.error, EOFError and OSError."""
+    """Return the SHA-256 of the uncompressed data. Raises zlib.error, EOFError and OSError."""
     digest, unpacker = hashlib.sha256(), zlib.decompressobj(wbits=_GZIP)
     while not unpacker.eof:
         data = unpacker.unconsumed_tail or file.read(_CHUNK)

@@ -1,7 +1,7 @@
-"""The archive: what was moved out of the log, in segments that follow each other without a gap.
+"""The archive: lines moved out of the log, in consecutive segments.
 
-A segment holds the bytes of a log as it was, compressed: its first line is a header like that of every log, and the
-next segment, or the log itself, goes on with the next seq. Where the same lines stand in both, the log counts.
+A segment is a compressed former log: its first line is a header like that of every log, and the next segment, or the
+log, continues with the next seq. If the same lines are in both, the log counts.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from iris_cli.journal.durable import open_safely
 from iris_cli.journal.layout import ARCHIVE
 from iris_cli.journal.log.position import START, Fault, FaultKind, Position, fault_at
 from iris_cli.journal.log.record import LogRecord
-from iris_cli.journal.log.scan import HowMuch, Scan, continued, origin_of
+from iris_cli.journal.log.scan import ReadProgress, Scan, continued, origin_of
 
 _NAME = re.compile(r"events-([0-9]{12})-([0-9]{12})\.jsonl\.gz")
 _BUFFER = 1 << 16  # bytes
 GZIP = 16 + zlib.MAX_WBITS
-"""What the library for compression calls this format."""
-_AS_IT_SAYS = ""  # the crc of a line that was read earlier; only the next one tells it by now
+"""The `wbits` of zlib for the gzip format."""
+_AS_IT_SAYS = ""  # an unknown crc: the `prev` of the next line has it
 LOG_IS_MISSING = "the log is missing, its archive is not"
 UNREADABLE = (EOFError, OSError, zlib.error)
-"""What reading a segment raises that is cut off, or no segment at all."""
+"""The errors of reading a segment that is truncated or not a segment."""
 
 
 class Segment(Struct, frozen=True, kw_only=True):
-    """One file of the archive, with the lines from seq `first` up to `last`."""
+    """One file of the archive with the lines from seq `first` to `last`."""
 
     path: Path
     first: int
@@ -44,18 +44,18 @@ class Segment(Struct, frozen=True, kw_only=True):
 
     @property
     def file(self) -> str:
-        """Its name within the state directory."""
+        """The file's name relative to the state directory."""
         return f"{ARCHIVE}/{self.path.name}"
 
 
 def segment_of(directory: Path, first: int, last: int) -> Segment:
-    """The segment of a state directory that holds, or is to hold, these lines."""
+    """Return the segment of a state directory for these lines; it may not exist yet."""
     path = directory / ARCHIVE / f"events-{first:012}-{last:012}.jsonl.gz"
     return Segment(path=path, first=first, last=last)
 
 
 def segments(directory: Path, before: int = sys.maxsize) -> tuple[Segment, ...]:
-    """The segments of a state directory that begin before seq `before`, in their order. Raises OSError."""
+    """Return the segments that begin before seq `before`, in order. Raises OSError."""
     try:
         matches = map(_NAME.fullmatch, os.listdir(directory / ARCHIVE))
     except FileNotFoundError:
@@ -66,7 +66,7 @@ def segments(directory: Path, before: int = sys.maxsize) -> tuple[Segment, ...]:
 
 
 class _Unpacked(io.RawIOBase):
-    """The bytes in a gzip file. What stands before damage is read before an error of `UNREADABLE` is raised."""
+    """The uncompressed bytes of a gzip file. All bytes before damage are read before an error of `UNREADABLE`."""
 
     def __init__(self, packed: BinaryIO) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class _Unpacked(io.RawIOBase):
     def tell(self) -> int:
         return self._offset
 
-    def readinto(self, buffer: Any, /) -> int:  # a bytearray, or a memoryview
+    def readinto(self, buffer: Any, /) -> int:  # a bytearray or a memoryview
         data = b""
         while not (data or self._unpacker.eof):
             self._waiting = self._waiting or self._packed.read(_BUFFER)
@@ -96,7 +96,7 @@ class _Unpacked(io.RawIOBase):
         return len(data)
 
     def _unpack(self, most: int) -> bytes:
-        """At most so many of the next bytes. The call that meets damage gives none, so that it gets less and less."""
+        """Decompress at most `most` bytes. At damage, halve the input to find the bytes before it."""
         some = self._waiting
         while True:
             before = self._unpacker.copy()
@@ -111,7 +111,7 @@ class _Unpacked(io.RawIOBase):
                 return data
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Only from the beginning: what comes before is read once more."""
+        """Seek from the start only; seeking backwards decompresses again."""
         if whence != os.SEEK_SET:
             raise io.UnsupportedOperation("only from the beginning")
         if offset < self._offset:
@@ -124,16 +124,16 @@ class _Unpacked(io.RawIOBase):
 
 @contextmanager
 def unpacked(segment: Segment) -> Iterator[BinaryIO]:
-    """The lines of a segment, to be read. Raises `UNREADABLE`, also while it is read."""
+    """Open a segment's lines for reading. Raises `UNREADABLE`, also while reading."""
     with open(segment.path, "rb", opener=open_safely) as packed:
         yield cast("BinaryIO", io.BufferedReader(_Unpacked(packed), _BUFFER))
 
 
 class ArchiveScan:
-    """The records of segments, one after the other, once. Afterwards `position` is the end of the last good one.
+    """The records of segments in order, once. Afterwards `position` is the end of the last good record.
 
-    Begins with the segment that has the line of `known`, if one has it: what went before it was read earlier. `skip`:
-    and behind that very line. `about` and `until`: as in `Scan`.
+    Starts with the segment that holds the line of `known`, if any; with `skip` right after that line. `about` and
+    `until` are as in `Scan`.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class ArchiveScan:
         self._known, self._skip, self._about, self._until = known, skip, about, until
         self.position = START
         self.fault: Fault | None = None
-        self.scan: Scan | None = None  # of the segment that is being read, or was read last
+        self.scan: Scan | None = None  # of the current or last segment
         begin = next((at for at, each in enumerate(chain) if each.first <= known.seq <= each.last), 0)
         self._chain = chain[begin:]
         if begin > 0:
@@ -164,12 +164,12 @@ class ArchiveScan:
 
     @property
     def current(self) -> Scan | None:
-        """The segment that is being read, or was read last."""
+        """The scan of the current or last segment."""
         return self.scan
 
     @property
-    def how_far(self) -> HowMuch:
-        """May be asked from any thread."""
+    def progress(self) -> ReadProgress:
+        """Progress of reading. May be read from any thread."""
         read = self.position if self.scan is None else self.scan.position
         return read.seq, self._chain[-1].last if self._chain else 0, "transaction"
 
@@ -182,14 +182,14 @@ class ArchiveScan:
                     stream.seek(0)
                 start = continued(self.position)
                 if self._skip and segment.first == self._known.seq - self._known.line + 1:
-                    start = self._known  # it holds the bytes of the log as it was
+                    start = self._known  # the segment has the same bytes as the former log
                     stream.seek(start.offset)
                 scan = self.scan = Scan(stream, sys.maxsize, start, about=self._about, until=self._until)
                 yield from scan
         except PermissionError:
-            raise  # nothing is known to be wrong with it
+            raise  # the permissions are wrong, not the segment
         except UNREADABLE as error:
-            if scan is None or scan.position.seq != segment.last:  # else each of its lines vouches for itself
+            if scan is None or scan.position.seq != segment.last:  # else all lines were verified
                 broken = f"the segment can't be read: {error}"
         if scan is not None:
             self.position = scan.position
@@ -203,7 +203,7 @@ class ArchiveScan:
 
 
 def missing(end: Position, first: int, file: str) -> Fault | None:
-    """The fault of a file that begins with seq `first`, behind others that end elsewhere; None if it fits."""
+    """Return the fault of a file that begins with seq `first` and does not follow `end`; None if it does."""
     if first == end.seq + 1:
         return None
     what = f"it begins with seq {first}, the segment before ends at seq {end.seq}"
@@ -213,6 +213,6 @@ def missing(end: Position, first: int, file: str) -> Fault | None:
 
 
 def in_segment(fault: Fault, segment: Segment) -> Fault:
-    """The fault of a line in a segment: nobody writes there, so that none is just unfinished."""
+    """Return the fault of a line in a segment: nothing writes there, so TORN means DAMAGED."""
     kind = FaultKind.DAMAGED if fault.kind is FaultKind.TORN else fault.kind
     return replace(fault, kind=kind, file=segment.file)

@@ -1,6 +1,6 @@
-"""Moving the lines of the log to the archive, so that what every command reads stays short.
+"""Move the lines of the log to the archive, which keeps the log that every command reads short.
 
-At every moment each line stands in the log or in the archive, or in both.
+At every moment each line is in the log, in the archive, or in both.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from iris_cli.journal.log.record import encode_line, end_of_line
 from iris_cli.journal.log.scan import bounded_lines, continued, origin_of
 from iris_cli.journal.log.timestamps import file_stamp
 
-_CHUNK = 1 << 20  # bytes of a log that are compressed in one go
+_CHUNK = 1 << 20  # bytes of a log that are compressed in one step
 
 
 class Compacted(Struct, frozen=True, kw_only=True):
-    """What a compaction did: where the lines went, and how many bytes log and segment have now.
+    """The result of a compaction: the new segment, and sizes in bytes.
 
-    `end` is that of the new log, `file` its device and inode.
+    `end` is the end of the new log, `file` its device and inode.
     """
 
     segment: Segment
@@ -52,32 +52,31 @@ class Compacted(Struct, frozen=True, kw_only=True):
 def compact(
     directory: Path, disk: Disk, end: Position, check: Callable[[], None], *, at: float, actor: str
 ) -> Compacted:
-    """Move the lines of the log, which ends at `end`, to a segment, and begin the log anew behind them.
+    """Move the lines of the log, which ends at `end`, to a segment, and start a new log after them.
 
-    The caller holds the lock and has read the log as a sound one; `check` raises if it lost that meanwhile. Raises
-    OSError, and LogDamagedError if the log isn't what was read. A crash anywhere leaves a log that reads as before, or
-    the new one.
+    The caller holds the lock and has read the log without faults; `check` raises if the lock was lost. Raises OSError,
+    and LogDamagedError if the log has changed. After a crash anywhere the log is either unchanged or the new one.
     """
     assert end.header is not None, "an empty log has nothing to compact"
     log = directory / LOG
     with open(log, "rb", opener=open_safely) as stream:
         segment = segment_of(directory, origin_of(stream).seq + 1, end.seq)
     _make_archive(directory, disk, segment, at)
-    with _draft(segment.path.with_name("segment")) as draft:  # what a crash leaves there is written over
+    with _draft(segment.path.with_name("segment")) as draft:  # overwrites what an earlier crash left
         _pack(disk, log, end, draft)
         disk.rename(draft, segment.path)
         sync_directory(disk, segment.path.parent)
-    # BEFORE: the log still has what the segment has, and counts.
+    # BEFORE: the log still has the segment's lines, and the log counts.
     line = encode_line(end, [LogCompacted(name=end.header.cluster_name, through=end.seq)], at=at, actor=actor)
     with _draft(log) as draft:
         with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
             write_all(disk, fd, line)
             disk.fsync(fd)
             status = os.fstat(fd)
-        check()  # BEFORE: this took a while, and what somebody else committed would go with the old log
+        check()  # BEFORE: the lock may have been lost by now, and commits of others would be lost with the old log
         disk.rename(draft, log)
         sync_directory(disk, directory)
-    # AFTER: it begins behind the segment, and reaches past HEAD until that is written.
+    # AFTER: the log follows the segment, and is ahead of HEAD until HEAD is written.
     new_end = end_of_line(continued(end), line, at)
     advance_head(disk, directory, new_end)
     return Compacted(
@@ -91,7 +90,7 @@ def compact(
 
 
 def _make_archive(directory: Path, disk: Disk, segment: Segment, now: float) -> None:
-    """Make room for a segment: what an interrupted compaction left, or a salvage gave up, gets another name."""
+    """Rename segments that would overlap: leftovers of an interrupted compaction or of a salvage."""
     make_directory(disk, directory / ARCHIVE)
     for other in segments(directory):
         if other.last >= segment.first:
@@ -99,7 +98,7 @@ def _make_archive(directory: Path, disk: Disk, segment: Segment, now: float) -> 
 
 
 def set_aside(disk: Disk, segment: Segment, now: float) -> Path:
-    """Give a segment a name under which nobody reads it. Raises OSError."""
+    """Rename a segment so that it is no longer read; return its new path. Raises OSError."""
     kept = unused(segment.path.with_name(f"{segment.path.name}{OLD_SUFFIX}{file_stamp(now)}"))
     disk.rename(segment.path, kept)
     return kept
@@ -107,7 +106,7 @@ def set_aside(disk: Disk, segment: Segment, now: float) -> Path:
 
 @contextmanager
 def _draft(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to at first; gone if that fails, for the disk may be full."""
+    """Yield a draft's path next to `path`; delete the draft on OSError, as the disk may be full."""
     draft = path.with_name(path.name + ".tmp")
     try:
         yield draft
@@ -118,7 +117,7 @@ def _draft(path: Path) -> Iterator[Path]:
 
 
 def _pack(disk: Disk, log: Path, end: Position, target: Path) -> None:
-    """Write the lines of the log up to `end` into `target`, compressed and synced, each with a look at its checksum."""
+    """Write the lines of the log up to `end` into `target`, compressed and synced, and verify their checksums."""
     packer = zlib.compressobj(wbits=GZIP)
     with (
         open(log, "rb", opener=open_safely) as stream,
@@ -132,7 +131,7 @@ def _pack(disk: Disk, log: Path, end: Position, target: Path) -> None:
 
 
 def _sound_chunks(log: Path, lines: Iterator[bytes], end: Position) -> Iterator[bytes]:
-    """Many lines at a time, as they are. Raises LogDamagedError."""
+    """Yield many lines at a time, unchanged. Raises LogDamagedError."""
     chunk, size, number, last = [], 0, 0, b""
     for number, line in enumerate(lines, 1):
         if not is_intact(line[:-1]):

@@ -1,4 +1,4 @@
-"""The log as a file: reading on from where one has been, and committing a line."""
+"""The log as a file: read on from a position, and commit a line."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from iris_cli.journal.durable import (
     not_writable,
     open_safely,
     opened,
-    refusing,
     sync_directory,
     write_all,
+    writing,
 )
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.log.head import Head, advance_head, head_at, is_head, read_head, write_head
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from iris_cli.journal.log.scan import Scan
 
 Keep = Callable[["Iterable[LogRecord]"], "tuple[LogRecord, ...]"]
-"""What is done with records as they are read; it takes all of them, and says which of them are kept."""
+"""Consumes all records as they are read, and returns those to keep."""
 
 _FIRST_LINE_LIMIT = 1 << 16  # bytes
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
-    """What reading the log gave. `end` is the end of the last good record, `size` that of the file, in bytes.
+    """The result of reading the log. `end` is the end of the last good record, `size` the file's bytes.
 
-    `head_fits`: the line that HEAD names is not known to be another one.
+    `head_fits`: the line that HEAD names is not known to be a different one.
     """
 
     records: tuple[LogRecord, ...]
@@ -60,7 +60,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
 class FileStore:
     """The append-only log of a directory: transactions, numbered from 1 without gaps.
 
-    Only the holder of the lock may append, and recovery comes before.
+    Only the lock's holder may append, after recovery.
     """
 
     def __init__(self, directory: Path, disk: Disk = DISK) -> None:
@@ -69,17 +69,17 @@ class FileStore:
         self._disk = disk
         self._end = START
         self._file: tuple[int, int] | None = None  # device and inode of the log that was read
-        self.scan: Scan | ArchiveScan | None = None  # what is being read of the log, or was read last
+        self.scan: Scan | ArchiveScan | None = None  # the current or last scan of the log
 
     def read(self, after_seq: int = 0) -> Iterator[Transaction]:
-        """Raises LogDamagedError; an unfinished last line never happened."""
+        """Yield transactions; an unfinished last line counts as never committed. Raises LogDamagedError."""
         loaded = self.load(after_seq)
         if loaded.fault is not None and loaded.fault.kind is not FaultKind.TORN:
             raise LogDamagedError(f"{self._path}, {loaded.fault}")
         return iter(loaded.records)
 
     def header(self) -> Header | None:
-        """The header in the first line; None if there is none, or if only `load` can tell. Raises OSError.
+        """Return the header in the first line; None if there is none or only `load` can decide. Raises OSError.
 
         A line without its end may be torn: `load` decides.
         """
@@ -94,40 +94,40 @@ class FileStore:
 
     @property
     def end(self) -> Position:
-        """How far the log was read, or written."""
+        """The position up to which the log was read or written."""
         return self._end
 
     @property
     def reached(self) -> Position:
-        """The end of the record that `load` read last, also while it reads."""
+        """The end of the last record that `load` has read, also while it reads."""
         scan = self.scan.current if self.scan is not None else None
         return self._end if scan is None else scan.position
 
     def forget_earliest(self) -> None:
-        """Begin to look for the earliest time once more: a snapshot with that of the lines so far is kept for good."""
+        """Reset the earliest time: an archived snapshot has that of the lines read so far."""
         self._end = replace(self._end, earliest=None)
         if self.scan is not None and self.scan.current is not None:
             self.scan.current.earliest = None
 
     def resume(self, position: Position) -> bool:
-        """Take the log for read up to there, if it has that very line there, or begins behind it."""
+        """Continue at a position if the log has that very line there or begins after it; return False if not."""
         with suppress(OSError), open(self._path, "rb", opener=open_safely) as stream:
-            if _stands_at(stream.fileno(), position):
+            if _record_is_at(stream.fileno(), position):
                 status = os.fstat(stream.fileno())
                 self._end, self._file = position, (status.st_dev, status.st_ino)
                 return True
-            if _begins_at(stream, position):
+            if _begins_after(stream, position):
                 self._end, self._file = position, None
                 return True
         return False
 
     def load(self, after_seq: int = 0, keep: Keep = tuple) -> Loaded:
-        """The records behind `after_seq`, or what `keep` keeps of them, and how reading ended.
+        """Return the records after `after_seq`, or those that `keep` keeps, and how reading ended.
 
-        Reads only what is new if the caller has all that this store has read. Raises OSError, and
-        LogReplacedError if the log isn't the one that the caller has read up to `after_seq`.
+        Reads only new lines if the caller has everything that this store has read. Raises OSError, and LogReplacedError
+        if this is not the log that the caller has read up to `after_seq`.
         """
-        if 0 < after_seq == self._end.seq and self._is_as_left():
+        if 0 < after_seq == self._end.seq and self._is_unchanged():
             end, head = self._end, head_at(self._end)
             return Loaded(records=keep(()), end=end, size=end.offset, fault=None, head=head, head_fits=True)
         head = read_head(self._directory)  # before the log, which only grows
@@ -142,17 +142,17 @@ class FileStore:
             return Loaded(records=(), end=START, size=0, fault=fault, head=head, head_fits=True)
 
     def _lost_log(self) -> Fault | None:
-        """Where nothing is in a log there is none yet; but if there is an archive, it was lost: none may be begun."""
+        """Return a fault if an archive exists without a log: the log was lost, and no new one may be started."""
         from iris_cli.journal.log.archive import LOG_IS_MISSING, segments
 
         chain = segments(self._directory)
         return fault_at(replace(START, seq=chain[-1].last), LOG, LOG_IS_MISSING) if chain else None
 
-    def _is_as_left(self) -> bool:
-        """Whether the log is the one that was read or written to its end, and HEAD says that end. Raises OSError."""
+    def _is_unchanged(self) -> bool:
+        """Return True if the log ends where it was last read or written, and HEAD agrees. Raises OSError."""
         try:
             with opened(self._path, os.O_RDONLY) as fd:
-                as_read = self._is_at_end_of(fd) and _stands_at(fd, self._end)
+                as_read = self._is_at_end_of(fd) and _record_is_at(fd, self._end)
             return as_read and is_head(self._directory, self._end)
         except FileNotFoundError:
             return False
@@ -162,7 +162,7 @@ class FileStore:
         status = os.fstat(stream.fileno())
         from iris_cli.journal.log.scan import Scan, continued, origin_of
 
-        goes_on = 0 < self._end.seq <= after_seq and _stands_at(stream.fileno(), self._end)
+        goes_on = 0 < self._end.seq <= after_seq and _record_is_at(stream.fileno(), self._end)
         start = self._end if goes_on else origin_of(stream)
         crcs = dict.fromkeys((self._end.seq, head.seq if head else 0), "")
         crcs |= {START.seq: START.crc, start.seq: start.crc}
@@ -190,7 +190,7 @@ class FileStore:
                 yield from scan
                 end, fault = scan.position, scan.fault
 
-        kept = keep(_behind(after_seq, records(), crcs))
+        kept = keep(_records_after(after_seq, records(), crcs))
         is_other = after_seq > 0 and (end.seq < after_seq or crcs[self._end.seq] != self._end.crc)
         if fault is None or fault.kind is FaultKind.TORN:
             is_cut = fault is not None and head is not None and head.seq > end.seq
@@ -198,7 +198,7 @@ class FileStore:
                 raise self._replaced()
             if end == START:
                 fault = self._lost_log() or fault
-        if not is_other:  # else the caller has what may come to be replaced
+        if not is_other:  # otherwise the caller has lines that may be replaced
             self._end, self._file = end, (status.st_dev, status.st_ino)
         return Loaded(
             records=kept,
@@ -215,11 +215,11 @@ class FileStore:
         )
 
     def append(self, expected_seq: int, events: Sequence[Event], *, at: float, actor: str) -> int | Conflict:
-        """Raises NotWritableError: then nothing may be done on the strength of these events."""
+        """Commit events. Raises NotWritableError: the events must then not be acted on."""
         from iris_cli.journal.log.record import Conflict, check_events, encode_line, end_of_line
 
         flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if expected_seq == 0 else 0)
-        with refusing(self._path), opened(self._path, flags) as fd:
+        with writing(self._path), opened(self._path, flags) as fd:
             if not self._is_at_end_of(fd):
                 self._catch_up()
                 if not self._is_at_end_of(fd):
@@ -233,18 +233,18 @@ class FileStore:
 
     @property
     def lines(self) -> int:
-        """How many lines of the log were read."""
+        """The number of lines read from the log."""
         return self._end.line
 
     def compact(self, check: Callable[[], None], *, at: float, actor: str) -> Compacted:
-        """Move all that was read to the archive. Only the holder of the lock may, and recovery comes before.
+        """Move everything that was read to the archive. Only the lock's holder may do so, after recovery.
 
-        Raises NotWritableError, and what `check` raises for one who isn't that any more: then nothing is lost, and what
-        was left half done is no harm.
+        Raises NotWritableError, and the exception of `check` if the lock was lost: nothing is lost then, and partial
+        results are harmless.
         """
         from iris_cli.journal.log.compact import compact
 
-        with refusing(self._path):
+        with writing(self._path):
             done = compact(self._directory, self._disk, self._end, check, at=at, actor=actor)
             self._end, self._file = done.end, done.file
             return done
@@ -261,7 +261,7 @@ class FileStore:
             )
 
     def _commit(self, fd: int, line: bytes, end: Position) -> None:
-        """Line, fsync, HEAD, in this order; if one fails, the log is put back to what it was."""
+        """Write line, fsync, write HEAD, in this order; if one fails, restore the log."""
         try:
             check_room(fd, len(line))
             write_all(self._disk, fd, line)
@@ -270,20 +270,20 @@ class FileStore:
                 sync_directory(self._disk, self._directory)
             advance_head(self._disk, self._directory, end)
         except OSError as error:
-            # BEFORE: the line may be on the disk, whole or in part, though nobody will act on it.
+            # BEFORE: the line may be on disk, complete or in part, but it will not be acted on.
             with suppress(OSError):
-                # A call may fail and yet have worked; HEAD goes back first, and for good, for it never leads.
+                # A failed call may have worked. HEAD goes back first, and durably, as it must never be ahead.
                 if read_head(self._directory) != head_at(self._end):
                     write_head(self._disk, self._directory, self._end)
                 self._disk.truncate(fd, self._end.offset)
                 self._disk.fsync(fd)
-            # AFTER: it is gone; or else the log reaches past HEAD, and the next writer recovers it.
+            # AFTER: the line is gone, or the log is ahead of HEAD and the next writer recovers it.
             raise not_writable(self._path, error) from error
         self._end = end
 
 
-def _behind(after_seq: int, scan: Iterable[LogRecord], crcs: dict[int, str]) -> Iterator[LogRecord]:
-    """The records behind that one; fills in the checksums of those that stand in `crcs`."""
+def _records_after(after_seq: int, scan: Iterable[LogRecord], crcs: dict[int, str]) -> Iterator[LogRecord]:
+    """Yield the records after that seq; store the checksums of those whose seq is in `crcs`."""
     for record in scan:
         if record.seq in crcs:
             crcs[record.seq] = record.crc
@@ -291,16 +291,16 @@ def _behind(after_seq: int, scan: Iterable[LogRecord], crcs: dict[int, str]) -> 
             yield record
 
 
-def _begins_at(stream: BinaryIO, position: Position) -> bool:
-    """Whether the file begins behind the record that ends at `position`: the others are in the archive."""
+def _begins_after(stream: BinaryIO, position: Position) -> bool:
+    """Return True if the file begins after the record that ends at `position`; the others are archived."""
     from iris_cli.journal.log.scan import origin_of
 
     origin = origin_of(stream)
     return position.seq > 0 and (origin.seq, origin.crc) == (position.seq, position.crc)
 
 
-def _stands_at(fd: int, position: Position) -> bool:
-    """Whether the record that ends at `position` is still the same."""
+def _record_is_at(fd: int, position: Position) -> bool:
+    """Return True if the record that ends at `position` is unchanged."""
     mark = f'"crc":"{position.crc}"}}\n'.encode("ascii")
     return position.seq == 0 or os.pread(fd, len(mark), max(0, position.offset - len(mark))) == mark
 
@@ -310,35 +310,35 @@ def _unchanged(cluster: Cluster) -> Cluster:
 
 
 class Fold:
-    """Takes records as they are read, so that they need not all be in memory, and holds the `cluster` then.
+    """Replays records as they are read, without holding all in memory; `cluster` is the result.
 
-    They come after `start`; those behind `until` are left out. Keeps those behind `told`. After each `every` records,
-    `keep` may put a part of the cluster elsewhere.
+    Starts from `start` and stops after `until`. Keeps the records after `kept_after`. After each `every` records,
+    `keep` may move a part of the cluster out of memory.
     """
 
     def __init__(
         self,
         start: Cluster,
-        told: int | None,
+        kept_after: int | None,
         *,
         until: int | None = None,
         every: int = 0,
         keep: Callable[[Cluster], Cluster] = _unchanged,
     ) -> None:
         self._start = start
-        self._told = told
+        self._kept_after = kept_after
         self._until = until
         self._every = every
         self._keep = keep
         self.cluster = start
 
     def __call__(self, records: Iterable[LogRecord]) -> tuple[LogRecord, ...]:
-        """May be called again, should the log have to be read again. Raises IllegalTransitionError."""
+        """Consume records; may be called again to read again. Raises IllegalTransitionError."""
         kept: list[LogRecord] = []
         if self._until is not None:
             records = takewhile(self._is_wanted, records)
-        if self._told is not None:
-            records = _passing(records, kept, self._told)
+        if self._kept_after is not None:
+            records = _keep_after(records, kept, self._kept_after)
         records, self.cluster = iter(records), self._start
         while self._every:
             last = self.cluster.seq + self._every
@@ -356,13 +356,13 @@ class Fold:
 def _replayed(records: Iterator[LogRecord], start: Cluster) -> Cluster:
     if (first := next(records, None)) is None:
         return start
-    from iris_cli.core.evolve import replay  # and with it every kind of event: only where there are any
+    from iris_cli.core.evolve import replay  # imports every kind of event: only if there are records
 
     return replay(chain((first,), records), start)
 
 
-def _passing(records: Iterable[LogRecord], kept: list[LogRecord], told: int) -> Iterator[LogRecord]:
+def _keep_after(records: Iterable[LogRecord], kept: list[LogRecord], kept_after: int) -> Iterator[LogRecord]:
     for record in records:
-        if record.seq > told:
+        if record.seq > kept_after:
             kept.append(record)
         yield record

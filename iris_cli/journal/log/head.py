@@ -1,8 +1,8 @@
-"""`HEAD`: the last line that was committed. It may lag behind the log and never leads.
+"""`HEAD`: the last committed line. It may be behind the log and is never ahead.
 
-Without it, a damaged last line would look like one that was never finished. A commit writes over what stands there, in
-one call and within one sector. Should a reader or a power cut see half of that, its checksum is wrong, and such a HEAD
-says nothing: it lags.
+Without it, a damaged last line would look like an unfinished one. A commit overwrites HEAD in one call and within one
+sector. If a reader or a power cut catches half of that, its checksum is wrong and such a HEAD is ignored, as if it were
+behind.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from iris_cli.journal.layout import HEAD
 from iris_cli.journal.log.position import Position
 
 _LIMIT = 4096  # bytes
-_SIZE = 128  # bytes, whatever it says: no write changes that, or reaches into a second sector
+_SIZE = 128  # bytes, whatever the content: no write changes the size or reaches into a second sector
 _MARK = b', "check": "'
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """`seq` and `crc` of the line, and the log that it is in."""
+    """`seq` and `crc` of the line, and the cluster id of its log."""
 
     seq: int
     crc: str
@@ -32,13 +32,13 @@ class Head(Struct, frozen=True, kw_only=True):
 
 
 def read_head(directory: Path) -> Head | None:
-    """None if there is none, or only what a power cut may leave of it. Raises OSError."""
+    """Read HEAD; None if it is missing or was cut off by a power cut. Raises OSError."""
     try:
         with opened(f"{directory}/{HEAD}", os.O_RDONLY) as fd:
             text = os.read(fd, _LIMIT)
         entry = json.loads(text)
         check = entry.pop("check", None)
-        # One of another size was put there whole, and perhaps by somebody who makes no checksums.
+        # A HEAD of a different size was written as a whole, maybe by a program without checksums.
         if len(text) == _SIZE and check != _check(text.partition(_MARK)[0]):
             return None
         head = Head(**entry)
@@ -48,20 +48,20 @@ def read_head(directory: Path) -> Head | None:
 
 
 def head_at(position: Position) -> Head | None:
-    """What HEAD says when the log is committed up to `position`; None for an empty log."""
+    """Return the HEAD of a log committed up to `position`; None for an empty log."""
     if position.header is None:
         return None
     return Head(seq=position.seq, crc=position.crc, cluster_id=position.header.cluster_id)
 
 
 def is_head(directory: Path, position: Position) -> bool:
-    """Whether HEAD stands there as a commit up to `position` leaves it. Raises OSError."""
+    """Return True if HEAD is exactly that of a commit up to `position`. Raises OSError."""
     with opened(f"{directory}/{HEAD}", os.O_RDONLY) as fd:
         return os.read(fd, _LIMIT) == _text(position)
 
 
 def advance_head(disk: Disk, directory: Path, position: Position) -> None:
-    """Say that the log is committed up to `position`, further than HEAD says now. Raises OSError."""
+    """Record that the log is committed up to `position`, beyond the current HEAD. Raises OSError."""
     text = _text(position)
     try:
         with opened(f"{directory}/{HEAD}", os.O_RDWR) as fd:
@@ -74,7 +74,7 @@ def advance_head(disk: Disk, directory: Path, position: Position) -> None:
 
 
 def write_head(disk: Disk, directory: Path, position: Position) -> None:
-    """Say that the log is committed up to `position`, whatever HEAD says now; durable. Raises OSError."""
+    """Durably record that the log is committed up to `position`, whatever the current HEAD. Raises OSError."""
     if position.header is None:
         (directory / HEAD).unlink(missing_ok=True)
     else:
@@ -85,7 +85,7 @@ def write_head(disk: Disk, directory: Path, position: Position) -> None:
 def _text(position: Position) -> bytes:
     assert position.header is not None, "nothing was committed yet"
     ours = f'{{"seq": {position.seq}, "crc": "{position.crc}", "cluster_id": "{position.header.cluster_id}"'
-    body = ours.encode("ascii")  # digits and hexadecimal ones: nothing that JSON would write otherwise
+    body = ours.encode("ascii")  # digits and hexadecimal digits: JSON needs no escapes
     return (body + _MARK + _check(body).encode("ascii") + b'"}').ljust(_SIZE - 1) + b"\n"
 
 

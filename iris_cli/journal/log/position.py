@@ -1,4 +1,4 @@
-"""How far a log was read, and the checksum that its lines end in: all that is needed where it has nothing new."""
+"""A position in a log, and the checksum at the end of its lines: enough to find that there is nothing new."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NO_PREVIOUS = "00000000"
 
 _MARK = b',"crc":"'
 TAIL = len(_MARK) + len('9a27e113"}')
-"""Bytes that the checksum takes at the end of a line."""
+"""Bytes of the checksum at the end of a line."""
 
 
 class Header(Struct, frozen=True, kw_only=True):
-    """What the first line of a file says of the log. `cluster_id` is random and tells one log from all others."""
+    """The header in the first line of a file. `cluster_id` is random and identifies the log."""
 
     format: int
     cluster_id: str
@@ -29,10 +29,10 @@ class Header(Struct, frozen=True, kw_only=True):
 
 
 class Position(Struct, frozen=True, kw_only=True):
-    """The end of a good record: how far a log was read, and all that is needed to go on from there.
+    """The end of a valid record: how far a log was read, with all that is needed to read on.
 
-    `line` and `offset` count lines and bytes up to here; `seq`, `crc` and `at` are those of the record. `earliest` is
-    the smallest time of the records behind the last snapshot in the archive.
+    `line` and `offset` count lines and bytes up to this point; `seq`, `crc` and `at` are those of the record.
+    `earliest` is the smallest time of the records after the last archived snapshot.
     """
 
     line: int = 0
@@ -49,39 +49,38 @@ START = Position()
 
 
 def sealed(body: bytes) -> bytes:
-    """The line of a JSON object, whose last brace is cut off, with its checksum."""
+    """Return a line: a JSON object without its closing brace, and its checksum."""
     return b'%s%s%08x"}\n' % (body, _MARK, crc32(body))
 
 
 def unsealed(line: bytes) -> bytes:
-    """The JSON object in a line that `sealed` made."""
+    """Return the JSON object in a line that `sealed` made."""
     return line.rstrip(b"\n")[:-TAIL] + b"}"
 
 
 def is_intact(line: bytes) -> bool:
-    """Whether the line, without its newline, ends in its own checksum."""
+    """Return True if the line, without its newline, ends in the right checksum."""
     return line[-TAIL:-10] == _MARK and line[-2:] == b'"}' and b"%08x" % crc32(line[:-TAIL]) == line[-10:-2]
 
 
-# Why a log can't be read further, and where that is.
+# Faults in a log: the kind of a fault and its place.
 
 
 class FaultKind(StrEnum):
-    TORN = "torn"  # unfinished or damaged, and nothing valid behind it: it may never have happened
+    TORN = "torn"  # unfinished or damaged, with nothing valid after it: it may never have been committed
     DAMAGED = "damaged"
-    EDITED = "edited"  # good, but another program changed the line ends or put a byte order mark before it
-    NEWER = "newer"  # good, but written by a newer program
-    FOREIGN = "foreign"  # good, but HEAD is that of another log
-    LOST = "lost"  # HEAD names a line that isn't there, or is another one
-    HEAD = "head"  # good, but HEAD contradicts itself
-    MISSING = "missing"  # the archive lacks what went before this line
+    EDITED = "edited"  # valid, but another program changed its line end or added a byte order mark
+    NEWER = "newer"  # valid, but written by a newer program
+    FOREIGN = "foreign"  # valid, but HEAD belongs to another log
+    LOST = "lost"  # the line in HEAD is missing or different
+    HEAD = "head"  # valid, but HEAD contradicts itself
+    MISSING = "missing"  # the archive lacks the lines before this one
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """Why a log could not be read further.
+    """The reason why a log can't be read further.
 
-    `seq` is the sequence number expected at this line; lines count from 1. `file` is relative to the state
-    directory.
+    `seq` is the sequence number expected at this line; lines count from 1. `file` is relative to the state directory.
     """
 
     kind: FaultKind
@@ -96,7 +95,7 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 def fault_at(end: Position, file: str, what: str) -> Fault:
-    """Damage right behind `end`."""
+    """Return a DAMAGED fault right after `end`."""
     return Fault(
         kind=FaultKind.DAMAGED, line=end.line + 1, offset=end.offset, seq=end.seq + 1, what=what, file=file
     )

@@ -1,4 +1,4 @@
-"""Reading the whole past, one transaction after the other: for those who want to know what was, not what is."""
+"""Read all transactions of the past in order, for commands about history."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from iris_cli.journal.log.head import Head, read_head
 from iris_cli.journal.log.position import START, Fault, FaultKind, Position, fault_at
 from iris_cli.journal.log.record import LogRecord
 from iris_cli.journal.log.recovery import Damage, damage_of
-from iris_cli.journal.log.scan import HowMuch, Scan, continued, origin_of
+from iris_cli.journal.log.scan import ReadProgress, Scan, continued, origin_of
 from iris_cli.journal.log.timestamps import iso_time
 
 
-class Which(TypedDict, total=False):
-    """Which transactions are read, as `Reading` has it."""
+class ReadingOptions(TypedDict, total=False):
+    """Keyword arguments of `Reading` that select transactions."""
 
     archive: Required[bool]
     start: Position
@@ -35,14 +35,12 @@ class Which(TypedDict, total=False):
 
 
 class Reading:
-    """The transactions of the log in their order, once; with `archive` those of its archive before them.
+    """The transactions of the log in order, once; with `archive` also the archived ones before them.
 
-    All of them, or those behind `start`, which the log is known to have had, up to the seq `until`. With `about`, those
-    whose lines have this text, and perhaps others.
-    Takes no lock, changes nothing, and holds one transaction at a time. Afterwards `damage` says why it ended before
-    the end, if it did; `archived` counts the transactions that went to the archive, read or not. `warnings` are
-    what else should be told. Raises NotWritableError if the log can't be read, LogDamagedError if none of it is
-    to be believed.
+    Yields those after `start`, a position that the log is known to have had, up to the seq `until`. With `about`,
+    yields at least those whose lines contain this text. Takes no lock, changes nothing, and holds one transaction at a
+    time. Afterwards `damage` is the reason if reading ended early; `archived` counts the transactions in the archive,
+    read or not. Raises NotWritableError if the log can't be read, LogDamagedError if none of it can be trusted.
     """
 
     def __init__(
@@ -60,8 +58,8 @@ class Reading:
         self._about = about.encode()
         self.damage: Damage | None = None
         self.archived = 0
-        self.begun = False  # whether there is a log at all
-        self.scan: Scan | ArchiveScan | None = None  # what is being read, or was read last
+        self.begun = False  # True if there is a log
+        self.scan: Scan | ArchiveScan | None = None  # the current or last scan
         self._directory = directory
         self._log = directory / LOG
         self._archive = archive
@@ -69,9 +67,9 @@ class Reading:
         self._start = start
 
     @property
-    def how_far(self) -> HowMuch:
-        """How much of archive or log has been read. May be asked from any thread."""
-        return self.scan.how_far if self.scan is not None else (0, 0, "bytes")
+    def progress(self) -> ReadProgress:
+        """Progress in archive or log. May be read from any thread."""
+        return self.scan.progress if self.scan is not None else (0, 0, "bytes")
 
     def __iter__(self) -> Iterator[Transaction]:
         try:
@@ -118,7 +116,7 @@ class Reading:
                 self._judge(end, size, fault, head)
 
     def _without_log(self, head: Head | None) -> Iterator[LogRecord]:
-        """What is left where the log itself was lost."""
+        """Yield the archived records of a lost log."""
         chain, end, fault = segments(self._directory), START, None
         if chain:
             self.begun, self.archived = True, chain[-1].last
@@ -135,15 +133,15 @@ class Reading:
             raise self.damage.error()
 
 
-# The log's events about the task of an illegal transition.
+# The events in the log about the task of an illegal transition.
 
 
 MOST = 40
-"""The most events of the log in a story: the last ones."""
+"""Maximum number of events in a story: the last ones."""
 
 
 def add_story(error: IllegalTransitionError, read: Callable[[], Iterable[Transaction]]) -> None:
-    """Add the log's events about the task of an error to its story, once. A log that can't be read adds nothing."""
+    """Add the log's events about the task to the error, once. A log that can't be read adds nothing."""
     if error.task is None or error.log_was_read:
         return
     error.log_was_read = True

@@ -1,11 +1,11 @@
-"""One line of the log: a transaction, committed whole or not at all.
+"""One line of the log: a transaction, committed as a whole or not at all.
 
     {"seq":2,"prev":"5f1c0a9e","at":"2026-11-20T14:03:09.120Z","actor":"me@laptop iris launch",
      "events":[...],"crc":"9a27e113"}
 
-`crc` is the CRC-32 of the raw bytes before `,"crc":"`, so that nothing is serialised again to check it, and
-`prev` is the `crc` of the line before. The first line of a file also carries `format`, `cluster_id` and `program`;
-a later one carries `program` where another program goes on writing.
+`crc` is the CRC-32 of the raw bytes before `,"crc":"`, so checking it needs no serialization; `prev` is the `crc` of
+the previous line. The first line of a file also has `format`, `cluster_id` and `program`; a later line has `program`
+if a different version wrote it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from iris_cli.randomness import SYSTEM_RANDOMNESS
 Line = dict[str, Any]
 
 UPGRADES: dict[int, Callable[[Line], Line]] = {}
-"""By its number, the way from a format to the next: a line as JSON, before its events are looked at.
+"""Upgrade functions by format number: each converts a line (JSON, events not yet decoded) to the next format.
 
-`seq`, `prev`, `crc`, `format` and `cluster_id` stay as they are, for they say what stands in the file. What raises
-ValueError, KeyError or TypeError is no line of that format.
+`seq`, `prev`, `crc`, `format` and `cluster_id` stay as they are in the file. ValueError, KeyError or TypeError mean
+that the line is not in that format.
 """
 FORMAT = 1
 _CRC = pattern(r"[0-9a-f]{8}")
@@ -43,7 +43,7 @@ _LENGTH = len("2026-11-20T14:03:09.120Z")
 
 
 def upgraded(line: Line, number: int, today: int) -> Line:
-    """A line of format `number` as one of the format `today`. Raises ValueError for one that never was."""
+    """Upgrade a line from format `number` to `today`. Raises ValueError for an unknown format."""
     for each in range(number, today):
         if each not in UPGRADES:
             raise ValueError(f"the log has format {number}, unknown to this version")
@@ -52,7 +52,7 @@ def upgraded(line: Line, number: int, today: int) -> Line:
 
 
 class BadLineError(ValueError):
-    """The line is not a record. `intact`: its checksum is right, so that it was written like this."""
+    """The line is not a record. `intact`: its checksum is right, so it was written this way."""
 
     def __init__(self, what: str, *, intact: bool) -> None:
         super().__init__(what)
@@ -60,7 +60,7 @@ class BadLineError(ValueError):
 
 
 class NewerLogError(Exception):
-    """The line is good, but only a newer program can read it. `program` wrote it, or is empty if unknown."""
+    """The line is valid, but needs a newer program. `program` wrote it; "" if unknown."""
 
     def __init__(self, what: str, program: str) -> None:
         super().__init__(what)
@@ -69,7 +69,7 @@ class NewerLogError(Exception):
 
 
 class LogRecord(Transaction, frozen=True, kw_only=True):
-    """One line of the log: a transaction and its checksums. `program` is empty if the line before has the same."""
+    """One line of the log: a transaction and its checksums. `program` is "" if it is that of the line before."""
 
     prev: str
     crc: str
@@ -78,9 +78,9 @@ class LogRecord(Transaction, frozen=True, kw_only=True):
 
 
 def encode_line(after: Position, events: Sequence[Event], *, at: float, actor: str) -> bytes:
-    """The whole line, with its newline, that carries `events` and comes next after `after`.
+    """Encode `events` as the complete line, with newline, that follows `after`.
 
-    Raises BadEventError for events that could not be read back.
+    Raises BadEventError for events that do not read back.
     """
     head = f'{{"seq":{after.seq + 1},"prev":"{after.crc}","at":"{iso_time(at)}","actor":{quote(actor)}'
     heads = after.seq == 0 or isinstance(events[0], LogCompacted)
@@ -93,7 +93,7 @@ def encode_line(after: Position, events: Sequence[Event], *, at: float, actor: s
 
 
 def end_of_line(after: Position, line: bytes, at: float) -> Position:
-    """The position behind a line that `encode_line` made."""
+    """Return the position after a line that `encode_line` made."""
     return Position(
         line=after.line + 1,
         offset=after.offset + len(line),
@@ -107,7 +107,7 @@ def end_of_line(after: Position, line: bytes, at: float) -> Position:
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line as it stands there; `format` and `cluster_id` on a first line only."""
+    """A decoded line; `format` and `cluster_id` are only in a first line."""
 
     seq: int
     prev: str
@@ -124,9 +124,9 @@ _LINES = msgspec.json.Decoder(prepared(_Line), dec_hook=typed)
 
 
 def decode_line(line: bytes, number: int = FORMAT, *, strictly: bool = False) -> LogRecord:
-    """The record in a line without its newline, of a file with format `number`; a first line has its own.
+    """Decode a line without its newline; `number` is the file's format unless the line has its own.
 
-    `strictly`: look also for keys that stand twice. Raises BadLineError and NewerLogError.
+    `strictly` also rejects duplicate keys. Raises BadLineError and NewerLogError.
     """
     if not is_intact(line):
         raise BadLineError("the checksum is wrong", intact=False)
@@ -141,15 +141,15 @@ def decode_line(line: bytes, number: int = FORMAT, *, strictly: bool = False) ->
                 if usual.events and usual.format in (None, FORMAT):
                     return _record(usual)
             except (msgspec.MsgspecError, RecursionError):
-                pass  # an event that may be ignored, or something wrong
-        return _record(_taken_apart(loads(line), number))
+                pass  # an ignorable event or an error: decoded again below
+        return _record(_decode_by_event(loads(line), number))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise BadLineError(what, intact=True) from error
 
 
-def _taken_apart(entry: dict[str, Any], number: int) -> _Line:
-    """A line in JSON, event by event: those may be ignored, unknown, or of an older format."""
+def _decode_by_event(entry: dict[str, Any], number: int) -> _Line:
+    """Decode a line event by event: events may be ignorable, unknown, or of an older format."""
     if type(entry) is not dict:
         raise TypeError("a line is an object")
     program = entry.get("program", "")
@@ -173,7 +173,7 @@ def _taken_apart(entry: dict[str, Any], number: int) -> _Line:
 
 
 def _record(line: _Line) -> LogRecord:
-    """Raises ValueError."""
+    """Convert a decoded line to a record. Raises ValueError."""
     if not _CRC.fullmatch(line.prev):
         raise ValueError("prev is not a checksum")
     return LogRecord(
@@ -207,8 +207,8 @@ def _header(line: _Line) -> Header | None:
 
 
 def parse_time(text: str) -> float:
-    """What `iso_time` wrote. Raises ValueError for anything else."""
-    # Between the signs there are but digits, or fromisoformat refuses it.
+    """Parse a time written by `iso_time`. Raises ValueError for other text."""
+    # fromisoformat accepts only digits between these separators.
     if len(text) != _LENGTH or text[4:20:3] != "--T::." or text[-1] != "Z":
         raise ValueError(f"{text!r:.80} is not a time")
     return (datetime.fromisoformat(text) - _EPOCH).total_seconds()
@@ -218,7 +218,7 @@ def parse_time(text: str) -> float:
 
 
 class UnknownTypeError(Exception):
-    """The type of an event, `name`, is one that only a newer program knows."""
+    """An event type, `name`, that only a newer program knows."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -226,13 +226,13 @@ class UnknownTypeError(Exception):
 
 
 EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in get_args(AnyEvent)}
-"""By the names that stand in the log."""
+"""Event types by their names in the log."""
 
 
 def encode_events(events: Sequence[Event]) -> bytes:
-    """The events as a JSON array in ASCII. Raises BadEventError for one that could not be read back.
+    """Encode events as an ASCII JSON array. Raises BadEventError for an event that does not read back.
 
-    So it is read back: the library writes NaN as null, and text where a number belongs, without a word.
+    Reading back is necessary: msgspec silently writes NaN as null, and text for a number.
     """
     text = encode(events)
     if decode(tuple[AnyEvent, ...], text) != tuple(events):
@@ -241,13 +241,13 @@ def encode_events(events: Sequence[Event]) -> bytes:
 
 
 def encode_event(event: Event) -> dict[str, Any]:
-    """The event as a JSON object. Raises BadEventError for one that could not be read back."""
+    """Encode an event as a JSON object. Raises BadEventError for an event that does not read back."""
     entry: dict[str, Any] = json.loads(encode_events([event]))[0]
     return entry
 
 
 def decode_event(entry: Any) -> Event | None:
-    """The event in a JSON object, read by the standard library; None for an unknown one that may be ignored.
+    """Decode an event from a JSON object; None for an unknown event that may be ignored.
 
     Raises BadEventError and UnknownTypeError.
     """
@@ -264,13 +264,13 @@ def decode_event(entry: Any) -> Event | None:
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """Nothing was written: the log moved on to `seq` meanwhile, and the decision must be made anew."""
+    """Nothing was written: the log has moved on to `seq`, and the decision must be made again."""
 
     seq: int
 
 
 def check_events(expected_seq: int, events: Sequence[Event]) -> None:
-    """The rules for what may become a transaction, the same for every store. Raises ValueError."""
+    """Check the rules for a transaction, the same for every store. Raises ValueError."""
     if not events:
         raise ValueError("a transaction has at least one event")
     if (expected_seq == 0) != isinstance(events[0], ClusterCreated):

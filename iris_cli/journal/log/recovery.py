@@ -1,4 +1,4 @@
-"""What reading a log means for the next writer: go on, repair first, or refuse."""
+"""Decide what the next writer must do after reading a log: continue, repair, or refuse."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from iris_cli.journal.log.timestamps import file_stamp
 
 
 class Damage(Struct, frozen=True, kw_only=True):
-    """Why a log can't be trusted as it is.
+    """The reason why a log can't be trusted.
 
-    `forgivable`: the operator may accept the loss; `readable`: the part before the damage may be shown. `fault` is
-    the line that can't be read, None if all lines can be read and `HEAD` contradicts them.
+    `forgivable`: the operator may accept the loss; `readable`: the part before the damage may be shown. `fault` is the
+    line that can't be read, None if `HEAD` contradicts readable lines.
     """
 
     what: str
@@ -48,7 +48,7 @@ def banner(warnings: Iterable[str], damage: Damage | None) -> tuple[str, ...]:
 
 
 def damage_of(log: Path, loaded: Loaded) -> Damage | None:
-    """The verdict on what was read; None also for an unfinished last line, which never happened."""
+    """Return the damage of a log; None if it is sound or only its last line is unfinished."""
     fault, end, head = loaded.fault, loaded.end, loaded.head
     place = log.parent / fault.file if fault is not None else log
     if fault is not None and fault.kind is FaultKind.NEWER:
@@ -95,9 +95,9 @@ def _committed(head: Head) -> str:
 
 
 def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]:
-    """Make log and HEAD fit for the next append, and say in words what was done. Raises OSError.
+    """Repair log and HEAD for the next append; return messages about it. Raises OSError.
 
-    The caller holds the lock, and what is lost by it was accepted before. Nothing is thrown away.
+    The caller holds the lock, and any loss was accepted before. Nothing is deleted.
     """
     if loaded.head == head_at(loaded.end) and loaded.size == loaded.end.offset:
         return []
@@ -112,12 +112,12 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
     if is_torn := loaded.size > end.offset:
         kept = unused(directory / (TORN_PREFIX + file_stamp(now)))
         copy_range(disk, log, end.offset, loaded.size, kept)
-        sync_directory(disk, directory)  # BEFORE it is cut off: the copy has a name that stays
+        sync_directory(disk, directory)  # BEFORE it is cut off: the copy's name is durable
         messages.append(
             f"moved an unfinished line of an interrupted command out of the event log to {kept.name}"
         )
     if committed < end.seq:
-        # The lines beyond HEAD may be in memory only, and a second fsync would not tell: write them anew.
+        # The lines beyond HEAD may be in memory only, and a second fsync would not report it: write them again.
         replace_by_copy(disk, log, end.offset)
         messages.append(f"{end.seq - committed} lines of an interrupted command were not in HEAD: updated")
     elif is_torn:
@@ -127,5 +127,5 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
     if committed > end.seq:
         messages.append(f"accepted the loss of transactions {end.seq + 1} to {committed}")
     if loaded.head != head_at(end):
-        write_head(disk, directory, end)  # durably: one that went back must not come forward again
+        write_head(disk, directory, end)  # durable: an older HEAD must not return after a crash
     return messages

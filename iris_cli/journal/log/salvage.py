@@ -1,4 +1,4 @@
-"""Making a damaged log usable again: the part before the damage goes on, the old file is kept beside it."""
+"""Make a damaged log usable again: keep the part before the damage, and the old file next to it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from iris_cli.journal.durable import (
     copy_range,
     open_safely,
     opened,
-    refusing,
     sync_directory,
     unused,
     write_all,
+    writing,
 )
 from iris_cli.journal.holder import Holder
 from iris_cli.journal.layout import DAMAGED_PREFIX, LOG
@@ -30,14 +30,14 @@ from iris_cli.journal.log.head import write_head
 from iris_cli.journal.log.position import Fault, FaultKind
 from iris_cli.journal.log.scan import committed_lines
 from iris_cli.journal.log.timestamps import file_stamp, iso_time
-from iris_cli.journal.log.verify import Verdict, verify
+from iris_cli.journal.log.verify import VerifyReport, verify
 
 
 class SalvageReport(Struct, frozen=True, kw_only=True):
-    """What became of a log. `kept` and `lost` count transactions: lost ones stand at or behind the first damage.
+    """The result of a salvage. `kept` and `lost` count transactions; lost ones are at or after the first damage.
 
-    Some of them may be readable, but mean nothing without what is missing. `old_log` is the whole file as it was, if
-    there was one; without `findings` the log was sound, and nothing was done. `old_segments` are no longer read.
+    Some of them may be readable but are meaningless without the missing ones. `old_log` is a copy of the whole file if
+    there was one. Without `findings` the log was sound and nothing was done. `old_segments` are no longer read.
     """
 
     kept: int
@@ -56,20 +56,19 @@ def salvage(
     disk: Disk = DISK,
     replayed: bool = False,
 ) -> SalvageReport:
-    """Let the log end before its first damage, and keep all of the old one as `events.jsonl.damaged-<time>`.
+    """End the log before its first damage, and keep the old one as `events.jsonl.damaged-<time>`.
 
-    `replayed`: what can't have happened counts as damage, too. Line ends that another program changed are restored.
-    Where the archive is damaged, what is sound of that segment becomes the log.
-    Raises LockedError, NotWritableError, NotFoundError, and LogDamagedError for a log that is not damaged, but
-    too new or another cluster's.
+    `replayed` also counts impossible events as damage. Line ends that another program changed are restored. If the
+    archive is damaged, the sound part of that segment becomes the log. Raises LockedError, NotWritableError,
+    NotFoundError, and LogDamagedError for a log that is too new or belongs to another cluster.
     """
     from iris_cli.journal.lock import StateLock  # filelock is slow to import
 
-    with refusing(directory):
+    with writing(directory):
         check_writable(directory)
     log = directory / LOG
     holder = Holder(pid=os.getpid(), actor=actor, command="iris log salvage", since=iso_time(now))
-    with StateLock(directory).hold(holder, timeout), refusing(log):
+    with StateLock(directory).hold(holder, timeout), writing(log):
         verdict = verify(directory, replayed=replayed)
         _refuse_others(log, verdict)
         kept = verdict.sound_until.seq
@@ -78,15 +77,15 @@ def salvage(
         old_log = unused(directory / (DAMAGED_PREFIX + file_stamp(now))) if log.exists() else None
         if old_log is not None:
             copy_range(disk, log, 0, log.stat().st_size, old_log)
-            sync_directory(disk, directory)  # BEFORE the log is replaced: the old one has a name that stays
+            sync_directory(disk, directory)  # BEFORE the log is replaced: the copy's name is durable
         if verdict.sound_in == LOG and verdict.sound_until.line:
             with open(log, "rb", opener=open_safely) as stream:
                 _write_log(directory, disk, islice(committed_lines(stream), verdict.sound_until.line))
             gone: tuple[Segment, ...] = ()
         else:
-            gone = _bring_back(directory, disk, verdict)
+            gone = _restore_from_archive(directory, disk, verdict)
         write_head(disk, directory, verdict.sound_until)
-        # AFTER: the log begins before these, so that nobody reads them.
+        # AFTER: the new log begins before these segments, so they are no longer read.
         old_segments = tuple([set_aside(disk, segment, now) for segment in gone])
     return SalvageReport(
         kept=kept,
@@ -97,7 +96,7 @@ def salvage(
     )
 
 
-def _refuse_others(log: Path, verdict: Verdict) -> None:
+def _refuse_others(log: Path, verdict: VerifyReport) -> None:
     for fault in verdict.findings:
         if fault.kind is FaultKind.NEWER:
             raise LogDamagedError(f"{log.parent / fault.file} is too new, {fault}", hint="install that iris")
@@ -105,8 +104,8 @@ def _refuse_others(log: Path, verdict: Verdict) -> None:
             raise LogDamagedError(f"{log}: {fault.what}", hint="restore the right log")
 
 
-def _bring_back(directory: Path, disk: Disk, verdict: Verdict) -> tuple[Segment, ...]:
-    """Make the log of what is sound in the last segment that has any of it; which segments that makes void."""
+def _restore_from_archive(directory: Path, disk: Disk, verdict: VerifyReport) -> tuple[Segment, ...]:
+    """Restore the log from the sound lines of the last sound segment; return the segments it replaces."""
     chain, end = segments(directory), verdict.sound_until
     number, lines = _last_sound(chain, verdict)
     if not end.seq:
@@ -128,8 +127,8 @@ def _write_log(directory: Path, disk: Disk, lines: Iterable[bytes]) -> None:
     sync_directory(disk, directory)
 
 
-def _last_sound(chain: tuple[Segment, ...], verdict: Verdict) -> tuple[int, int | None]:
-    """The number of that segment, and how many of its lines are sound (None: all). Names alone may deceive."""
+def _last_sound(chain: tuple[Segment, ...], verdict: VerifyReport) -> tuple[int, int | None]:
+    """Return the index of the last sound segment and its number of sound lines (None: all)."""
     end = verdict.sound_until
     number = next(
         (each for each, segment in enumerate(chain) if segment.file == verdict.sound_in), len(chain)

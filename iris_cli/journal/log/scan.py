@@ -1,4 +1,4 @@
-"""Reading a log in order, up to its end or to the first line that can't be believed."""
+"""Read a log in order, up to its end or to the first line that can't be trusted."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from iris_cli.journal.log.head import Head
 from iris_cli.journal.log.position import PROGRAM, START, Fault, FaultKind, Position, is_intact
 from iris_cli.journal.log.record import FORMAT, BadLineError, LogRecord, NewerLogError, decode_line
 
-HowMuch: TypeAlias = tuple[int, int, str]
-"""How much was read, of how much (0: nobody knows), and what is counted."""
+ReadProgress: TypeAlias = tuple[int, int, str]
+"""Amount read, total amount (0 if unknown), and the unit."""
 
 
 class Scan:
-    """The records of one file, once. Afterwards `position` is the end of the last good one.
+    """The records of one file, once. Afterwards `position` is the end of the last valid record.
 
-    Reads from `start`, where the stream must stand, to the byte `size` and not beyond: what others append
-    meanwhile is not half seen. A line that `head` names counts without its newline, too; `position` is then behind
-    where that belongs. `strictly`: a key that stands twice is damage, too. `about`: sound lines without this text are
-    passed over. It ends behind the seq `until`.
+    Reads from `start`, the current position of the stream, up to byte `size`: lines appended later are not read in
+    part. The line that `head` names is valid even without its newline; `position` then includes the newline. `strictly`
+    treats duplicate keys as damage. `about` skips valid lines without this text. Stops after the seq `until`.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class Scan:
             try:
                 record = self._next(raw)
             except BadLineError as error:
-                if edit := what_was_added(raw):
+                if edit := describe_edit(raw):
                     self._stop(FaultKind.EDITED, edit)
                 else:
                     self._stop(self._severity(error), str(error))
@@ -87,12 +86,12 @@ class Scan:
 
     @property
     def current(self) -> Scan:
-        """The scan of the file that is being read."""
+        """This scan."""
         return self
 
     @property
-    def how_far(self) -> HowMuch:
-        """May be asked from any thread."""
+    def progress(self) -> ReadProgress:
+        """Progress of reading. May be read from any thread."""
         return self._offset, self.size if self.size < sys.maxsize else 0, "bytes"
 
     def _next(self, raw: bytes) -> LogRecord:
@@ -131,7 +130,7 @@ _FIRST_LINE_LIMIT = 1 << 16  # bytes
 
 
 def bounded_lines(stream: BinaryIO, size: int) -> Iterator[bytes]:
-    """The lines in the next `size` bytes, with their newlines; the last one may lack its own."""
+    """Yield the lines in the next `size` bytes with their newlines; the last one may lack its newline."""
     for raw in stream:
         if len(raw) >= size:
             if size > 0:
@@ -142,9 +141,9 @@ def bounded_lines(stream: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def origin_of(stream: BinaryIO) -> Position:
-    """Where a file of the log begins: at START, or behind the lines that its first one says went before.
+    """Return where a file of the log begins: START, or after the archived lines that its header names.
 
-    What these end in is its word. A first line that can't be read says nothing: START.
+    The checksum of those lines is taken from the header. START if the first line can't be read.
     """
     stream.seek(0)
     try:
@@ -156,13 +155,13 @@ def origin_of(stream: BinaryIO) -> Position:
 
 
 def continued(end: Position) -> Position:
-    """The position in the next file when the one before was read to its `end`."""
+    """Return the position at the start of the file that follows `end`."""
     return replace(end, line=0, offset=0)
 
 
-# A log that another program rewrote as a text file of Windows: what it added, and the lines without that.
+# A log rewritten by another program as a Windows text file: detect what was added, and remove it.
 #
-# The checksum of a line vouches for the bytes that were committed, so nothing is lost by such an edit.
+# The checksum of a line proves the committed bytes, so such an edit loses nothing.
 
 
 _BOM = b"\xef\xbb\xbf"
@@ -171,7 +170,7 @@ _REWROTE = "another program rewrote the file"
 
 
 def as_committed(line: bytes) -> bytes:
-    """The line without what an edit added to it; the line as it is if that does not make its checksum right."""
+    """Return the line without what an edit added; unchanged if that does not repair its checksum."""
     if not line.endswith(_CR_LF) and not line.startswith(_BOM):
         return line
     original = line.removeprefix(_BOM)
@@ -179,8 +178,8 @@ def as_committed(line: bytes) -> bytes:
     return original if is_intact(original.removesuffix(b"\n")) else line
 
 
-def what_was_added(line: bytes) -> str:
-    """What an edit added to the line, in words; "" if its checksum stays wrong without that."""
+def describe_edit(line: bytes) -> str:
+    """Describe what an edit added to the line; "" if removing it does not repair the checksum."""
     if as_committed(line) == line:
         return ""
     if line.endswith(_CR_LF):
@@ -189,11 +188,11 @@ def what_was_added(line: bytes) -> str:
 
 
 def find_edit(stream: BinaryIO) -> Fault | None:
-    """The first edited line of a file; None if there is none."""
+    """Return a fault for the first edited line of a file; None if there is none."""
     stream.seek(0)
     offset = 0
     for number, line in enumerate(stream, start=1):
-        if what := what_was_added(line):
+        if what := describe_edit(line):
             return Fault(
                 kind=FaultKind.EDITED, line=number, offset=offset, seq=_seq_of(line, number), what=what
             )
@@ -203,7 +202,7 @@ def find_edit(stream: BinaryIO) -> Fault | None:
 
 @contextmanager
 def restored(stream: BinaryIO) -> Iterator[BinaryIO]:
-    """A temporary file with the lines of another one as they were committed."""
+    """Yield a temporary file with the lines of another file as they were committed."""
     from tempfile import TemporaryFile  # slow to import, and rare
 
     with TemporaryFile() as made:
@@ -213,7 +212,7 @@ def restored(stream: BinaryIO) -> Iterator[BinaryIO]:
 
 
 def committed_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file, from its beginning, as they were committed."""
+    """Return the lines of a file, from its start, as they were committed."""
     stream.seek(0)
     return map(as_committed, stream)
 

@@ -1,14 +1,14 @@
-"""Times as text: `2026-11-20T14:03:09.120Z`, always UTC, always milliseconds."""
+"""Times as text: `2026-11-20T14:03:09.120Z`, always UTC with milliseconds."""
 
 from __future__ import annotations
 
 from time import gmtime
 
-_FIRST, _LAST = -62_135_596_800, 253_402_300_799  # seconds from the epoch to the ends of the years 1 and 9999
+_FIRST, _LAST = -62_135_596_800, 253_402_300_799  # start of year 1, end of year 9999
 
 
 def iso_time(at: float) -> str:
-    """Seconds since the epoch as text. Raises OverflowError for a time beyond the year 9999."""
+    """Format seconds since the epoch as text. Raises OverflowError outside the years 1 to 9999."""
     seconds, milliseconds = divmod(round(at * 1000), 1000)
     if not _FIRST <= seconds <= _LAST:
         raise OverflowError(f"{at} is in no year of four digits")
@@ -17,5 +17,5 @@ def iso_time(at: float) -> str:
 
 
 def file_stamp(at: float) -> str:
-    """The time as a part of a file name: `20261120T140309.120Z`."""
+    """Format a time for a file name: `20261120T140309.120Z`."""
     return iso_time(at).replace("-", "").replace(":", "")

@@ -1,4 +1,4 @@
-"""Reading a whole log to say everything that is wrong with it."""
+"""Read a whole log and report all its faults."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from iris_cli.journal.log.record import FORMAT, BadLineError, LogRecord, NewerLo
 from iris_cli.journal.log.scan import Scan, bounded_lines, continued, find_edit, origin_of, restored
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
-    """What a log is worth, together with its archive.
+class VerifyReport(Struct, frozen=True, kw_only=True):
+    """The state of a log and its archive.
 
     `sound_until` is the end of the last record before the first finding, in the file `sound_in`; `records` counts
-    what can be read, `last` is the last seq that is known of. A log that another program edited is read as it was
-    committed: its lines are sound in spite of that finding, and offsets are those of the restored file.
-    `unfinished` is a last line that never happened: no finding, for the next writer sets it aside.
+    readable records, `last` is the last known seq. A log that another program edited is read as it was committed: its
+    lines are sound despite that finding, and offsets are those of the restored file. `unfinished` is a last line that
+    was never committed: not a finding, as the next writer sets it aside.
     """
 
     records: int
@@ -52,18 +52,18 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 OnScan = Callable[[str, Scan], None]
-"""Is told of each file that is read, and by what, which knows how far it is."""
+"""Called with each file that is read and its scan, which shows the progress."""
 
 
-def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool = False) -> Verdict:
-    """Read archive and log from beginning to end, past what is damaged. Takes no lock and changes nothing.
+def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool = False) -> VerifyReport:
+    """Read archive and log completely, past any damage. Takes no lock and changes nothing.
 
-    `replayed`: also whether what they say can have happened, up to the first finding.
-    Raises NotFoundError, and NotWritableError if the log can't be read.
+    `replayed` also checks, up to the first finding, that the events are possible. Raises NotFoundError, and
+    NotWritableError if the log can't be read.
     """
     log = directory / LOG
     try:
-        check_readable(directory)  # a pipe would keep us waiting
+        check_readable(directory)  # a pipe would block
         head = read_head(directory)  # before the log, which only grows
         check = _Check(head, on_scan, replayed=replayed)
         with ExitStack() as stack:
@@ -84,9 +84,9 @@ def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool
         raise not_readable(log, error) from error
 
 
-def _verify(directory: Path, stream: BinaryIO, check: _Check) -> Verdict:
+def _verify(directory: Path, stream: BinaryIO, check: _Check) -> VerifyReport:
     size, origin = os.fstat(stream.fileno()).st_size, origin_of(stream)
-    unknown = origin == START and _heads_nothing(stream)
+    unknown = origin == START and _first_line_is_unreadable(stream)
     chain = segments(directory) if unknown else segments(directory, before=origin.seq + 1)
     for segment in chain:
         check.segment(segment)
@@ -98,8 +98,8 @@ def _verify(directory: Path, stream: BinaryIO, check: _Check) -> Verdict:
     return check.verdict(len(chain))
 
 
-def _verify_archive(chain: tuple[Segment, ...], check: _Check) -> Verdict:
-    """Of a log that is missing, while its archive or its HEAD is there."""
+def _verify_archive(chain: tuple[Segment, ...], check: _Check) -> VerifyReport:
+    """Verify the archive and HEAD of a log that is missing."""
     for segment in chain:
         check.segment(segment)
     if chain:
@@ -107,8 +107,8 @@ def _verify_archive(chain: tuple[Segment, ...], check: _Check) -> Verdict:
     return check.verdict(len(chain))
 
 
-def _heads_nothing(stream: BinaryIO) -> bool:
-    """Whether the first line of the log can't be read, so that it doesn't say what went before it."""
+def _first_line_is_unreadable(stream: BinaryIO) -> bool:
+    """Return True if the first line can't be read, so the lines before it are unknown."""
     stream.seek(0)
     try:
         return decode_line(stream.readline().removesuffix(b"\n")).header is None
@@ -118,25 +118,25 @@ def _heads_nothing(stream: BinaryIO) -> bool:
         return False
 
 
-_UNKNOWN = ""  # the crc of a line that can't be read, and that the next one names
+_UNKNOWN = ""  # the crc of an unreadable line, known only from the next line
 
 
 class _Check:
-    """One reading of all files, in their order."""
+    """One pass over all files, in order."""
 
     def __init__(self, head: Head | None, on_scan: OnScan, *, replayed: bool) -> None:
         self._head = head
         self._on_scan = on_scan
         self._crc_at_head = ""
         self._cluster = Cluster() if replayed else None
-        self._end = self._before = START  # of the records that were counted
+        self._end = self._before = START  # of the counted records
         self._records = 0
         self._findings: list[Fault] = []
         self._unfinished: Fault | None = None
         self._sound: tuple[str, Position] = ("", START)
 
     def begin(self, file: str, first: int, origin: Position) -> None:
-        """Go on with a file whose name or first line says that it begins with `first`; its line, behind `origin`."""
+        """Continue with a file whose name or header says that it begins with `first`, after `origin`."""
         if (gap := missing(self._end, first, file)) is not None:
             self._findings.append(gap)
             self._end = replace(self._end, crc=_UNKNOWN)
@@ -145,7 +145,7 @@ class _Check:
         self._end = continued(self._end)
 
     def segment(self, segment: Segment) -> None:
-        """Read a segment, and on behind what is damaged in it."""
+        """Read a segment, past any damage."""
         known, what = len(self._findings), ""
         self._end = continued(self._end)
         try:
@@ -153,9 +153,9 @@ class _Check:
                 self.begin(segment.file, segment.first, origin_of(stream) if segment.first > 1 else START)
                 self.file(segment.file, stream, sys.maxsize)
         except PermissionError:
-            raise  # nothing is known to be wrong with it
+            raise  # the permissions are wrong, not the segment
         except UNREADABLE as error:
-            if self._end.seq != segment.last:  # else each of its lines vouches for itself
+            if self._end.seq != segment.last:  # else all lines were verified
                 what = f"the segment can't be read: {error}"
         if not what and len(self._findings) == known and self._end.seq != segment.last:
             what = f"the segment ends at seq {self._end.seq}"
@@ -165,7 +165,7 @@ class _Check:
             self._end = replace(self._end, seq=segment.last, crc=_UNKNOWN)
 
     def nothing_in_log(self) -> None:
-        """Whatever its first line was, it was there: no log is without one that has an archive."""
+        """Report a missing log: with an archive, a log without any valid line was lost."""
         if not self._findings or self._findings[-1].file != LOG:
             self._unfinished = None
             self.log_is_missing()
@@ -175,7 +175,7 @@ class _Check:
         self._findings.append(fault_at(self._end, LOG, LOG_IS_MISSING))
 
     def file(self, file: str, stream: BinaryIO, size: int) -> None:
-        """Read a file from its beginning. Raises `UNREADABLE` for a segment."""
+        """Read a file from its start. Raises `UNREADABLE` for a segment."""
         position: Position | None = continued(self._end)
         while position is not None:
             stream.seek(position.offset)
@@ -217,11 +217,11 @@ class _Check:
             yield record
             self._before = scan.position
 
-    def verdict(self, segments: int) -> Verdict:
+    def verdict(self, segments: int) -> VerifyReport:
         if self._head is not None:
             self._findings += _findings_of_head(self._head, self._end, self._crc_at_head)
         file, sound = self._sound
-        return Verdict(
+        return VerifyReport(
             records=self._records,
             last=max([self._end.seq, *(each.seq for each in self._findings if each.kind is FaultKind.LOST)]),
             sound_until=sound,
@@ -235,9 +235,9 @@ class _Check:
 def _next_good(
     file: str, stream: BinaryIO, size: int, end: Position, findings: list[Fault]
 ) -> Position | None:
-    """Where reading can go on behind the bad line at `end`, as if all before were good; None if nowhere.
+    """Return where reading can continue after the bad line at `end`, assuming valid lines before; None if nowhere.
 
-    Adds a finding for each further line that can't be read.
+    Adds a finding for each further unreadable line.
     """
     stream.seek(end.offset)
     line, offset = end.line, end.offset
@@ -254,7 +254,7 @@ def _next_good(
 
 
 def _findings_of_head(head: Head, end: Position, crc_at_head: str) -> list[Fault]:
-    """What contradicts HEAD. `crc_at_head` is that of the line that HEAD names, '' if it can't be read."""
+    """Return the contradictions to HEAD. `crc_at_head` is the crc of the line that HEAD names, "" if unreadable."""
     kind = FaultKind.LOST
     if head.crc == end.crc and end.header is not None and head != head_at(end):
         kind = FaultKind.HEAD

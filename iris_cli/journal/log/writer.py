@@ -1,4 +1,4 @@
-"""The log while its lock is held: what a command decides on, and the way to commit what it decided."""
+"""The log while its lock is held: read transactions, decide, commit."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Writer:
     """The log while its lock is held.
 
-    `transactions` are those behind the `after_seq` that was asked for, without what is appended here.
-    `messages` say in words what was repaired, and what the operator should know.
+    `transactions` are those after the requested `after_seq`, without later appends. `messages` are about repairs, and
+    warnings for the operator.
     """
 
     def __init__(
@@ -34,10 +34,9 @@ class Writer:
         self._actor = actor
 
     def append(self, events: Sequence[Event], *, at: float) -> Transaction:
-        """Commit events together, as of time `at`; on return they are on the disk. Only then act on them.
+        """Commit events together at time `at`; they are durable on return. Act on them only then.
 
-        Raises NotWritableError and LockedError, and then nothing was committed; ValueError for events that no
-        log can keep.
+        Raises NotWritableError and LockedError if nothing was committed; ValueError for events that no log can store.
         """
         if self._lock is None:
             raise ValueError("the lock was let go before this append")
@@ -54,7 +53,7 @@ class Writer:
         return Transaction(seq=result, at=at, actor=self._actor, events=tuple(events))
 
     def compact(self, *, at: float) -> Compacted | None:
-        """Move the lines of the log to the archive, as of time `at`; None if it has none but its header.
+        """Move the lines of the log to the archive at time `at`; None if there is only the header.
 
         Raises NotWritableError, LockedError and LogDamagedError; nothing is lost then.
         """
@@ -71,5 +70,5 @@ class Writer:
         return done
 
     def close(self) -> None:
-        """Refuse further appends: the lock is let go."""
+        """Reject further appends: the lock is released."""
         self._lock = None

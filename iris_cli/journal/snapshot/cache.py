@@ -1,4 +1,4 @@
-"""When a snapshot is read, and when the next one is written."""
+"""When to read a snapshot, and when to write the next one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
 EVERY_LINES = 10_000
 EVERY_BYTES = 2_000_000
-_MOMENT = 5  # of the archive: every so many times as many lines
-_WORTH_WRITING = (
-    200_000  # bytes of the log: reading these takes about as long as all else that `iris status` does
-)
-_EXPENSIVE = 16  # a snapshot so many times as long as what came since is not yet replaced on the way
+_MOMENT = 5  # an archived snapshot is due after this many times `every_lines`
+_WORTH_WRITING = 200_000  # bytes of the log: reading these takes as long as everything else in `iris status`
+_EXPENSIVE = 16  # a snapshot this many times longer than the new lines is not replaced yet
 _NAME = re.compile(r"snapshot-([0-9]{12})\.json")
 
 Replayed = Callable[[Position], Cluster]
@@ -34,7 +32,7 @@ Replayed = Callable[[Position], Cluster]
 
 
 class SnapshotCache:
-    """The snapshots of a state directory. None of their troubles is reported."""
+    """The snapshots of a state directory. Errors are never reported."""
 
     def __init__(
         self, directory: Path, disk: Disk, *, every_lines: int = EVERY_LINES, every_bytes: int = EVERY_BYTES
@@ -44,13 +42,13 @@ class SnapshotCache:
         self._disk = disk
         self._every = every_lines, every_bytes
         self.moment_lines = _MOMENT * every_lines
-        """After so many lines a snapshot is kept in the archive."""
-        self._last = START  # where the last one stands, as far as we know, or where we tried to write one
+        """Number of lines after which a snapshot is archived."""
+        self._last = START  # position of the last known snapshot, or of the last attempt to write one
 
     def read(self, fits: Callable[[Position], bool], replayed: Replayed) -> tuple[Position, Cluster] | None:
-        """Return the newest snapshot that can be used: its place in the log, and the cluster then.
+        """Return the newest usable snapshot: its position in the log and its cluster.
 
-        `fits` tells whether the log has that very line at that place.
+        `fits` returns True if the log has that very line at that position.
         """
         self._last = START
         if not (paths := list(self._paths())):
@@ -70,7 +68,7 @@ class SnapshotCache:
         return None
 
     def files(self, fits: Callable[[Position], bool]) -> Files | None:
-        """Return the files of the newest snapshot that can be used, without reading more than their first lines."""
+        """Return the files of the newest usable snapshot; reads only their first lines."""
         from iris_cli.journal.snapshot.reading import UNUSABLE, Files, SnapshotFile
 
         for path in self._paths():
@@ -82,7 +80,7 @@ class SnapshotCache:
 
     @property
     def exist(self) -> bool:
-        """Return whether there is any snapshot, of use or not."""
+        """True if there is any snapshot, usable or not."""
         return next(self._paths(), None) is not None
 
     def _paths(self) -> Iterator[Path]:
@@ -102,9 +100,9 @@ class SnapshotCache:
         *,
         always: bool,
     ) -> Cluster:
-        """Write a snapshot if it is due. `always`: if anything came since the last one.
+        """Write a snapshot if it is due; with `always`, if there is anything new since the last one.
 
-        Returns the cluster; once it is in the archive, which is told to `archived`, with less of it in memory.
+        Returns the cluster. Once it is archived, calls `archived` and returns it with less in memory.
         """
         due = self._is_due(position) or (always and position.seq > self._last.seq)
         if position.header is None or not due or not self._is_ours():
@@ -112,7 +110,7 @@ class SnapshotCache:
         from iris_cli.journal.snapshot.reading import UNUSABLE
         from iris_cli.journal.snapshot.writing import Draft
 
-        self._last = position  # should it fail, it would fail again
+        self._last = position  # if it fails, it would fail again
         try:
             draft = Draft(cluster, position)
             if position.seq - draft.since < self.moment_lines:
@@ -121,29 +119,29 @@ class SnapshotCache:
             path = moment_path(self._directory, position.seq)
             make_directory(self._disk, path.parent)
             if (moment := draft.write(self._disk, path)) is not None:
-                # AFTER: those that are there were needed until now
+                # AFTER: the existing files were needed until now
                 self._delete(path if draft.since == 0 else None)
                 archived()
                 return draft.trimmed(self._directory, moment, partial(replayed, position))
         except UNUSABLE as error:
-            if not isinstance(error, OSError):  # one of the files that it was to go on from
+            if not isinstance(error, OSError):  # a file that it continues from is damaged
                 self._delete(self._path)
                 self._delete()
         return cluster
 
     def refuse(self) -> None:
-        """The one that was read isn't of this log: the next one comes as if there were none."""
+        """Reject the snapshot that was read: it is not of this log."""
         self._last = START
 
     def _delete(self, but: Path | None = None) -> None:
-        """Delete the last snapshot and, if `but` one is given, all other moments: nothing goes on from them."""
+        """Delete the last snapshot; with `but`, also all archived ones except that one, as none is needed."""
         for path in self._paths() if but is not None else (self._path,):
             if path != but:
                 with suppress(OSError):
                     path.unlink()
 
     def _is_ours(self) -> bool:
-        """Whether the state is that of this user: a file of root's would be in its owner's way."""
+        """Return True if this user owns the state: a file created by root would block its owner."""
         try:
             return self._directory.stat().st_uid == os.geteuid()
         except OSError:
@@ -152,14 +150,14 @@ class SnapshotCache:
     def _is_due(self, position: Position) -> bool:
         lines, size = self._every
         grown = position.offset - self._last.offset
-        if grown < 0:  # the log was compacted meanwhile
+        if grown < 0:  # the log was compacted
             grown = position.offset
         if position.seq - self._last.seq >= lines or grown >= size:
             return True
         return grown >= _WORTH_WRITING and self._length() <= _EXPENSIVE * grown
 
     def _length(self) -> int:
-        """Bytes of the last snapshot, 0 if there is none."""
+        """Return the bytes of the last snapshot, 0 if there is none."""
         try:
             return self._path.lstat().st_size
         except OSError:

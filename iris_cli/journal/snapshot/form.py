@@ -1,4 +1,4 @@
-"""The bytes of a snapshot: JSON values, one in each line, of which few need to be read.
+"""The bytes of a snapshot: one JSON value per line, of which only a few need to be read.
 
     {"form":4,"meaning":2,"position":{...},...,"crc":"9a27e113"}
     {"fleet":{...},"jobs":[...],"claims":{...},"last":[...]}      workers, slices, open jobs with their tasks
@@ -7,8 +7,7 @@
     {"v4a-0":{...}}                                attempts that have ended and whose files are still there, by worker
     {"a":{...},"b":{...}}                          a page: jobs that ended for good, by id; then the next page
 
-The first line has its own checksum, and knows place and checksum of each other line. Types are the schema: nothing is
-encoded field by field.
+The first line has its own checksum, and the position and checksum of each other line. The types are the schema.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from iris_cli.journal.log.position import Position
 
 FORM: Final = 4
 MEANING: Final = 8
-"""Raise it when the same log comes to other records than before, or when their types change. A test tells you."""
+"""Increment it if the same log results in different records than before, or if their types change. A test checks it."""
 
 
 class DamagedSnapshotError(Exception):
-    """A part of the snapshot isn't what was written."""
+    """A part of the snapshot is damaged."""
 
 
 @contextmanager
-def as_written() -> Iterator[None]:
-    """Around code that decodes a part: any other error there means that the part is damaged."""
+def raising_damaged() -> Iterator[None]:
+    """Wrap code that decodes a part: other errors in it mean that the part is damaged."""
     try:
         yield
     except (ValueError, TypeError, LookupError, RecursionError, IrisError) as error:
@@ -44,7 +43,7 @@ def as_written() -> Iterator[None]:
 
 
 class Piece(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where a line stands behind the first one, in bytes."""
+    """Position, length and checksum of a line, in bytes after the first line."""
 
     start: int
     size: int
@@ -52,16 +51,16 @@ class Piece(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class Page(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A line with jobs that ended for good: those from `first` on."""
+    """A line of jobs that ended for good, from the id `first` on."""
 
     first: JobId
     piece: Piece
 
 
-class Moment(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A snapshot of an earlier moment. `crc` is that of its first line.
+class Archived(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An archived snapshot. `crc` is that of its first line.
 
-    No transaction behind the moment before, up to this one, is older than `earliest`.
+    `earliest` is a lower bound for the times of the transactions since the archived snapshot before it.
     """
 
     seq: int
@@ -70,7 +69,7 @@ class Moment(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The first line. `moments` are those in the archive that it goes on from, the oldest first.
+    """The first line. `moments` are the archived snapshots that it continues, oldest first.
 
     `jobs`, `tasks` and `parents` are the lengths of the cluster's tables.
     """
@@ -78,7 +77,7 @@ class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     form: int = FORM
     meaning: int = MEANING
     position: Position
-    moments: tuple[Moment, ...] = ()
+    moments: tuple[Archived, ...] = ()
     jobs: int
     tasks: int
     parents: int
@@ -89,33 +88,33 @@ class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pages: tuple[Page, ...] = ()
 
 
-class Nameless(Task, kw_only=True):
-    """A task as it is written: which one it is follows from its place in its job."""
+class StoredTask(Task, kw_only=True):
+    """A task as stored: its id follows from its place in the job."""
 
     id: TaskId = TaskId(JobId("-"), 0)
 
 
-class Alike(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """So many tasks that follow each other and differ only in their ids."""
+class RepeatedTask(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A number of consecutive tasks that differ only in their ids."""
 
     count: int
-    task: Nameless
+    task: StoredTask
 
 
-Place = tuple[int, int, int]
-"""A live attempt: the place of its job among the open ones, the index of its task, its own number."""
+AttemptIndex = tuple[int, int, int]
+"""A live attempt: index of its job among the open ones, index of its task, number of the attempt."""
 
 
-class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class StoredJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A job, its tasks and its children."""
 
     job: Job
-    tasks: tuple[Alike, ...]
+    tasks: tuple[RepeatedTask, ...]
     children: tuple[JobId, ...] = ()
 
 
-class Whole(Struct, frozen=True):
-    """A job with its tasks, by index, and its children, as the tables of a cluster have them."""
+class FullJob(Struct, frozen=True):
+    """A job with its tasks, by index, and its children, as in the tables of a cluster."""
 
     job: Job
     tasks: tuple[Task, ...]
@@ -123,51 +122,52 @@ class Whole(Struct, frozen=True):
 
 
 class Live(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that is needed at once. `fleet` is the cluster without jobs, outputs and claims; `claims` are the attempts
-    that hold something of a worker, in order; `last`: jobs that ended last.
+    """Everything that is needed at once. `fleet` is the cluster without jobs, outputs and claims.
+
+    `claims` are the attempts that hold resources of a worker, in order; `last` are the jobs that ended last.
     """
 
     fleet: Cluster
-    jobs: tuple[Entry, ...]
-    claims: dict[WorkerId, tuple[Place, ...]]
+    jobs: tuple[StoredJob, ...]
+    claims: dict[WorkerId, tuple[AttemptIndex, ...]]
     last: tuple[JobId, ...]
 
 
-Entries = Mapping[str, Raw]
-"""A page: jobs by their ids, each still encoded."""
+StoredJobs = Mapping[str, Raw]
+"""A page: jobs by id, each still encoded."""
 
 
-def whole_in(cluster: Cluster, job: JobId) -> Whole:
+def job_in(cluster: Cluster, job: JobId) -> FullJob:
     """Return a job of a cluster. Raises KeyError."""
-    return Whole(cluster.jobs[job], tuple(cluster.tasks_of(job)), cluster.children.get(job, ()))
+    return FullJob(cluster.jobs[job], tuple(cluster.tasks_of(job)), cluster.children.get(job, ()))
 
 
-def entry_of(whole: Whole) -> Entry:
-    return Entry(job=whole.job, tasks=tuple(_alike(whole.tasks)), children=whole.children)
+def stored_job(whole: FullJob) -> StoredJob:
+    return StoredJob(job=whole.job, tasks=tuple(_repeated(whole.tasks)), children=whole.children)
 
 
-def whole_of(entry: Entry) -> Whole:
-    """Raises ValueError if it has not as many tasks as its job."""
-    tasks = chain.from_iterable(repeat(alike.task, alike.count) for alike in entry.tasks)
+def full_job(entry: StoredJob) -> FullJob:
+    """Decode a job. Raises ValueError if its number of tasks is wrong."""
+    tasks = chain.from_iterable(repeat(each.task, each.count) for each in entry.tasks)
     named = [_named(task, task_id) for task, task_id in zip(tasks, entry.job.task_ids, strict=True)]
-    return Whole(entry.job, tuple(named), entry.children)
+    return FullJob(entry.job, tuple(named), entry.children)
 
 
-def _alike(tasks: Iterable[Task]) -> Iterator[Alike]:
+def _repeated(tasks: Iterable[Task]) -> Iterator[RepeatedTask]:
     found, count = None, 0
-    for task in map(_nameless, tasks):
+    for task in map(_stored_task, tasks):
         if found is not None and not task.attempts and found == task:
             count += 1
             continue
         if found is not None:
-            yield Alike(count, found)
+            yield RepeatedTask(count, found)
         found, count = task, 1
     if found is not None:
-        yield Alike(count, found)
+        yield RepeatedTask(count, found)
 
 
-def _nameless(task: Task) -> Nameless:
-    return Nameless(
+def _stored_task(task: Task) -> StoredTask:
+    return StoredTask(
         state=task.state,
         attempts=task.attempts,
         failures=task.failures,
@@ -177,7 +177,7 @@ def _nameless(task: Task) -> Nameless:
     )
 
 
-def _named(task: Nameless, task_id: TaskId) -> Task:
+def _named(task: StoredTask, task_id: TaskId) -> Task:
     return Task(
         id=task_id,
         state=task.state,
@@ -189,8 +189,8 @@ def _named(task: Nameless, task_id: TaskId) -> Task:
     )
 
 
-def live_of(cluster: Cluster, opened: Sequence[Whole], last: Sequence[JobId]) -> Live:
-    """What is needed at once of a cluster with these open jobs."""
+def live_of(cluster: Cluster, opened: Sequence[FullJob], last: Sequence[JobId]) -> Live:
+    """Return everything that is needed at once of a cluster with these open jobs."""
     places = {whole.job.id: place for place, whole in enumerate(opened)}
     fleet = copy(cluster)
     fleet.jobs, fleet.tasks, fleet.children, fleet.outputs, fleet.past = {}, {}, {}, {}, None
@@ -200,7 +200,7 @@ def live_of(cluster: Cluster, opened: Sequence[Whole], last: Sequence[JobId]) ->
         for worker, record in cluster.workers.items()
         if record.claims
     }
-    return Live(fleet=fleet, jobs=tuple(map(entry_of, opened)), claims=claims, last=tuple(last))
+    return Live(fleet=fleet, jobs=tuple(map(stored_job, opened)), claims=claims, last=tuple(last))
 
 
 def _without_claims(worker: Worker) -> Worker:
@@ -209,9 +209,9 @@ def _without_claims(worker: Worker) -> Worker:
     return bare
 
 
-def opened(live: Live) -> list[Whole]:
-    """Return the open jobs, and give the workers of the fleet their claims. Raises ValueError, KeyError, IndexError."""
-    wholes = [whole_of(entry) for entry in live.jobs]
+def opened(live: Live) -> list[FullJob]:
+    """Return the open jobs and restore the claims of workers. Raises ValueError, KeyError, IndexError."""
+    wholes = [full_job(entry) for entry in live.jobs]
     without_gpus = [Claim.of(whole.job.resources) for whole in wholes]
     for worker, places in live.claims.items():
         claims = live.fleet.workers[worker].claims

@@ -1,4 +1,4 @@
-"""Reading a snapshot: what is open at once, a job that ended for good when somebody looks it up."""
+"""Read a snapshot: open jobs at once, ended jobs on demand."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from iris_cli.journal.log.position import is_intact, unsealed
 from iris_cli.journal.snapshot.form import (
     FORM,
     MEANING,
+    Archived,
     DamagedSnapshotError,
-    Entries,
-    Entry,
+    FullJob,
     Header,
     Live,
-    Moment,
     Piece,
-    Whole,
-    as_written,
+    StoredJob,
+    StoredJobs,
+    full_job,
+    job_in,
     opened,
-    whole_in,
-    whole_of,
+    raising_damaged,
 )
 
 T = TypeVar("T")
 UNUSABLE = (OSError, DamagedSnapshotError)
-"""Errors of reading a snapshot that isn't what we wrote."""
+"""Errors of reading a snapshot that is damaged or not ours."""
 _BLOCK = 1 << 16  # bytes
 
 
 class SnapshotFile:
-    """An open snapshot; it may be replaced meanwhile. Raises OSError and DamagedSnapshotError, as do all methods."""
+    """An open snapshot; its file may be replaced meanwhile. All methods raise OSError and DamagedSnapshotError."""
 
     _fd = -1
 
     def __init__(self, path: Path) -> None:
-        # Without waiting: something else than a file may stand there.
+        # Non-blocking: the path may be a pipe.
         self._fd = open_safely(path, os.O_RDONLY | os.O_NONBLOCK)
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
@@ -57,35 +57,35 @@ class SnapshotFile:
         line = self._first_line()
         if not is_intact(line):
             raise DamagedSnapshotError("header")
-        with as_written():
+        with raising_damaged():
             self.header = decode(Header, unsealed(line))
         if (self.header.form, self.header.meaning) != (FORM, MEANING):
             raise DamagedSnapshotError("of another program")
         self.crc = line[-10:-2].decode("ascii")
         self._start = len(line) + 1
-        self._pages: dict[int, Entries] = {}
+        self._pages: dict[int, StoredJobs] = {}
 
     def __del__(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
 
     def read(self, piece: Piece) -> bytes:
-        """One line, without its newline."""
+        """Return one line without its newline."""
         raw = os.pread(self._fd, piece.size, self._start + piece.start)
         if len(raw) != piece.size or crc32(raw) != piece.crc:
             raise DamagedSnapshotError("a part")
         return raw
 
     def live(self) -> Live:
-        with as_written():
+        with raising_damaged():
             return decode(Live, self.read(self.header.live))
 
     def outputs(self) -> dict[WorkerId, Raw]:
-        with as_written():
+        with raising_damaged():
             return decode(dict[WorkerId, Raw], self.read(self.header.outputs))
 
     def find(self, job: JobId) -> Raw | None:
-        """A job of the pages, still encoded."""
+        """Return a job of the pages, still encoded; None if it is not there."""
         number = bisect_right(self.header.pages, job, key=attrgetter("first")) - 1
         if number < 0:
             return None
@@ -94,12 +94,12 @@ class SnapshotFile:
         return self._pages[number].get(job)
 
     def names(self, piece: Piece) -> list[str]:
-        """The ids in a line."""
-        with as_written():
+        """Return the ids in a line."""
+        with raising_damaged():
             return decode(list[str], self.read(piece))
 
     def entries(self) -> dict[str, Raw]:
-        """All jobs of the pages, still encoded."""
+        """Return all jobs of the pages, still encoded."""
         found: dict[str, Raw] = {}
         for number in range(len(self.header.pages)):
             found.update(self._page(number))
@@ -108,8 +108,8 @@ class SnapshotFile:
     def texts(self) -> Iterator[bytes]:
         return (self.read(page.piece) for page in self.header.pages)
 
-    def _page(self, number: int) -> Entries:
-        with as_written():
+    def _page(self, number: int) -> StoredJobs:
+        with raising_damaged():
             return decode(dict[str, Raw], self.read(self.header.pages[number].piece))
 
     def _first_line(self) -> bytes:
@@ -123,28 +123,28 @@ class SnapshotFile:
 
 
 class Files:
-    """A snapshot and those of earlier moments that it goes on from. `last` is None if the newest is a moment, too."""
+    """A snapshot and the archived ones that it continues. `last` is None if the newest is archived, too."""
 
-    def __init__(self, directory: Path, last: SnapshotFile | None, moments: Sequence[Moment]) -> None:
+    def __init__(self, directory: Path, last: SnapshotFile | None, moments: Sequence[Archived]) -> None:
         self.last = last
         self.moments = tuple(moments)
         self._crcs = {moment.seq: moment.crc for moment in moments}
         self.where: dict[str, int] | None = None
-        """The newest moment that has a job; 0 for the last snapshot. None: not read yet."""
+        """For each job the newest archived snapshot that has it; 0 for the last one. None: not read yet."""
         self._directory = directory
         self._open: dict[int, SnapshotFile] = {}
 
     @staticmethod
     def of(directory: Path, file: SnapshotFile, *, kept: bool) -> Files:
-        """A snapshot and all that it goes on from; `kept`: it is a moment itself."""
+        """Return a snapshot and all that it continues; `kept`: the snapshot itself is archived."""
         if not kept:
             return Files(directory, file, file.header.moments)
         position = file.header.position
-        newest = Moment(position.seq, file.crc, position.earliest or 0.0)
+        newest = Archived(position.seq, file.crc, position.earliest or 0.0)
         return Files(directory, None, (*file.header.moments, newest))
 
     def moment(self, seq: int) -> SnapshotFile:
-        """One of the moments. Raises what is in `UNUSABLE`."""
+        """Return an archived snapshot. Raises the errors in `UNUSABLE`."""
         if seq not in self._open:
             file = SnapshotFile(moment_path(self._directory, seq))
             if file.crc != self._crcs[seq]:
@@ -153,18 +153,18 @@ class Files:
         return self._open[seq]
 
     def find(self, job: JobId) -> Raw | None:
-        """A job, still encoded. Those that ended last are found without reading the names of all."""
+        """Return a job, still encoded. For jobs that ended last, the list of all names is not read."""
         if self.where is None:
             newest = next(self.newest_first(), None)
             if newest is None or (raw := newest.find(job)) is not None:
                 return raw if newest is not None else None
-            self.where = self._located()
+            self.where = self._newest_files()
         if (seq := self.where.get(job)) is None:
             return None
         file = self.last if seq == 0 and self.last is not None else self.moment(seq)
         return file.find(job)
 
-    def _located(self) -> dict[str, int]:
+    def _newest_files(self) -> dict[str, int]:
         where: dict[str, int] = {}
         for moment in self.moments:
             file = self.moment(moment.seq)
@@ -180,29 +180,29 @@ class Files:
 
 
 class Snapshot(Past):
-    """All that was known when a snapshot was written: from its files, or from the log if one of them is damaged.
+    """All jobs at the time of a snapshot, from its files, or from the log if a file is damaged.
 
-    `live` were the open jobs, `kept` those in memory that are in the files as they are.
+    `live` are the open jobs, `kept` the jobs in memory that are unchanged in the files.
     """
 
     def __init__(
         self,
         files: Files,
-        live: Sequence[Whole],
+        live: Sequence[FullJob],
         last: Sequence[JobId],
         replayed: Callable[[], Cluster],
-        kept: dict[JobId, Whole] | None = None,
+        kept: dict[JobId, FullJob] | None = None,
     ) -> None:
         self.files = files
         self.log: Cluster | None = None
-        """What the log came to, once a file turned out to be damaged."""
+        """The cluster from the log, once a file was found damaged."""
         self.kept = kept if kept is not None else {}
         self._live = live
         self._last = last
         self._replayed = replayed
 
     def _ask(self, files: Callable[[], T], log: Callable[[Cluster], T]) -> T:
-        """Ask the files, or the log if one is damaged. Raises LogDamagedError if the log is, too."""
+        """Query the files, or the log if a file is damaged. Raises LogDamagedError if the log is, too."""
         if self.log is None:
             try:
                 return files()
@@ -210,25 +210,25 @@ class Snapshot(Past):
                 self.log = self._replayed()
         return log(self.log)
 
-    def find(self, job: JobId) -> Whole:
-        """Return a job that was over. Raises KeyError."""
+    def find(self, job: JobId) -> FullJob:
+        """Return an ended job. Raises KeyError."""
         if job not in self.kept:
-            self.kept[job] = self._ask(lambda: self._in_files(job), lambda log: whole_in(log, job))
+            self.kept[job] = self._ask(lambda: self._in_files(job), lambda log: job_in(log, job))
         return self.kept[job]
 
-    def _in_files(self, job: JobId) -> Whole:
+    def _in_files(self, job: JobId) -> FullJob:
         if (raw := self.files.find(job)) is None:
             raise KeyError(job)
         return _decoded(raw)
 
-    def everything(self) -> list[Whole]:
-        """All jobs of then, in the order of their submission."""
-        found = self._ask(self._all_in_files, lambda log: {job: whole_in(log, job) for job in log.jobs})
+    def everything(self) -> list[FullJob]:
+        """Return all jobs at the time of the snapshot, in the order of submission."""
+        found = self._ask(self._all_in_files, lambda log: {job: job_in(log, job) for job in log.jobs})
         found |= self.kept
         found |= {whole.job.id: whole for whole in self._live}
         return sorted(found.values(), key=lambda whole: whole.job.order)
 
-    def _all_in_files(self) -> dict[JobId, Whole]:
+    def _all_in_files(self) -> dict[JobId, FullJob]:
         raws: dict[str, Raw] = {}
         for file in self.files.newest_first():
             raws = file.entries() | raws
@@ -251,13 +251,13 @@ class Snapshot(Past):
         return tuple(missing)
 
 
-def _decoded(raw: Raw) -> Whole:
-    with as_written():
-        return whole_of(decode(Entry, bytes(raw)))
+def _decoded(raw: Raw) -> FullJob:
+    with raising_damaged():
+        return full_job(decode(StoredJob, bytes(raw)))
 
 
 class _Jobs:
-    """A table of a cluster, as a snapshot has it; so are the others."""
+    """A table of a cluster, read from a snapshot; likewise the classes below."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -274,7 +274,7 @@ class _Tasks:
         self._snapshot = snapshot
 
     def find(self, key: TaskId) -> Task:
-        if not isinstance(key, TaskId):  # None, mostly
+        if not isinstance(key, TaskId):  # mostly None
             raise KeyError(key)
         tasks = self._snapshot.find(key.job).tasks
         if not 0 <= key.index < len(tasks):
@@ -300,7 +300,7 @@ class _Children:
 
 
 class OutputTexts:
-    """The outputs of workers, read one by one."""
+    """The outputs of workers, decoded one at a time."""
 
     def __init__(self, raws: dict[WorkerId, Raw]) -> None:
         self.raws = raws
@@ -315,11 +315,11 @@ class OutputTexts:
 def cluster_of(
     fleet: Cluster,
     past: Snapshot,
-    held: Sequence[Whole],
+    held: Sequence[FullJob],
     sizes: tuple[int, int, int],
     outputs: dict[WorkerId, Outputs],
 ) -> Cluster:
-    """Return the cluster with these jobs in memory, and the others in the snapshot. `sizes`: as in `Header`."""
+    """Return the cluster with these jobs in memory and the others in the snapshot. `sizes`: as in `Header`."""
     jobs = {whole.job.id: whole.job for whole in held}
     tasks = {task.id: task for whole in held for task in whole.tasks}
     children = {whole.job.id: whole.children for whole in held if whole.children}
@@ -334,12 +334,12 @@ def cluster_of(
 def read_snapshot(
     directory: Path, file: SnapshotFile, replayed: Callable[[], Cluster], *, kept: bool
 ) -> Cluster:
-    """Return the cluster as of a snapshot; `kept`: the file is that of a moment. Raises what is in `UNUSABLE`.
+    """Return the cluster as of a snapshot; `kept`: the file is archived. Raises the errors in `UNUSABLE`.
 
-    `replayed` gives the same cluster from the log, for the case that a part turns out to be damaged later.
+    `replayed` returns the same cluster from the log; it is called if a part is found damaged later.
     """
     header, live = file.header, file.live()
-    with as_written():
+    with raising_damaged():
         held = opened(live)
     past = Snapshot(Files.of(directory, file, kept=kept), held, live.last, replayed)
     raws = file.outputs()

@@ -1,4 +1,4 @@
-"""Writing a snapshot: what is open, and the jobs that ended for good since the last one in the archive."""
+"""Write a snapshot: open jobs, and the jobs that ended since the last archived snapshot."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from iris_cli.core import Cluster, JobId, Table, WorkerId, in_memory
 from iris_cli.journal.codec import encode
 from iris_cli.journal.durable import Disk, opened, sync_directory, write_all
 from iris_cli.journal.log.position import Position, sealed
-from iris_cli.journal.snapshot.form import Header, Moment, Page, Piece, Whole, entry_of, live_of, whole_in
+from iris_cli.journal.snapshot.form import Archived, FullJob, Header, Page, Piece, job_in, live_of, stored_job
 from iris_cli.journal.snapshot.reading import Files, OutputTexts, Snapshot, cluster_of
 
 LAST = 100
-"""How many of the jobs that ended last are known without looking at the others."""
+"""Number of the most recently ended jobs that are known without reading the others."""
 
 _PAGE = 64  # jobs
 
@@ -29,7 +29,7 @@ class Draft:
     """A snapshot of a cluster, ready to be written. Raises OSError and DamagedSnapshotError, as does `write`."""
 
     def __init__(self, cluster: Cluster, position: Position) -> None:
-        self._open, self._over, self._last, past = _looked_through(cluster)
+        self._open, self._over, self._last, past = _parts_of(cluster)
         self._cluster = cluster
         self._past = past
         self._moments = past.files.moments if past is not None else ()
@@ -57,13 +57,11 @@ class Draft:
             ),
         )
 
-    def write(self, disk: Disk, path: Path) -> Moment | None:
-        """Put the snapshot in the place of `path`, durably; None if another process is writing it."""
+    def write(self, disk: Disk, path: Path) -> Archived | None:
+        """Durably replace `path` by the snapshot; None if another process is writing it."""
         first = sealed(encode(self._header)[:-1])
         draft = path.with_name(path.name + ".tmp")
-        with opened(
-            draft, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK
-        ) as fd:  # a pipe there must not hold us up
+        with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK) as fd:  # a pipe must not block
             if not _is_ours_alone(fd, draft):
                 return None
             try:
@@ -73,14 +71,14 @@ class Draft:
                 disk.rename(draft, path)
             except BaseException:
                 with suppress(OSError):
-                    draft.unlink()  # it may be what filled the disk
+                    draft.unlink()  # it may have filled the disk
                 raise
         sync_directory(disk, path.parent)
         position = self._header.position
-        return Moment(position.seq, first[-11:-3].decode("ascii"), position.earliest or 0.0)
+        return Archived(position.seq, first[-11:-3].decode("ascii"), position.earliest or 0.0)
 
-    def trimmed(self, directory: Path, moment: Moment, replayed: Callable[[], Cluster]) -> Cluster:
-        """Return the cluster without the jobs that nobody needs in memory, once they are in the archive."""
+    def trimmed(self, directory: Path, moment: Archived, replayed: Callable[[], Cluster]) -> Cluster:
+        """Return the cluster without the jobs that are not needed in memory, once they are archived."""
         there = {attempt.task.job for each in in_memory(self._cluster.outputs) for attempt in each.attempts}
         kept = {whole.job.id: whole for whole in self._over if whole.job.id in there}
         files = Files(directory, None, (*self._moments, moment))
@@ -93,56 +91,56 @@ class Draft:
         return cluster_of(copy(self._cluster), past, held, sizes, self._cluster.outputs)
 
 
-Looked = tuple[list[Whole], list[Whole], tuple[JobId, ...], "Snapshot | None"]
-"""Open jobs, those that are over for good, the ids of those that ended last, and the files to go on from."""
+SnapshotParts = tuple[list[FullJob], list[FullJob], tuple[JobId, ...], "Snapshot | None"]
+"""Open jobs, ended jobs, the ids of those that ended last, and the files to continue from."""
 
 
-def _looked_through(cluster: Cluster) -> Looked:
-    """What a snapshot is made of; all jobs if there are no files to go on from."""
+def _parts_of(cluster: Cluster) -> SnapshotParts:
+    """Return the parts of a snapshot; all jobs if there are no files to continue from."""
     past = sound_past(cluster)
-    opened, over = _divided(cluster, complete=past is None)
+    opened, over = _open_and_ended(cluster, complete=past is None)
     is_open = {whole.job.id for whole in opened}
     last = tuple(job.id for job in cluster.last_ended(LAST) if job.id not in is_open)
     if past is not None and past.log is not None:
-        # One of the files turned out to be damaged just now: what was looked up is from the log and in no file.
-        return _looked_through(cluster)
+        # A file was found damaged just now: the jobs looked up came from the log and are in no file.
+        return _parts_of(cluster)
     return opened, over, last, past
 
 
-def _divided(cluster: Cluster, *, complete: bool) -> tuple[list[Whole], list[Whole]]:
-    """The jobs in memory, or all: those that are open, and those that are over for good."""
+def _open_and_ended(cluster: Cluster, *, complete: bool) -> tuple[list[FullJob], list[FullJob]]:
+    """Divide the jobs in memory, or all jobs, into open and ended ones."""
     for job_id in {task.job for task in in_memory(cluster.tasks)}:
         cluster.jobs[job_id]
     held = {job.id for job in cluster.open_jobs()}
-    opened: list[Whole] = []
-    over: list[Whole] = []
+    opened: list[FullJob] = []
+    over: list[FullJob] = []
     jobs = cluster.jobs.values() if complete else in_memory(cluster.jobs)
     for job in sorted(jobs, key=lambda job: job.order):
-        whole = whole_in(cluster, job.id)
+        whole = job_in(cluster, job.id)
         is_open = job.id in held or not all(task.state.terminal for task in whole.tasks)
         (opened if is_open else over).append(whole)
     return opened, over
 
 
 def sound_past(cluster: Cluster) -> Snapshot | None:
-    """The files that the next snapshot can go on from; without any, everything is taken into memory."""
+    """Return the files that the next snapshot can continue from; None if all must be read into memory."""
     past = cluster.past
     return past if isinstance(past, Snapshot) and past.log is None else None
 
 
-def _entries(past: Snapshot | None, over: Sequence[Whole]) -> dict[str, bytes | Raw]:
-    """The jobs for the pages: those of the last snapshot, unless it is a moment, and those that changed since."""
+def _entries(past: Snapshot | None, over: Sequence[FullJob]) -> dict[str, bytes | Raw]:
+    """Return the jobs for the pages: those of the last snapshot unless it is archived, and later changes."""
     entries: dict[str, bytes | Raw] = {}
     if past is not None and past.files.last is not None:
         entries.update(past.files.last.entries())
     for whole in over:
         if past is None or past.kept.get(whole.job.id) != whole:
-            entries[whole.job.id] = encode(entry_of(whole))
+            entries[whole.job.id] = encode(stored_job(whole))
     return entries
 
 
 def _outputs(cluster: Cluster) -> dict[WorkerId, bytes | Raw]:
-    """Those in memory, and the others as they stand in the last snapshot."""
+    """Return the outputs in memory, and the others as they are in the last snapshot."""
     table, left = cluster.outputs, dict[WorkerId, bytes | Raw]()
     if isinstance(table, Table) and isinstance(table.kept, OutputTexts):
         left.update((worker, raw) for worker, raw in table.kept.raws.items() if not table.dropped(worker))
@@ -150,14 +148,14 @@ def _outputs(cluster: Cluster) -> dict[WorkerId, bytes | Raw]:
 
 
 def _object(entries: Mapping[WorkerId, bytes | Raw] | Mapping[str, bytes | Raw]) -> bytes:
-    """A JSON object of values that are encoded already, by ids, which need no escapes."""
+    """Return a JSON object of encoded values by ids, which need no escapes."""
     return b"{%s}" % b",".join(
         b'"%s":%s' % (key.encode("ascii"), bytes(value)) for key, value in entries.items()
     )
 
 
 def _pages(entries: Mapping[str, bytes | Raw]) -> Iterator[tuple[str, bytes]]:
-    """So many jobs at a time, by id: the first one, and the text of all."""
+    """Yield pages: the id of the first job, and the text of all jobs in the page."""
     jobs = iter(sorted(entries))
     while page := list(islice(jobs, _PAGE)):
         yield page[0], _object({job: entries[job] for job in page})
@@ -171,7 +169,7 @@ def _pieces(lines: Iterable[bytes]) -> Iterator[Piece]:
 
 
 def _is_ours_alone(fd: int, draft: Path) -> bool:
-    """Whether nobody else writes it, and nobody has put it in place since we opened it."""
+    """Return True if no other process writes the draft, and none has moved it into place since it was opened."""
     import fcntl
 
     try:

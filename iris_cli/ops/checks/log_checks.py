@@ -14,7 +14,7 @@ from iris_cli.errors import ExitCode, IrisError, NotFoundError
 from iris_cli.journal.layout import ARCHIVE, HEAD, LOG
 from iris_cli.journal.log.position import Fault, FaultKind
 from iris_cli.journal.log.scan import Scan
-from iris_cli.journal.log.verify import Verdict, verify
+from iris_cli.journal.log.verify import VerifyReport, verify
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.checks.findings import Finding, failed_by, failure, fine, warning
 from iris_cli.ops.cycle.compaction import LARGE, size_of_log
@@ -23,13 +23,13 @@ from iris_cli.ops.progress import Far, Progress
 _ALIKE = 10  # findings with one remedy that are told: a flipped bit in packed bytes spoils thousands of lines
 
 
-def verified(directory: Path, progress: Progress) -> Verdict:
+def verified(directory: Path, progress: Progress) -> VerifyReport:
     """Every line of archive and log, read while somebody looks on. Raises as `verify`."""
     begun: list[tuple[str, Scan]] = []
 
     def how_far() -> Far:
         file, scan = begun[-1]
-        return f"reading {file}", *scan.how_far
+        return f"reading {file}", *scan.progress
 
     with progress(how_far):
         return verify(directory, lambda *scan: begun.append(scan), replayed=True)
@@ -70,7 +70,7 @@ def check_log(
         yield warning("log", f"it has {format_memory(size)}", "iris log compact")
 
 
-def only_history_is_lost(state: StateDir, verdict: Verdict) -> bool:
+def only_history_is_lost(state: StateDir, verdict: VerifyReport) -> bool:
     """Whether all that is wrong is in the archive, and the snapshot has what that came to."""
     if any(each.file == LOG and each.kind is not FaultKind.MISSING for each in verdict.findings):
         return False

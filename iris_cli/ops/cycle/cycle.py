@@ -308,7 +308,7 @@ def _plan(session: Session, draft: Draft, unheard: Collection[WorkerId]) -> Plan
         draft.at,
         limits=session.limits,
         missing=what_is_missing(draft.cluster, session.state),
-        offered=session.config.offered,
+        offered=session.config.addable_devices,
     )
 
 

@@ -148,7 +148,7 @@ class Mail:
             session.target(worker),
             chosen,
             list(known.attempts),
-            telling=self.has_time(worker.id),
+            with_requests=self.has_time(worker.id),
             held=self.held(known.attempts),
         )
         return Call(known=known, act=act)

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from iris_cli.clock import Clock
 from iris_cli.errors import IrisError, NotWritableError
-from iris_cli.journal.durable import DISK, open_safely, refusing
+from iris_cli.journal.durable import DISK, open_safely, writing
 from iris_cli.journal.files.runners import LOOP, HeldRunner, LoopOrder, Runner, write_loop_order
 from iris_cli.journal.layout import LOOP_LOG, LOOP_ORDER
 from iris_cli.journal.log.timestamps import iso_time
@@ -240,7 +240,7 @@ def order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> Loop
         by=f"{state.actor} {command}",
         since=iso_time(clock.now()),
     )
-    with refusing(state.path / LOOP_ORDER):
+    with writing(state.path / LOOP_ORDER):
         write_loop_order(state.path, DISK, given)
     return given
 

@@ -151,7 +151,7 @@ def cause_of(state: StateDir | None, attempt: AttemptId | None, end: End, said: 
     if told or state is None or attempt is None or len(end.log_tail.encode("utf-8", "replace")) < KEPT:
         return known
     with suppress(NotWritableError):  # that it can't be read is `iris doctor`'s to say
-        return cause_in(state.task_logs.telling(attempt), end) or known
+        return cause_in(state.task_logs.excerpt(attempt), end) or known
     return known
 
 

@@ -97,7 +97,7 @@ def _newest(session: Session, *, limit: int, archive: bool) -> History:
 
 
 def _far(reading: Reading) -> Far:
-    return ("reading the log", *reading.how_far)
+    return ("reading the log", *reading.progress)
 
 
 def _job_of(session: Session, subject: str) -> JobId | None:

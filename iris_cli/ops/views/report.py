@@ -117,7 +117,7 @@ def report(session: Session, since: str | None = None, *, every_job: bool = Fals
     state = session.state
     start, reading = (Cluster(), state.past(archive=True)) if wanted is None else state.since(wanted)
     fleet = Fleet(start)
-    with session.progress(lambda: ("reading the log", *reading.how_far)):
+    with session.progress(lambda: ("reading the log", *reading.progress)):
         cluster = replay(fleet.watched(reading), start)
     if not reading.begun:
         if reading.damage is not None:

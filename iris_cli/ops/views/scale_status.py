@@ -11,7 +11,7 @@ from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.scaling import ScalingPlan, plan_scaling
 from iris_cli.core.lifecycle import slices
 from iris_cli.core.lifecycle.slices import Objection
-from iris_cli.core.model.slice import Keeper, ScaleGroup, Slice, SliceState
+from iris_cli.core.model.slice import ScaleGroup, Slice, SliceOwner, SliceState
 from iris_cli.ops.secret_values import what_is_missing
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.scaling_rows import MadeRow, ScaleGroupRow, Scaling, UnmetRow
@@ -43,7 +43,7 @@ def objection(session: Session, listings: Sequence[slices.Listing] = ()) -> Obje
     return slices.objection(session.cluster, here(session), session.cluster_id, listed)
 
 
-def here(session: Session) -> Keeper:
+def here(session: Session) -> SliceOwner:
     """Who would look after slices: this state directory."""
     return session.keeper or session.state.keeper
 

@@ -150,7 +150,7 @@ def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) 
     if at is not None:
         moment = parse_moment(at, now)
         past, reading = as_of(session.state, moment, session.progress)
-        offered = session.config.offered
+        offered = session.config.addable_devices
         return View(
             cluster=past,
             now=moment,
@@ -170,7 +170,7 @@ def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) 
         cluster=cluster,
         now=now,
         limits=session.limits,
-        offered=session.config.offered,
+        offered=session.config.addable_devices,
         cycle=cycle_age(session.state.read_heartbeat(), now),
         cycles=cycles,
         coming=coming,
@@ -216,11 +216,11 @@ def as_of(
             if not late:
                 yield each
 
-    with progress(lambda: ("reading the log", *reading.how_far)):
+    with progress(lambda: ("reading the log", *reading.progress)):
         past = replay(in_time(), known)
     if last > past.seq:
         known, again = state.before(moment)
-        with progress(lambda: ("reading the log once more", *again.how_far)):
+        with progress(lambda: ("reading the log once more", *again.progress)):
             past = replay(takewhile(lambda each: each.seq <= last, again), known)
     return past, reading
 

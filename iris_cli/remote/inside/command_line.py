@@ -12,7 +12,7 @@ from iris_cli.core.ids import clip
 from iris_cli.core.text import did_you_mean, one_of
 from iris_cli.core.units import parse_duration, parse_index, parse_memory, parse_number, parse_whole
 from iris_cli.errors import UsageError
-from iris_cli.remote.inside.mail import Json
+from iris_cli.remote.inside.requests import Json
 from iris_cli.remote.inside.values import MOST_BYTES, OPTIONS
 
 Options = Dict[str, Tuple[str, str, Tuple[str, ...]]]
@@ -62,7 +62,7 @@ class Line:
                 self._keep(word, rest)
             else:
                 self.words.append(word)
-        self.said: Json = {key: self._value(*found) for key, found in self._texts.items()}
+        self.values: Json = {key: self._value(*found) for key, found in self._texts.items()}
 
     def _keep(self, word: str, rest: Iterator[str]) -> None:
         """Store the text of an option, which is part of the word or the next word."""

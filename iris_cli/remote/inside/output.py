@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from unicodedata import category
 
 from iris_cli.errors import IrisError
-from iris_cli.remote.inside.mail import Json
+from iris_cli.remote.inside.requests import Json
 
 
 class Output:

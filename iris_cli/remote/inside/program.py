@@ -17,8 +17,8 @@ from iris_cli.core.text import did_you_mean
 from iris_cli.core.units import parse_whole
 from iris_cli.errors import ExitCode, IrisError, UsageError
 from iris_cli.remote.inside.command_line import COMMANDS, OPERATORS, Line
-from iris_cli.remote.inside.mail import Failure, Json, Mail, new_name, result_of
 from iris_cli.remote.inside.output import Output, log_of, status_document
+from iris_cli.remote.inside.requests import Failure, Json, TaskRequests, new_name, result_of
 from iris_cli.remote.inside.values import LONGEST_LOG_PIECE
 
 USAGE = """\
@@ -33,21 +33,21 @@ FARTHEST = 4 << 20  # bytes to read back for the last lines of a log
 
 
 class Commands:
-    """The commands: each takes its arguments and options and returns an exit code."""
+    """The commands. Each one takes its arguments and options, and returns an exit code."""
 
-    def __init__(self, output: Output, mail: Mail) -> None:
-        self.output, self.mail = output, mail
+    def __init__(self, output: Output, requests: TaskRequests) -> None:
+        self.output, self.requests = output, requests
 
-    def launch(self, command: list[str], said: Json) -> int:
+    def launch(self, command: list[str], given: Json) -> int:
         if not command:
             raise UsageError("there is no command to run", hint="iris launch [OPTIONS] -- COMMAND ...")
-        job = {"command": command, **said}
+        job = {"command": command, **given}
         wait, _, asked = (job.pop(name, None) for name in ("wait", "no-schedule", "request-id"))
         if job.pop("no-inherit-constraints", False):
             if "constraints" in job or "prefer" in job:
                 job["inherit_constraints"] = False
             job.setdefault("constraints", [])
-        answer = self.mail.ask("submit", {"job": job}, asked)
+        answer = self.requests.ask("submit", {"job": job}, asked)
         if not self.output.as_json:
             self.output.line(answer["job"])
             sys.stdout.flush()
@@ -56,7 +56,7 @@ class Commands:
         return self._wait([answer["job"]], None) if wait else 0
 
     def status(self, jobs: list[str], _: Json) -> int:
-        answer = self.mail.ask("status", {"job": jobs[0] if jobs else None})
+        answer = self.requests.ask("status", {"job": jobs[0] if jobs else None})
         if self.output.as_json:
             self.output.document(status_document(answer))
             return 0
@@ -67,8 +67,8 @@ class Commands:
             self.output.line(each["task"], each["name"], f"{each['address']}:{each['port']}")
         return 0
 
-    def wait(self, jobs: list[str], said: Json) -> int:
-        return self._wait(jobs, said.get("timeout"))
+    def wait(self, jobs: list[str], given: Json) -> int:
+        return self._wait(jobs, given.get("timeout"))
 
     def _wait(self, jobs: list[str], timeout: float | None) -> int:
         for job in jobs:
@@ -78,14 +78,14 @@ class Commands:
         names = [new_name() for _ in jobs]
         try:
             for name, job in zip(names, jobs):
-                self.mail.put(name, "wait", {"job": job})
-            answers = self.mail.wait(names, timeout)
+                self.requests.put(name, "wait", {"job": job})
+            answers = self.requests.wait(names, timeout)
         except KeyboardInterrupt:
             self.output.message(f"stopped waiting; {' '.join(jobs)} continues")
             return 130
         finally:
             for name in names:
-                self.mail.drop(name)
+                self.requests.drop(name)
         found = [result_of(answer)["job"] for answer in answers if answer]
         left = [job for job, answer in zip(jobs, answers) if not answer]
         self.output.ended(found, timed_out=bool(left))
@@ -95,11 +95,11 @@ class Commands:
         states = [each["state"] for each in found]
         return next((code for state, code in WORST_FIRST.items() if state in states), 0)
 
-    def cancel(self, jobs: list[str], said: Json) -> int:
+    def cancel(self, jobs: list[str], given: Json) -> int:
         if not jobs:
             raise UsageError("no jobs given", hint="name jobs")
         answers = {
-            job: self.mail.ask("cancel", {"job": job, "reason": said.get("reason", "")}) for job in jobs
+            job: self.requests.ask("cancel", {"job": job, "reason": given.get("reason", "")}) for job in jobs
         }
         cancelled = [job for job in jobs if answers[job]["cancelled"]]
         over = {job: answers[job].get("state") for job in jobs if job not in cancelled}
@@ -112,16 +112,16 @@ class Commands:
             self.output.message(f"{job} had already ended" + (f": {state}" if state else ""))
         return 0
 
-    def logs(self, chosen: list[str], said: Json) -> int:
+    def logs(self, chosen: list[str], given: Json) -> int:
         job, _, index = chosen[0].partition("/task-")
-        tasks = self.mail.ask("status", {"job": job})["tasks"]
-        logs = [log_of(each, said.get("attempt")) for each in tasks if not index or each["id"] == chosen[0]]
-        streams = said.get("stream", "both").replace("both", "out err").split()
+        tasks = self.requests.ask("status", {"job": job})["tasks"]
+        logs = [log_of(each, given.get("attempt")) for each in tasks if not index or each["id"] == chosen[0]]
+        streams = given.get("stream", "both").replace("both", "out err").split()
         for stream in streams:
             for log in logs:
                 prefix = f"[{log['rank']}] " if logs[1:] else ""
                 for line in (
-                    self._log_lines(log, stream, said.get("tail", 20)) if log["attempt"] is not None else ()
+                    self._log_lines(log, stream, given.get("tail", 20)) if log["attempt"] is not None else ()
                 ):
                     log["note"] = ""
                     if self.output.as_json:
@@ -150,7 +150,7 @@ class Commands:
         """Yield the lines of a log from an offset on; None for a line that the offset cuts."""
         rest, in_line = b"", None
         while True:
-            answer = self.mail.ask("logs", {**asked, "offset": offset})
+            answer = self.requests.ask("logs", {**asked, "offset": offset})
             data = base64.b64decode(answer["data"])
             in_line = answer["offset"] > 0 if in_line is None else in_line
             offset = answer["offset"] + len(data)
@@ -163,14 +163,14 @@ class Commands:
         if rest:
             yield None if in_line else text_of(rest)
 
-    def register_endpoint(self, others: list[str], said: Json) -> int:
-        if said.get("remove"):
-            answer = self.mail.ask("remove_endpoint", {"name": others[0]})
+    def register_endpoint(self, others: list[str], given: Json) -> int:
+        if given.get("remove"):
+            answer = self.requests.ask("remove_endpoint", {"name": others[0]})
         elif not others[1:]:
             raise UsageError("the endpoint has no port", hint="iris register-endpoint NAME PORT")
         else:
-            fields = {"name": others[0], "port": said["port"], "metadata": said.get("metadata", {})}
-            answer = self.mail.ask("register_endpoint", fields)
+            fields = {"name": others[0], "port": given["port"], "metadata": given.get("metadata", {})}
+            answer = self.requests.ask("register_endpoint", fields)
         if self.output.as_json:
             self.output.document(answer)
         return 0
@@ -203,7 +203,7 @@ def run(output: Output, words: list[str], rest: list[str]) -> int:
     if not words or words[0] == "help" or "--help" in words or "-h" in words:
         sys.stdout.write(USAGE)
         return 0
-    mail, command = Mail(), words[0]
+    requests, command = TaskRequests(), words[0]
     if command.partition("=")[0] in OPERATORS:
         raise UsageError(f"{command} is not available inside a task", hint="iris --help")
     if command not in COMMANDS:
@@ -224,8 +224,8 @@ def run(output: Output, words: list[str], rest: list[str]) -> int:
         extra = clip(" ".join(others[most:]))
         raise UsageError(f"unexpected argument for `iris {command}`: {extra}", hint=line.help)
     if command == "register-endpoint" and others[1:]:
-        line.said["port"] = line.read("[PORT]", "COUNT", lambda: parse_whole(others[1]))
-    code: int = getattr(Commands(output, mail), command.replace("-", "_"))(others, line.said)
+        line.values["port"] = line.read("[PORT]", "COUNT", lambda: parse_whole(others[1]))
+    code: int = getattr(Commands(output, requests), command.replace("-", "_"))(others, line.values)
     return code
 
 

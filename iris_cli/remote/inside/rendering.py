@@ -11,7 +11,7 @@ from importlib import resources
 from iris_cli.remote.inside import values
 
 _PYTHONS = " ".join(["python3", "python", *(f"python3.{minor}" for minor in range(20, 7, -1))])
-# To Python the lines of sh are a string. -I: neither the directory nor the environment of a task adds a module.
+# Python reads the lines of sh as a string. -I: neither the directory nor the environment of a task adds a module.
 _LAUNCHER = f'''\
 #!/bin/sh
 """:"
@@ -30,7 +30,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "core.text": (),
     "core.units": (),
     "core.each_line": (),
-    "remote.inside.mail": (),
+    "remote.inside.requests": (),
     "remote.inside.output": (),
     "remote.inside.command_line": (),
     "remote.inside.program": (),

@@ -16,7 +16,7 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.errors import NotWritableError
 from iris_cli.remote import sockets
 from iris_cli.remote.host_keys import HostKeys, PresentedKey
-from iris_cli.remote.ssh.call import Call
+from iris_cli.remote.ssh.call import SshCall
 from iris_cli.remote.transport import Output, Payload, Target
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class SshTransport:
         dialer = self._loaded()
         from iris_cli.remote.ssh.script_run import ScriptRequest
 
-        call = Call[Output](connect_timeout, timeout)
+        call = SshCall[Output](connect_timeout, timeout)
         request = ScriptRequest(script=script, limit=limit, payload=payload)
         apart = payload is not None
         return call.perform(
@@ -79,7 +79,7 @@ class SshTransport:
     def connect(self, target: Target, connect_timeout: float) -> Link:
         """Open a connection for long-lived streams, used by no call. The caller aborts it. Raises NoAnswer."""
         dialer = self._loaded()
-        call: Call[Link] = Call(connect_timeout)
+        call: SshCall[Link] = SshCall(connect_timeout)
         return call.perform(lambda: dialer.connect(call, dialer.route(target)))
 
     def open_terminal(
@@ -87,7 +87,7 @@ class SshTransport:
     ) -> tuple[Link, ByteStream]:
         """Run a command on a terminal of `size` (columns, lines); return its connection and stream. Raises NoAnswer."""
         dialer = self._loaded()
-        call: Call[tuple[Link, ByteStream]] = Call(timeout, timeout)
+        call: SshCall[tuple[Link, ByteStream]] = SshCall(timeout, timeout)
 
         def work() -> tuple[Link, ByteStream]:
             link = dialer.connect(call, dialer.route(target))
@@ -106,7 +106,7 @@ class SshTransport:
     def presented_key(self, target: Target, connect_timeout: float) -> PresentedKey:
         """Return the host key that the worker presents now, whatever is on record. Raises NoAnswer."""
         dialer = self._loaded()
-        call = Call[PresentedKey](connect_timeout)
+        call = SshCall[PresentedKey](connect_timeout)
         return call.perform(lambda: dialer.peek(call, dialer.route(target)))
 
     def known_keys(self, target: Target) -> tuple[PresentedKey, ...]:
@@ -174,7 +174,7 @@ class SshTransport:
                 from iris_cli.remote.ssh.dialer import MOST_KEPT, Dialer
 
                 if not self._shared:
-                    _settle()
+                    _tune_interpreter()
                 files = sockets.most_connections() if self._shared else sockets.allow_many_connections()
                 most_kept = min(MOST_KEPT, files // 2)
                 self._dialer = Dialer(
@@ -184,7 +184,7 @@ class SshTransport:
 
 
 @cache
-def _settle() -> None:
+def _tune_interpreter() -> None:
     """Reduce the cost of garbage collection and thread switches: an ended connection leaves no reference cycles.
 
     Each thread that waits for the interpreter lock wakes once per switch interval. With hundreds of threads the default

@@ -21,7 +21,7 @@ class Abandoned(Exception):  # noqa: N818 - not an error: no caller waits for th
     """The caller has left at the deadline; the work must stop."""
 
 
-class Call(Generic[R]):
+class SshCall(Generic[R]):
     """A call whose work runs in a separate thread and is abandoned at the deadline.
 
     Nothing can block the caller: no resolver, agent or file system without timeouts, no server that stops answering.
@@ -148,7 +148,7 @@ class Call(Generic[R]):
         with self._condition:
             try:
                 while not self._done and (left := self.remaining()) > 0:
-                    # At most the second timeout: its start then needs no notification.
+                    # Wake up within the second timeout, so that its start needs no notification.
                     left = min(left, self._timeout or left)
                     self._wakes_at = SYSTEM_CLOCK.monotonic() + left
                     self._condition.wait(left)

@@ -75,7 +75,7 @@ class Routes:
         self._local_user = cache(_local_user)
         self._hops = cache(self._all_hops)
         if path is not None:
-            with _blamed_on(path):
+            with _as_misconfigured(path):
                 self._config.parse(map(_unexpanded, _lines(path, path.parent, "Host *")))
 
     def to(self, connection: Connection) -> tuple[Hop, ...]:
@@ -132,14 +132,14 @@ class Routes:
 
     def _lookup(self, host: str) -> SSHConfigDict:
         self._local_user()  # paramiko asks for it in any case
-        with _blamed_on(self._path):
+        with _as_misconfigured(self._path):
             return self._config.lookup(host)
 
 
 def host_names(path: Path) -> list[str]:
     """Return the `Host` names of a configuration and its Includes, without patterns. Raises NoAnswer (LOCAL)."""
     found: dict[str, None] = {}
-    with _blamed_on(path):
+    with _as_misconfigured(path):
         for line in _lines(path, path.parent, "Host *"):
             directive = _DIRECTIVE.match(line)
             if directive and directive[1].lower() == "host":
@@ -149,7 +149,7 @@ def host_names(path: Path) -> list[str]:
 
 
 @contextmanager
-def _blamed_on(path: Path | None) -> Iterator[None]:
+def _as_misconfigured(path: Path | None) -> Iterator[None]:
     """Report any exception of the library as an error in the configuration file."""
     try:
         yield

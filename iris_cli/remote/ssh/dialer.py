@@ -17,8 +17,8 @@ from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote import sockets
-from iris_cli.remote.host_keys import HostKeys, Known, PresentedKey
-from iris_cli.remote.ssh.call import Call
+from iris_cli.remote.host_keys import HostKeys, PresentedKey, RecordedKeys
+from iris_cli.remote.ssh.call import SshCall
 from iris_cli.remote.ssh.config import Hop, Routes
 from iris_cli.remote.ssh.keys import KeyRing
 from iris_cli.remote.ssh.link import BannerMissing, Link, LinkLost, readable
@@ -26,12 +26,12 @@ from iris_cli.remote.ssh.script_run import ScriptRequest
 from iris_cli.remote.transport import NoAnswer, Output, Target
 
 MOST_PROXIES = 8
-"""Maximum of ProxyCommands connecting at once: most lead to one bastion, whose sshd drops the eleventh."""
+"""Maximum number of ProxyCommands that connect at once: most lead to one bastion, whose sshd drops the eleventh."""
 
 MOST_KEPT = 1024
-"""Maximum of unused connections that are kept: each takes a socket and 120 KB."""
+"""Maximum number of unused connections that are kept: each takes a socket and 120 KB."""
 FEW = 64
-"""Connections up to which the shell of the next call is started in advance: beyond it local CPU time is scarce."""
+"""Number of connections above which no shell is started in advance for the next call: CPU time is then scarce."""
 
 Endpoint = tuple[tuple[Hop, ...], str, bool]
 
@@ -69,12 +69,12 @@ class Dialer:
         """Resolve the route to a target. Raises NoAnswer (LOCAL)."""
         return Route(target, self._routes.to(target.connection), first_contact, apart)
 
-    def answer(self, call: Call[Any], route: Route, request: ScriptRequest) -> Output:
+    def answer(self, call: SshCall[Any], route: Route, request: ScriptRequest) -> Output:
         """Run a script on the worker. A kept link found dead is replaced once. Raises NoAnswer."""
         with self._in_use(route.endpoint(route.end)):
             ahead = len(self._slots) <= FEW and not route.apart
             while True:
-                link = self._linked(call, route, route.end)
+                link = self._kept_link(call, route, route.end)
                 try:
                     call.connected()
                     return link.execute(call, request, ahead=ahead)
@@ -83,17 +83,17 @@ class Dialer:
                     if lost.was_new:
                         raise lost.no_answer from lost
 
-    def connect(self, call: Call[Any], route: Route) -> Link:
+    def connect(self, call: SshCall[Any], route: Route) -> Link:
         """Open a connection for the caller alone, who ends it with `abort`. Raises NoAnswer."""
         return self._dial(call, route, route.end)
 
-    def peek(self, call: Call[Any], route: Route) -> PresentedKey:
+    def peek(self, call: SshCall[Any], route: Route) -> PresentedKey:
         """Return the host key that the worker presents now, accepted or not."""
-        link, presented = self._meet(call, route, route.end, ())
+        link, presented = self._handshake(call, route, route.end, ())
         link.abort()
         return presented
 
-    def known(self, route: Route, depth: int) -> Known:
+    def known(self, route: Route, depth: int) -> RecordedKeys:
         """Return the host keys on record for one server of the route. Raises NoAnswer (LOCAL)."""
         hop = route.hops[depth]
         files = self._user_known_hosts if hop.known_hosts is None else hop.known_hosts
@@ -135,24 +135,24 @@ class Dialer:
                 if not slot.users and endpoint in self._slots:
                     self._unused[endpoint] = slot
 
-    def _linked(self, call: Call[Any], route: Route, depth: int) -> Link:
+    def _kept_link(self, call: SshCall[Any], route: Route, depth: int) -> Link:
         with self._lock:
             slot = self._slots.setdefault(route.endpoint(depth), _Slot())
         with call.turn(slot.lock, route.place(depth)):
-            if slot.link is not None and slot.users == 1 and slot.link.is_worn():
+            if slot.link is not None and slot.users == 1 and slot.link.needs_replacement():
                 slot.link.abort()
             if slot.link is None or not slot.link.is_alive():
                 call.connecting()
                 slot.link = self._dial(call, route, depth)
             return slot.link
 
-    def _dial(self, call: Call[Any], route: Route, depth: int) -> Link:
+    def _dial(self, call: SshCall[Any], route: Route, depth: int) -> Link:
         """Open one connection, verify its host key and authenticate."""
         hop = route.hops[depth]
         known = self.known(route, depth)
         call.enter("key", "the ssh-agent or the key files")
         with self._keys.for_hop(hop) as keys:
-            link, presented = self._meet(call, route, depth, {key.type for key in known.keys})
+            link, presented = self._handshake(call, route, depth, {key.type for key in known.keys})
             try:
                 call.enter("host key")
                 self._verify(route, depth, known, presented)
@@ -163,22 +163,22 @@ class Dialer:
         call.guard(None)  # other callers, maybe with later deadlines, share a jump host
         return link
 
-    def _meet(
-        self, call: Call[Any], route: Route, depth: int, key_types: Collection[str]
+    def _handshake(
+        self, call: SshCall[Any], route: Route, depth: int, key_types: Collection[str]
     ) -> tuple[Link, PresentedKey]:
         """Connect and exchange keys. If the server hangs up at once, retry once after a short random pause."""
         with suppress(BannerMissing):
-            return self._try_to_meet(call, route, depth, key_types)
+            return self._try_handshake(call, route, depth, key_types)
         SYSTEM_CLOCK.sleep(SYSTEM_RANDOMNESS.between(0.1, 0.6))  # spread concurrent callers
         try:
-            return self._try_to_meet(call, route, depth, key_types)
+            return self._try_handshake(call, route, depth, key_types)
         except BannerMissing as error:
             hint = "too many connections at once? (MaxStartups in its sshd_config)"
             detail = f"{route.place(depth)} closed the connection: {readable(error)}"
             raise NoAnswer(SilenceKind.PROTOCOL, "banner", detail, hint=hint, sent=False) from error
 
-    def _try_to_meet(
-        self, call: Call[Any], route: Route, depth: int, key_types: Collection[str]
+    def _try_handshake(
+        self, call: SshCall[Any], route: Route, depth: int, key_types: Collection[str]
     ) -> tuple[Link, PresentedKey]:
         place = route.place(depth)
         with call.turn(self._proxies, place) if route.hops[depth].proxy_command else nullcontext():
@@ -191,16 +191,16 @@ class Dialer:
                 link.abort()
                 raise
 
-    def _connect(self, call: Call[Any], route: Route, depth: int, key_types: Collection[str]) -> Link:
+    def _connect(self, call: SshCall[Any], route: Route, depth: int, key_types: Collection[str]) -> Link:
         """Connect to one server: through the server before it, a ProxyCommand, or TCP."""
         hop, place = route.hops[depth], route.place(depth)
         if depth == 0:
             return Link(self._socket(call, hop, place), key_types)
-        outer = self._linked(call, route, depth - 1)
+        outer = self._kept_link(call, route, depth - 1)
         call.enter("connect", place)
         return Link(outer.open_tunnel(call, hop.host, hop.port), key_types, outer.stream)
 
-    def _socket(self, call: Call[Any], hop: Hop, place: str) -> socket.socket:
+    def _socket(self, call: SshCall[Any], hop: Hop, place: str) -> socket.socket:
         try:
             if hop.proxy_command:
                 call.enter("connect", place)
@@ -219,7 +219,7 @@ class Dialer:
                 sent=False,
             ) from error
 
-    def _verify(self, route: Route, depth: int, known: Known, presented: PresentedKey) -> None:
+    def _verify(self, route: Route, depth: int, known: RecordedKeys, presented: PresentedKey) -> None:
         """Reject every host key but the right one. Raises NoAnswer (HOST_KEY, UNKNOWN_HOST, LOCAL)."""
         if presented.base64 in known.revoked:
             raise revoked(route, depth, presented)
@@ -247,10 +247,10 @@ def _unusable(error: OSError) -> NoAnswer:
     return NoAnswer(SilenceKind.LOCAL, "host key", f"known_hosts: {error}", sent=False)
 
 
-# The way to a host, and what its failures mean.
+# The errors for host keys that are not accepted.
 
 
-def changed(route: Route, depth: int, presented: PresentedKey, known: Known) -> NoAnswer:
+def changed(route: Route, depth: int, presented: PresentedKey, known: RecordedKeys) -> NoAnswer:
     """Report a key that differs from the recorded one: a re-created host or a man in the middle."""
     on_record = ", ".join(f"{key.type} {key.fingerprint}" for key in known.keys)
     detail = f"{route.place(depth)} shows {presented.type} {presented.fingerprint}, on record: {on_record}"
@@ -269,7 +269,7 @@ def revoked(route: Route, depth: int, presented: PresentedKey) -> NoAnswer:
     )
 
 
-def unknown(route: Route, depth: int, presented: PresentedKey, known: Known) -> NoAnswer:
+def unknown(route: Route, depth: int, presented: PresentedKey, known: RecordedKeys) -> NoAnswer:
     """Report a host without a recorded key when none may be accepted."""
     hop = route.hops[depth]
     # The same words for all workers: a new fleet then shows as one line.

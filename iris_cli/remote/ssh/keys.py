@@ -19,13 +19,13 @@ from iris_cli.remote.transport import NoAnswer
 
 DEFAULT_IDENTITIES = (Path("~/.ssh/id_ed25519"), Path("~/.ssh/id_ecdsa"), Path("~/.ssh/id_rsa"))
 MOST_OFFERED = 5
-"""Maximum of keys offered to one server: OpenSSH disconnects after six (`MaxAuthTries`)."""
+"""Maximum number of keys offered to one server: OpenSSH disconnects after six (`MaxAuthTries`)."""
 LARGEST_KEY = 64 << 10
 
 _MAGIC = b"openssh-key-v1\0"
 
 
-class Unusable(Exception):  # noqa: N818 - describes the file
+class UnusableKey(Exception):  # noqa: N818 - describes the file
     """A key file can't be used: the reason and a command that fixes it."""
 
     def __init__(self, detail: str, hint: str, *, missing: bool = False) -> None:
@@ -50,16 +50,16 @@ class KeyRing:
         """
         with _agent() as held:
             keys: list[paramiko.PKey] = [] if hop.explicit or hop.identities_only else list(held)
-            problems: list[Unusable] = []
+            problems: list[UnusableKey] = []
             for path in hop.identities or DEFAULT_IDENTITIES:
                 try:
                     keys.append(self._usable(path.expanduser(), held))
-                except Unusable as problem:
+                except UnusableKey as problem:
                     problems.append(problem)
             if not keys:
                 raise _nothing_to_offer(hop, problems)
-            unlike = {key.asbytes(): key for key in reversed(keys)}
-            yield list(reversed(unlike.values()))[:MOST_OFFERED]
+            distinct = {key.asbytes(): key for key in reversed(keys)}
+            yield list(reversed(distinct.values()))[:MOST_OFFERED]
 
     def _usable(self, path: Path, held: Sequence[paramiko.PKey]) -> paramiko.PKey:
         with self._lock:
@@ -72,15 +72,14 @@ class KeyRing:
             if key.asbytes() == loaded:
                 return key
         hint = f"ssh-add {shlex.quote(str(path))}"
-        raise Unusable(f"the key {path} has a passphrase and no ssh-agent holds it", hint)
+        raise UnusableKey(f"the key {path} has a passphrase and no ssh-agent holds it", hint)
 
 
-def _nothing_to_offer(hop: Hop, problems: Sequence[Unusable]) -> NoAnswer:
+def _nothing_to_offer(hop: Hop, problems: Sequence[UnusableKey]) -> NoAnswer:
     """Return the error for the first unusable key; missing default keys are not reported."""
-    telling = [problem for problem in problems if hop.identities or not problem.missing]
-    if not telling:
-        telling = [Unusable("no SSH key to offer", "ssh-keygen -t ed25519  # or set ssh.key in cluster.yaml")]
-    return NoAnswer(SilenceKind.LOCAL, "key", telling[0].detail, hint=telling[0].hint, sent=False)
+    no_key = UnusableKey("no SSH key to offer", "ssh-keygen -t ed25519  # or set ssh.key in cluster.yaml")
+    first = next((problem for problem in problems if hop.identities or not problem.missing), no_key)
+    return NoAnswer(SilenceKind.LOCAL, "key", first.detail, hint=first.hint, sent=False)
 
 
 @contextmanager
@@ -106,10 +105,10 @@ def _load(path: Path) -> paramiko.PKey | bytes:
     try:
         public = _public_if_encrypted(path, data)
         return paramiko.PKey.from_path(path) if public is None else public
-    except Unusable:
+    except UnusableKey:
         raise
     except Exception as error:  # the library raises various types for "not a key"
-        raise Unusable(f"{path} is not a usable private key: {error}", "set ssh.key") from error
+        raise UnusableKey(f"{path} is not a usable private key: {error}", "set ssh.key") from error
 
 
 def _read(path: Path) -> bytes:
@@ -119,13 +118,13 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             if status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) & 0o077:
-                raise Unusable(f"the key {path} is readable by others", f"chmod 600 {quoted}")
+                raise UnusableKey(f"the key {path} is readable by others", f"chmod 600 {quoted}")
             return file.read(LARGEST_KEY)
     except FileNotFoundError:
         hint = f"ssh-keygen -t ed25519 -f {quoted}  # or correct ssh.key in cluster.yaml"
-        raise Unusable(f"no such key file: {path}", hint, missing=True) from None
+        raise UnusableKey(f"no such key file: {path}", hint, missing=True) from None
     except OSError as error:
-        raise Unusable(f"can't read the key {path}: {error.strerror}", f"ls -l {quoted}") from error
+        raise UnusableKey(f"can't read the key {path}: {error.strerror}", f"ls -l {quoted}") from error
 
 
 def _public_if_encrypted(path: Path, data: bytes) -> bytes | None:

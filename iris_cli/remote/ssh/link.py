@@ -14,18 +14,18 @@ import paramiko
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.host_keys import PresentedKey
-from iris_cli.remote.ssh.call import Abandoned, Call
-from iris_cli.remote.ssh.script_run import GLANCE, ScriptRequest, ScriptRun
+from iris_cli.remote.ssh.call import Abandoned, SshCall
+from iris_cli.remote.ssh.script_run import POLL_INTERVAL, ScriptRequest, ScriptRun
 from iris_cli.remote.ssh.stream import CREDIT, ByteStream, Stream
 from iris_cli.remote.transport import NoAnswer, Output, time_for
 
 COMMAND = "exec /bin/sh -s"
 MOST_SESSIONS = 4
-"""Maximum of concurrent calls per connection: sshd refuses the eleventh session (`MaxSessions`), still counts those
-that have just ended, and one more is opened in advance."""
+"""Maximum number of concurrent calls per connection. sshd refuses the eleventh session (`MaxSessions`); it may still
+count sessions that have just ended, and one is opened in advance."""
 BELIEVED_FOR = 5.0
 """Seconds after the last received data for which a connection is assumed to be alive."""
-WORN = 256 << 20
+REPLACED_AFTER = 256 << 20
 """Bytes after which the next user replaces a connection: after twice as many paramiko exchanges keys again,
 and its thread stops if the server closes a channel during that."""
 FOREVER = 1e9
@@ -79,8 +79,8 @@ class Link:
     def is_alive(self) -> bool:
         return self._transport.is_active() and not self._is_cut
 
-    def is_worn(self) -> bool:
-        return self.stream.passed > WORN
+    def needs_replacement(self) -> bool:
+        return self.stream.passed > REPLACED_AFTER
 
     def abort(self) -> None:
         """Close the connection without blocking."""
@@ -92,8 +92,8 @@ class Link:
         if not self._transport.is_alive():  # otherwise its thread closes the socket
             self.stream.close()
 
-    def exchange_keys(self, call: Call[Any], place: str) -> PresentedKey:
-        """Negotiate. Afterwards the host key is proven to be the server's, not to be the right one."""
+    def exchange_keys(self, call: SshCall[Any], place: str) -> PresentedKey:
+        """Exchange keys. The returned host key is proven to be the server's, but not verified yet."""
         transport, met = self._transport, threading.Event()
         call.guard(self.abort)
         call.enter(lambda: "key exchange" if transport.remote_version else "banner", place)
@@ -108,7 +108,7 @@ class Link:
                 raise BannerMissing(str(error)) from error
             raise self._lost(call, error) from error
 
-    def authenticate(self, call: Call[Any], user: str, keys: Sequence[paramiko.PKey]) -> None:
+    def authenticate(self, call: SshCall[Any], user: str, keys: Sequence[paramiko.PKey]) -> None:
         """Offer the keys in turn. No second round: failed attempts could lock the user out."""
         call.enter("authentication")
         for offered, key in enumerate(keys):
@@ -133,7 +133,7 @@ class Link:
         )
 
     def _offer(self, user: str, key: paramiko.PKey) -> Exception | None:
-        """Offer a key; return the error if it was not accepted and there is one.
+        """Offer a key; return the error of the server or the connection, None if there is none.
 
         The library's thread signs: an agent that asks its user first blocks only this connection.
         """
@@ -145,7 +145,7 @@ class Link:
         self._await(answered)
         return self._transport.get_exception()
 
-    def open_tunnel(self, call: Call[Any], host: str, port: int) -> paramiko.Channel:
+    def open_tunnel(self, call: SshCall[Any], host: str, port: int) -> paramiko.Channel:
         """Open a byte stream from the server to `host`. Raises NoAnswer."""
         kind, hint = SilenceKind.UNREACHABLE, ""
         wait = max(call.remaining(), 0)
@@ -186,7 +186,7 @@ class Link:
             raise NoAnswer(SilenceKind.PROTOCOL, "terminal", readable(error), hint=hint) from error
         return ByteStream(channel, self.stream)
 
-    def execute(self, call: Call[Any], request: ScriptRequest, *, ahead: bool) -> Output:
+    def execute(self, call: SshCall[Any], request: ScriptRequest, *, ahead: bool) -> Output:
         """Run the script; `ahead` also starts the shell of the next call.
 
         Raises LinkLost if the connection was dead before anything was sent, otherwise NoAnswer.
@@ -210,9 +210,9 @@ class Link:
             self.abort()
             raise lost from error
 
-    def _run(self, call: Call[Any], request: ScriptRequest, *, ahead: bool) -> Output:
+    def _run(self, call: SshCall[Any], request: ScriptRequest, *, ahead: bool) -> Output:
         call.enter("channel")
-        self._make_sure()
+        self._check_alive()
         run = ScriptRun(self._take_spare() or self._open_shell(), request, self.is_alive)
         if self.stream.has_ended():
             raise EOFError
@@ -228,7 +228,7 @@ class Link:
             raise EOFError
         return output
 
-    def _progress_of(self, call: Call[Any], request: ScriptRequest) -> Callable[[], None]:
+    def _progress_of(self, call: SshCall[Any], request: ScriptRequest) -> Callable[[], None]:
         """Return a function to call after each piece of a payload is sent."""
         payload = request.payload
         if payload is None:
@@ -270,7 +270,7 @@ class Link:
         channel = spare.channel
         return None if channel is None or channel.closed else channel
 
-    def _make_sure(self) -> None:
+    def _check_alive(self) -> None:
         """Raise EOFError if the connection is dead. Sends a keepalive if it was quiet for a while."""
         if SYSTEM_CLOCK.monotonic() - self.stream.heard_at > BELIEVED_FOR:
             self._transport.global_request("keepalive@openssh.com", wait=True)
@@ -279,15 +279,15 @@ class Link:
 
     def _is_ending(self) -> bool:
         """Return True if the connection has ended; wait briefly, as it may end just after its last channel."""
-        self._transport.join(GLANCE)
+        self._transport.join(POLL_INTERVAL)
         return not self.is_alive()
 
     def _await(self, event: threading.Event) -> None:
-        """Wait for the event or the end of the connection; a call's guard ends it even if that thread hangs."""
-        while not event.wait(GLANCE) and self.is_alive():
+        """Wait for the event or the end of the connection. Checks regularly, as the library's thread may hang."""
+        while not event.wait(POLL_INTERVAL) and self.is_alive():
             pass
 
-    def _lost(self, call: Call[Any], error: Exception) -> NoAnswer:
+    def _lost(self, call: SshCall[Any], error: Exception) -> NoAnswer:
         """Classify a broken connection: TIMEOUT only if the network reports that the host does not answer."""
         kind = SilenceKind.TIMEOUT if self.stream.fell_silent else SilenceKind.PROTOCOL
         return NoAnswer(kind, call.step, f"{call.place}: {readable(error)}", sent=call.sent)

@@ -12,7 +12,7 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.transport import NoAnswer, Output, Payload
 
 PIECE = 32 << 10
-GLANCE = 0.25
+POLL_INTERVAL = 0.25
 """Longest wait in seconds without checking that the connection is alive."""
 _FULL = 0.05
 """Seconds to wait for room to write before reading: a shell blocked on its output reads no input."""
@@ -64,7 +64,7 @@ class ScriptRun:
         if not self._channel.eof_received:
             raise EOFError
         self.step = "exit status"
-        while not self._channel.status_event.wait(GLANCE) and self._is_alive():
+        while not self._channel.status_event.wait(POLL_INTERVAL) and self._is_alive():
             pass
         status = self._channel.recv_exit_status() if self._channel.status_event.is_set() else -1
         self._channel.close()
@@ -105,7 +105,7 @@ class ScriptRun:
 
     def _read(self) -> bool:
         """Wait for stdout data and collect available stderr data. Return False at the end of the output."""
-        self._channel.settimeout(GLANCE)
+        self._channel.settimeout(POLL_INTERVAL)
         try:
             data = self._channel.recv(PIECE)
         except TimeoutError:

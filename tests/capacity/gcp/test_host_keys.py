@@ -40,7 +40,7 @@ def test_a_new_slice_waits_for_its_host_keys_and_an_older_one_goes_without(
     assert (seen.state, [host.key for host in seen.hosts]) == (CloudState.READY, ["", ""])
 
 
-def test_host_keys_that_are_not_to_be_had_hold_up_no_list(place: GcpPlace) -> None:
+def test_unavailable_host_keys_do_not_fail_the_list(place: GcpPlace) -> None:
     place.create()
     grow_old(place)
     place.cloud.faults.append(Fault(kind="error", path=":getGuestAttributes", status="PERMISSION_DENIED"))

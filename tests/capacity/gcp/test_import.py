@@ -119,7 +119,7 @@ def test_a_request_whose_node_is_there_is_found_also_where_its_project_is_a_numb
     ("status", "code", "words"),
     [("PERMISSION_DENIED", 2, "roles/tpu.admin"), ("UNAVAILABLE", 7, "503 the emulator was told to fail")],
 )
-def test_a_list_that_is_not_to_be_had_is_said(
+def test_an_unavailable_list_is_an_error(
     place: GcpPlace,
     capsys: pytest.CaptureFixture[str],
     status: str,
@@ -135,6 +135,6 @@ def test_a_list_that_is_not_to_be_had_is_said(
     assert f"gcloud compute tpus tpu-vm list --zone {ZONE} --project lab --format json" in said
 
 
-def test_which_project_must_be_said_or_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_project_is_required_without_a_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cluster", "import", "--from", "gcp"]) == 2
     assert "no Google Cloud project is set" in capsys.readouterr().err

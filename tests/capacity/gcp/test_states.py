@@ -40,7 +40,7 @@ def test_what_the_states_of_nodes_come_to(place: GcpPlace, state: str, come_to: 
     assert seen.detail == ("" if come_to in (CloudState.CREATING, CloudState.READY) else state)
 
 
-def test_a_state_that_nobody_knows_is_said_and_nothing_follows_from_it(place: GcpPlace) -> None:
+def test_an_unknown_state_is_reported_without_effect(place: GcpPlace) -> None:
     place.create()
     place.cloud.turn("west-1", state=99)  # type: ignore[arg-type]  # the number of one that is not invented yet
     assert seen_as(place.only()) == (
@@ -141,10 +141,10 @@ def test_an_active_request_without_a_node_has_failed() -> None:
     """Google may go on to call it active after somebody deleted its node."""
     from google.cloud import tpu_v2
 
-    from iris_cli.capacity.gcp.reading import Found, cloud_slice
+    from iris_cli.capacity.gcp.reading import Existing, cloud_slice
 
     active = tpu_v2.QueuedResource(state={"state": "ACTIVE"})
-    seen = cloud_slice("west-1", Found(tpu_v2.QueuedResource.pb(active), None), 0.0, None, lambda _: ())
+    seen = cloud_slice("west-1", Existing(tpu_v2.QueuedResource.pb(active), None), 0.0, None, lambda _: ())
     assert seen_as(seen) == (CloudState.FAILED, "its node is gone")
 
 
@@ -202,7 +202,7 @@ def test_what_is_being_deleted_is_listed_so_and_not_asked_to_go_again(either: Gc
     assert asked(either, "DELETE") == ["200"]
 
 
-def test_one_that_something_else_is_done_to_is_looked_at_again_before_that_is_said(either: GcpPlace) -> None:
+def test_a_busy_slice_is_checked_again_before_the_error(either: GcpPlace) -> None:
     either.create()
     either.cloud.faults.append(Fault(kind="error", method="DELETE", status="ABORTED", times=2))
     with pytest.raises(ProviderError, match="something is being done to it") as refused:
@@ -231,7 +231,7 @@ def test_lists_are_whole_however_small_their_pages_are(either: GcpPlace) -> None
     assert [each.name for each in either.provider().list()] == names
 
 
-def test_a_list_that_is_not_whole_is_none(place: GcpPlace) -> None:
+def test_an_incomplete_list_is_an_error(place: GcpPlace) -> None:
     place.create()
     place.cloud.settings.unreachable.append(ZONE)
     with pytest.raises(ProviderError, match="can't reach") as refused:

@@ -155,7 +155,7 @@ def _scope(entry: Entry) -> tuple[str, str]:
 
 
 def _zone(entry: Entry) -> str:
-    return entry.says(ZONE_ATTRIBUTE_KEY)
+    return entry.text_of(ZONE_ATTRIBUTE_KEY)
 
 
 # What is new
@@ -283,7 +283,7 @@ def _changes(
             plan.notes.append((entry.name, what))
         if REGION_ATTRIBUTE_KEY in entry.node.pairs:
             file.set_text(entry, REGION_ATTRIBUTE_KEY, region_of_zone(found.zone))
-    said = entry.says(PREEMPTIBLE_ATTRIBUTE_KEY).lower()
+    said = entry.text_of(PREEMPTIBLE_ATTRIBUTE_KEY).lower()
     if found.preemptible is not None and said != str(found.preemptible).lower():
         if PREEMPTIBLE_ATTRIBUTE_KEY in entry.node.pairs or (found.preemptible and not said):
             file.set_flag(entry, PREEMPTIBLE_ATTRIBUTE_KEY, value=found.preemptible)

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from iris_cli.config.editing.cluster_file import ClusterFile
-from iris_cli.config.editing.marked import Edit, unified_diff
+from iris_cli.config.editing.text_nodes import Edit, unified_diff
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core import AttemptId, Cluster, WorkerId
 from iris_cli.core.lifecycle import identity

@@ -1,4 +1,4 @@
-"""From the template of a scale group to what Google is asked for."""
+"""Build requests to Google from the template of a scale group."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from iris_cli.core.messages.cloud import LABEL_PREFIX, Refusal
 from iris_cli.core.topology import family_of
 
 OWNER, GROUP = f"{LABEL_PREFIX}owner", f"{LABEL_PREFIX}group"
-"""The labels that say whose a slice is, and of which scale group."""
+"""The labels for the owner and the scale group of a slice."""
 _FAMILIES = {"v5litepod": "V5LITE_POD"}
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _PATIENCE = 10.0
 
 
 def node_of(group: ScaleGroup, owner: str) -> tpu_v2.Node:
-    """The node that a scale group asks for. Raises ProviderError."""
+    """Return the node to create for a scale group. Raises ProviderError."""
     template, options = group.template, group.template.gcp
     node = tpu_v2.Node(
         runtime_version=template.runtime,
@@ -39,16 +39,16 @@ def node_of(group: ScaleGroup, owner: str) -> tpu_v2.Node:
     if options.service_account:
         node.service_account = tpu_v2.ServiceAccount(email=options.service_account, scope=[_SCOPE])
     if options.topology:
-        node.accelerator_config = _arranged(template)
+        node.accelerator_config = _accelerator_config(template)
     else:
         node.accelerator_type = template.type
     return node
 
 
 def queued_resource_of(name: str, parent: str, group: ScaleGroup, owner: str) -> tpu_v2.QueuedResource:
-    """The queued resource for one such node, of the same name. Its tier says whether it is spot. Raises ProviderError.
+    """Return the queued resource to create for such a node, with the same name. Raises ProviderError.
 
-    Queued resources know no preemptible nodes of the old kind: both words ask for spot.
+    Queued resources have no old-style preemptible nodes: `spot` and `preemptible` both request spot.
     """
     node = node_of(group, owner)
     options = group.template.gcp
@@ -61,9 +61,9 @@ def queued_resource_of(name: str, parent: str, group: ScaleGroup, owner: str) ->
     elif options.reserved:
         wanted.guaranteed = tpu_v2.QueuedResource.Guaranteed()
     if options.reservation:
-        short = "/" not in options.reservation
+        is_short = "/" not in options.reservation
         wanted.reservation_name = (
-            f"{parent}/reservations/{options.reservation}" if short else options.reservation
+            f"{parent}/reservations/{options.reservation}" if is_short else options.reservation
         )
     return wanted
 
@@ -77,7 +77,7 @@ def _scheduling(template: SliceTemplate) -> tpu_v2.SchedulingConfig:
     )
 
 
-def _arranged(template: SliceTemplate) -> tpu_v2.AcceleratorConfig:
+def _accelerator_config(template: SliceTemplate) -> tpu_v2.AcceleratorConfig:
     family = family_of(template.type.rpartition("-")[0])
     kind = getattr(tpu_v2.AcceleratorConfig.Type, _FAMILIES.get(family, family.upper()), None)
     if kind is None:
@@ -88,7 +88,7 @@ def _arranged(template: SliceTemplate) -> tpu_v2.AcceleratorConfig:
 
 
 def _metadata(connection: Connection) -> dict[str, str]:
-    """What lets us in, and lets the VMs say their host keys. Without a key it is up to the project who gets in."""
+    """Return metadata with our SSH key and the switch for publishing host keys. Without a key, project keys apply."""
     found = {"enable-guest-attributes": "TRUE"}
     if connection.key:
         user = connection.user or getpass.getuser()
@@ -97,11 +97,11 @@ def _metadata(connection: Connection) -> dict[str, str]:
 
 
 def public_key(private: Path) -> str:
-    """The public part of a key: what stands beside it as `.pub`, else what ssh-keygen says. Raises ProviderError."""
+    """Return the public part of a key, from its `.pub` file or from ssh-keygen. Raises ProviderError."""
     try:
         beside = private.with_name(f"{private.name}.pub").read_text(encoding="utf-8").split()
     except (OSError, UnicodeDecodeError):
-        beside = _asked_of_ssh(private)
+        beside = _from_ssh_keygen(private)
     if len(beside) < 2:
         raise ProviderError(
             Refusal.INVALID,
@@ -110,12 +110,12 @@ def public_key(private: Path) -> str:
     return " ".join(beside[:2])
 
 
-def _asked_of_ssh(private: Path) -> list[str]:
+def _from_ssh_keygen(private: Path) -> list[str]:
     command: list[Any] = ["ssh-keygen", "-y", "-P", "", "-f", private]
     try:
-        said = subprocess.run(  # noqa: S603 - a fixed program, and a file of the user's own
+        done = subprocess.run(  # noqa: S603 - a fixed program, and a file of the user's own
             command, capture_output=True, text=True, timeout=_PATIENCE, stdin=subprocess.DEVNULL, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return said.stdout.split() if said.returncode == 0 else []
+    return done.stdout.split() if done.returncode == 0 else []

@@ -31,7 +31,7 @@ class OtherRequestError(Exception):
     """The outbox has a different request with this name."""
 
 
-class MailFiles:
+class RequestFiles:
     """The files in outbox/ and inbox/ of a task, by the name of the request."""
 
     def __init__(self, task_dir: str) -> None:
@@ -113,7 +113,7 @@ def wait_for_answers(
         pause = min(pause * 1.5, LONGEST_PAUSE)
 
 
-class Mail(MailFiles):
+class TaskRequests(RequestFiles):
     """The requests of this task."""
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""The two directories through which a task talks to whoever polls it: requests go out, answers come in.
+"""The two directories for a task's requests and their answers: `outbox/` and `inbox/`.
 
-A request is a file of `outbox/`, complete as soon as it has its name, and on the disk. Its answer is the file of the
-same name in `inbox/`. Whoever polls takes a request as often as he finds it, and does it once; so a program that is
-killed anywhere loses nothing, and does nothing twice if it asks again under the same name.
+A request is a file of `outbox/`, complete and durable once it has its name. Its answer is the file with the same name
+in `inbox/`. The polling process may see a request several times and executes it once. So a program that is killed loses
+nothing, and repeats nothing if it sends the request again under the same name.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from iris_cli.core.messages.requests import (
 from iris_cli.core.units import format_duration
 from iris_cli.errors import IrisError, NotWritableError, UnreachableError, UsageError
 from iris_cli.randomness import SYSTEM_RANDOMNESS
-from iris_cli.remote.inside.mail import MailFiles, OtherRequestError, wait_for_answers
+from iris_cli.remote.inside.requests import OtherRequestError, RequestFiles, wait_for_answers
 
 CHANGING = (Submit, Cancel, RegisterEndpoint, RemoveEndpoint)
-"""Requests that do something; the others only want to know."""
+"""Requests that change something; the others only read."""
 
 _ids = threading.Lock()
 _last = 0
 
 
 class UnansweredError(UnreachableError):
-    """Nobody has answered. What was asked for may still happen: the request `request_id` lies in the outbox."""
+    """There was no answer. The request may still be executed: `request_id` is in the outbox."""
 
     def __init__(self, message: str, *, hint: str = "", request_id: str = "") -> None:
         super().__init__(message, hint=hint)
         self.request_id = request_id
 
 
-class Mailbox:
-    """The mail of one attempt, in its directory. Safe to use by many threads and processes at once."""
+class RequestChannel:
+    """The requests and answers of one attempt. Safe for threads and processes."""
 
     def __init__(self, task_dir: Path, clock: Clock = SYSTEM_CLOCK) -> None:
         self.clock = clock
-        self._files = MailFiles(os.fspath(task_dir))
+        self._files = RequestFiles(os.fspath(task_dir))
 
     def ask(
         self, request: Request, timeout: float | None, request_id: str | None = None
     ) -> Mapping[str, Any]:
-        """Put a request, and wait for what it comes to.
+        """Send a request and wait for its result.
 
-        Raises the error that is the answer; UnansweredError after `timeout` seconds (None: never), NotWritableError.
+        Raises the error in the answer; UnansweredError after `timeout` seconds (None: never), NotWritableError.
         """
         name = self.put(request, request_id)
         changes = isinstance(request, CHANGING)
@@ -65,7 +65,7 @@ class Mailbox:
         try:
             answer = self.wait(name, timeout)
         finally:
-            # What changes something may happen, whoever has given up: taken back now it might have happened.
+            # A change is not withdrawn after a timeout: it may already have been executed.
             if answer is not None or not changes:
                 self.drop(name, keep_answer=request_id is not None)
         if answer is None:
@@ -73,9 +73,9 @@ class Mailbox:
         return result_of(answer)
 
     def put(self, request: Request, request_id: str | None = None) -> RequestId:
-        """Write a request, durably. One that is there already, or was answered, is not written again.
+        """Write a request durably, unless it exists or was answered.
 
-        Raises UsageError for an id that is none or means another request, NotWritableError.
+        Raises UsageError for an invalid id or one of a different request, NotWritableError.
         """
         raw = write_request(request)
         name = new_request_id() if request_id is None else _checked(request_id)
@@ -90,17 +90,17 @@ class Mailbox:
         return name
 
     def wait(self, name: RequestId, timeout: float | None) -> Answer | None:
-        """The answer, or None after so many seconds. Raises IrisError for one that can't be read."""
+        """Return the answer, None after `timeout` seconds. Raises IrisError if it can't be read."""
         return self.wait_all([name], timeout)[0]
 
     def wait_all(self, names: Sequence[RequestId], timeout: float | None) -> list[Answer | None]:
-        """The answers to several, None for those that have none after so many seconds. One refusal ends the wait."""
+        """Return the answers, None for those missing after `timeout` seconds. One refusal ends the wait."""
         return wait_for_answers(
             names, timeout, self.look, lambda answer: isinstance(answer, Refusal), self.clock
         )
 
     def look(self, name: RequestId) -> Answer | None:
-        """The answer if there is one."""
+        """Return the answer if there is one."""
         try:
             raw = self._files.answer(name)
         except OSError as error:
@@ -113,7 +113,7 @@ class Mailbox:
 
 
 def new_request_id() -> RequestId:
-    """An id that no other request has. Those of one process are in order; those of several nearly so."""
+    """Return a unique id. Ids of one process are in order, those of several processes nearly so."""
     global _last
     with _ids:
         _last = max(_last + 1, int(SYSTEM_CLOCK.now() * 1e9))
@@ -121,7 +121,7 @@ def new_request_id() -> RequestId:
 
 
 def result_of(answer: Answer) -> Mapping[str, Any]:
-    """What was asked for. Raises the error that was answered instead."""
+    """Return the result. Raises the error if the answer has one instead."""
     if isinstance(answer, Refusal):
         raise answer.error()
     return answer
@@ -136,7 +136,7 @@ def _checked(text: str) -> RequestId:
 
 
 def unanswered(timeout: float | None, name: str = "") -> UnansweredError:
-    """After so many seconds in which nobody polled."""
+    """Return the error for a request without an answer after `timeout` seconds."""
     return UnansweredError(
         f"no answer for {format_duration(timeout or 0)}: no cycles are running",
         hint="run `iris loop start` on the operator's machine"

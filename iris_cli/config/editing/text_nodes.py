@@ -1,4 +1,4 @@
-"""A YAML file as values that know where their text stands, and changes of that text."""
+"""YAML values with their positions in the text, and edits of that text."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from msgspec import Struct
 from iris_cli.config.yaml_source import parser_events
 
 
-class Marked(Struct, frozen=True):
-    """A value, and its text from `start` up to `end`, without what is said behind it.
+class TextNode(Struct, frozen=True):
+    """A value and its text from `start` to `end`, without a trailing comment.
 
-    `column` is that of its first character, for a list in lines that of its dashes. `flow`: it is written in braces or
-    brackets. An empty value begins and ends behind the colon of its key. A scalar is its text as it reads.
+    `column` is that of its first character; for a block list, of its dashes. `flow`: written in braces or brackets. An
+    empty value is at the position after its key's colon. A scalar's value is its parsed text.
     """
 
     start: int
     end: int
     column: int
     flow: bool
-    value: str | tuple[Marked, ...] | dict[str, Pair]
+    value: str | tuple[TextNode, ...] | dict[str, Pair]
 
     @property
     def pairs(self) -> dict[str, Pair]:
-        """Of a mapping; of anything else none."""
+        """The entries of a mapping; empty for other values."""
         return self.value if isinstance(self.value, dict) else {}
 
     @property
-    def items(self) -> tuple[Marked, ...]:
-        """Of a list; of anything else none."""
+    def items(self) -> tuple[TextNode, ...]:
+        """The items of a list; empty for other values."""
         return self.value if isinstance(self.value, tuple) else ()
 
     def text(self, key: str) -> str:
-        """The scalar of a key of this mapping, '' where there is none."""
+        """Return the scalar of a key of this mapping, "" if there is none."""
         pair = self.pairs.get(key)
         return pair.value.value if pair is not None and isinstance(pair.value.value, str) else ""
 
@@ -45,26 +45,26 @@ class Marked(Struct, frozen=True):
 class Pair(Struct, frozen=True):
     """One entry of a mapping."""
 
-    key: Marked
-    value: Marked
+    key: TextNode
+    value: TextNode
 
 
-def marked(text: str) -> Marked:
-    """The root of a text in which `read_yaml` found no fault."""
+def parse_nodes(text: str) -> TextNode:
+    """Parse a text in which `read_yaml` found no fault; return its root."""
     events = parser_events(text)
     next(events)  # the start of the stream
     next(events)  # the start of the document
     return _node(text, next(events), events, 0)
 
 
-def _node(text: str, event: yaml.Event, events: Iterator[yaml.Event], after: int) -> Marked:
-    """`after` is where the text stands that this follows: an empty value has no place of its own."""
+def _node(text: str, event: yaml.Event, events: Iterator[yaml.Event], after: int) -> TextNode:
+    """Parse one value. `after` is the position of an empty value, which has no text."""
     if isinstance(event, yaml.ScalarEvent):
         return _scalar(text, event, after)
     assert isinstance(event, yaml.CollectionStartEvent)
     start, column, _ = _span(event)
     is_list = isinstance(event, yaml.SequenceStartEvent)
-    items: list[Marked] = []
+    items: list[TextNode] = []
     pairs: dict[str, Pair] = {}
     end = start
     while not isinstance(child := next(events), yaml.CollectionEndEvent):
@@ -77,26 +77,26 @@ def _node(text: str, event: yaml.Event, events: Iterator[yaml.Event], after: int
             pairs[str(key.value)] = Pair(key, value)
             end = value.end
     flow = bool(event.flow_style)
-    return Marked(start, _span(child)[2] if flow else end, column, flow, tuple(items) if is_list else pairs)
+    return TextNode(start, _span(child)[2] if flow else end, column, flow, tuple(items) if is_list else pairs)
 
 
-def _scalar(text: str, event: yaml.ScalarEvent, after: int) -> Marked:
+def _scalar(text: str, event: yaml.ScalarEvent, after: int) -> TextNode:
     start, column, end = _span(event)
     if start == end:
-        return Marked(after, after, column, flow=False, value="")
-    written = text[start:end].rstrip()  # to one in lines those belong, too, that are empty behind it
-    return Marked(start, start + len(written), column, flow=False, value=event.value)
+        return TextNode(after, after, column, flow=False, value="")
+    written = text[start:end].rstrip()  # the parser includes empty lines after a block scalar
+    return TextNode(start, start + len(written), column, flow=False, value=event.value)
 
 
 def _span(event: yaml.Event) -> tuple[int, int, int]:
-    """Where it begins, in which column, and where it ends."""
+    """Return the start, the column and the end of an event."""
     assert event.start_mark is not None
     assert event.end_mark is not None
     return event.start_mark.index, event.start_mark.column, event.end_mark.index
 
 
 class Edit(Struct, frozen=True):
-    """What stands from `start` up to `end` gives way to `text`."""
+    """Replace the text from `start` to `end` by `text`."""
 
     start: int
     end: int
@@ -104,7 +104,7 @@ class Edit(Struct, frozen=True):
 
 
 def apply(text: str, edits: Sequence[Edit]) -> str:
-    """The text with all edits made; those at one place in the order they are given."""
+    """Return the text with all edits applied; edits at one position keep their order."""
     pieces, at = [], 0
     for edit in _ordered(edits):
         pieces += [text[at : edit.start], edit.text]
@@ -113,7 +113,7 @@ def apply(text: str, edits: Sequence[Edit]) -> str:
 
 
 def overlapping(edits: Sequence[Edit]) -> bool:
-    """Whether two of them would change the same text."""
+    """Return True if two edits change the same text."""
     return any(before.end > after.start for before, after in pairwise(_ordered(edits)))
 
 
@@ -122,7 +122,7 @@ def _ordered(edits: Sequence[Edit]) -> list[Edit]:
 
 
 def unified_diff(text: str, edits: Sequence[Edit], name: str) -> list[str]:
-    """The edits as `diff -u` shows them, line by line; empty if they change nothing."""
+    """Return the edits in the format of `diff -u`, one item per line; empty if nothing changes."""
     old, new = StringIO(text), StringIO(apply(text, edits))  # files: only a line feed ends a line
     shown: list[str] = []
     for line in difflib.unified_diff([*old], [*new], name if text else "/dev/null", name):
