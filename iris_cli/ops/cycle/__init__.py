@@ -1,1 +1,1 @@
-"""One cycle: ask the workers, settle what ended, place what waits, start and stop tasks over SSH."""
+"""Scheduling cycle: poll workers, settle ended attempts, place pending tasks, start and stop tasks over SSH."""

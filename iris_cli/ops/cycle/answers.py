@@ -1,4 +1,4 @@
-"""Workers are not trusted: an answer that can't be true is no answer. A probe becomes what the log records of a worker.
+"""Validate worker answers: an implausible answer counts as silence. Convert a probe to the worker facts in the log.
 
 The worker protocol has checked the form of an answer; this module checks its content.
 """
@@ -33,17 +33,17 @@ from iris_cli.ops.session import Session
 if TYPE_CHECKING:
     from iris_cli.remote.task_runner import LogChunk
 
-MOST_TEXT = 64 << 10  # characters of a log tail, or of all that a probe says in words
-MOST_UPTIME = 100 * 366 * 86400.0  # seconds; also a clock that is so far ahead is none
+MOST_TEXT = 64 << 10  # characters of a log tail, or of all text in a probe
+MOST_UPTIME = 100 * 366 * 86400.0  # seconds; a clock beyond this is invalid
 MOST_CPUS, MOST_DEVICES, MOST_MEMORY = 1 << 16, 1 << 10, 1 << 60
 _LONGEST_ID = 64
-_SLACK = 5.0  # seconds between two looks of a worker at its own clock
+_SLACK = 5.0  # seconds between two readings of a worker's clock
 
 MOST_REQUESTS = 16  # of one attempt in one answer
 
 
 class LogPieces(Struct, frozen=True, kw_only=True):
-    """Pieces of logs that were read on a worker. It says nothing of the worker but that it is there."""
+    """Pieces of logs read on a worker. As evidence they show only that the worker is reachable."""
 
     worker: WorkerId
     boot_id: str
@@ -54,7 +54,7 @@ class LogPieces(Struct, frozen=True, kw_only=True):
 
 
 class Fetched(Struct, frozen=True, kw_only=True):
-    """What a task had packed is in the state directory; or never will be, for this `problem`. As LogPieces."""
+    """Result of fetching a task's workspace into the state directory; `problem` is set if it can't be fetched."""
 
     worker: WorkerId
     boot_id: str
@@ -68,7 +68,7 @@ Seen = WorkerReport | ProbeReport | ReapReport | LogPieces | Fetched | Silence
 
 
 def believed(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Seen:
-    """The answer itself, or a silence if it can't be true. `worker` and `asked` are what the call was about."""
+    """Return the answer, or a Silence if it is implausible. `worker` and `asked` are the subject of the call."""
     doubt = next(doubts(seen, worker, asked), None)
     if doubt is None:
         return seen
@@ -78,7 +78,7 @@ def believed(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Seen:
 
 
 def doubts(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Iterator[str]:
-    """Why an answer can't be true, in words that hold nothing of what it says."""
+    """Yield reasons why an answer is implausible, without quoting its content."""
     if seen.worker != worker:
         yield "it is about another worker"
     if isinstance(seen, Silence):
@@ -157,7 +157,7 @@ def _is_id(text: str) -> bool:
 
 
 def _is_time(seconds: float) -> bool:
-    return 0 <= seconds <= MOST_UPTIME  # also false for what is no number
+    return 0 <= seconds <= MOST_UPTIME  # also false for NaN
 
 
 def _is_text(text: str) -> bool:
@@ -165,12 +165,12 @@ def _is_text(text: str) -> bool:
 
 
 def token_of(worker: WorkerId, incarnation: str) -> Token:
-    """The same one whoever asks: so it runs once, whoever is killed meanwhile, and needs no place in the log."""
+    """Return the token of a worker's set-up: deterministic, so it runs once and needs no event in the log."""
     return Token(sha256(f"set-up of {worker} {incarnation}".encode()).hexdigest()[:32])
 
 
 def facts_of(session: Session, cluster: Cluster, report: ProbeReport) -> WorkerUpdated:
-    """What is to be recorded of a worker that answered a probe."""
+    """Return the facts to record for a worker that answered a probe."""
     worker = cluster.workers[report.worker]
     host = session.hosts.get(worker.id)
     declared = dict(host.attributes) if host is not None else worker.own_attributes
@@ -203,7 +203,7 @@ def _found(report: ProbeReport) -> dict[str, object]:
 
 
 def _refusal(cluster: Cluster, worker: Worker, report: ProbeReport, errors: tuple[str, ...]) -> str:
-    """Why the worker can't be used, or ""."""
+    """Return the reason why the worker can't be used, or ""."""
     refused = [text.removeprefix("refused: ") for text in report.warnings if text.startswith("refused: ")]
     twin = next(
         (

@@ -1,4 +1,4 @@
-"""Calls to workers: what launches send, and what is under way: one call at a time for each worker, and transfers."""
+"""Calls to workers: one call per worker at a time, plus workspace transfers."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 class Call(Struct, frozen=True, kw_only=True):
-    """One call of the worker protocol, and what was known of the worker when it was made.
+    """One call of the worker protocol, with the worker's known state at the call.
 
-    `question` is what it is to answer, if it is asked in a poll; `starts` are the attempts that it may start,
-    `goes` those among the prepared ones that it tells to start, `reads` the pieces of logs that it fetches for tasks.
-    A call that `ships` the workspace of that hash, or `fetches` what a request needs, may take long: it keeps the
-    worker from nothing else.
+    `question` is set if the call probes or polls; `starts` are the attempts that it prepares or starts,
+    `goes` the prepared attempts that it tells to start, `reads` the pieces of logs that it reads for tasks. A
+    call that `ships` a workspace (by hash) or `fetches` one for a request may be slow; other calls to the
+    worker don't wait for it.
     """
 
     known: Known
@@ -52,12 +52,12 @@ class Call(Struct, frozen=True, kw_only=True):
 
     @property
     def launching(self) -> tuple[AttemptId, ...]:
-        """The attempts that it is to prepare or start."""
+        """Attempts that the call prepares or starts."""
         return (*self.starts, *(self.known.attempts[token] for token in self.goes))
 
     @property
     def aside(self) -> str:
-        """Empty for those of which a worker has one at a time; of the others which one it is."""
+        """Empty for calls that a worker takes one at a time; for transfers their hash or request key."""
         return self.ships or " ".join(self.fetches or ())
 
     @property
@@ -67,59 +67,59 @@ class Call(Struct, frozen=True, kw_only=True):
 
 Returned = tuple[Call, Answer]
 Enough = Callable[[], bool]
-"""Whether who waits for answers may stop doing so."""
+"""Predicate that is True once the caller needs no more answers."""
 
 _FEW = 3
-"""So many workers are named while they are waited for."""
+"""Most workers named in a progress line."""
 
 
 class Calls:
-    """The calls of one invocation. A call's deadline starts when it is sent: there is always room for it."""
+    """Calls of one invocation. Calls are sent only while there is room, so a deadline starts at once."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._fan_out: FanOut[Returned] | None = None
         self._under_way: dict[tuple[WorkerId, str], Call] = {}
-        self._answered = 0  # since nothing was under way
+        self._answered = 0  # since the last idle moment
 
     def __len__(self) -> int:
         return len(self._under_way)
 
     @property
     def full(self) -> bool:
-        """Whether one more would have to wait for its turn."""
+        """True if another call would have to wait for a thread."""
         return len(self._under_way) >= max(self._session.limits.max_dispatch_parallelism, 1)
 
     def busy(self, worker: WorkerId) -> bool:
-        """Whether a call to this worker hasn't been answered yet, of those of which there is one at a time."""
+        """Return True if a call to this worker is under way, transfers not counted."""
         return (worker, "") in self._under_way
 
     def under_way(self) -> list[Call]:
-        """What hasn't been answered yet."""
+        """Return the calls without an answer."""
         return list(self._under_way.values())
 
     @property
     def asked(self) -> set[WorkerId]:
-        """The workers with a question under way."""
+        """Workers with a question under way."""
         return {call.worker for call in self._under_way.values() if call.question}
 
     @property
     def occupied(self) -> set[WorkerId]:
-        """The workers with a call under way. What is shipped keeps them from nothing."""
+        """Workers with a call under way, transfers not counted."""
         return {call.worker for call in self._under_way.values() if not call.aside}
 
     @property
     def working(self) -> bool:
-        """Whether something else than questions is under way."""
+        """True if a call other than a question is under way."""
         return any(call.question is None for call in self._under_way.values())
 
     @property
     def listening(self) -> bool:
-        """Whether something else than launches and transfers is under way."""
+        """True if a call other than a launch or a transfer is under way."""
         return any(not (call.launching or call.aside) for call in self._under_way.values())
 
     def send(self, call: Call) -> None:
-        """Send a call to a worker that isn't busy, while there is room."""
+        """Send a call to a worker that isn't busy. The caller checks `full` first."""
         if self._fan_out is None:
             self._fan_out = self._session.make_fan_out(self._session.limits.max_dispatch_parallelism)
         self._answered = self._answered if self._under_way else 0
@@ -127,7 +127,7 @@ class Calls:
         self._fan_out.submit(lambda: (call, self._carry_out(call)))
 
     def take(self, patience: float | None = None) -> list[Returned]:
-        """What has been answered; waits for an answer up to `patience` seconds, or as long as it takes."""
+        """Return the finished calls, after waiting up to `patience` seconds for one; without limit if None."""
         if self._fan_out is None:
             return []
         with self._session.progress(self._how_far):
@@ -138,7 +138,7 @@ class Calls:
         return returned
 
     def _how_far(self) -> Far:
-        """What is shipped speaks for itself."""
+        """Return the progress of all calls except workspace shipments, which report their own."""
         calls = [call for call in self.under_way() if not call.ships]
         if len(calls) <= _FEW:
             what = f"waiting for {', '.join(dict.fromkeys(call.worker for call in calls))}" if calls else ""
@@ -147,7 +147,7 @@ class Calls:
         return what, self._answered, self._answered + len(calls), "answer"
 
     def _carry_out(self, call: Call) -> Answer:
-        """In a thread of its own. A fault of ours in one call must not end the others: it is no answer."""
+        """Carry out a call in its own thread. An internal error counts as a local Silence, so other calls continue."""
         asked_at = self._session.clock.now()
         try:
             return observe.heard(self._session, call.known, asked_at, call.act(), call.launching)
@@ -157,7 +157,7 @@ class Calls:
             return observe.heard(self._session, call.known, asked_at, seen, call.launching)
 
     def close(self) -> list[Call]:
-        """Wait for nothing more. Returns what is under way, which may still happen on its worker."""
+        """Stop waiting. Return the calls under way, which may still take effect on their workers."""
         if self._fan_out is not None:
             self._fan_out.close()
         self._fan_out = None
@@ -167,19 +167,19 @@ class Calls:
 
 
 def never() -> bool:
-    """Wait for all answers."""
+    """Return False: wait for all answers."""
     return False
 
 
 def not_sent(worker: WorkerId, step: str, error: IrisError) -> Silence:
-    """What went wrong on this machine before anything was sent: the worker has no part in it."""
+    """Return a Silence for a local failure before anything was sent: it is no evidence against the worker."""
     return Silence(
         worker=worker, kind=SilenceKind.LOCAL, step=step, detail=error.message, hint=error.hint, sent=False
     )
 
 
 def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) -> LaunchRequest:
-    """Raises MissingSecretError; ValueError for what no shell could be given."""
+    """Return the launch request of an attempt. Raises MissingSecretError, or ValueError for text no shell accepts."""
     from iris_cli.remote.launch_request import LaunchRequest, command_text, environment_text
 
     place = place_of(cluster, attempt_id)
@@ -217,7 +217,7 @@ def prepare_call(
     *,
     go: bool,
 ) -> Call:
-    """The call that sets up attempts, and with `go` starts them."""
+    """Return the call that prepares attempts, and with `go` starts them."""
     act = partial(
         session.runner.prepare,
         session.target(worker),
@@ -230,7 +230,7 @@ def prepare_call(
 
 
 def go_call(session: Session, cluster: Cluster, worker: Worker, tokens: Sequence[Token]) -> Call:
-    """The call that starts attempts that are set up; a worker in another boot or incarnation refuses it."""
+    """Return the call that starts prepared attempts; a worker in another boot or incarnation refuses it."""
     act = partial(
         session.runner.go,
         session.target(worker),

@@ -1,4 +1,4 @@
-"""Keeping the log short: by the operator's word, or by itself when it has grown large."""
+"""Compaction of the event log: on request, or automatically when it is large."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.session import Session
 
 LARGE = 64 << 20
-"""Bytes of a log that a cycle compacts when it has done its work."""
+"""Size in bytes above which a cycle compacts the log."""
 
 
 def compact(state: StateDir, command: str, timeout: float) -> tuple[Compacted | None, tuple[str, ...]]:
-    """Move the log to the archive. Returns None if there was nothing to move, and messages. Raises IrisError."""
-    seen = state.load()  # most of it is read before anybody has to wait for us
+    """Move the log to the archive. Return the result (None if nothing was moved) and messages. Raises IrisError."""
+    seen = state.load()  # read most of the log before taking the lock
     if seen.committed and seen.cluster is not None:
-        state.keep(seen.cluster, always=True)  # so that nobody needs to read the archive for it
+        state.keep(seen.cluster, always=True)  # so that readers need no archive
     return state.compact(command, timeout, after_seq=seen.seq)
 
 
 def size_of_log(directory: Path) -> int:
-    """In bytes; 0 if there is none."""
+    """Return the size of the log in bytes; 0 if there is no log."""
     with suppress(OSError):
         return os.stat(directory / LOG).st_size
     return 0
 
 
 def when_large(session: Session, limit: int | None = None) -> Compacted | None:
-    """Compact a log of more than `limit` (by default LARGE) bytes. What keeps it from that is told, and no error."""
+    """Compact a log of more than `limit` bytes (default: LARGE). Report a failure instead of raising it."""
     if size_of_log(session.state.path) <= (LARGE if limit is None else limit):
         return None
-    session.state.keep(session.cluster, always=True)  # so that nobody needs to read the archive for it
+    session.state.keep(session.cluster, always=True)  # so that readers need no archive
     try:
         done, messages = session.state.compact(session.command, 0.0, after_seq=session.cluster.seq)
     except LockedError:
-        return None  # whoever holds the lock is at work; the next cycle will find it free
+        return None  # another invocation holds the lock; a later cycle tries again
     except IrisError as error:
         session.tell(f"the log was not compacted: {error.message}")
         return None
@@ -50,5 +50,5 @@ def when_large(session: Session, limit: int | None = None) -> Compacted | None:
 
 
 def words(done: Compacted) -> str:
-    """Return the size of the log before it was compacted, and the segment that has its lines now."""
+    """Return a message with the previous size of the log and the archive segment that holds its lines."""
     return f"compacted the log: {format_memory(done.bytes_before)} moved to {done.segment.file}"

@@ -1,7 +1,7 @@
-"""One cycle: see how the workers are, settle what ended, place what waits, carry it out.
+"""Run one scheduling cycle: poll workers, settle ended attempts, place pending tasks, dispatch.
 
-A loop of small transactions. The lock is held for each only as long as it takes to read, decide and append, and
-only if there is something to append; everything over SSH happens between them, so that several invocations may
+A cycle is a series of small transactions. Each holds the lock only to read, decide and append, and takes it
+only if there is something to append. All SSH calls happen between transactions, so several invocations can
 run at once.
 """
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from iris_cli.core.scheduling import Assignment, Plan
 
 PROMPT = 1.0
-"""Seconds without an answer after which jobs are placed that fit on the workers that have answered."""
+"""Seconds without an answer after which jobs that fit on the workers that have answered are placed."""
 PATIENCE = 3.0
-"""Seconds without an answer after which the others are placed without those that are still silent."""
+"""Seconds without an answer after which the remaining jobs are placed without the silent workers."""
 PARTING = 0.5
-"""Seconds that a launch gives the calls about other jobs after its own job needs no answer any more; starts and stops
-get them twice."""
+"""Seconds that a launch gives calls about other jobs once its own job needs no more answers; granted a second
+time for starts and stops."""
 
 
 class CycleResult(Struct):
-    """What a cycle did. No plan: nothing waits. `late`: the plan was made with a call under way, or none was made."""
+    """Result of one cycle. `plan` is None if nothing is pending. `late`: placement lacked answers or was skipped."""
 
     plan: Plan | None = None
     assigned: list[Assignment] = field(default_factory=list)
@@ -54,11 +54,11 @@ def run(
     patience: float = PATIENCE,
     job: JobId | None = None,
 ) -> CycleResult:
-    """One cycle. What hangs delays the placement on the others by no more than `patience` seconds.
+    """Run one cycle. A hanging worker delays placement on other workers by at most `patience` seconds.
 
-    With a dispatcher that the caller keeps, what is still under way at the end is left to `linger`; else the
-    cycle sees everything to its end. With a `job` it ends when no answer is missing that the job needs: what is under
-    way then is left to the next cycle. Raises LockedError before anything is done, or NotWritableError.
+    If the caller passes a dispatcher, unfinished calls are left to `linger`; otherwise the cycle waits for
+    all of them. With `job`, the cycle ends once no missing answer concerns that job; the next cycle takes
+    over the remaining calls. Raises LockedError before any work is done, or NotWritableError.
     """
     if session.config.notify.channels:
         from iris_cli.ops.notify import after_cycle
@@ -77,7 +77,7 @@ def run(
                 _part(session, own, result, schedule=schedule)
     keep_logs(session, dispatcher or own)
     tell_news(session, result.plan)
-    # AFTER the last call: where this can't be written, nothing else is lost.
+    # After the last call: if this write fails, nothing else is lost.
     now = session.clock.now()
     session.state.write_heartbeat(
         {"at": now, "asked": result.asked, "silent": len(result.silent)},
@@ -88,7 +88,7 @@ def run(
 
 
 def keep_logs(session: Session, dispatcher: Dispatcher) -> None:
-    """Copy the output of the attempts that have ended. What fails here fails alone."""
+    """Copy the output of ended attempts. A failure is reported and does not fail the cycle."""
     from iris_cli.ops.cycle.kept_logs import copy_logs
 
     ended = {token: each for token, each in dispatcher.ended.items() if token in dispatcher.wrote}
@@ -101,7 +101,7 @@ def keep_logs(session: Session, dispatcher: Dispatcher) -> None:
 
 
 def tell_news(session: Session, plan: Plan | None = None) -> None:
-    """Begin to tell what `notify` in `cluster.yaml` is for, if anything is new. What fails here fails alone."""
+    """Start sending notifications as configured by `notify` in `cluster.yaml`. A failure does not fail the cycle."""
     if not session.config.notify.channels:
         session.state.notices.forget()
         return
@@ -122,21 +122,21 @@ def linger(
     until: float = math.inf,
     enough: Enough = never,
 ) -> None:
-    """Attend to what a cycle left under way, until `enough` or a monotonic time; place once more for late answers."""
+    """Finish a cycle's calls until `enough()` or the monotonic time `until`; place again if late answers arrived."""
     if dispatcher.attend(until=until, enough=enough) and result.late:
         _conclude(session, dispatcher, result, schedule=schedule)
         dispatcher.attend(until=until, enough=enough)
 
 
 def _part(session: Session, dispatcher: Dispatcher, result: CycleResult, *, schedule: bool) -> None:
-    """Give the calls about other jobs a little time; starts that follow from their answers get as much once more."""
+    """Wait PARTING seconds for calls about other jobs, and PARTING more for the starts and stops that follow."""
     linger(session, dispatcher, result, schedule=schedule, until=session.clock.monotonic() + PARTING)
     if dispatcher.calls.working:
         dispatcher.attend(until=session.clock.monotonic() + PARTING)
 
 
 def _needs_no_answer(dispatcher: Dispatcher, result: CycleResult, job: JobId, schedule: bool) -> bool:
-    """Whether no call is under way that a job needs: to its own workers, or to one that could serve a pending task."""
+    """Return True if no unfinished call matters to the job: none to its workers or to a worker that fits its tasks."""
     cluster = dispatcher.cluster
     own = {attempt.worker for _, attempt in cluster.live_of(job)}
     if not own.isdisjoint(dispatcher.engaged):
@@ -188,9 +188,9 @@ def _listen(
     patience: float,
     enough: Enough,
 ) -> None:
-    """Wait for the answers, `patience` seconds for each next one. Place at once what no missing one can change.
+    """Wait up to `patience` seconds for each next answer; place jobs that no missing answer affects at once.
 
-    After `PROMPT` seconds nobody waits for launches and transfers any more.
+    After `PROMPT` seconds placement no longer waits for launches and transfers.
     """
     strict, prompt = True, min(PROMPT, patience)
     decided: set[JobId] = set()
@@ -220,9 +220,9 @@ def _listen(
 def _place_independent(
     session: Session, dispatcher: Dispatcher, result: CycleResult, decided: set[JobId], *, strict: bool
 ) -> None:
-    """Place the jobs that do not depend on an answer that is missing. Those `decided` before are not looked at again.
+    """Place the jobs that depend on no missing answer; skip jobs already in `decided`.
 
-    Ends without a placement are left to the end of the cycle, for they name what was missing.
+    Jobs that end without a placement are left to the end of the cycle, because their reason names missing workers.
     """
     from iris_cli.core.lifecycle.placement import carry_out
     from iris_cli.core.scheduling import independent, untouched
@@ -246,7 +246,7 @@ def _place_independent(
 
 
 def _begin(session: Session, dispatcher: Dispatcher) -> None:
-    """Record what time and the configuration have changed. The first write takes the lock before anybody is asked."""
+    """Record changes of time and configuration. The first write takes the lock before any worker is polled."""
 
     def rule(draft: Draft) -> None:
         workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
@@ -261,12 +261,12 @@ def _begin(session: Session, dispatcher: Dispatcher) -> None:
 
 
 def _conclude(session: Session, dispatcher: Dispatcher, result: CycleResult, *, schedule: bool) -> None:
-    """Settle what waited for evidence, and place what waits on those that have answered."""
+    """Settle jobs that waited for evidence, and place pending tasks on the workers that have answered."""
 
     def rule(draft: Draft) -> tuple[Plan | None, list[AttemptId]]:
         observe.weigh_silence(session, draft, dispatcher.seen)
         if draft.cluster.slices:
-            from iris_cli.core.lifecycle.slices import joined  # only for clusters that have some
+            from iris_cli.core.lifecycle.slices import joined  # only if the cluster has slices
 
             joined(draft)
         observe.settle_waiting(session, draft, dispatcher.unheard)
@@ -289,11 +289,11 @@ def _anything_waits(cluster: Cluster) -> bool:
 def assign(
     session: Session, draft: Draft, unheard: Collection[WorkerId] = ()
 ) -> tuple[Plan, list[AttemptId]]:
-    """Place what waits, on the draft: all assignments of a cycle are one transaction.
+    """Place pending tasks on the draft: all assignments of a cycle are one transaction.
 
-    Workers that have not answered yet are taken for silent ones: they may turn out to be that.
+    Workers that have not answered yet are treated as silent.
     """
-    # Only here: most cycles place nothing, and the scheduler takes time to load.
+    # Imported late: most cycles place nothing, and the scheduler is slow to load.
     from iris_cli.core.lifecycle.placement import carry_out
 
     made = _plan(session, draft, unheard)
@@ -317,7 +317,7 @@ def _new_token(session: Session) -> Callable[[], Token]:
 
 
 def _without(cluster: Cluster, unheard: Collection[WorkerId]) -> Cluster:
-    """The cluster as it is if these workers stay silent."""
+    """Return the cluster with the unheard workers marked SUSPECT."""
     if not unheard:
         return cluster
     doubtful = {
@@ -329,7 +329,7 @@ def _without(cluster: Cluster, unheard: Collection[WorkerId]) -> Cluster:
 
 
 def send_stops(session: Session) -> None:
-    """Send the stops that the log asks for once, and see what comes of them."""
+    """Send each stop that the log requests once, and record the answers."""
     with Dispatcher(session) as dispatcher:
         dispatcher.begin(ask=False)
         dispatcher.attend()

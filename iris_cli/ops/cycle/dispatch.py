@@ -1,6 +1,6 @@
-"""Carry out what the log says: ask, stop, start. No lock is held while a call is under way.
+"""Carry out the requests in the log: poll, stop, start. No lock is held during a call.
 
-Launching is idempotent per token: an attempt whose dispatcher died is dispatched once more, by any invocation.
+Launching is idempotent per token: any invocation can dispatch an attempt whose dispatcher died.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ V = TypeVar("V")
 Item = tuple[AttemptId, Attempt]
 
 _LACKING = frozenset({RemoteState.ABSENT, RemoteState.PREPARING})
-"""Nothing is there yet, or the call that prepared it may have been cut off; a running call minds no other."""
+"""States in which an attempt still has to be prepared: no files yet, or its preparation may have been cut off."""
 
 
 class Dispatcher:
-    """The one loop of an invocation: what arrives is weighed in one transaction, and what follows is sent at once.
+    """Event loop of one invocation: weighs arriving answers in one transaction, then sends the calls that follow.
 
-    A worker that hangs keeps its call and delays nobody: the others are asked, stopped and started meanwhile.
-    A loop keeps one dispatcher, so a slow call can finish in a later cycle. Each thing is sent once in a cycle.
+    A hanging worker keeps its call and delays no other worker. A loop keeps one dispatcher, so a slow call can finish
+    in a later cycle. Each order is sent once per cycle.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.cluster = session.cluster  # as of the last decision
         self._read_at = session.read_at
-        self.seen: list[Seen] = []  # what was answered to the questions of this cycle
-        self.ended: dict[Token, AttemptId] = {}  # what this invocation has seen to end; emptied by the caller
-        self.wrote: set[Token] = set()  # the attempts that have output
-        self.requests = 0  # of tasks, that were heard so far
-        self._old = 0  # how much of that is of no use to the next one
+        self.seen: list[Seen] = []  # answers to this cycle's questions
+        self.ended: dict[Token, AttemptId] = {}  # attempts whose end was seen; cleared by the caller
+        self.wrote: set[Token] = set()  # attempts that have output
+        self.requests = 0  # number of task requests received so far
+        self._old = 0  # entries of `seen` to drop when the next cycle begins
         self.calls = Calls(session)
         self._to_stop: dict[WorkerId, None] = {}
         self._to_ask: dict[WorkerId, Question] = {}
@@ -65,12 +65,12 @@ class Dispatcher:
         self._mail = Mail()
         self._shipping = Shipping(session)
         self._has_shipped = False  # since the last decision
-        self._mine: set[Token] = set()  # assigned by this invocation, and nothing was sent yet
+        self._mine: set[Token] = set()  # assigned by this invocation, not sent yet
         self._strays = Strays()
         self._begun: set[tuple[Token, AttemptState]] = set()
         self._answers: list[Answer] = []  # not weighed yet
-        self._silent: set[WorkerId] = set()  # in this cycle: the next one asks again
-        self._not_sent: dict[Token, tuple[AttemptId, str]] = {}  # for certain, and not committed yet
+        self._silent: set[WorkerId] = set()  # in this cycle; polled again in the next one
+        self._not_sent: dict[Token, tuple[AttemptId, str]] = {}  # certainly not sent, not committed yet
 
     def __enter__(self) -> Dispatcher:
         return self
@@ -83,7 +83,7 @@ class Dispatcher:
             self._leave({attempt_id for call in calls for attempt_id in call.launching})
 
     def _leave(self, launching: set[AttemptId]) -> None:
-        """Give up what was not sent, or not answered yet. Where that can't be written, our lease ends it later."""
+        """Give up attempts that are unsent or unanswered. If the write fails, the dispatch lease ends them later."""
 
         def rule(draft: Draft) -> None:
             live = draft.cluster.live_attempts()
@@ -96,21 +96,21 @@ class Dispatcher:
 
     @property
     def unheard(self) -> set[WorkerId]:
-        """The workers that were asked, or are about to be, and haven't answered."""
+        """Workers with a question queued or under way."""
         return {*self._to_ask, *self.calls.asked}
 
     def said(self, token: Token) -> RemoteState | None:
-        """The state of an attempt as its worker has reported it in this cycle, if it has."""
+        """Return the state of the attempt as its worker reported it in this cycle, or None."""
         return self._readiness.said.get(token)
 
     @property
     def engaged(self) -> set[WorkerId]:
-        """The workers with a call under way or about to be sent, transfers included."""
+        """Workers with a call under way or queued, including transfers."""
         under_way = {call.worker for call in self.calls.under_way()}
         return under_way.union(self._to_stop, self._to_ask, self._to_start)
 
     def decide(self, rule: Callable[[Draft], R]) -> R:
-        """As `Session.decide`; the stops that the rule asks for are sent next."""
+        """Run `Session.decide`, and queue the stops that the rule requests."""
 
         decided, events = self.session.decide(lambda draft: (rule(draft), draft.events))
         self._take_cluster()
@@ -126,7 +126,7 @@ class Dispatcher:
         self._mail.look(self.cluster)
 
     def begin(self, *, ask: bool = True) -> int:
-        """A new cycle, after a decision: what the log asks for may be sent once more. Returns how many are asked."""
+        """Begin a new cycle: orders may be sent once more. Return the number of workers to poll."""
         self._take_cluster()
         del self.seen[: self._old]
         self._old = 0
@@ -151,17 +151,17 @@ class Dispatcher:
         self._to_reap = {seen.worker: None for seen in self.seen if not isinstance(seen, Silence)}
 
     def start(self, mine: Iterable[AttemptId]) -> None:
-        """Start attempts that this invocation has just assigned."""
+        """Queue the start of attempts that this invocation has just assigned."""
         for attempt_id in mine:
             attempt = self.cluster.attempt(attempt_id)
             self._mine.add(attempt.token)
             self._to_start[attempt.worker] = None
 
     def attend(self, *, patience: float = _EVER, until: float = _EVER, enough: Enough = never) -> bool:
-        """Send what is to be sent, weigh what arrives, and so on. True once nothing is under way any more.
+        """Send queued calls and weigh their answers in turn. Return True once no call is under way.
 
-        False when it is `enough`, after `patience` seconds without an answer, or at the monotonic time `until`: the
-        next call goes on. Raises what `Session.transaction` does; then too nothing is lost.
+        Return False if `enough()`, after `patience` seconds without an answer, or at the monotonic time
+        `until`; a later call continues. Raises the errors of `Session.transaction`; no answer is lost then.
         """
         while True:
             self.send()
@@ -176,7 +176,7 @@ class Dispatcher:
                 return False
 
     def send(self) -> None:
-        """Send as much as there is room for: stops first, then questions, then starts, then what can wait."""
+        """Send calls while there is room: stops, answers, questions, starts, log reads, removals, transfers."""
         self._readiness.look_again()
         self._begin(self._to_stop, lambda worker, _: self._stop(worker))
         self._begin(self._mail.to_answer, partial(self._mail.answer_call, self.session, self.cluster))
@@ -196,7 +196,7 @@ class Dispatcher:
             if self.calls.full:
                 return
             if self.calls.busy(worker_id) or worker_id in unweighed:
-                continue  # its turn comes after that answer
+                continue  # wait until that answer is weighed
             task = waiting[worker_id]
             worker = self.cluster.workers.get(worker_id)
             if worker is not None and self._is_left_alone(worker, now):
@@ -225,14 +225,14 @@ class Dispatcher:
 
     def _ask(self, worker: Worker, question: Question) -> Call | None:
         if worker.condition is WorkerCondition.UNTRUSTED and not (question.probe or question.stops):
-            return None  # its word would count for nothing
+            return None  # reports of an untrusted worker are not used
         known = observe.known_of(self.cluster, worker.id, also=dict(question.stops))
         held = self._mail.held(known.attempts)
         act = observe.asking(self.session, self.cluster, self._read_at, question, known, held)
         return Call(known=known, act=act, question=question)
 
     def _start(self, worker: Worker) -> Call | None:
-        """The next call that starts something there: single tasks at once, others are set up first."""
+        """Return the next call that starts attempts on the worker: single tasks at once, others are prepared first."""
         direct: list[Item] = []
         staged: list[Item] = []
         ready: list[Token] = []
@@ -244,7 +244,7 @@ class Dispatcher:
                 continue
             if self._readiness.is_prepared(attempt):
                 if job.client:
-                    continue  # it starts on the terminal of its client, and nowhere else
+                    continue  # starts only on the terminal of its client
                 if not job.is_gang or self._readiness.is_ready(self.cluster, job.id):
                     ready.append(attempt.token)
             elif self._is_to_prepare(attempt):
@@ -258,7 +258,7 @@ class Dispatcher:
         return go_call(self.session, self.cluster, worker, ready) if ready else None
 
     def _is_to_prepare(self, attempt: Attempt) -> bool:
-        """Whether we assigned it and have sent nothing, or nobody else is about to and it isn't there yet."""
+        """Return True if it is unsent by this invocation, or adopted, lacking on its worker and unsent this cycle."""
         if attempt.token in self._mine:
             return True
         adopted = attempt.taken_over or attempt.acknowledged
@@ -266,17 +266,17 @@ class Dispatcher:
         return adopted and lacking and (attempt.token, attempt.state) not in self._begun
 
     def _prepare(self, worker: Worker, items: list[Item], *, go: bool) -> Call | None:
-        """A call that sets up these attempts, those of them that may be sent now and from here."""
+        """Return a call that prepares those attempts that this invocation may send now, or None."""
         requests = {}
         for attempt_id, attempt in items:
             self._first_time(attempt)
             self._mine.discard(attempt.token)
             if self._has_expired(attempt):
-                continue  # we slept: somebody else may have taken it over
+                continue  # the process slept: another invocation may have taken it over
             try:
                 requests[attempt_id] = launch_request(self.session, self.cluster, attempt_id)
             except MissingSecretError:
-                continue  # it can't start from here; whoever has the secret will start it
+                continue  # an invocation that has the secret will start it
             except ValueError as error:
                 self._not_sent[attempt.token] = (attempt_id, f"can't send it: {error}")
         if not requests:
@@ -284,7 +284,7 @@ class Dispatcher:
         return prepare_call(self.session, self.cluster, worker, requests, go=go)
 
     def _first_time(self, attempt: Attempt) -> bool:
-        """Whether this has not been sent in this cycle; from now on it has."""
+        """Return True if the attempt was not sent in this state in this cycle, and record that it is sent."""
         new = (attempt.token, attempt.state) not in self._begun
         self._begun.add((attempt.token, attempt.state))
         return new
@@ -295,7 +295,7 @@ class Dispatcher:
         return late and not attempt.taken_over and not attempt.acknowledged
 
     def _give_up(self, worker: WorkerId, why: str) -> None:
-        """A worker won't be asked for a while: what was assigned to it and not sent will not be."""
+        """Record that unsent attempts of a worker in back-off were not sent, and refuse its log reads."""
         self._mail.refuse_readings(self.cluster, worker, why)
         for attempt_id, attempt in self.cluster.live_on(worker):
             if attempt.token in self._mine:
@@ -303,7 +303,7 @@ class Dispatcher:
                 self._not_sent[attempt.token] = (attempt_id, why)
 
     def _listen(self, patience: float) -> bool:
-        """Take what has been answered, or is within that time. False if nothing was."""
+        """Receive answers, waiting at most `patience` seconds. Return False if none arrived."""
         returned = self.calls.take(None if math.isinf(patience) else patience)
         for call, answer in returned:
             self._heard(call, answer)
@@ -315,7 +315,7 @@ class Dispatcher:
         if call.ships:
             self._shipped(call, seen)
         if call.aside and isinstance(seen, Silence) and seen.kind is SilenceKind.LOCAL:
-            return  # nothing of that is the worker's
+            return  # a local fault says nothing about the worker
         if isinstance(seen, WorkerReport):
             self.wrote.update(report.token for report in seen.attempts if report.output_bytes)
         self.requests += len(answer.asked)
@@ -340,14 +340,14 @@ class Dispatcher:
                     self._not_sent[token] = (attempt_id, why)
 
     def _lacking(self, call: Call, seen: WorkerReport) -> None:
-        """Nothing was done for those who wait for a workspace: they are as if nothing had been sent."""
+        """Queue attempts that lack a workspace again: the worker has done nothing for them."""
         for token, attempt_id in self._shipping.lacking(self.cluster, call, seen).items():
             attempt = attempt_of(self.cluster, attempt_id)
             if attempt is not None and not (attempt.taken_over or self._has_expired(attempt)):
                 self._mine.add(token)
 
     def _shipped(self, call: Call, seen: Seen) -> None:
-        """Those who waited for it are prepared next; or they go elsewhere, if it can't be had from here."""
+        """Allow waiting attempts to be prepared, or record them as not sent if the workspace could not be sent."""
         self._has_shipped = True
         for token, attempt_id in self._shipping.answered(call, seen).items():
             self._begun.discard((token, AttemptState.ASSIGNED))
@@ -356,11 +356,11 @@ class Dispatcher:
                 self._not_sent[token] = (attempt_id, f"{seen.step}: {seen.detail}")
 
     def _weigh(self) -> None:
-        """Record what is known. The state may have moved since: everything is decided again."""
+        """Record the answers received. The state may have changed since the calls, so everything is decided again."""
 
         def rule(draft: Draft) -> tuple[observe.States, Outcomes]:
             given_up = self._record_not_sent(draft)
-            if self._has_shipped:  # which may have taken longer than our lease
+            if self._has_shipped:  # may have taken longer than the dispatch lease
                 attempts.take_over(draft, self.session.limits)
             states, outcomes = observe.weigh(self.session, draft, self._answers, self.unheard)
             for seen in (answer.seen for answer in self._answers):
@@ -384,7 +384,7 @@ class Dispatcher:
         self._to_start.update(dict.fromkeys(self._readiness.where_ready(self.cluster, gangs)))
 
     def _record_not_sent(self, draft: Draft) -> dict[JobId, None]:
-        """Say that attempts never started, while we may: within our lease. Returns the jobs this is about."""
+        """Record that attempts never started, if their dispatch lease still holds. Return their jobs."""
         recorded: dict[JobId, None] = {}
         for token, (attempt_id, why) in self._not_sent.items():
             attempt = attempt_of(draft.cluster, attempt_id)

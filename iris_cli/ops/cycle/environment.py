@@ -1,7 +1,7 @@
-"""The environment of a task: what `iris` tells a program about its place in the world.
+"""Environment variables of a task.
 
-A task that is no rank of a gang is a group of one: it finds its own host where a rank finds all of them. Every
-`IRIS_*` variable is always there, empty where there is nothing to say, so that `set -u` hurts nobody.
+A task outside a gang is a group of one: its own host is the only host. Every `IRIS_*` variable is always set,
+if need be to "", so that programs work under `set -u`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from iris_cli.core.model.job import EnvPreset, Lines
 from iris_cli.errors import IrisError
 from iris_cli.journal.state_dir import StateDir
 
-JAX_PORT = 8476  # open in the default TPU firewall; JAX's own default moved to a port that isn't
-MEGASCALE_PORT = 8081  # that of Ray and of those who start several slices by hand
+JAX_PORT = 8476  # open in the default TPU firewall; JAX's newer default is not
+MEGASCALE_PORT = 8081  # also the default of Ray and of manual multislice launches
 _FIRST_PORT = 20_000
 _PORTS = 10_000
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Where a task stands: its attempt, its worker, and all ranks of its round in order (itself, if it has none)."""
+    """Placement of a task: its attempt, its worker, and the workers of all ranks of its round in order."""
 
     attempt_id: AttemptId
     attempt: Attempt
@@ -51,7 +51,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 def place_of(cluster: Cluster, attempt_id: AttemptId) -> Place:
-    """Look up everything the environment of an attempt is made of. Raises KeyError."""
+    """Return the placement of an attempt, as input for its environment. Raises KeyError."""
     attempt = cluster.attempt(attempt_id)
     job = cluster.jobs[attempt_id.task.job]
     worker = cluster.workers[attempt.worker]
@@ -62,7 +62,7 @@ def place_of(cluster: Cluster, attempt_id: AttemptId) -> Place:
 
 
 def environment(place: Place, default_env: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
-    """All variables of a task, lowest precedence first: defaults, a preset, the job's own, then those of iris."""
+    """Return all variables of a task. Precedence, lowest first: defaults, preset, the job's variables, iris."""
     job, env = place.job, dict(default_env)
     if job.env_preset is not None:
         env |= _PRESETS[job.env_preset](place, [_in_url(worker) for worker in place.ranks])
@@ -74,7 +74,7 @@ def environment(place: Place, default_env: Mapping[str, str], secrets: Mapping[s
 
 
 def array_variables(place: Place, line: str | None) -> dict[str, str]:
-    """What tells the tasks of an array apart: the index, and the line of the file if there is one."""
+    """Return the array variables of a task: its index, and its line of the file if there is one."""
     if not place.job.indexes:
         return {}
     index = {"IRIS_ARRAY_INDEX": str(place.job.indexes[place.index])}
@@ -103,7 +103,7 @@ def _attribute(worker: Worker, key: str) -> str:
 
 
 def _group(place: Place) -> dict[str, str]:
-    """Who the others are, and where to meet them."""
+    """Return the variables that name the peers and the coordinator."""
     job, first = place.job, _in_url(place.ranks[0])
     slices, index = str(job.slices), str(place.slice_index)
     env = {
@@ -113,7 +113,7 @@ def _group(place: Place) -> dict[str, str]:
         "IRIS_SLICE_INDEX": index,
     }
     if place.on_tpu and job.is_gang:
-        # Who the peers of a slice are is told by the metadata server: nothing here may compete with that.
+        # Slice peers come from the metadata server: these variables must not contradict it.
         env["JAX_COORDINATOR_PORT"] = str(JAX_PORT)
         if job.slices > 1:
             env |= {
@@ -126,13 +126,13 @@ def _group(place: Place) -> dict[str, str]:
 
 
 def _in_url(worker: Worker) -> str:
-    """A host as it stands before `:port`: an IPv6 address has colons of its own."""
+    """Return a host for use before `:port`: an IPv6 address gets brackets."""
     host = worker.connection.host
     return f"[{host}]" if ":" in host else host
 
 
 def coordinator_port(place: Place) -> int:
-    """Where the first rank listens. Off TPUs another one for each try, for the old one may linger."""
+    """Return the port of the first rank's coordinator. Off TPU it changes per attempt: the old port may linger."""
     if place.on_tpu:
         return JAX_PORT
     turn = place.attempt.round if place.job.is_gang else place.attempt_id.number
@@ -141,13 +141,13 @@ def coordinator_port(place: Place) -> int:
 
 
 def listens(place: Place) -> bool:
-    """Whether somebody will listen on the coordinator's port on this host."""
+    """Return True if this task's host needs the coordinator port free."""
     return place.rank == 0 and (place.job.is_gang or place.job.env_preset is not None)
 
 
 def _jax(place: Place, hosts: list[str]) -> dict[str, str]:
-    # JAX reads its number and index of processes from SLURM_* alone, and derives its port from the job id where
-    # no address is given: keep that one apart too.
+    # JAX reads process count and index only from SLURM_*, and derives the port from the job id if no address
+    # is set: set both.
     port, count = str(coordinator_port(place)), str(len(hosts))
     return {
         "SLURM_JOB_ID": port,
@@ -197,7 +197,7 @@ _PRESETS: dict[EnvPreset, Callable[[Place, list[str]], dict[str, str]]] = {
 
 
 def _device(place: Place) -> dict[str, str]:
-    """What keeps a task on its own devices: a CPU task must not grab the chips of its host."""
+    """Return the variables that restrict a task to its devices: a CPU task must not take its host's chips."""
     device = place.job.resources.device
     if device is not None and device.kind == "gpu":
         return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, place.attempt.gpus))}
@@ -205,7 +205,7 @@ def _device(place: Place) -> dict[str, str]:
 
 
 def device_guards(worker: Worker) -> dict[str, str]:
-    """What keeps a program away from the accelerators of a host, if it has any."""
+    """Return the variables that hide a host's accelerators from a program; empty if it has none."""
     host = worker.attributes.get(constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
     if host is None or host.value == "cpu":
         return {}
@@ -219,12 +219,12 @@ def device_guards(worker: Worker) -> dict[str, str]:
 
 
 def text_of(lines: Sequence[str]) -> bytes:
-    """The lines as they are kept."""
+    """Return the lines as stored: one per line, UTF-8."""
     return "".join(f"{line}\n" for line in lines).encode()
 
 
 def with_lines(request: JobRequest) -> JobRequest:
-    """The request, with what the log will say of its lines."""
+    """Return the request with the hash, count and size of its lines, as the log records them."""
     if request.each_line is None:
         return request
     from hashlib import sha256
@@ -236,7 +236,7 @@ def with_lines(request: JobRequest) -> JobRequest:
 
 
 def line_of(state: StateDir, job: Job, index: int) -> str | None:
-    """The line of the task with that index; None if the job has none. Raises ValueError if the file is gone."""
+    """Return the line of the task with this index, or None. Raises ValueError if the stored file is gone."""
     if job.each_line is None:
         return None
     try:
@@ -247,8 +247,8 @@ def line_of(state: StateDir, job: Job, index: int) -> str | None:
 
 @lru_cache(maxsize=4)
 def _lines(state: StateDir, digest: str) -> tuple[str, ...]:
-    """Read once for all tasks; no content but this can have that hash."""
-    import gzip  # slow to load, and for few jobs
+    """Return the stored lines, cached: the hash fixes the content."""
+    import gzip  # slow to load, and few jobs need it
 
     with state.lines.open(digest) as file:
         return tuple(gzip.decompress(file.read()).decode().split("\n"))

@@ -1,7 +1,7 @@
-"""Copy the output of ended attempts, so that it outlives their workers, and look for known causes in it.
+"""Copy the output of ended attempts to the state directory, and search it for known causes.
 
-An attempt that wrote something is due when a cycle has seen its end. A stream of up to `limits.keep_logs` bytes is
-copied whole, of a longer one the last 512 KiB. What could not be copied yet is left to the next cycle.
+An attempt that wrote output is due once a cycle has seen its end. A stream of up to `limits.keep_logs` bytes
+is copied whole; of a longer one the last 512 KiB. Output that could not be copied is due in the next cycle.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from iris_cli.remote.output_calls import LogChunk
 
 MOST_OF_A_JOB = 4
-"""How many failed attempts of a job are searched for a cause in a cycle; and after how many rounds, or tasks, none."""
+"""Failed attempts of a job searched per cycle; the search stops after twice as many failed rounds or tasks."""
 
-_OF_A_WORKER = 64  # attempts whose output is copied in a cycle
+_OF_A_WORKER = 64  # attempts whose output is copied per cycle
 _IN_A_CALL = 8  # attempts: 8 MiB at most
 _STREAMS = ("out", "err")
 _SEARCHED = {"out": 16 << 10, "err": 48 << 10}  # bytes from the end
 _BEFORE, _BEHIND = 2000, 1000  # bytes around the line that shows the cause
 _PATIENCE = (
-    3.0  # seconds without an answer, after which the rest is left to the next cycle: starts wait for us
+    3.0  # seconds without an answer, after which the rest waits for the next cycle: starts must not wait
 )
 _DAY = 86_400.0
 
@@ -40,7 +40,7 @@ Due = tuple[AttemptId, Attempt]
 
 
 def copy_logs(session: Session, ended: Mapping[Token, AttemptId]) -> None:
-    """Copy the output of the attempts that have just ended, and of those that an earlier cycle left."""
+    """Copy the output of attempts that have just ended, and of those left by an earlier cycle."""
     if not session.limits.keep_logs:
         return
     if ended:
@@ -52,7 +52,7 @@ def copy_logs(session: Session, ended: Mapping[Token, AttemptId]) -> None:
             of_worker.append((attempt_id, attempt))
     if not by_worker:
         return
-    _ = session.runner  # created once, before any thread asks for it
+    _ = session.runner  # created once, before any thread uses it
     chosen = _chosen(session.cluster, [due for of_worker in by_worker.values() for due in of_worker])
     act = partial(_copy_from, session, by_worker, chosen)
     for _batch in session.fan_out(list(by_worker), act, what="copying logs", patience=_PATIENCE):
@@ -60,7 +60,7 @@ def copy_logs(session: Session, ended: Mapping[Token, AttemptId]) -> None:
 
 
 def _due(session: Session) -> list[Due]:
-    """The attempts whose output can be copied now, the earliest end first. What is due for a day is given up."""
+    """Return the attempts whose output can be copied, earliest end first. Drop those that ended over a day ago."""
     cluster, files = session.cluster, session.state.logs_due
     due = files.all()
     found = logs_to_copy(cluster, due)
@@ -77,7 +77,7 @@ def _copy_from(
     chosen: Container[AttemptId],
     worker_id: WorkerId,
 ) -> None:
-    """Copy what one worker has, a few attempts at a time. Runs in a thread of its own."""
+    """Copy output from one worker, a few attempts at a time. Runs in its own thread."""
     for batch in _batches(by_worker[worker_id]):
         listed_at = session.clock.now()
         found = _read(session, worker_id, [attempt.token for _, attempt in batch])
@@ -104,7 +104,7 @@ def _batches(due: Sequence[Due]) -> Iterator[Sequence[Due]]:
 def _read(
     session: Session, worker_id: WorkerId, tokens: Sequence[Token]
 ) -> list[dict[str, tuple[int, bytes]]] | None:
-    """Of each attempt both streams: where the part that is kept begins, and its bytes. None without an answer."""
+    """Return both streams of each attempt as (offset, bytes). Return None without an answer."""
     from iris_cli.remote.output_calls import LONGEST_PIECE, LogPiece
 
     target = session.target(session.cluster.workers[worker_id])
@@ -147,7 +147,7 @@ def _write(
 
 
 def _chosen(cluster: Cluster, ended: Sequence[Due]) -> frozenset[AttemptId]:
-    """The attempts to search: of each job the first that failed, unless the last lines of one show the cause."""
+    """Return failed attempts with long output to search, unless a log tail of their job shows the cause."""
     of_job: dict[JobId, list[tuple[AttemptId, End]]] = {}
     for attempt_id, attempt in ended:
         end = attempt.end
@@ -163,7 +163,7 @@ def _chosen(cluster: Cluster, ended: Sequence[Due]) -> frozenset[AttemptId]:
 
 
 def _failed_before(cluster: Cluster, job_id: JobId, now: int) -> int:
-    """The failures of a job before these `now`: what fails again and again does so for the same cause."""
+    """Return the number of failures of a job before these `now`: repeated failures usually share a cause."""
     job = cluster.jobs[job_id]
     if job.is_gang:
         return job.failed_rounds

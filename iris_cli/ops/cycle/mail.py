@@ -1,4 +1,4 @@
-"""Answers on their way to tasks: what is to be said to whom, who waits for the end of a job, and which logs to read."""
+"""Replies to requests of tasks: queued answers, waits for the end of a job, log reads and workspace fetches."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from iris_cli.remote.task_runner import LogChunk
 
 MOST_ROUNDS = 64
-"""How often in a cycle a worker is asked at once for more of what its tasks ask for: 16 each time, and a job may have
-1,000 children. The rest has time."""
+"""Most polls of a worker per cycle for further task requests: 16 arrive at a time, and a job may have 1,000
+children. The rest waits for the next cycle."""
 MOST_WAITS = 64
-"""How many ends of jobs one attempt may wait for at a time."""
+"""Most jobs whose end one attempt may wait for at a time."""
 MOST_READ = 8
-"""How many pieces of logs one call reads."""
+"""Most pieces of logs that one call reads."""
 _MOST_BYTES = 256 << 10  # of answers in one call
 
 
 class Mail:
-    """What an invocation owes to tasks. All of it may be lost: what isn't answered is asked for again."""
+    """Pending replies to tasks. They may be lost: an unanswered request is read again."""
 
     def __init__(self) -> None:
         self.to_answer: dict[WorkerId, dict[Key, bytes]] = {}
@@ -47,11 +47,11 @@ class Mail:
         self._rounds: Counter[WorkerId] = Counter()
 
     def begin(self) -> None:
-        """A new cycle: everybody may ask for as much again."""
+        """Begin a new cycle: reset the polls counted per worker."""
         self._rounds.clear()
 
     def taken(self, answer: Heard) -> Heard:
-        """An answer that has just come, with the attempts whose end has to wait for what else they ask for."""
+        """Return an answer with the attempts whose end must wait until their remaining requests are read."""
         seen = answer.seen
         if not isinstance(seen, WorkerReport):
             return answer
@@ -62,11 +62,11 @@ class Mail:
         return structs.replace(answer, deferred=frozenset(deferred)) if deferred else answer
 
     def has_time(self, worker: WorkerId) -> bool:
-        """Whether that worker may be asked for more in this cycle."""
+        """Return True if the worker may be polled for more requests in this cycle."""
         return self._rounds[worker] < MOST_ROUNDS
 
     def held(self, tokens: Iterable[Token]) -> list[Key]:
-        """The requests of these attempts that are known and wait for something, if only for their answer to be sent."""
+        """Return the known requests of these attempts that are not answered yet, or whose answer is not sent yet."""
         wanted = set(tokens)
         unread = [key for queue in self.to_read.values() for key in queue]
         untold = [key for queue in self.to_answer.values() for key in queue]
@@ -74,12 +74,12 @@ class Mail:
         return [key for key in known if key[0] in wanted]
 
     def take_in(self, cluster: Cluster, outcomes: Iterable[Outcome]) -> None:
-        """What was decided is committed, and can be told."""
+        """Queue the answers to requests whose decision is committed."""
         for outcome in outcomes:
             self._tell(cluster, outcome.asked, partial(self._answer_of, cluster, outcome))
 
     def look(self, cluster: Cluster) -> None:
-        """See whose wait is over, as the state is now."""
+        """Queue answers for waits whose job has ended or is unknown."""
         for key, asked in list(self._waits.items()):
             assert isinstance(asked.request, messages.Wait)
             job = cluster.jobs.get(asked.request.job)
@@ -88,7 +88,7 @@ class Mail:
                 self._tell(cluster, asked, partial(_read_only, cluster, asked))
 
     def _answer_of(self, cluster: Cluster, outcome: Outcome) -> messages.Answer | None:
-        """The answer, or None for one that has to wait."""
+        """Return the answer, or None if it has to wait."""
         asked, said = outcome.asked, outcome.said
         if isinstance(said, messages.Wait):
             messages.check_end_can_come(asked.attempt.task.job, said.job)
@@ -112,7 +112,7 @@ class Mail:
         return said if isinstance(said, messages.Refusal | dict) else _read_only(cluster, asked)
 
     def _tell(self, cluster: Cluster, asked: Asked, answer_of: Callable[[], messages.Answer | None]) -> None:
-        """Put an answer into the mail. Nobody hears those to an attempt that is over."""
+        """Queue an answer. Answers to ended attempts are dropped."""
         worker = _worker_of(cluster, asked)
         if worker is None:
             return
@@ -120,7 +120,7 @@ class Mail:
             answer = answer_of()
         except IrisError as error:
             answer = messages.refusal_of(error)
-        except Exception as error:  # a fault of ours costs this answer, and never the cycle
+        except Exception as error:  # our own fault must not fail the cycle
             answer = messages.refusal_of(
                 IrisError(f"internal error: {type(error).__name__}", hint="please report it")
             )
@@ -132,7 +132,7 @@ class Mail:
     def answer_call(
         self, session: Session, cluster: Cluster, worker: Worker, waiting: Mapping[Key, bytes]
     ) -> Call | None:
-        """A call that brings answers to a worker, and polls it; what is too much for one stays in the mail."""
+        """Return a call that delivers answers to a worker and polls it; answers beyond the size limit stay queued."""
         known = known_of(cluster, worker.id)
         chosen, room = [], _MOST_BYTES
         for (token, request), text in waiting.items():
@@ -154,7 +154,7 @@ class Mail:
         return Call(known=known, act=act)
 
     def questions(self, answers: Iterable[Heard]) -> dict[WorkerId, Question]:
-        """Whom to poll again: attempts there ended and left requests, or what a request waited for has come."""
+        """Return the workers to poll again: requests remain, or a fetched workspace completes one."""
         return {
             each.known.worker: Question(each.known.worker, probe=False)
             for each in answers
@@ -170,7 +170,7 @@ class Mail:
     # Directories
 
     def fetch_calls(self, session: Session, cluster: Cluster) -> Iterator[Call]:
-        """Calls that fetch directories for child jobs, while there is room; one of each worker at a time."""
+        """Yield calls that fetch workspaces for child jobs: at most FETCHED_AT_ONCE, and one per worker."""
         busy = {_worker_of(cluster, asked) for asked in self._being_fetched.values()}
         for key, asked in list(self._to_fetch.items()):
             if len(self._being_fetched) >= FETCHED_AT_ONCE:
@@ -183,13 +183,13 @@ class Mail:
             worker = cluster.workers.get(name or WorkerId(""))
             wanted = asked.request.job.workspace if isinstance(asked.request, messages.Submit) else None
             if worker is None or wanted is None:
-                continue  # nobody waits for it any more
+                continue  # the requesting attempt has ended
             self._being_fetched[key] = asked
             act = partial(fetch, session, worker, asked.token, wanted)
             yield Call(known=known_of(cluster, worker.id), act=act, fetches=key)
 
     def _was_fetched(self, cluster: Cluster, asked: Asked, seen: object) -> None:
-        """Without an answer, the next cycle finds the request again. So it does where the directory has come."""
+        """Refuse the request if the fetch failed. Otherwise the next poll reads the request again."""
         if isinstance(seen, Fetched) and seen.problem:
             self._tell(cluster, asked, lambda: messages.refusal_of(IrisError(seen.problem)))
 
@@ -198,7 +198,7 @@ class Mail:
     def read_call(
         self, session: Session, cluster: Cluster, worker: Worker, waiting: Mapping[Key, LogReading]
     ) -> Call:
-        """A call that reads logs for tasks; what is too much for one stays in the mail."""
+        """Return a call that reads logs for tasks; reads beyond MOST_READ stay queued."""
         readings = tuple(waiting.values())
         if readings[MOST_READ:]:
             self.to_read[worker.id] = {each.asked.key: each for each in readings[MOST_READ:]}
@@ -207,7 +207,7 @@ class Mail:
         return Call(known=known_of(cluster, worker.id), act=act, reads=readings[:MOST_READ])
 
     def was_read(self, cluster: Cluster, call: Call, seen: object) -> None:
-        """What a call brought, or that it brought nothing."""
+        """Queue answers for the log reads or the fetch of a finished call, successful or not."""
         readings = call.reads
         if call.fetches is not None:
             self._was_fetched(cluster, self._being_fetched.pop(call.fetches), seen)
@@ -219,14 +219,14 @@ class Mail:
             self._tell(cluster, reading.asked, partial(_piece, reading, chunk, why))
 
     def refuse_readings(self, cluster: Cluster, worker: WorkerId, why: str) -> None:
-        """Nobody can read there now."""
+        """Refuse the queued log reads of an unreachable worker."""
         readings = tuple(self.to_read.pop(worker, {}).values())
         for reading in readings:
             self._tell(cluster, reading.asked, partial(_piece, reading, None, why))
 
 
 def _read_logs(session: Session, worker: Worker, readings: Sequence[LogReading]) -> LogPieces | Silence:
-    """Read pieces of logs on one worker, one after the other. No lock is held."""
+    """Read pieces of logs from one worker, in order. No lock is held."""
     target, pieces = session.target(worker), []
     for each in readings:
         piece = each.piece
@@ -254,11 +254,11 @@ def _piece(reading: LogReading, chunk: LogChunk | None, why: str) -> messages.An
 def _read_only(cluster: Cluster, asked: Asked) -> messages.Answer:
     from iris_cli.ops.cycle.replies import reply
 
-    return reply(cluster, asked.attempt, asked.request)  # type: ignore[arg-type]  # all the others were decided
+    return reply(cluster, asked.attempt, asked.request)  # type: ignore[arg-type]  # all other kinds were decided
 
 
 def _worker_of(cluster: Cluster, asked: Asked) -> WorkerId | None:
-    """Where the attempt lives that asks; None if it doesn't any more."""
+    """Return the worker of the requesting attempt; None if the attempt is no longer live."""
     task = cluster.tasks.get(asked.attempt.task)
     number = asked.attempt.number
     attempt = task.attempts[number] if task is not None and number < len(task.attempts) else None

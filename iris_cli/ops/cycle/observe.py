@@ -1,4 +1,4 @@
-"""Whom to ask how they are, and what the answers mean: asked without the lock, weighed under it."""
+"""Choose the workers to poll, and weigh their answers: polling needs no lock, weighing does."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from iris_cli.ops.session import ReadAt, Session
 _ON_ITS_WAY = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
 
 States = dict[Token, RemoteState]
-"""What workers said last about each token."""
+"""Last state that workers reported for each token."""
 
 
 class Question(Struct, frozen=True):
-    """One worker to ask: for a probe, for how its live attempts are, or for both, one after the other.
+    """One worker to probe, to poll for its live attempts, or both in this order.
 
-    `stops` are its ghosts, each with its grace in seconds: they are stopped before anything else happens there.
+    `stops` are its ghosts, each with its grace in seconds: they are stopped first after the probe.
     """
 
     worker: WorkerId
@@ -44,10 +44,10 @@ class Question(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """What was known of a worker when it was asked: who it was, and its live attempts by their tokens.
+    """State of a worker when it was polled: boot id and incarnation, and its live attempts by token.
 
-    `reaped` are those whose files it was asked to remove. An answer may lie around for long before it is weighed:
-    others hold the lock, or this process was stopped.
+    `reaped` are the attempts whose files it was told to remove. An answer may be weighed much later, because
+    another invocation holds the lock or this process was stopped.
     """
 
     worker: WorkerId
@@ -59,15 +59,15 @@ class Known(Struct, frozen=True):
 
     @property
     def tokens(self) -> frozenset[Token]:
-        """Everything that the worker may be asked about."""
+        """Tokens that the worker may report on."""
         return self.ghosts.union(self.attempts, self.reaped)
 
 
 class Answer(Struct, frozen=True):
-    """What was seen of a worker, at what time, what had been known of it when it was asked, and when that was.
+    """Answer of a worker, the time of the answer and of the call, and the worker's known state at the call.
 
-    `asked` is what its tasks ask for; the end of those in `deferred` waits for what else they ask for. `launching`
-    are the attempts that the call was to prepare or start.
+    `asked` are requests of its tasks. The end of attempts in `deferred` is weighed after their remaining
+    requests. `launching` are the attempts that the call prepares or starts.
     """
 
     seen: Seen
@@ -80,7 +80,7 @@ class Answer(Struct, frozen=True):
 
 
 def known_of(cluster: Cluster, worker: WorkerId, also: Iterable[Token] = ()) -> Known:
-    """What is known now of a worker that is about to be asked; `also` about attempts that are over by the log."""
+    """Return the known state of a worker before a call; `also` adds tokens of attempts that ended in the log."""
     live = list(cluster.live_on(worker))
     return Known(
         worker=worker,
@@ -94,17 +94,17 @@ def known_of(cluster: Cluster, worker: WorkerId, also: Iterable[Token] = ()) -> 
 def heard(
     session: Session, known: Known, asked_at: float, seen: Seen, launching: tuple[AttemptId, ...] = ()
 ) -> Answer:
-    """What a worker has just answered, if it can be true."""
+    """Return the answer of a worker after validation: an implausible one becomes a Silence."""
     said = believed(seen, known.worker, known.tokens)
     asked = requests.read(said, known.attempts)
     return Answer(said, session.clock.now(), known, asked_at, asked, launching=launching)
 
 
 def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
-    """Whom to ask: who runs something or may, who is not well and whose back-off is over, and who is new.
+    """Return the workers to poll: new ones, those with claims or ghosts, and unhealthy ones after their back-off.
 
-    A healthy idle worker is left alone, but where it has to stand witness for the silence of another, and at most
-    once a day where there are files to remove. Those who are well come first: the others may take their time.
+    A healthy idle worker is polled only as a witness for another worker's silence, or at most once a day to remove
+    files. Healthy workers come first, because others may answer slowly.
     """
     asked = []
     for worker in cluster.workers.values():
@@ -147,7 +147,7 @@ def asking(
     known: Known,
     held: Sequence[Key] = (),
 ) -> Callable[[], Seen]:
-    """The call that puts a question, or its first part, to a worker; requests that are `held` are not told again."""
+    """Return the call for a question, or for its first part; the worker omits requests in `held`."""
     worker = cluster.workers[question.worker]
     target = session.target(worker)
     if question.probe:
@@ -163,7 +163,7 @@ def asking(
 
 
 def rest_of(question: Question | None, answer: Answer) -> Question | None:
-    """What is still to be asked after an answer, also after one to something else than a question."""
+    """Return the rest of the question after an answer, or a new question if the host rebooted; None if complete."""
     if isinstance(answer.seen, Silence):
         return None
     if question is None:
@@ -175,7 +175,7 @@ def rest_of(question: Question | None, answer: Answer) -> Question | None:
 
 
 def rebooted(answer: Answer) -> bool:
-    """Whether the host was known in another boot, and in that ran what this answer says nothing of."""
+    """Return True if the host rebooted and its answer omits attempts that ran before."""
     seen, known = answer.seen, answer.known
     if isinstance(seen, Silence) or known.identity is None or known.identity[1] != seen.incarnation:
         return False
@@ -186,9 +186,9 @@ def rebooted(answer: Answer) -> bool:
 def weigh(
     session: Session, draft: Draft, batch: Iterable[Answer], unheard: Container[WorkerId] = ()
 ) -> tuple[States, Outcomes]:
-    """Decide what a batch of answers means, on the draft. Returns what was said of each token, and to each request.
+    """Weigh a batch of answers on the draft. Return the reported states and the outcomes of requests.
 
-    Each is weighed by itself: what one of them does to us, also by a fault of ours, is not felt by the others.
+    Each answer is weighed separately: a fault in one does not affect the others.
     """
     states: States = {}
     outcomes: Outcomes = {}
@@ -196,7 +196,7 @@ def weigh(
     for answer in batch:
         worker = answer.known.worker
         if _identity(draft.cluster, worker) != answer.known.identity:
-            continue  # forgotten, rebooted or re-created meanwhile: this is about what was there before
+            continue  # worker forgotten, rebooted or re-created: the answer is about its predecessor
         affected = {attempt_id.task.job: None for attempt_id, _ in draft.cluster.live_on(worker)}
         kept = len(draft.events)
         try:
@@ -209,7 +209,7 @@ def weigh(
             detail = f"the check failed: {type(error).__name__}"
             useless = Silence(worker=worker, kind=SilenceKind.PROTOCOL, step="answer", detail=detail)
             workers.silent(draft, useless, session.limits)
-        # A gang's verdict may have waited for just this answer; of other jobs nothing new is nothing to settle.
+        # A gang's verdict may have waited for this answer; other jobs change only if events were recorded.
         news = len(draft.events) > kept
         touched.update((job, None) for job in affected if news or draft.cluster.jobs[job].is_gang)
     settle(session, draft, touched, unheard)
@@ -224,7 +224,7 @@ def _identity(cluster: Cluster, worker_id: WorkerId) -> tuple[str, str] | None:
 def settle(
     session: Session, draft: Draft, touched: Iterable[JobId], unheard: Container[WorkerId] = ()
 ) -> None:
-    """Settle the rounds and the jobs that the last answers were about, each by itself."""
+    """Settle the rounds and jobs affected by the last answers. A fault in one does not affect the others."""
     for job in touched:
         kept = len(draft.events)
         try:
@@ -237,7 +237,7 @@ def settle(
 
 
 def weigh_silence(session: Session, draft: Draft, seen: Iterable[Seen]) -> None:
-    """At the end of a cycle: what its silences mean, given everything that was said in it."""
+    """Weigh the silences of a cycle at its end, together with all of its answers."""
     policies = {
         worker: session.hosts[worker].replace_lost if worker in session.hosts else session.config.replace_lost
         for worker in draft.cluster.workers
@@ -283,15 +283,15 @@ def _weigh_one(session: Session, draft: Draft, answer: Answer) -> tuple[States, 
         return _NOTHING
     if draft.cluster.workers[seen.worker].condition is WorkerCondition.UNTRUSTED:
         _give_up_launches(draft, answer)
-        return _NOTHING  # only a probe tells enough to trust it again
+        return _NOTHING  # only a probe restores trust
     if not identity.answered(draft, seen, session.limits):
-        _give_up_launches(draft, answer)  # another boot or incarnation refuses them
+        _give_up_launches(draft, answer)  # a worker in another boot or incarnation refuses them
         return _NOTHING
     return _weigh_report(session, draft, answer, seen)
 
 
 def _give_up_launches(draft: Draft, answer: Answer) -> None:
-    """Leave the attempts that a call was to launch, and that its answer says nothing of, to the next cycle."""
+    """Release attempts that a call was to launch and its answer does not confirm, for the next cycle to dispatch."""
     live = [attempt_id for attempt_id, _ in draft.cluster.live_on(answer.known.worker)]
     attempts.give_up(draft, (each for each in live if each in answer.launching))
 
@@ -299,9 +299,9 @@ def _give_up_launches(draft: Draft, answer: Answer) -> None:
 def _weigh_report(
     session: Session, draft: Draft, answer: Answer, seen: WorkerReport
 ) -> tuple[States, Outcomes]:
-    """What a worker says of its attempts, and what these ask for.
+    """Weigh a worker's report on its attempts, and their requests.
 
-    What they ask for comes after their being alive, for a child has a parent that runs; and before their end.
+    Requests are decided after reports of live attempts, since a child needs a running parent, and before ends.
     """
     identity.reported(draft, seen.worker, seen.attempts)
     by_token = {attempt.token: attempt_id for attempt_id, attempt in draft.cluster.live_on(seen.worker)}
@@ -314,10 +314,10 @@ def _weigh_report(
             if attempt_id is None or (report.state in OVER) is not over:
                 continue
             if report.state is RemoteState.ABSENT and report.token not in answer.known.acknowledged:
-                continue  # it wasn't there *yet*: it may have been launched since
+                continue  # may have been launched after the report
             attempt = draft.cluster.attempt(attempt_id)
             if over and report.token in deferred and attempt.stop is None:
-                continue  # what it still asks for comes first
+                continue  # its remaining requests come first
             lived = max(0.0, draft.at - attempt.assigned_at)
             report = _masked(draft, attempt_id, _aged(report, waited, lived))
             attempts.reported(draft, attempt_id, report, session.limits)
@@ -331,10 +331,10 @@ def _weigh_report(
 
 
 def _aged(report: AttemptReport, waited: float, lived: float) -> AttemptReport:
-    """The report as it is now, that long after it was heard; nothing happened before the attempt was assigned.
+    """Return the report with its ages advanced to the present; none precedes the assignment.
 
-    What was on its way then may be there by now: how long it took is known up to that moment only. How long the
-    command ran is the worker's word alone: a clock of this machine that was set since must not change it.
+    Ages of attempts that are still starting are not advanced. `ran` comes from the worker's clock alone, so
+    setting this machine's clock does not change it.
     """
     ran = _ran(report)
     heard_for = waited
@@ -348,7 +348,7 @@ def _aged(report: AttemptReport, waited: float, lived: float) -> AttemptReport:
 
 
 def _masked(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> AttemptReport:
-    """The report without values of the job's secrets, as far as they are known here."""
+    """Return the report with known secret values of the job masked in its log tail."""
     values = known_values(draft.cluster.jobs[attempt_id.task.job]) if report.log_tail else ()
     if not values:
         return report
@@ -357,7 +357,7 @@ def _masked(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> Attem
 
 
 def _ran(report: AttemptReport) -> float | None:
-    """The seconds from start to end by the worker's clock; None if it reports no such time, or an impossible one."""
+    """Return the seconds from start to end by the worker's clock; None if unreported or impossible."""
     started, ended = report.started_ago, report.ended_ago
     if report.state not in OVER or started is None or ended is None:
         return None

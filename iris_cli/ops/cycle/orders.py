@@ -1,4 +1,4 @@
-"""Which attempts workers are told to start (of a gang all ranks at once, or none), and which to stop."""
+"""Start and stop orders for workers. The ranks of a gang start together or not at all."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from iris_cli.ops.cycle.observe import Answer
 
 _SET_UP = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING})
 
-_MOST_GOES = 3  # in a cycle, to an attempt that stays as it is: a busy host may start it late
-_ENOUGH_GOES = 3  # that were answered, in however many cycles: a `go` may take as long as one
+_MOST_GOES = 3  # per cycle, to an attempt that stays PREPARED: a busy host may start it late
+_ENOUGH_GOES = 3  # answered ones over any number of cycles: one `go` may take a whole cycle
 
 
 class Readiness:
-    """What workers said of each attempt in this cycle, and what may start for that. Answered `go`s are never reset."""
+    """Reported attempt states of this cycle, and `go` counts. Answered `go`s are counted across cycles."""
 
     def __init__(self) -> None:
         self.said: dict[Token, RemoteState] = {}
@@ -27,8 +27,8 @@ class Readiness:
         self._gangs: dict[JobId, bool] = {}
 
     def begin(self, cluster: Cluster) -> None:
-        """A new cycle: what was said before is old."""
-        if self._answered:  # of those that are over nothing is counted any more
+        """Begin a new cycle: discard the reports of the last one."""
+        if self._answered:  # drop the counts of ended attempts
             live = {attempt.token for _, attempt in cluster.live_attempts()}
             self._answered = Counter({token: n for token, n in self._answered.items() if token in live})
         self.said.clear()
@@ -36,23 +36,23 @@ class Readiness:
         self._gangs.clear()
 
     def look_again(self) -> None:
-        """More was said, or decided: gangs that were not ready may be now."""
+        """Check all gangs again after new reports or decisions."""
         self._gangs.clear()
 
     def is_prepared(self, attempt: Attempt) -> bool:
-        """Whether it is set up, not told to start yet, or not often."""
+        """Return True if the attempt is prepared and was told to start fewer than _MOST_GOES times in this cycle."""
         said = self.said.get(attempt.token)
         waits = attempt.state is AttemptState.ASSIGNED and said is RemoteState.PREPARED
         return waits and self._goes[attempt.token] < _MOST_GOES
 
     def is_ready(self, cluster: Cluster, job: JobId) -> bool:
-        """Whether all ranks of a gang may start."""
+        """Return True if all ranks of a gang may start."""
         if job not in self._gangs:
             self._gangs[job] = is_ready(cluster, job, self.said)
         return self._gangs[job]
 
     def where_ready(self, cluster: Cluster, gangs: Iterable[JobId]) -> Iterator[WorkerId]:
-        """The workers where ranks of these gangs may start: of those of which all ranks are set up by now."""
+        """Yield the workers of prepared ranks, for those of these gangs whose ranks are all set up."""
         self.look_again()
         for job in gangs:
             if self.is_ready(cluster, job):
@@ -60,13 +60,13 @@ class Readiness:
                 yield from (rank.worker for rank in ranks if self.is_prepared(rank))
 
     def told_to_start(self, tokens: Iterable[Token]) -> None:
-        """A `go` is sent to these."""
+        """Record that a `go` is being sent to these attempts."""
         for token in tokens:
             self.said[token] = RemoteState.LAUNCHING
             self._goes[token] += 1
 
     def was_told(self, tokens: Iterable[Token]) -> None:
-        """The worker has answered to a `go`."""
+        """Record that the worker has answered a `go`."""
         self._answered.update(tokens)
 
     def give_up(
@@ -76,9 +76,9 @@ class Readiness:
         believed: Mapping[Token, RemoteState],
         limits: Limits,
     ) -> list[JobId]:
-        """Fence what a worker answers to be set up still, long after it was first told to start it, and told again.
+        """Fence attempts still reported as PREPARED long after the first `go` and after repeated ones.
 
-        `believed` is what its answer was taken for. Returns the jobs that this is about.
+        `believed` are the validated states of the report. Returns the jobs of the fenced attempts.
         """
         live = draft.cluster.live_on(report.worker) if report.worker in draft.cluster.workers else ()
         told = {each.token: each.started_ago for each in report.attempts}
@@ -96,10 +96,10 @@ class Readiness:
 
 
 def _is_late(draft: Draft, attempt: Attempt, told_ago: float | None, limits: Limits) -> bool:
-    """Whether a start that does not come about has had its time. A busy host may take long over its first steps.
+    """Return True if a prepared attempt has had enough time to start. A busy host may need long.
 
-    How long the attempt had to wait for the others of its gang before is nobody's fault: only where the worker could
-    not note when it was told to start it, that is counted, too.
+    Time spent waiting for other ranks of its gang does not count, unless the worker could not record when it
+    was told to start.
     """
     if told_ago is None:
         return not 0 <= draft.at - attempt.assigned_at < limits.dispatch_lease
@@ -107,7 +107,7 @@ def _is_late(draft: Draft, attempt: Attempt, told_ago: float | None, limits: Lim
 
 
 def is_ready(cluster: Cluster, job: JobId, known: Mapping[Token, RemoteState]) -> bool:
-    """Whether every rank is set up, or beyond that and not ended badly: only then may any of them start."""
+    """Return True if every rank is set up, running or succeeded: only then may any rank start."""
     for task in cluster.tasks_of(job):
         attempt = task.attempts[-1]
         ended_well = attempt.end is not None and attempt.end.reason is EndReason.OK
@@ -121,13 +121,13 @@ _ALIVE = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING, RemoteState.RUN
 
 
 class Strays:
-    """Attempts that are to be stopped though nothing in the log asks for it; with graces in seconds."""
+    """Stale attempts: alive on a worker, ended in the log; to be stopped, each with its grace in seconds."""
 
     def __init__(self) -> None:
         self._found: dict[WorkerId, dict[Token, float]] = {}
 
     def find(self, cluster: Cluster, answers: Iterable[Answer]) -> None:
-        """A late outcome changes nothing, but if it says that something runs, that is stopped."""
+        """Find attempts that ended in the log but are reported alive. Their late outcome changes nothing else."""
         for answer in answers:
             reports = answer.seen.attempts if isinstance(answer.seen, WorkerReport) else ()
             for report in reports:
@@ -140,12 +140,12 @@ class Strays:
                     self._found.setdefault(answer.known.worker, {})[report.token] = grace
 
     def take(self, worker: WorkerId) -> dict[Token, float]:
-        """Those of one worker, which are being dealt with from now on."""
+        """Return and remove the stale attempts of one worker."""
         return self._found.pop(worker, {})
 
 
 def attempt_of(cluster: Cluster, attempt_id: AttemptId) -> Attempt | None:
-    """The attempt, if there is such a one."""
+    """Return the attempt, or None if it does not exist."""
     try:
         return cluster.attempt(attempt_id)
     except KeyError:
@@ -153,7 +153,7 @@ def attempt_of(cluster: Cluster, attempt_id: AttemptId) -> Attempt | None:
 
 
 def stop_order(cluster: Cluster, attempt_id: AttemptId, attempt: Attempt) -> tuple[Token, float]:
-    """What to tell the worker of an attempt that the log asks to stop: with its grace in seconds."""
+    """Return the token and the grace in seconds for an attempt that the log asks to stop."""
     assert attempt.stop is not None
     job = cluster.jobs[attempt_id.task.job]
     return attempt.token, 0.0 if attempt.stop.reason is EndReason.DISPATCH_FAILED else job.grace

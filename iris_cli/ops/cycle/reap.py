@@ -1,4 +1,4 @@
-"""Remove from workers the files of attempts that ended long ago, and the caches that nobody uses. Results stay."""
+"""Remove files of attempts that ended long ago and unused caches from workers. Results are kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iris_cli.ops.session import Session
 
 
 def in_use(cluster: Cluster, worker: WorkerId) -> list[str]:
-    """The hashes and keys of what attempts use there that live, or may."""
+    """Return the workspace hashes and set-up keys that live or possibly live attempts use on the worker."""
     from iris_cli.remote.launch_request import set_up_key
 
     attempts = [attempt_id for attempt_id, _ in cluster.live_on(worker)]
@@ -31,7 +31,7 @@ def in_use(cluster: Cluster, worker: WorkerId) -> list[str]:
 
 
 def any_kept(cluster: Cluster, attempts: Iterable[AttemptId]) -> bool:
-    """Whether one of these attempts had a workspace or a set-up."""
+    """Return True if one of these attempts had a workspace or a set-up."""
     jobs = (cluster.jobs[each.task.job] for each in attempts)
     return any(job.workspace is not None or job.setup for job in jobs)
 
@@ -39,7 +39,7 @@ def any_kept(cluster: Cluster, attempts: Iterable[AttemptId]) -> bool:
 def unused(
     session: Session, cluster: Cluster, worker: Worker, unused_for: float, *, remove: bool
 ) -> int | Silence:
-    """How many bytes nobody has used there for so many seconds; with `remove`, how many are left of that."""
+    """Return the bytes unused for `unused_for` seconds on the worker; with `remove`, the bytes left after removal."""
     seen = session.runner.caches(
         session.target(worker),
         boot_id=worker.boot_id,
@@ -52,7 +52,7 @@ def unused(
 
 
 def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None:
-    """The call that removes files there that are due; none while something there is being started or stopped."""
+    """Return the call that removes due files from the worker; None if nothing is due or an attempt starts or stops."""
     due = reaping.due(cluster, worker, session.clock.now(), session.limits)
     if not due or any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(worker.id)):
         return None
@@ -67,7 +67,7 @@ def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None
 def _with_caches(
     session: Session, cluster: Cluster, worker: Worker, act: Callable[[], ReapReport | Silence]
 ) -> ReapReport | Silence:
-    """What used a workspace last is reaped no sooner than that may go: so there is no other time to look."""
+    """Reap attempts, then unused caches: a cache becomes removable no later than the last attempt that used it."""
     seen = act()
     if not isinstance(seen, Silence):
         unused(session, cluster, worker, session.limits.reap_after, remove=True)

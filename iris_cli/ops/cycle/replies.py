@@ -1,4 +1,4 @@
-"""Answers to requests that only read: how a job stands, what its tasks are and where they listen."""
+"""Answers to read-only requests: job status, tasks and endpoints."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Reading = messages.Status | messages.Tasks | messages.Endpoints
 
 
 class Place(Struct, frozen=True):
-    """Where a piece of a log is to be had."""
+    """Location of a piece of a log."""
 
     worker: WorkerId
     token: Token
 
 
 def reply(cluster: Cluster, asker: AttemptId, request: Reading | messages.Wait) -> messages.Answer:
-    """What the state says. Raises NotFoundError for a job that the task may not see."""
+    """Return the answer from the state. Raises NotFoundError for a job that the task may not see."""
     job = visible(cluster, asker, request.job)
     answer = job_answer(cluster, job)
     if isinstance(request, messages.Tasks):
@@ -40,7 +40,7 @@ def reply(cluster: Cluster, asker: AttemptId, request: Reading | messages.Wait) 
 
 
 def job_answer(cluster: Cluster, job_id: JobId) -> messages.JobAnswer:
-    """A job with its tasks and their endpoints."""
+    """Return a job with its tasks and their endpoints."""
     return messages.JobAnswer(
         job=_job(cluster, cluster.jobs[job_id]),
         tasks=list(map(_task, cluster.tasks_of(job_id), task_displays(cluster, job_id))),
@@ -90,7 +90,7 @@ def _task(task: Task, display: str) -> messages.TaskPart:
 
 
 def place_of_log(cluster: Cluster, asker: AttemptId, request: messages.Logs) -> Place:
-    """Where to read what a task wrote. Raises NotFoundError where there is nothing to be had."""
+    """Return the location of a task's log. Raises NotFoundError if there is no output to read."""
     job = visible(cluster, asker, request.task.job)
     if request.task not in cluster.tasks:
         last = cluster.jobs[job].replicas - 1

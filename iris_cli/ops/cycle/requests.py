@@ -1,7 +1,7 @@
-"""What tasks ask for from inside: read before the lock is taken, and decided under it as all else that workers say.
+"""Requests of running tasks: read before the lock is taken, decided under it together with the worker's report.
 
-A request that changes something is in the log with the attempt and the id of it, so that reading it again changes
-nothing. One that only reads is answered later, from the state that was committed.
+The log records a request that changes something with its attempt and id, so reading it again changes nothing. A
+read-only request is answered later, from the committed state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Key = tuple[Token, RequestId]
 
 
 class Asked(Struct, frozen=True):
-    """One request of an attempt, or why it couldn't be read. `digest` identifies what is to be submitted."""
+    """One request of an attempt, or the error from reading it. `digest` identifies the job to submit."""
 
     attempt: AttemptId
     token: Token
@@ -41,7 +41,7 @@ class Asked(Struct, frozen=True):
 
 
 class LogReading(Struct, frozen=True):
-    """A piece of a log that a task asks for: `token` is whose log, the rest is who asks."""
+    """A task's request for a piece of a log: `token` is the attempt whose log is read, `asked` the request."""
 
     asked: Asked
     token: Token
@@ -49,14 +49,14 @@ class LogReading(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What became of a request: its answer, or the request itself, which changes nothing and is answered later."""
+    """Result of a request: its answer, or the request itself if it changes nothing and is answered later."""
 
     asked: Asked
     said: messages.Answer | messages.Request
 
     @property
     def waits_for_files(self) -> bool:
-        """Whether nothing was decided yet, for want of the directory that is to go with a job."""
+        """True if the decision waits until the job's workspace has been fetched."""
         return isinstance(self.said, messages.Submit)
 
 
@@ -64,13 +64,13 @@ Outcomes = dict[Key, Outcome]
 
 
 def read(seen: object, attempts: Mapping[Token, AttemptId]) -> tuple[Asked, ...]:
-    """What the attempts ask for in an answer of their worker."""
+    """Return the requests of known attempts in an answer of their worker."""
     found = seen.requests if isinstance(seen, WorkerReport) else ()
     return tuple(_asked(attempts[each.token], each) for each in found if each.token in attempts)
 
 
 def _asked(attempt: AttemptId, file: OutboxFile) -> Asked:
-    from iris_cli.config.request_reading import read_request  # it loads much, and most tasks ask for nothing
+    from iris_cli.config.request_reading import read_request  # slow to load, and most tasks send no requests
     from iris_cli.config.request_text import digest_of
 
     request: messages.Request | Exception
@@ -80,13 +80,13 @@ def _asked(attempt: AttemptId, file: OutboxFile) -> Asked:
             raise UsageError(f"a request takes at most {messages.MOST_BYTES} bytes, not {file.size}")
         request = read_request(file.data)
         digest = digest_of(request.job) if isinstance(request, messages.Submit) else ""
-    except Exception as error:  # also a fault of ours: it must not cost all else that the worker says
+    except Exception as error:  # includes our own faults: the rest of the worker's report must still count
         request = error
     return Asked(attempt, file.token, file.id, request, digest)
 
 
 def carry_out(session: Session, draft: Draft, asked: Iterable[Asked]) -> Outcomes:
-    """Decide what was asked for, in that order, on the draft. What can't be done is refused, each by itself."""
+    """Decide the requests in order on the draft. A request that fails is refused without affecting the others."""
     outcomes: Outcomes = {}
     for each in asked:
         kept = len(draft.events)
@@ -128,7 +128,7 @@ def _decide(session: Session, draft: Draft, asked: Asked) -> messages.Answer | m
 def _submit(
     session: Session, draft: Draft, asked: Asked, wanted: JobRequest
 ) -> messages.Answer | messages.Request:
-    """The child; or the request as it is where its directory has not arrived here, and all else is well."""
+    """Submit the child; return the request unchanged if it is valid but its workspace has not arrived yet."""
     from iris_cli.core.lifecycle.children import submit_child
 
     kept = len(draft.events)
@@ -137,7 +137,7 @@ def _submit(
     if any(isinstance(event, JobSubmitted) for event in draft.events[kept:]):
         if wanted.workspace is not None and not session.state.workspaces.has(wanted.workspace.hash):
             draft.take_back(kept)
-            return asked.request  # type: ignore[return-value]  # it was read, or nothing would be submitted
+            return asked.request  # type: ignore[return-value]  # an unreadable request submits nothing
         if wanted.each_line is not None:
             session.state.lines.put([text_of(wanted.each_line)])
     return {"job": child, "created": created}

@@ -1,4 +1,4 @@
-"""Workspaces on their way: to workers that lack them, and from tasks that packed one for a child job."""
+"""Workspace transfers: to workers that lack them, and from tasks that packed one for a child job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from iris_cli.ops.session import Session
 from iris_cli.ops.workspace.archive import OddTarError, TarCheck
 
 SHIPPED_AT_ONCE = 16
-"""Workers that are sent a workspace at the same time: they share one way out, and other calls need room, too."""
+"""Most workers that receive a workspace at once: they share the uplink, and other calls need room."""
 _PIECE = 256 << 10
 
 Cargo = tuple[WorkerId, str]
@@ -31,26 +31,26 @@ Cargo = tuple[WorkerId, str]
 
 
 class Shipping:
-    """What is lacking where, as far as workers have said so, and what became of it in this cycle."""
+    """Workspaces that workers reported as lacking, and the state of their transfers in this cycle."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._progress = Progress(session)
-        self._wanted: dict[Cargo, dict[Token, AttemptId]] = {}  # who waits for it
+        self._wanted: dict[Cargo, dict[Token, AttemptId]] = {}  # attempts that wait for it
         self._under_way: set[Cargo] = set()
-        self._done: set[Cargo] = set()  # in this cycle, whatever came of it
+        self._done: set[Cargo] = set()  # in this cycle, with any result
 
     def begin(self) -> None:
-        """A new cycle: what did not work in the last one is tried once more. What is under way stays so."""
+        """Begin a new cycle: failed transfers may be retried. Transfers under way continue."""
         self._done.clear()
         self._wanted = {cargo: who for cargo, who in self._wanted.items() if cargo in self._under_way}
 
     def holds_up(self, worker: WorkerId, job: Job) -> bool:
-        """Whether an attempt of this job waits for its workspace there."""
+        """Return True if attempts of this job wait for their workspace on the worker."""
         return job.workspace is not None and (worker, job.workspace.hash) in self._wanted
 
     def lacking(self, cluster: Cluster, call: Call, seen: WorkerReport) -> dict[Token, AttemptId]:
-        """What a worker said it lacks for those that it was to prepare. Returns those who wait for that now."""
+        """Record the workspaces that a worker lacks. Return the attempts that wait for them."""
         absent = {report.token for report in seen.attempts if report.state is RemoteState.ABSENT}
         waiting = {}
         for token, attempt_id in call.known.attempts.items():
@@ -61,7 +61,7 @@ class Shipping:
         return waiting
 
     def calls(self, cluster: Cluster) -> Iterator[Call]:
-        """What is to be sent next, as far as there is room."""
+        """Yield the next transfers, while there is room."""
         for cargo, who in self._wanted.items():
             if len(self._under_way) >= SHIPPED_AT_ONCE:
                 return
@@ -79,18 +79,18 @@ class Shipping:
             yield Call(known=observe.known_of(cluster, worker.id), act=act, ships=workspace.hash)
 
     def answered(self, call: Call, seen: Seen) -> dict[Token, AttemptId]:
-        """What became of it. Returns those who don't wait for it any more: it is there, or will not be."""
+        """Record the result of a transfer. Return the attempts that no longer wait for it, sent or failed."""
         cargo = (call.worker, call.ships)
         self._under_way.discard(cargo)
         self._done.add(cargo)
         if isinstance(seen, WorkerReport) and call.ships in seen.lacking:
             there = {report.token for report in seen.attempts if report.state is RemoteState.ABSENT}
             if there:
-                return {}  # somebody else is at it: they wait until the next cycle
+                return {}  # another invocation is sending it: wait until the next cycle
         return self._wanted.pop(cargo, {})
 
     def _ship(self, worker: Worker, workspace: Workspace, tokens: list[Token]) -> Seen:
-        """In a thread of its own."""
+        """Send a workspace to a worker. Runs in its own thread."""
         from iris_cli.remote.task_runner import Shipment
 
         session = self._session
@@ -117,17 +117,17 @@ class Shipping:
 
 
 class Progress:
-    """How far the sending is. Safe for many threads."""
+    """Progress of the transfers. Thread-safe."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._lock = Lock()
-        self._sending = 0  # to so many workers
-        self._total = self._sent = 0  # bytes, since nothing was being sent
+        self._sending = 0  # number of workers being sent to
+        self._total = self._sent = 0  # bytes since the last idle moment
         self._name = ""
 
     def of(self, workspace: Workspace, size: int, file: BinaryIO) -> Iterator[bytes]:
-        """All of a file in pieces; each counts when the next one is asked for."""
+        """Yield a file in pieces; a piece counts as sent when the next one is requested."""
         self._begin(size, workspace)
         try:
             with self._session.progress(self._how_far):
@@ -158,13 +158,13 @@ def _waits(cluster: Cluster, attempt_id: AttemptId, token: Token) -> bool:
 
 
 FETCHED_AT_ONCE = 4
-"""How much is fetched at a time: other calls need room, too."""
+"""Most fetches at a time: other calls need room."""
 
 _GZIP = 31  # zlib: the header and trailer of gzip
 _CHUNK = 1 << 20
-_LEAST = 64 << 10  # bytes that come at a time
-_SLOWEST = 256 << 10  # bytes a second, all in all
-_START = 120.0  # seconds that it may take besides: a busy worker, a call that had to wait
+_LEAST = 64 << 10  # minimum bytes per piece
+_SLOWEST = 256 << 10  # minimum bytes per second on average
+_START = 120.0  # seconds granted in addition: a busy worker, a call that had to wait
 
 
 class _SilentError(Exception):
@@ -174,11 +174,11 @@ class _SilentError(Exception):
 
 
 class _UnfitError(Exception):
-    """What is there is not what was asked for; the message says why."""
+    """The worker's file is not the requested workspace; the message says why."""
 
 
 def fetch(session: Session, worker: Worker, token: Token, wanted: Workspace) -> Fetched | Silence:
-    """In a thread of its own. Cut off anywhere, nothing of it is here."""
+    """Fetch a workspace from a task's worker. Runs in its own thread. An interrupted fetch stores nothing."""
     problem = ""
     try:
         if not session.state.workspaces.has(wanted.hash):
@@ -193,7 +193,7 @@ def fetch(session: Session, worker: Worker, token: Token, wanted: Workspace) -> 
 
 
 def _packed(session: Session, worker: Worker, token: Token, wanted: Workspace) -> Iterator[bytes]:
-    """The file on the worker in pieces: at most as many bytes as there were at first."""
+    """Yield the worker's file in pieces: at most as many bytes as its size at the start."""
     target, offset, begun = session.target(worker), 0, session.clock.monotonic()
     size: int | None = None
     name = f"fetching {wanted.name or 'a workspace'}"
@@ -205,9 +205,9 @@ def _packed(session: Session, worker: Worker, token: Token, wanted: Workspace) -
             if not piece.version.inode:
                 raise _UnfitError("not a regular file, or missing")
             size = size or piece.version.size
-            if size > wanted.size + (wanted.size >> 8) + _CHUNK:  # more than gzip adds to anything
+            if size > wanted.size + (wanted.size >> 8) + _CHUNK:  # more than gzip adds to any content
                 raise _UnfitError(f"{format_memory(size)}, expected {format_memory(wanted.size)}")
-            if len(piece.data) < max(1, min(_LEAST, size - offset)):  # crumbs would keep us for days
+            if len(piece.data) < max(1, min(_LEAST, size - offset)):  # tiny pieces would take days
                 raise _UnfitError("it is truncated")
             offset += len(piece.data)
             if session.clock.monotonic() - begun > _START + offset / _SLOWEST:
@@ -230,7 +230,7 @@ def _unpacked(packed: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _checked(chunks: Iterator[bytes], wanted: Workspace) -> Iterator[bytes]:
-    """The same; the error comes before the last of it is taken for whole."""
+    """Yield the chunks, and raise _UnfitError before the archive counts as complete if the content is wrong."""
     digest, size, check = sha256(), 0, TarCheck()
     for chunk in chunks:
         digest.update(chunk)
