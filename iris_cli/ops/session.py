@@ -1,4 +1,4 @@
-"""One invocation: the state directory, the configuration, the clock and the way to the workers."""
+"""Session of one invocation: state directory, configuration, clock and connections to workers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 ReadAt = tuple[float, float]
-"""When something was read: by the wall clock, and by the monotonic one."""
+"""Time of a read, by the wall clock and by the monotonic clock."""
 
 
 def _threads(parallelism: int) -> FanOut[Any]:
@@ -45,7 +45,7 @@ def _threads(parallelism: int) -> FanOut[Any]:
     return Threads(parallelism)
 
 
-_SHORT = 1.0  # seconds: most hold the lock for less, and it is no news that others are there
+_SHORT = 1.0  # seconds: a shorter wait for the lock is not worth a message
 
 
 def _unseen(_how_far: HowFar) -> AbstractContextManager[None]:
@@ -55,9 +55,9 @@ def _unseen(_how_far: HowFar) -> AbstractContextManager[None]:
 class Session(Struct, dict=True):
     """Everything an operation works with.
 
-    `make_runner` gets the cluster's id; it is called once, and only if a worker is asked. `make_fan_out` gets
-    the most calls that may be under way at a time. Operations wait nowhere but in the clock, the fan-out, the
-    state directory and, within a fan-out, the runner.
+    `make_runner` gets the cluster's id; it is called once, and only if a worker is contacted. `make_fan_out`
+    gets the maximum number of parallel calls. Operations block only in the clock, the fan-out, the state
+    directory and, within a fan-out, the runner.
     """
 
     state: StateDir
@@ -66,46 +66,46 @@ class Session(Struct, dict=True):
     clock: Clock = SYSTEM_CLOCK
     randomness: Randomness = SYSTEM_RANDOMNESS
     make_fan_out: Callable[[int], FanOut[Any]] = _threads
-    command: str = "iris"  # what the log and the lock say of us
+    command: str = "iris"  # our name in the log and the lock
     lock_timeout: float = LOCK_TIMEOUT
     cluster: Cluster = field(default_factory=Cluster)  # as of the last transaction or view
-    messages: list[str] = field(default_factory=list)  # what a reader should hear of the log's health
+    messages: list[str] = field(default_factory=list)  # warnings about the log for readers
     damage: Damage | None = None  # of the log, as of the last view
-    tell: Callable[[str], None] = lambda _: None  # says at once what a writer repaired
-    progress: Progress = _unseen  # shows how far something is, if it takes long
+    tell: Callable[[str], None] = lambda _: None  # prints a message at once
+    progress: Progress = _unseen  # shows the progress of slow steps
     news: list[Transaction] | None = (
-        None  # what was read or committed, for whoever empties it; None: for nobody
+        None  # transactions read or committed, cleared by the consumer; None: not collected
     )
     read_at: ReadAt = (0.0, 0.0)  # when the state in `cluster` was read, by both clocks
-    faults: list[str] = field(default_factory=list)  # of ours, where they are not worth ending for
+    faults: list[str] = field(default_factory=list)  # internal errors that do not end the command
     make_provider: Callable[[Scope, str], SliceProvider] | None = (
-        None  # of a place, for an owner; None: real ones
+        None  # for a scope and an owner; None: the real provider
     )
-    runs_as: str = "command"  # the kind of runner that the cycles of this invocation are recorded for
-    recorded: Callable[[], Mapping[str, object]] = dict  # what is kept beside the time of each cycle
-    worked: bool = False  # it committed events or ran cycles: what it leaves open needs somebody to go on
-    keeper: SliceOwner | None = None  # which state directory this is to slices; None: look at the real one
+    runs_as: str = "command"  # kind of runner recorded with each cycle
+    recorded: Callable[[], Mapping[str, object]] = dict  # data recorded with the time of each cycle
+    worked: bool = False  # committed events or ran cycles: open work needs a later cycle
+    keeper: SliceOwner | None = None  # owner of slices; None: derived from the state directory
     _with_slices: tuple[Mapping[str, Slice], Mapping[WorkerId, HostConfig]] | None = None
     _begun: bool = False
-    _told: int = 0  # the last transaction that was news
+    _told: int = 0  # sequence number of the last transaction in `news`
     _header: Header | None = None
-    _untold: list[IllegalTransitionError] = field(default_factory=list)  # faults whose story is not told yet
+    _untold: list[IllegalTransitionError] = field(default_factory=list)  # faults without their events printed
 
     @property
     def limits(self) -> Limits:
         return self.config.limits
 
     def age(self, read_at: ReadAt) -> float:
-        """How long ago a state was read, in seconds, by the clock that says more.
+        """Return the seconds since a state was read, by the clock that shows more.
 
-        A wall clock may be set back, a monotonic one stands still while the machine sleeps.
+        The wall clock may be set back, and the monotonic clock stands still while the machine sleeps.
         """
         wall, steady = read_at
         return max(self.clock.now() - wall, self.clock.monotonic() - steady)
 
     @property
     def hosts(self) -> Mapping[WorkerId, HostConfig]:
-        """The workers of the configuration, and those of slices that were made on demand."""
+        """Workers of the configuration and of slices created on demand."""
         slices = self.cluster.slices
         if not slices:
             return self._configured
@@ -120,7 +120,7 @@ class Session(Struct, dict=True):
         return {host.worker: host for host in self.config.hosts}
 
     def reconfigure(self, config: ClusterConfig) -> None:
-        """Go on with another configuration of the same cluster. Calls under way end with the old one."""
+        """Use another configuration of the same cluster from now on. Calls under way finish with the old one."""
         self.config = config
         self._with_slices = None
         for name in ("_configured", "runner"):
@@ -128,7 +128,7 @@ class Session(Struct, dict=True):
 
     @property
     def cluster_id(self) -> str:
-        """The random id of the log, "" while there is none."""
+        """Random id of the log; "" before the log exists."""
         return self._header.cluster_id if self._header is not None else ""
 
     @cached_property
@@ -137,11 +137,11 @@ class Session(Struct, dict=True):
 
     @property
     def begun(self) -> bool:
-        """Whether this invocation has held the lock before."""
+        """True if this invocation has held the lock."""
         return self._begun
 
     def view(self) -> Cluster:
-        """The cluster as the log has it now, without the lock; `messages` hold a banner if it is damaged."""
+        """Return the cluster as the log has it now, without the lock; set `messages` if the log is damaged."""
         self._look()
         return self.cluster
 
@@ -153,7 +153,7 @@ class Session(Struct, dict=True):
             except LogReplacedError:
                 self._begin_anew()
                 log = self._read()
-        self.messages = list(banner(log.warnings, log.damage))  # not of damage that was repaired since
+        self.messages = list(banner(log.warnings, log.damage))  # excludes damage that was repaired since
         self.damage = log.damage
         self._take_header(log.header)
         if log.cluster is None:
@@ -177,7 +177,7 @@ class Session(Struct, dict=True):
             self.cluster = self.state.keep(self.cluster)
 
     def _begin_anew(self) -> None:
-        """What was replayed is not in the log any more: a line whose fsync failed was taken back, or lost."""
+        """Discard the replayed state: the log no longer has its last lines (rolled back or lost)."""
         self.cluster = Cluster()
 
     def _take_in(self, transactions: Sequence[Transaction]) -> None:
@@ -203,9 +203,9 @@ class Session(Struct, dict=True):
         self._header = header
 
     def decide(self, rule: Callable[[Draft], R]) -> R:
-        """What `rule` decides on the newest state, committed if it records anything.
+        """Return the decision of `rule` on the newest state; commit it if it records events.
 
-        Only then is the lock taken, and the rule decides once more, under it. Raises as `transaction`.
+        The lock is taken only then, and the rule decides again under it. Raises the errors of `transaction`.
         """
         if self._look().committed:
             draft = self._draft()
@@ -217,22 +217,22 @@ class Session(Struct, dict=True):
             return rule(draft)
 
     def take_turn(self) -> None:
-        """Hold the lock, unless this invocation has. Whether it may write shows before anything is done elsewhere.
+        """Take the lock once per invocation, so that a read-only state directory fails before any other work.
 
-        How long it may wait for others is said for this time only. Raises as `transaction`.
+        `lock_timeout` limits only this first wait. Raises the errors of `transaction`.
         """
         if not self._begun:
             with self.transaction():
                 pass
 
     def _draft(self) -> Draft:
-        # It brings every kind of event with it, and whoever only looks needs none.
+        # Imported late: it loads every kind of event, and read-only commands need none.
         from iris_cli.core.evolve import Draft
 
         return Draft(self.cluster, self.clock.now())
 
     def begin(self) -> None:
-        """Read the log, or make the state directory of a new cluster. Raises as `transaction`."""
+        """Read the log, or create the state directory of a new cluster. Raises the errors of `transaction`."""
         if self._header is None:
             self.view()
         if self._header is None:
@@ -240,15 +240,15 @@ class Session(Struct, dict=True):
 
     @contextmanager
     def transaction(self) -> Iterator[Draft]:
-        """Hold the lock, decide on a draft of the newest state; what was recorded is committed at the end.
+        """Hold the lock, yield a draft of the newest state, and commit the recorded events at the end.
 
-        The first transaction of a new cluster makes its state directory. Nothing is committed if the block raises.
-        Raises LockedError, LogDamagedError, NotWritableError, ConfigError.
+        The first transaction of a new cluster creates its state directory. Nothing is committed if the block
+        raises. Raises LockedError, LogDamagedError, NotWritableError, ConfigError.
         """
-        self.begin()  # most of the log is read before the lock is asked for
+        self.begin()  # read most of the log before taking the lock
         with self._stories(), self._locked() as writer:
             self._begun = True
-            self.read_at = (self.clock.now(), self.clock.monotonic())  # nobody writes while we hold the lock
+            self.read_at = (self.clock.now(), self.clock.monotonic())  # unchanged while we hold the lock
             self._take_header(writer.header)
             self._take_in(writer.transactions)
             draft = self._draft()
@@ -265,7 +265,7 @@ class Session(Struct, dict=True):
     def _locked(self) -> Iterator[Writer]:
         messages: list[str] = []
         with ExitStack() as stack:
-            # AFTER the lock is let go: a terminal that was stopped, or a pipe that is full, would keep it for us.
+            # After the lock is released: a stopped terminal or a full pipe must not hold the lock.
             stack.callback(self._tell, messages)
             try:
                 writer = self._lock(stack)
@@ -294,13 +294,13 @@ class Session(Struct, dict=True):
             return stack.enter_context(self.state.locked(self.command, patience, after_seq=self.cluster.seq))
 
     def _patience(self) -> float:
-        """How long to wait for the lock: what was asked for, at first; later outcomes are at stake."""
+        """Return the lock timeout in seconds: at least LOCK_TIMEOUT once outcomes are at stake."""
         return max(self.lock_timeout, LOCK_TIMEOUT) if self._begun else self.lock_timeout
 
     def fault(self, doing: str, error: Exception) -> None:
-        """A fault of ours in one thing, which must not keep us from the others: it is told, once, and kept.
+        """Record and print an internal error once, without ending the command.
 
-        The story of an illegal transition is told when the lock is free again: to read the log takes time.
+        Events of an illegal transition are printed after the lock is released: reading the log is slow.
         """
         what = f"{doing}: {type(error).__name__}: {error}"
         if what not in self.faults:
@@ -311,7 +311,7 @@ class Session(Struct, dict=True):
 
     @contextmanager
     def _stories(self) -> Iterator[None]:
-        """Add the log's events to an illegal transition raised in the block; tell the stories of faults after it."""
+        """Add the log's events to an illegal transition raised in the block; print those of earlier faults."""
         try:
             yield
         except IllegalTransitionError as error:
@@ -332,7 +332,7 @@ class Session(Struct, dict=True):
             self.tell(message)
 
     def target(self, worker: Worker) -> Target:
-        """The way to a worker: the configuration's while it is there, else the one in the log."""
+        """Return the connection target of a worker, from the configuration or else from the log."""
         from iris_cli.remote.transport import Target
 
         host = self.hosts.get(worker.id)
@@ -347,10 +347,10 @@ class Session(Struct, dict=True):
         noun: str = "worker",
         patience: float | None = None,
     ) -> Iterator[list[R]]:
-        """Act on many workers at once; results come in small batches, as they arrive.
+        """Call `act` for many items in parallel; yield results in small batches as they arrive.
 
-        `what` is done, for whoever waits, to each `noun`; "" where the caller says how far it is. Where nothing comes
-        for `patience` seconds, the rest is done without.
+        `what` and `noun` label the progress line; "" if the caller reports progress itself. After `patience`
+        seconds without a result the remaining items are skipped.
         """
         from iris_cli.remote.fan_out import batches
 
