@@ -1,1 +1,1 @@
-"""What screens show: the cluster, a job, its history, as values that `render` draws."""
+"""Data of the screens: cluster, jobs and history as values for `render`."""

@@ -1,4 +1,4 @@
-"""The cluster for a screen that stays open: what matters first comes first, and of many tasks those that stand out."""
+"""Data of the live screen: jobs by urgency, and only the conspicuous tasks of each."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from iris_cli.ops.session import Session
 from iris_cli.ops.views.status import ClusterStatus, JobRow, cluster_status, in_reading_order
 
 LATELY = 60.0
-"""Seconds for which a job that has changed stands before its like."""
+"""Seconds for which a changed job precedes the other jobs of the same concern."""
 
-_SLOW = 5.0  # seconds after which it is worth a line that something is still being started
+_SLOW = 5.0  # seconds after which a task that is still starting gets a line
 _ENDED = 20
 
 
 class Concern(IntEnum):
-    """How soon somebody should look at a job."""
+    """Urgency of a job for the operator."""
 
     FAILING = 0
     OVERDUE = 1
@@ -34,7 +34,7 @@ class Concern(IntEnum):
 
 
 class Bunch(Struct, frozen=True, kw_only=True):
-    """Tasks of one job that are alike, and stand out. `since_at` is when the last of them came to be so."""
+    """Conspicuous tasks of one job with the same state and reason. `since_at`: when the last of them changed."""
 
     tasks: tuple[TaskId, ...]
     state: str
@@ -44,7 +44,7 @@ class Bunch(Struct, frozen=True, kw_only=True):
 
 
 class JobOnBoard(Struct, frozen=True, kw_only=True):
-    """One job. `waits_since` is for gangs that are overdue; `changed_at`: when it last did."""
+    """One job. `waits_since` is set for overdue gangs; `changed_at`: time of its last change."""
 
     row: JobRow
     concern: Concern
@@ -54,7 +54,7 @@ class JobOnBoard(Struct, frozen=True, kw_only=True):
 
 
 class Board(Struct, frozen=True, kw_only=True):
-    """The cluster as of `status.at`, and its jobs in the order in which somebody should look at them."""
+    """The cluster as of `status.at`, and its jobs in order of urgency."""
 
     status: ClusterStatus
     jobs: tuple[JobOnBoard, ...]
@@ -62,7 +62,7 @@ class Board(Struct, frozen=True, kw_only=True):
 
 
 def board(session: Session, *, labels: Sequence[str] = (), states: Sequence[str] = ()) -> Board:
-    """The cluster now, with the jobs that `cluster_status` would choose. Raises UsageError."""
+    """Return the cluster now, with the jobs that `cluster_status` would choose. Raises UsageError."""
     status = cluster_status(session, labels=labels, states=states, ended=_ENDED)
     cluster, patience = session.cluster, session.limits.gang_reserve_after
     jobs = [_on_board(cluster, row, status.at, patience) for row in status.jobs]
@@ -91,7 +91,7 @@ def _on_board(cluster: Cluster, row: JobRow, now: float, patience: float) -> Job
 def _concern(row: JobRow, bunches: Sequence[Bunch], now: float) -> Concern:
     if row.state in (JobState.FAILED, JobState.UNSCHEDULABLE):
         return Concern.FAILING if row.stopping or now - (row.ended_at or now) < FRESH else Concern.OVER
-    if row.state.terminal:  # what is still being stopped holds its workers
+    if row.state.terminal:  # attempts being stopped still hold their workers
         return Concern.RUNNING if row.stopping else Concern.OVER
     if any(bunch.state != TaskState.ASSIGNED for bunch in bunches):
         return Concern.FAILING
@@ -99,13 +99,13 @@ def _concern(row: JobRow, bunches: Sequence[Bunch], now: float) -> Concern:
 
 
 def _place(each: JobOnBoard, place: int, now: float) -> tuple[int, float, int]:
-    """Jobs of the same concern stand in the order in which a table lists them, those that have just changed first."""
+    """Return the sort key of a job: by concern, recently changed first, then in table order."""
     lately = each.concern is not Concern.OVER and now - each.changed_at < LATELY
     return each.concern, -each.changed_at if lately else 0.0, place
 
 
 def _changed_at(row: JobRow, tasks: Sequence[Task]) -> float:
-    """When its state last did, or that of one of its tasks."""
+    """Return the time of the last state change of the job or of its tasks."""
     lasts = [task.current for task in tasks if task.current is not None]
     return max(
         row.submitted_at,
@@ -115,7 +115,7 @@ def _changed_at(row: JobRow, tasks: Sequence[Task]) -> float:
 
 
 def _bunches(tasks: Sequence[Task], displays: Sequence[str], now: float) -> Iterator[Bunch]:
-    """Those that failed, are being stopped, run again after a failure, or take long to start."""
+    """Yield the tasks that failed, are stopping, run again after a failure, or are slow to start."""
     alike: dict[tuple[str, str], list[Task]] = {}
     for task, display in zip(tasks, displays, strict=True):
         if (why := _standing_out(task, now)) is not None:
@@ -132,7 +132,7 @@ def _bunches(tasks: Sequence[Task], displays: Sequence[str], now: float) -> Iter
 
 
 def _since(attempt: Attempt) -> float:
-    """When it came to be as it is."""
+    """Return the time at which the attempt entered its present state."""
     if attempt.ended_at is not None:
         return attempt.ended_at
     return attempt.stop.at if attempt.stop is not None else attempt.started_at or attempt.assigned_at
@@ -146,13 +146,13 @@ _ORDER: tuple[str, ...] = (
 
 
 def _standing_out(task: Task, now: float) -> str | None:
-    """Why a task is worth a line; None for all others."""
+    """Return why a task gets a line; None if it gets none."""
     last, failed = task.current, _failure_before(task)
     if last is not None and last.state is AttemptState.STOPPING:
         return f"being stopped ({last.stop.reason})" if last.stop is not None else ""
     if task.state in (TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.UNSCHEDULABLE):
         if task.end is not None and task.end.reason is EndReason.SIBLING:
-            return None  # it did nothing but go with its gang
+            return None  # it only ended with its gang
         return end_words(task.end) if task.end is not None else ""
     if failed is not None and not task.state.terminal:
         return f"retry after: {end_words(failed)}"
@@ -162,7 +162,7 @@ def _standing_out(task: Task, now: float) -> str | None:
 
 
 def _failure_before(task: Task) -> End | None:
-    """How the last try of a task failed that is to run again, or does."""
+    """Return the failed end of a task's last ended attempt, or None if that did not fail."""
     for attempt in reversed(task.attempts):
         if attempt.end is not None:
             return attempt.end if attempt.end.reason in PROGRAM_FAILURES else None

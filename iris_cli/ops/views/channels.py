@@ -1,4 +1,4 @@
-"""Whether those who are to be told can be told."""
+"""Health of the notification channels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FIX = "correct notify in cluster.yaml"
 
 
 def troubles(session: Session, *, coming: bool) -> Iterator[str]:
-    """What is wrong with each channel, in a sentence. `coming`: there will be a next cycle."""
+    """Yield a sentence for each failing channel. `coming`: a next cycle is expected."""
     books = session.state.notices.read() if session.config.notify.channels else None
     for name in session.config.notify.channels if books is not None else ():
         channel = books.channels.get(name, Channel()) if books is not None else Channel()
@@ -21,7 +21,7 @@ def troubles(session: Session, *, coming: bool) -> Iterator[str]:
 
 
 def told(session: Session) -> str:
-    """When somebody was told for the last time, and what was given up."""
+    """Return the time of the last notice, and the number of dropped ones."""
     books = session.state.notices.read()
     channels = books.channels if books is not None else {}
     ages = [session.clock.now() - each.told_at for each in channels.values() if each.told_at]

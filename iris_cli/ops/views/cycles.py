@@ -1,4 +1,4 @@
-"""Who runs the cycles of a cluster, how old the last one is, and whether another one comes."""
+"""Runner of a cluster's cycles: its kind, the age of the last cycle and the time of the next one."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _FIX = {
     Mode.OFF: "iris watch --schedule, or iris cron install",
 }
 _NAMES = {"loop": "background loop", "watch": "iris watch", "wait": "iris wait", "command": "iris schedule"}
-_MOST_MISSED = 3  # intervals without a cycle after which nobody believes in the next one
-_LEAST_PATIENCE = 60.0  # seconds: a cycle with many silent hosts may take some
+_MOST_MISSED = 3  # intervals without a cycle after which the runner counts as late
+_LEAST_PATIENCE = 60.0  # seconds: a cycle with many silent hosts is slow
 
 
 class Cycles(Struct, frozen=True, kw_only=True):
-    """Who runs cycles: `by` is the kind of runner, None if nobody does. Times are in seconds.
+    """Runner of the cycles: `by` is its kind, None if no cycles are running. Times are in seconds.
 
-    `last` is the age of the last cycle by any runner, None if there was none; if the runner is `late`, of its own
-    last cycle. `last_own` is the age of the runner's own last cycle, None if it has run none yet. `next` is the
-    time until the next cycle, None if no cycles are running or the runner is `late` (a suspended process keeps its
-    lock). `host` is '' for this machine. `command` is the runner's command line: `iris launch` may wait, too.
-    `troubles` are problems of the loop, each with what to type; `missing` the secrets that it lacks, by job.
-    `needed`: open work needs cycles; `fix` is what to do if nobody runs them: a command, or how to make the state
-    writable.
+    `last` is the age of the last cycle by any runner, None if there was none; if the runner is `late`, of its
+    own last cycle. `last_own` is the age of the runner's own last cycle, None if it has run none yet. `next`
+    is the time until the next cycle, None if no cycles are running or the runner is `late` (a suspended
+    process keeps its lock). `host` is '' for this machine. `command` is the runner's command line: `iris
+    launch` can also wait. `troubles` are problems of the loop, each with its fix; `missing` the secrets that
+    it lacks, by job. `needed`: open work needs cycles; `fix` is the action if no cycles are running: a
+    command, or how to make the state writable.
     """
 
     by: str | None = None
@@ -60,12 +60,12 @@ class Cycles(Struct, frozen=True, kw_only=True):
 
     @property
     def coming(self) -> bool:
-        """Whether there will be a next cycle, as far as anybody can know."""
+        """True if a next cycle is expected."""
         return self.next is not None
 
 
 def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bool = True) -> Cycles:
-    """Return who runs the cycles now; `mode` is that of the loop in cluster.yaml.
+    """Return the runner of the cycles; `mode` is the loop mode in cluster.yaml.
 
     Takes no lock, writes nothing, and never raises OSError.
     """
@@ -83,13 +83,13 @@ def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bo
 
 
 def with_invalid_configuration(cycles: Cycles) -> Cycles:
-    """Return who runs cycles while cluster.yaml is invalid: cron can't; a process that runs already goes on."""
+    """Return the runner while cluster.yaml is invalid: cron can't run cycles; a running process continues."""
     running = Cycles(last=cycles.last, needed=cycles.needed) if cycles.by == CRON else cycles
     return replace(running, fix=VALIDATE)
 
 
 def _of_runner(runner: Runner, said: Mapping[str, Any], now: float, here: str) -> Cycles:
-    """A process that holds its lock. Until its first cycle has ended it counts from its start."""
+    """Return the state of a process that holds its runner lock. Before its first cycle, its start counts."""
     at = _number(said, "at")
     interval = runner.interval or _number(said, "interval") or 0.0
     since = max(at or 0.0, runner.since)
@@ -97,7 +97,7 @@ def _of_runner(runner: Runner, said: Mapping[str, Any], now: float, here: str) -
     late = waited > max(_MOST_MISSED * interval, _LEAST_PATIENCE)
     is_said_by_it = (
         runner.kind == LOOP and said.get("pid", runner.pid) == runner.pid
-    )  # not by the loop before
+    )  # not by an earlier loop
     return Cycles(
         by=runner.kind,
         pid=runner.pid or None,
@@ -114,7 +114,7 @@ def _of_runner(runner: Runner, said: Mapping[str, Any], now: float, here: str) -
 
 
 def _of_cron(said: Mapping[str, Any], now: float) -> Cycles | None:
-    """Cron, if its last cycle is young enough for it to be believed in."""
+    """Return the cron runner, or None if its last cycle is too old."""
     at, interval = _number(said, "at"), _number(said, "interval")
     if at is None or not interval or max(0.0, now - at) >= _MOST_MISSED * interval:
         return None
@@ -128,7 +128,7 @@ def _of_cron(said: Mapping[str, Any], now: float) -> Cycles | None:
 
 
 def _age(at: float | None, now: float) -> float | None:
-    """A clock that stepped back makes no negative age."""
+    """Return the age in seconds; 0 if the clock stepped back."""
     return None if at is None else max(0.0, round(now - at, 3))
 
 
@@ -143,14 +143,14 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 def _missing(value: object) -> dict[JobId, list[str]]:
-    """By job; what is not of that form is left out."""
+    """Return the missing secrets by job; ignore malformed entries."""
     if not isinstance(value, dict):
         return {}
     return {JobId(str(job)): list(_texts(names)) for job, names in value.items()}
 
 
 def work_left(cluster: Cluster, config: ClusterConfig, state: StateDir) -> str:
-    """What is left to do, in a few words; '' if nothing is."""
+    """Return a short description of the open work, '' if there is none."""
     return next(_parts(cluster, config, state), "")
 
 
@@ -169,7 +169,7 @@ def _parts(cluster: Cluster, config: ClusterConfig, state: StateDir) -> Iterator
 
 
 def logs_to_copy(cluster: Cluster, due: Mapping[Token, AttemptId]) -> list[tuple[AttemptId, Attempt]]:
-    """The ended attempts whose output is due and can be copied: their workers have it, and are healthy."""
+    """Return the ended attempts whose output is due and whose worker is healthy."""
     found = []
     for token, attempt_id in due.items():
         attempt = attempt_of(cluster, attempt_id, token)
@@ -180,7 +180,7 @@ def logs_to_copy(cluster: Cluster, due: Mapping[Token, AttemptId]) -> list[tuple
 
 
 def attempt_of(cluster: Cluster, attempt_id: AttemptId, token: Token) -> Attempt | None:
-    """The attempt, if it is the one with that token and its worker still keeps its output; else None."""
+    """Return the attempt if it has this token and its output was not reaped; None otherwise."""
     try:
         attempt = cluster.attempt(attempt_id)
     except KeyError:
@@ -189,9 +189,9 @@ def attempt_of(cluster: Cluster, attempt_id: AttemptId, token: Token) -> Attempt
 
 
 def jobs_need_cycles(cluster: Cluster) -> str:
-    """The open jobs, or the attempts that still have to be stopped, in a few words; '' if there are none.
+    """Return a short description of the open jobs or the attempts to stop; '' if there are none.
 
-    An attempt on a lost worker, and one that can't be killed, may stay for weeks: nobody waits for these.
+    Attempts on lost workers and unkillable ones don't count: they may stay for weeks.
     """
     still_open = cluster.open_jobs()
     if jobs := sum(job.end is None for job in still_open):
@@ -207,7 +207,7 @@ def _is_stuck(cluster: Cluster, attempt: Attempt) -> bool:
 
 
 def _slices_change(cluster: Cluster, config: ClusterConfig) -> bool:
-    """Whether slices are on their way, are going, or are to: those above the least number go when they were idle."""
+    """Return True if slices are changing or will change: idle slices above the minimum are deleted."""
     groups = {group.name: group for group in config.scale_groups}
     least = {name: group.min_slices for name, group in groups.items()}
     number = dict.fromkeys(least, 0)
@@ -237,12 +237,12 @@ def cycles_words(cycles: Cycles) -> str:
 
 
 def trouble_lines(cycles: Cycles) -> list[str]:
-    """Return what the background loop can't do, a line each with the fix."""
+    """Return the problems of the background loop, one line each with its fix."""
     return [f"background loop: {each}" for each in cycles.troubles]
 
 
 def fix_of(trouble: str) -> str:
-    """The command that a trouble of the loop names, or the one that shows its log."""
+    """Return the command that a loop problem names, or the one that shows the loop's log."""
     named = [each for each in ("iris loop start", VALIDATE) if each in trouble]
     return named[0] if named else "iris loop show"
 

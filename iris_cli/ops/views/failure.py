@@ -1,4 +1,4 @@
-"""What brought a job down: who failed first and how, its last words, the others', and a known cause. All from here."""
+"""Failure card: the first failed task, its last lines, its peers' ends, a known cause. Uses local data only."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _LONGEST_LAST_LINE = 300
 _NUMBER = pattern(r"0x[0-9a-fA-F]+|[0-9]+")
 _OF_A_SHELL = pattern(r"(?:.{0,200}: line [0-9]+: +[0-9]+ )?(?:Terminated|Killed|Hangup)(?: .*)?")
 MOST_CHILDREN = 8
-"""How many of the children that failed it names."""
+"""Most failed children that the card names."""
 
 DRAIN = "iris worker drain "
 WHOLE_LOG = "iris logs {task} --tail 200"
 _PYTHON_ERROR = "Traceback (most recent call last):"
-_LONGEST_LINE = 600  # characters: of what is longer both ends are shown
-_FROM_EACH_STREAM = 32 << 10  # bytes of what was pulled
+_LONGEST_LINE = 600  # characters; longer lines are shortened in the middle
+_FROM_EACH_STREAM = 32 << 10  # bytes read from each pulled stream
 _BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
 
 
 class Company(Struct, frozen=True, kw_only=True):
-    """Other tasks that ended in the same way, with the same last line except for numbers.
+    """Peers that ended in the same way, with the same last line except for numbers.
 
-    `line` is that of the first of them, '' if unknown. `same`: the task that failed first ended with the same line.
+    `line` is the last line of the first of them, '' if unknown. `same`: equal to the culprit's last line.
     """
 
     tasks: tuple[TaskId, ...]
@@ -52,19 +52,19 @@ class Company(Struct, frozen=True, kw_only=True):
 
 
 def company(cluster: Cluster, job: Job, culprit: Task) -> Iterator[Task]:
-    """The other tasks that were in it: of a gang all that were placed, else those that failed themselves."""
+    """Yield the peers of the culprit: all placed ranks of a gang, otherwise the tasks that failed themselves."""
     for task in cluster.tasks_of(job.id):
         if task.id != culprit.id and task.current is not None and (job.is_gang or has_failed(task.current)):
             yield task
 
 
 def has_failed(attempt: Attempt) -> bool:
-    """Whether it ended badly by itself: no host took it along, and nobody stopped it."""
+    """Return True if the attempt failed by itself: not stopped, and not lost with its host."""
     return attempt.end is not None and attempt.end.reason in (*PROGRAM_FAILURES, EndReason.TIMEOUT)
 
 
 def others(cluster: Cluster, job: Job, culprit: Task, last: str) -> list[Company]:
-    """What the others did, alike together: those that failed too first, then the largest groups."""
+    """Return the peers grouped by end and last line: failed groups first, then by size."""
     alike: dict[tuple[str, str], list[Task]] = {}
     lines: dict[TaskId, str] = {}
     for task in company(cluster, job, culprit):
@@ -93,7 +93,7 @@ def _how(attempt: Attempt) -> str:
 
 
 def _last_words(attempt: Attempt) -> str:
-    """The last line of a task. What a shell says of its own end is where it was stopped, not where it was."""
+    """Return the last line of a task, without the shell's own message about being stopped."""
     end = attempt.end
     said = relative_paths(end.log_tail, attempt.token) if end is not None else ""
     line = last_line(said)
@@ -103,12 +103,12 @@ def _last_words(attempt: Attempt) -> str:
 
 
 def last_line(said: str) -> str:
-    """The last line that is not empty, cut to a bearable length."""
+    """Return the last nonempty line, cut to _LONGEST_LAST_LINE characters."""
     return said.rstrip().rpartition("\n")[2].strip()[:_LONGEST_LAST_LINE]
 
 
 def _shape(line: str) -> str:
-    """A line without its numbers: ranks, times and steps differ where nothing else does."""
+    """Return a line without its numbers: ranks, times and steps differ among equal messages."""
     return _NUMBER.sub("#", line)
 
 
@@ -129,7 +129,7 @@ class Explained(Struct, frozen=True, kw_only=True):
 
 
 class FailedChild(Struct, frozen=True, kw_only=True):
-    """A child job that failed before its parent did, and why."""
+    """A child job that failed before its parent, and the cause."""
 
     job: JobId
     state: JobState
@@ -137,12 +137,12 @@ class FailedChild(Struct, frozen=True, kw_only=True):
 
 
 class FailureCard(Struct, frozen=True, kw_only=True):
-    """The task that failed first: where it ran, why it ended, its last lines, and how the others ended.
+    """The task that failed first: where it ran, why it ended, its last lines, and the ends of its peers.
 
-    `counts` says how the tasks of a gang ended: `1 failed, 3 stopped with it`. `next` is the command to type next.
-    `setup` is the set-up command if that failed; `retries` says how many retries were used. `children` are the last
-    child jobs that failed before it, `more_children` the number of others. `facts` are what its worker measured: if
-    not proven, it is a guess that they have to do with the failure.
+    `counts` says how the tasks of a gang ended: `1 failed, 3 stopped with it`. `next` is the command to type
+    next. `setup` is the set-up command if that failed; `retries` says how many retries were used. `children`
+    are the last child jobs that failed before it, `more_children` the number of others. `facts` are
+    measurements of its worker: unless proven, their relation to the failure is a guess.
     """
 
     headline: str
@@ -166,7 +166,7 @@ class FailureCard(Struct, frozen=True, kw_only=True):
 
 
 def failure_card(view: View, job: Job) -> FailureCard | None:
-    """What brought a failed job down; None for a job that has not failed."""
+    """Return the failure card of a job; None if the job has not failed."""
     cluster = view.cluster
     culprit = _failed_first(cluster, job)
     if culprit is None or culprit.end is None:
@@ -208,7 +208,7 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
 
 
 def off_bad_hosts(view: View, job: Job) -> str:
-    """The command that moves an open job off the host whose hardware failed it before; '' if there is none."""
+    """Return the command that moves an open job off a host whose hardware failed it; '' if there is none."""
     cluster = view.cluster
     for task, number, end in last_tries(job, cluster.tasks_of(job.id)):
         worker = task.attempts[number].worker
@@ -222,16 +222,16 @@ def off_bad_hosts(view: View, job: Job) -> str:
 
 
 def _facts(end: End, known: Explained | None) -> tuple[Fact, ...]:
-    """The facts of its worker, proofs first. A full disk is a proof if the program reports it as well."""
+    """Return the worker's facts, proofs first. A full disk is a proof if the program reports it as well."""
     full = known is not None and known.name == "disk-full"
     facts = [replace(fact, proven=fact.proven or (full and fact.kind is FactKind.DISK)) for fact in end.facts]
     return tuple(sorted(facts, key=lambda fact: not fact.proven))
 
 
 def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> str:
-    """Why a job ended, in a few words: who is to blame, what happened there, and what is behind it if it said so.
+    """Return why a job ended, in a few words: the culprit, its failure, and the cause if known.
 
-    In `state` there may be lines that tell more than what the log keeps.
+    `state` may hold lines that show more than the log.
     """
     blamed = culprit_of(cluster, job)
     words = job_cause(job, blamed, _failures(cluster, job, blamed))
@@ -248,16 +248,16 @@ def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
 
 
 def _failures(cluster: Cluster, job: Job, culprit: Task | None) -> int:
-    """The number of tasks that failed; 1 if the job failed by something else, so that those were tolerated."""
+    """Return the number of failed tasks; 1 if the job failed for another reason and tolerated those."""
     if culprit is None or culprit.state is not TaskState.FAILED:
         return 1
     return sum(task.state is TaskState.FAILED for task in cluster.tasks_of(job.id))
 
 
 def _failed_children(cluster: Cluster, job: Job, end: End) -> list[Job]:
-    """The last one first, which is likely to be why its parent gave up. Those that it took along were cancelled.
+    """Return the failed child jobs, latest first: the likely cause of the parent's failure.
 
-    None where a host took the parent along: that is no child's fault.
+    Empty if the parent was lost with its host, since then no child is at fault.
     """
     if end.reason in INFRASTRUCTURE:
         return []
@@ -271,13 +271,13 @@ def _named(cluster: Cluster, state: StateDir | None, child: Job) -> FailedChild:
 
 
 def _shortened(line: str) -> str:
-    """A line that fits on a screen, for there may be nothing else."""
+    """Return a line shortened to fit on a screen."""
     half = _LONGEST_LINE // 2
     return line if len(line) <= _LONGEST_LINE else f"{line[:half]} … {line[-half:]}"
 
 
 def _retries(job: Job, end: End) -> str:
-    """What is left to say of the budget where there was one: it is used up."""
+    """Return how many retries were used, '' if the job had no retries for this end."""
     budget = job.max_retries_failure if end.reason in PROGRAM_FAILURES else 0
     if end.reason in INFRASTRUCTURE:
         budget = job.max_retries_preemption
@@ -285,7 +285,7 @@ def _retries(job: Job, end: End) -> str:
 
 
 def _next(cluster: Cluster, task: Task, said: str) -> str:
-    """What to do if nothing is known of the cause: correct a Python program, or look at its worker or its whole log."""
+    """Return the next command without a known cause: fix a Python program, or inspect the worker or the whole log."""
     attempt, end = task.current, _end(task)
     if attempt is None:
         return f"iris history {task.job}"
@@ -299,7 +299,7 @@ def _next(cluster: Cluster, task: Task, said: str) -> str:
     if not causes.all_is_shown(said):
         return _command(cluster, WHOLE_LOG, task)
     if attempt.worker in cluster.workers and attempt.reaped_at is None:
-        return f"iris ssh {task.id}"  # all that it has written is shown
+        return f"iris ssh {task.id}"  # all its output is shown already
     return f"iris history {task.id}"
 
 
@@ -311,7 +311,7 @@ def _failed_first(cluster: Cluster, job: Job) -> Task | None:
 
 
 def _end(task: Task) -> End:
-    """How its last attempt ended, with its last words; the end of the task where there was none."""
+    """Return the end of the task's last attempt with its log tail, or the end of a task without attempts."""
     attempt = task.current
     end = attempt.end if attempt is not None and attempt.end is not None else task.end
     assert end is not None
@@ -319,15 +319,15 @@ def _end(task: Task) -> End:
 
 
 def _relative(task: Task, said: str) -> str:
-    """What its last attempt has written, with paths relative to its work directory."""
+    """Return output with paths relative to the attempt's work directory."""
     return relative_paths(said, task.current.token) if task.current is not None else said
 
 
 def _said(state: StateDir | None, task: Task) -> str:
-    """The last that a task has written, `err` behind `out`: what was pulled if that is all, or what the log keeps."""
+    """Return the last output of a task, `out` then `err`: the pulled output if complete, else the log's."""
     attempt = task.current
     if state is not None and attempt is not None and attempt.ended_at is not None:
-        with suppress(NotWritableError):  # that it can't be read is `iris doctor`'s to say
+        with suppress(NotWritableError):  # `iris doctor` reports unreadable files
             if pulled := _pulled(state, task.current_id, attempt.ended_at):
                 return pulled
     return _end(task).log_tail
@@ -348,9 +348,9 @@ def _pulled(state: StateDir, attempt: AttemptId, ended_at: float) -> str:
 def _explained(
     cluster: Cluster, state: StateDir | None, job: Job, culprit: Task, said: str
 ) -> tuple[Explained | None, str]:
-    """What is known of the cause, and the command that tells more.
+    """Return the known cause and the command that shows more.
 
-    Who only says that another rank failed may have been first to say so: then the cause is with another one.
+    If the culprit only reports that another rank failed, the cause of a peer is used.
     """
     task, known = culprit, _known(state, culprit, said)
     if known is not None and known.echo:
@@ -380,12 +380,12 @@ def _known(state: StateDir | None, task: Task, said: str) -> KnownCause | None:
     known = cause_of(state, attempt, end, said)
     killed = end.reason is EndReason.SIGNAL and fact_of(end, FactKind.KILLED)
     if known is not None and not known.line and killed:
-        return None  # a rule about SIGKILL would blame the memory
+        return None  # a rule about SIGKILL would blame memory
     return known
 
 
 def _command(cluster: Cluster, template: str, task: Task) -> str:
-    """The command of a rule, about that task; '' if it is about a worker that is gone, or a child job again."""
+    """Return a rule's command for the task; '' if its worker is gone, or to relaunch a child job."""
     worker = task.current.worker if task.current is not None else None
     if "{worker}" in template and worker not in cluster.workers:
         return ""

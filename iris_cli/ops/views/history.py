@@ -1,4 +1,4 @@
-"""What happened, from the log: one entry for each event, in the order of the log."""
+"""History from the event log: one entry per event, in log order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from iris_cli.ops.session import Session
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One event. `at` is the wall clock of the machine that wrote it (`actor`), `seq` its place in the log."""
+    """One event. `at` is the wall clock of the machine that wrote it (`actor`), `seq` its transaction's number."""
 
     seq: int
     at: float
@@ -37,9 +37,9 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class History(Struct, frozen=True, kw_only=True):
-    """The newest entries, the newest last. `earlier` counts those that were left out; of everything, transactions.
+    """The newest entries, newest last. `earlier` counts the omitted entries, or transactions without a subject.
 
-    `archived` is the seq up to which the archive was not asked: 0 if it was, or if there is none.
+    `archived` is the last `seq` in the archive if the archive was not read, otherwise 0.
     """
 
     subject: str
@@ -51,9 +51,9 @@ class History(Struct, frozen=True, kw_only=True):
 
 
 def history(session: Session, subject: str = "", *, limit: int = 0, archive: bool = False) -> History:
-    """The last `limit` (0: all) events, of everything or of one job, task or worker; with those in the archive.
+    """Return the last `limit` events (0: all) of the cluster, a job, a task or a worker; `archive` adds older ones.
 
-    A worker's history holds what happened to the attempts on it. Raises NotFoundError.
+    A worker's history includes the events of attempts on it. Raises NotFoundError.
     """
     if not subject:
         return _newest(session, limit=limit, archive=archive)
@@ -72,7 +72,7 @@ def history(session: Session, subject: str = "", *, limit: int = 0, archive: boo
 
 
 def _newest(session: Session, *, limit: int, archive: bool) -> History:
-    """The last events of everything: the log is read from its end."""
+    """Return the last events of the cluster, reading the log from its end."""
     readings = [session.state.past(archive=archive)]
     if limit:
         readings.insert(0, session.state.newest(limit, archive=archive))
@@ -85,7 +85,7 @@ def _newest(session: Session, *, limit: int, archive: bool) -> History:
     archived = 0 if archive else reading.archived
     earlier = entries[0].seq - 1 - archived if entries else 0
     if len(found) > len(entries) and found[-limit - 1].seq == entries[0].seq:
-        earlier += 1  # a part of this transaction is shown
+        earlier += 1  # this transaction is shown in part
     return History(
         subject="",
         entries=entries,
@@ -101,10 +101,10 @@ def _far(reading: Reading) -> Far:
 
 
 def _job_of(session: Session, subject: str) -> JobId | None:
-    """The job that all lines about the subject name, if it is one; None for the name of a worker."""
+    """Return the subject's job, by which its log lines are found; None for a worker."""
     try:
         cluster = session.view()
-    except IrisError:  # reading the log says what is wrong
+    except IrisError:  # the log reader reports the error
         return None
     job = JobId(subject.partition("/task-")[0])
     return None if WorkerId(subject) in cluster.workers else job
@@ -117,7 +117,7 @@ def _found(
     limit: int,
     names: dict[str, None] | None = None,
 ) -> History:
-    """The events about the subject, where that is read; `names` are filled with all other subjects."""
+    """Return the events about the subject in these readings; add all other subjects to `names`."""
     newest: deque[Entry] = deque(maxlen=limit or None)
     total, messages, archived = 0, dict[str, None](), 0
     damage: Damage | None = None
@@ -149,14 +149,14 @@ def _hint(subject: str, names: dict[str, None], archived: int) -> str:
 
 
 def entries_of(transactions: Iterable[Transaction]) -> tuple[Entry, ...]:
-    """One entry for each event of these transactions."""
+    """Return one entry for each event of these transactions."""
     return tuple(_entry(transaction, event) for transaction in transactions for event in transaction.events)
 
 
 def entries_about(
     session: Session, transactions: Iterable[Transaction], names: Collection[str]
 ) -> tuple[Entry, ...]:
-    """The same, of those that are about one of these jobs, tasks or workers."""
+    """Return the entries about any of these jobs, tasks or workers."""
     return tuple(
         _entry(transaction, event)
         for transaction, event, subjects in _with_subjects(transactions, _Places(session))
@@ -175,7 +175,7 @@ def _entry(transaction: Transaction, event: Event) -> Entry:
 
 
 class _Places(dict[AttemptId, WorkerId | None]):
-    """Where attempts are or were; those that were placed before what is read begins are looked up in the state."""
+    """Workers of attempts; attempts placed before the reading begins are looked up in the state."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ class _Places(dict[AttemptId, WorkerId | None]):
 def _with_subjects(
     transactions: Iterable[Transaction], places: _Places
 ) -> Iterator[tuple[Transaction, Event, set[str]]]:
-    """Each event with the names of the job, the task and the worker that it is about."""
+    """Yield each event with the names of the job, task and worker it concerns."""
     for transaction in transactions:
         for event in transaction.events:
             if isinstance(event, TaskAssigned):
@@ -205,7 +205,7 @@ def _with_subjects(
 
 
 def _submitter(origin: Origin | None) -> tuple[str, ...]:
-    """The task that submitted a child job, and its job."""
+    """Return the task that submitted a child job, and the task's job."""
     return (str(origin.attempt.task), origin.attempt.task.job) if origin is not None else ()
 
 

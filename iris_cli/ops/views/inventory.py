@@ -1,4 +1,4 @@
-"""The workers and slices there are: what they are, what they hold, and whether they take something new."""
+"""Inventory of workers and slices: attributes, claims, and whether they accept new work."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ D = TypeVar("D", bound="WorkerDetails")
 class WorkerRow(Struct, frozen=True, kw_only=True):
     """One worker in one line. `cpu` in cores, `memory` in bytes; `*_free` is not held by any live attempt.
 
-    `status` is one word; `refuses` says in sentences why the worker accepts no new work, empty if it does. Only
-    jobs that tolerate its `taints` are placed there. `warnings` are further problems for the operator.
+    `status` is one word; `refuses` says in sentences why the worker accepts no new work, empty if it does.
+    Only jobs that tolerate its `taints` are placed there. `warnings` are further problems for the operator.
     """
 
     id: WorkerId
-    worker: WorkerId  # the id, under the name that it has in other documents
+    worker: WorkerId  # the id, under its name in other documents
     slice: str | None
     index: int | None
     device: str
@@ -84,7 +84,7 @@ class ClaimRow(Struct, frozen=True, kw_only=True):
 
 
 class WorkerDetails(Struct, frozen=True, kw_only=True):
-    """Everything that is known about one worker. `skew`: seconds that its clock is ahead of this machine's."""
+    """Everything known about one worker. `skew`: seconds that its clock is ahead of this machine's."""
 
     FLATTENED: ClassVar[tuple[str, ...]] = ("worker",)
     worker: WorkerRow
@@ -116,7 +116,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
 
 
 class Inventory(Struct, frozen=True, kw_only=True):
-    """The result of `iris workers`, slice by slice. `messages` name problems of the log."""
+    """The result of `iris workers`, by slice. `messages` name problems of the log."""
 
     at: float
     cycles: Cycles | None
@@ -128,7 +128,7 @@ class Inventory(Struct, frozen=True, kw_only=True):
 
 @at_rest
 def inventory(session: Session, *, briefly: bool = False) -> Inventory:
-    """Everything about all workers; `briefly`: without claims and slices, which no table shows."""
+    """Return the inventory of all workers; `briefly` omits claims and slices, which no table shows."""
     view = look(session)
     rows = worker_rows(view)
     return Inventory(
@@ -142,7 +142,7 @@ def inventory(session: Session, *, briefly: bool = False) -> Inventory:
 
 
 def show(session: Session, name: str) -> WorkerView:
-    """Everything about one worker. Raises NotFoundError."""
+    """Return everything known about one worker. Raises NotFoundError."""
     view = look(session)
     return WorkerView(
         details=worker_details(view, worker_row(view, find_worker(view.cluster, name)), WorkerDetails),
@@ -154,7 +154,7 @@ def show(session: Session, name: str) -> WorkerView:
 
 
 def worker_details(view: View, row: WorkerRow, kind: type[D], *, briefly: bool = False) -> D:
-    """Everything that is known about the worker of this row, as of this look; `briefly`: without claims."""
+    """Return the details of this row's worker; `briefly` omits its claims."""
     worker = view.cluster.workers[row.id]
     return kind(
         worker=row,
@@ -176,13 +176,13 @@ def worker_details(view: View, row: WorkerRow, kind: type[D], *, briefly: bool =
 
 
 def worker_rows(view: View) -> tuple[WorkerRow, ...]:
-    """All workers: slice by slice in the order of their places there, then the others by id."""
+    """Return all workers: by slice in order of their index, then the others by id."""
     rows = [worker_row(view, worker) for worker in view.cluster.workers.values()]
     return tuple(sorted(rows, key=lambda row: (row.slice is None, row.slice or "", row.index or 0, row.id)))
 
 
 def worker_row(view: View, worker: Worker) -> WorkerRow:
-    """One worker in one line, as of this look."""
+    """Return one worker in one line."""
     capacity = WorkerCapacity.of(worker)
     left = capacity.left
     index = worker.attributes.get(constraints.TPU_WORKER_ID_ATTRIBUTE_KEY)
@@ -214,13 +214,13 @@ def worker_row(view: View, worker: Worker) -> WorkerRow:
 
 
 def slice_of(worker: Worker) -> str | None:
-    """The name of the slice that the worker is a member of."""
+    """Return the name of the worker's slice, or None."""
     name = worker.attributes.get(constraints.TPU_NAME_ATTRIBUTE_KEY)
     return None if name is None else str(name)
 
 
 def slice_rows(view: View, rows: Iterable[WorkerRow]) -> tuple[SliceRow, ...]:
-    """The slices that these workers make up, by name."""
+    """Return the slices of these workers, by name."""
     members: dict[str, list[WorkerRow]] = {}
     for row in rows:
         if row.slice is not None:
@@ -254,7 +254,7 @@ def _slice_type(worker: Worker, members: int) -> str:
 
 
 def _slice_status(rows: list[WorkerRow], ill: list[WorkerRow]) -> str:
-    """`healthy`, or how many of its workers are what: `1 lost, 2 draining`."""
+    """Return `healthy`, or the number of workers by status: `1 lost, 2 draining`."""
     counts = Counter(row.status for row in ill)
     if list(counts.values()) == [len(rows)]:
         return next(iter(counts))
@@ -268,7 +268,7 @@ def _device(worker: Worker) -> str:
 
 
 def _status(view: View, worker: Worker) -> str:
-    """The one word that matters most for what the worker can do."""
+    """Return the status word with the greatest effect on new work."""
     words = {
         worker.condition.value: worker.condition is not WorkerCondition.HEALTHY,
         "quarantined": worker.quarantined,
@@ -288,7 +288,7 @@ def _warnings(view: View, worker: Worker) -> Iterable[str]:
 
 
 def refusals(view: View, worker: Worker) -> Iterable[str]:
-    """Why the worker takes nothing new: one sentence for each obstacle, and none for a worker that does."""
+    """Yield a sentence for each reason why the worker accepts no new work."""
     if worker.condition is not WorkerCondition.HEALTHY:
         yield _ill(view, worker)
     if haunted := _haunted(view.cluster, worker.id):
@@ -309,7 +309,7 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
 
 
 def doubt_about(view: View, worker_id: WorkerId) -> str:
-    """What is wrong with a worker that something runs on; a stop under way is nothing wrong."""
+    """Return the problem of a worker on which something runs; a stop under way is no problem."""
     worker = view.cluster.workers.get(worker_id)
     if worker is None:
         return ""
@@ -319,9 +319,9 @@ def doubt_about(view: View, worker_id: WorkerId) -> str:
 
 
 def occupations(view: View, worker: Worker) -> Iterable[str]:
-    """What a worker that is well takes none of any more, and why: what runs there, and what is to."""
+    """Yield the kinds of tasks that a healthy worker has no room for, each with the jobs that hold it."""
     left, gpus, _ = WorkerCapacity.of(worker)
-    everybody = _holders(worker, bool)  # a claim is always true
+    everybody = _holders(worker, bool)  # every claim: all are truthy
     if left.cpu_millis <= 0 and worker.claims:
         yield f"new tasks: all cores in use by {everybody}"
     if left.memory <= 0 and worker.claims:
@@ -342,7 +342,7 @@ def _holders(worker: Worker, holds: Callable[[Claim], object]) -> str:
 
 
 def _ill(view: View, worker: Worker) -> str:
-    """The condition of a worker that is not healthy, since when, why, and when it is tried again."""
+    """Return the condition of an unhealthy worker: since when, why, and when it is retried."""
     if worker.condition is WorkerCondition.UNPROBED and not (worker.failed_polls or worker.reason):
         return f"not probed yet{view.then('probed in the next cycle')}"
     parts = [worker.condition.value.replace("_", " ")]
@@ -353,7 +353,7 @@ def _ill(view: View, worker: Worker) -> str:
 
 
 def next_try(worker: Worker, now: float, limits: Limits) -> str:
-    """When a cycle asks a worker again that did not answer."""
+    """Return when a cycle retries a silent worker."""
     if not cooling(worker, now, limits):
         return "retried in the next cycle"
     return f"retried in {format_duration(worker.cooldown_until - now)}"

@@ -1,4 +1,4 @@
-"""What `iris status JOB` tells: one job with its tasks."""
+"""Data of `iris status JOB`: one job with its tasks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from iris_cli.ops.views.view import CycleAge, View, look
 
 
 def where_from(cluster: Cluster, job: Job) -> tuple[JobId, ...]:
-    """For each constraint of a job, the job that named it: itself, or the ancestor it was taken over from."""
+    """Return the job that named each constraint: the job itself or an ancestor."""
     return tuple(_source(cluster, job, constraint) for constraint in job.constraints)
 
 
 def _source(cluster: Cluster, job: Job, constraint: Constraint) -> JobId:
-    """Up from child to parent while the parent has it: what a child doesn't share, or repeats, it has named."""
+    """Return the job that named the constraint: follow parents that have it, up to a job that repeats it."""
     while job.origin is not None and constraint not in job.origin.repeats:
         parent = cluster.jobs[job.origin.attempt.task.job]
         if constraint not in parent.constraints:
@@ -57,9 +57,9 @@ class EndpointRow(Struct, frozen=True, kw_only=True):
 class JobStatus(Struct, frozen=True, kw_only=True):
     """One job as of `at`. `next` is the command to type next.
 
-    `expected_start` is an estimate for a pending job, None if there is none. `origin` is the attempt that submitted it
-    from inside a task; `inherited` has, for each inherited constraint, the job that named it. `array` has the indexes
-    of its tasks, in order (`1,3,5`); '' for a job that is no array.
+    `expected_start` is an estimate for a pending job, or None. `origin` is the attempt that submitted it from
+    inside a task; `inherited` maps each inherited constraint to the job that named it. `array` has the
+    indexes of its tasks, in order (`1,3,5`); '' for a job without an array.
     """
 
     FLATTENED: ClassVar = ("job",)
@@ -90,7 +90,7 @@ class JobStatus(Struct, frozen=True, kw_only=True):
 
 
 def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobStatus:
-    """One job now, or as of `at`. Raises NotFoundError, UsageError."""
+    """Return one job now, or as of `at`. Raises NotFoundError, UsageError."""
     view = look(session, at)
     job = view.cluster.jobs[find_job(view.cluster, job_id)]
     waiting = waiting_words(view, job)
@@ -129,14 +129,14 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
 
 
 def _expected_start(view: View, job: Job) -> ExpectedStart | None:
-    """The estimate for its first pending task."""
+    """Return the estimate for its first pending task."""
     tasks = view.cluster.tasks_of(job.id) if job.end is None else ()
     pending = next((task.id for task in tasks if task.state is TaskState.PENDING), None)
     return view.expected_start(job, pending) if pending is not None else None
 
 
 def _alike(of: Callable[[JobId], Word], cluster: Cluster, job: Job) -> dict[Word, tuple[JobId, ...]]:
-    """The child jobs of a job by such a word."""
+    """Return the child jobs of a job grouped by `of`."""
     found: dict[Word, tuple[JobId, ...]] = {}
     for child in cluster.children_of(job.id):
         state = of(child.id)
@@ -145,7 +145,7 @@ def _alike(of: Callable[[JobId], Word], cluster: Cluster, job: Job) -> dict[Word
 
 
 def inherited_from(cluster: Cluster, job: Job) -> dict[str, JobId]:
-    """Of each constraint that a job took over, as it is typed, the job that named it."""
+    """Return a mapping from each inherited constraint, as typed, to the job that named it."""
     if job.origin is None or not job.constraints:
         return {}
     sources = zip(job.constraints, where_from(cluster, job), strict=True)
@@ -153,7 +153,7 @@ def inherited_from(cluster: Cluster, job: Job) -> dict[str, JobId]:
 
 
 def endpoint_rows(cluster: Cluster, job: JobId) -> Iterator[EndpointRow]:
-    """What the tasks of a job have made known, by task and name."""
+    """Yield the endpoints that a job's tasks registered, by task and name."""
     for attempt_id, endpoint in cluster.endpoints_of(job):
         yield EndpointRow(
             task=attempt_id.task,
@@ -165,7 +165,7 @@ def endpoint_rows(cluster: Cluster, job: JobId) -> Iterator[EndpointRow]:
 
 
 def needs_words(job: Job) -> str:
-    """What one task needs: `v5litepod-16, 1 core, 1GiB`."""
+    """Return the resources that one task needs: `v5litepod-16, 1 core, 1GiB`."""
     resources = job.resources
     device = resources.device
     parts = [
@@ -180,7 +180,7 @@ def needs_words(job: Job) -> str:
 
 
 def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
-    """What the operator most probably types next, if nothing of the job itself failed; `quiet`: a task is quiet."""
+    """Return the most likely next command for a job without a failure card; `quiet`: a task is quiet."""
     state = cluster.job_state(job.id)
     if job.tried_again:
         return f"iris status {job.tried_again[-1]}"
@@ -204,7 +204,7 @@ def _is_in_vain(state: JobState) -> bool:
 
 
 def _failure(view: View, job: Job) -> FailureCard | None:
-    from iris_cli.ops.views.failure import failure_card  # most looks are at what goes well
+    from iris_cli.ops.views.failure import failure_card  # most commands show no failed job
 
     return failure_card(view, job)
 

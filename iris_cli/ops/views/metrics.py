@@ -1,4 +1,4 @@
-"""Figures of the cluster for a monitoring system."""
+"""Cluster metrics for a monitoring system."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from iris_cli.ops.views.report import report
 from iris_cli.ops.views.view import look
 
 WINDOW = "24h"
-"""The past that is counted: the log before it is not read."""
+"""Span of the log that metrics cover."""
 
 
 class Metrics(Struct, frozen=True, kw_only=True):
-    """The cluster at the time `at`. Times are in seconds; `last_cycle_age` is None if no cycle has run.
+    """Metrics of the cluster at the time `at`. Times are in seconds; `last_cycle_age` is None if no cycle has run.
 
-    `jobs` and `tasks` are those of open jobs, by state; `ended` are the jobs that ended in the last 24 hours, by state.
-    `workers` are by the word of `iris workers`. A slice is `busy` if chips of it are held, else `unusable` if a worker
-    of it takes nothing new, else `free`. Chips are TPU chips and GPUs; `chip_seconds` are those of the last 24 hours.
+    `jobs` and `tasks` count open jobs and their tasks by state; `ended` the jobs that ended in the last 24 hours.
+    `workers` are by the status of `iris workers`. A slice is `busy` if any of its chips is held, else `unusable` if a
+    worker of it accepts no new work, else `free`. Chips are TPU chips and GPUs; `chip_seconds` cover 24 hours.
     """
 
     at: float
@@ -38,7 +38,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
 
 
 def metrics(session: Session) -> Metrics:
-    """Look at the cluster and the last day of its log. Takes no lock. Raises NotFoundError where there is no log."""
+    """Return the metrics of the cluster and the last day of its log. Takes no lock. Raises NotFoundError."""
     view = look(session)
     cluster = view.cluster
     jobs: Counter[str] = Counter({state: 0 for state in JobState if not state.terminal})

@@ -1,4 +1,4 @@
-"""The workers that exist or could be created: jobs are accepted by them."""
+"""Workers that exist or could be created: the fleet against which jobs are accepted."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from iris_cli.ops.session import Session
 
 
 def fleet(session: Session, cluster: Cluster) -> list[Mapping[str, AttributeValue]]:
-    """The attributes of every worker that exists or could be created, in the order of `offers`."""
+    """Return the attributes of every worker that exists or could be created, in the order of `offers`."""
     return [each.attributes for each in offers(session, cluster)]
 
 
 def offers(session: Session, cluster: Cluster) -> list[Offer]:
-    """Every worker that exists or could be created.
+    """Return every worker that exists or could be created.
 
-    Attributes are as registered, and as declared by now, which the next probe registers; those of a scale group are the
-    ones that its slices will have.
+    Registered attributes are updated with the declared ones, which the next probe registers. A scale group
+    offers the attributes that its slices will have.
     """
     probed = [worker for worker in cluster.workers.values() if worker.incarnation]
     names = {worker.id for worker in probed}

@@ -1,4 +1,4 @@
-"""What the log tells of all jobs and workers, as figures: for a page that is read by people."""
+"""Figures about all jobs and workers in the log, for the report page."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from iris_cli.ops.views.view import parse_moment
 
 MOST_JOBS = 5_000
 MOST_STRETCHES = 200_000
-"""What a browser still draws in about a second; of a longer past the newest jobs are told."""
+"""Most attempts that a browser draws in about a second; with more, only the newest jobs are listed."""
 
 
 class Stretch(Struct, frozen=True, kw_only=True):
-    """One attempt as it held a worker (`worker` is its place among the lines), in seconds since the epoch.
+    """One attempt on its worker (`worker` is its index in the worker list), in seconds since the epoch.
 
-    It holds its chips (those of its worker for a TPU task, else its GPUs) from `placed_at` until its end was proven,
-    `over_at`; `reason` is None while it does. `started_at` is that of the user's command, None if it never did.
+    It holds its chips (all chips of the worker for a TPU task, else its GPUs) from `placed_at` until its end was
+    proven, `over_at`; `reason` is None until then. `started_at` is the start of the user's command, or None.
     """
 
     task: int
@@ -52,17 +52,17 @@ class Stretch(Struct, frozen=True, kw_only=True):
 
     @property
     def in_vain(self) -> bool:
-        """Whether it ended, and not well."""
+        """True if the attempt ended without success."""
         return self.reason not in (None, EndReason.OK)
 
 
 class JobLine(Struct, frozen=True, kw_only=True):
-    """One job. `waited` seconds from its submission until its first task started, or until its end, or now.
+    """One job. `waited`: seconds from submission to the first start, or to its end, or until now.
 
-    `retries` counts the retries that were made after a failure, `tries` those after a lost host, too; `preemptions` the
-    lost hosts that were charged: rounds of a gang, otherwise attempts of tasks. `ran` is as `job_ran` has it.
-    `again` is the ended job that it was submitted again from, `tried_again` are those submitted again from it.
-    `last_lines` are those of the task that it failed by.
+    `retries` counts retries after a failure, `tries` includes those after a lost host; `preemptions` counts
+    charged host losses: per round of a gang, otherwise per attempt. `ran` is the result of `job_ran`. `again`
+    is the ended job that it was resubmitted from, `tried_again` are the jobs resubmitted from it.
+    `last_lines` are from the task that failed the job.
     """
 
     id: JobId
@@ -88,9 +88,9 @@ class JobLine(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """Everything from `since` to `at`; times before count for nothing, and jobs that ended before are not told.
+    """Report from `since` to `at`. Times are cut to this span; jobs that ended before it are omitted.
 
-    `older` counts the jobs that had no room. `workers` stand slice by slice.
+    `older` counts the jobs that had no room. `workers` are ordered by slice.
     """
 
     name: str
@@ -104,13 +104,12 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def report(session: Session, since: str | None = None, *, every_job: bool = False) -> Report:
-    """The whole log with its archive, or what was since a time as `look` reads it. Takes no lock.
+    """Report on the whole log with its archive, or on the span since a time. Takes no lock.
 
-    `every_job`: also those for which a page has no room.
+    `every_job` includes jobs that exceed the limits of a page.
 
-    Since a time only the lines after the snapshot before it are read: the jobs that ended before are in none of them.
-
-    Raises NotFoundError where there is no log, UsageError.
+    `since` is a time as accepted by `look`: only lines after the snapshot before it are read, since jobs that
+    ended earlier are not needed. Raises NotFoundError if there is no log, UsageError.
     """
     now = session.clock.now()
     wanted = None if since is None else parse_moment(since, now)
@@ -142,7 +141,7 @@ def report(session: Session, since: str | None = None, *, every_job: bool = Fals
 
 
 class _Clip:
-    """The time that is told of. Clocks that were wrong must not stretch it."""
+    """Reported span, to which times are clipped, so that wrong clocks don't extend it."""
 
     def __init__(self, begin: float, end: float) -> None:
         self.begin, self.end = begin, end
@@ -154,7 +153,7 @@ class _Clip:
 def _jobs(
     cluster: Cluster, clip: _Clip, fleet: Fleet, places: dict[WorkerId, int], *, every_job: bool
 ) -> tuple[tuple[JobLine, ...], int]:
-    """The newest jobs that there is room for, in the order of their submission, and how many there are beside."""
+    """Return the newest jobs within the limits, in order of submission, and the number of omitted jobs."""
     told = [job for job in in_memory(cluster.jobs) if job.end is None or job.end.at >= clip.begin]
     lines: list[JobLine] = []
     room = MOST_STRETCHES
@@ -202,7 +201,7 @@ def _line(
 def _stretches(
     tasks: Iterable[Task], job: Job, clip: _Clip, fleet: Fleet, places: dict[WorkerId, int]
 ) -> Iterator[Stretch]:
-    """What of the attempts lies in the time that is told of."""
+    """Yield the attempts within the reported span."""
     device = job.resources.device
     on_tpu = device is not None and device.kind == "tpu"
     for task in tasks:
@@ -225,15 +224,15 @@ def _stretches(
             )
 
 
-# Sums over the jobs of a report: chip-hours, waiting times, how attempts ended, and where.
+# Sums over the jobs of a report: chip-hours, waiting times, ends of attempts, use of workers.
 
 
 LOSSES = INFRASTRUCTURE | {EndReason.DISPATCH_FAILED}
-"""Ends that say something of a host."""
+"""End reasons that may be caused by a host."""
 
 
 class Sum(Struct, frozen=True, kw_only=True):
-    """Several jobs together, in seconds. `in_vain` is the part of attempts that ended, and not well."""
+    """Sum over several jobs, in seconds. `in_vain`: chip-seconds of attempts that ended without success."""
 
     name: str
     jobs: int
@@ -254,7 +253,7 @@ class Ends(Struct, frozen=True, kw_only=True):
 
 
 class Use(Struct, frozen=True, kw_only=True):
-    """What a worker did: for how much of its time it had something to do, and how often work was lost there."""
+    """Use of one worker: seconds busy, number of attempts, and number of attempts lost to the host."""
 
     worker: WorkerLine
     busy_seconds: float
@@ -263,7 +262,7 @@ class Use(Struct, frozen=True, kw_only=True):
 
 
 def total(jobs: Iterable[JobLine], name: str = "") -> Sum:
-    """These jobs together."""
+    """Return the sum over these jobs."""
     jobs = list(jobs)
     stretches = [each for job in jobs for each in job.stretches]
     waited = [job.waited for job in jobs]
@@ -279,17 +278,17 @@ def total(jobs: Iterable[JobLine], name: str = "") -> Sum:
 
 
 def by_label(jobs: Iterable[JobLine]) -> list[Sum]:
-    """One sum for each label; a job with several counts for each of them, one without for ''."""
+    """Return one sum per label. A job counts once for each of its labels, or for '' if it has no label."""
     return _by(jobs, lambda job: [f"{key}={value}" for key, value in job.labels.items()] or [""])
 
 
 def by_priority(jobs: Iterable[JobLine]) -> list[Sum]:
-    """One sum for each priority that there is."""
+    """Return one sum per priority in use."""
     return _by(jobs, lambda job: [job.priority])
 
 
 def ends(jobs: Iterable[JobLine]) -> list[Ends]:
-    """How attempts ended, the most frequent end first."""
+    """Return the ends of attempts by reason, most frequent first."""
     alike: dict[EndReason | None, list[Stretch]] = {}
     for job in jobs:
         for each in job.stretches:
@@ -307,7 +306,7 @@ def ends(jobs: Iterable[JobLine]) -> list[Ends]:
 
 
 def uses(report: Report) -> list[Use]:
-    """One for each worker, in their order."""
+    """Return the use of each worker, in their order."""
     there: list[list[Stretch]] = [[] for _ in report.workers]
     for job in report.jobs:
         for each in job.stretches:
@@ -333,7 +332,7 @@ def _by(jobs: Iterable[JobLine], names: Callable[[JobLine], Iterable[str]]) -> l
 
 
 def _covered(stretches: list[Stretch]) -> float:
-    """Seconds in which there was at least one of them."""
+    """Return the seconds covered by at least one attempt."""
     covered, until = 0.0, 0.0
     for each in sorted(stretches, key=lambda each: each.placed_at):
         covered += max(0.0, each.over_at - max(each.placed_at, until))

@@ -1,4 +1,4 @@
-"""The workers that a log tells of, also those that are gone: when they were there, and what they were."""
+"""Workers named in the log, including forgotten ones: their attributes and times of membership."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from iris_cli.core.events.events import (
 
 
 class WorkerLine(Struct, frozen=True, kw_only=True):
-    """One worker as it was last known; `slice` is None for one of its own, `chips` are TPU chips or GPUs.
+    """Last known facts of one worker. `slice` is None for a standalone worker; `chips` are TPU chips or GPUs.
 
-    `there` are the times at which it was in the configuration, in seconds since the epoch.
+    `there` are its spans of time in the configuration, in seconds since the epoch.
     """
 
     id: WorkerId
@@ -39,7 +39,7 @@ class WorkerLine(Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> float:
-        """How long it was there."""
+        """Seconds in the configuration."""
         return sum(end - begin for begin, end in self.there)
 
 
@@ -59,12 +59,12 @@ _DIGITS = pattern(r"([0-9]{1,18})")
 
 
 def _counted(name: str) -> list[str | int]:
-    """What names are sorted by that end in numbers: text and numbers by turns."""
+    """Return a natural sort key of a name: text and numbers alternate."""
     return [int(part) if place % 2 else part for place, part in enumerate(_DIGITS.split(name))]
 
 
 class Fleet:
-    """Looks on while a log is replayed from `start` on. `begin` is the time of the first transaction."""
+    """Collector of worker facts during a replay from `start`. `begin` is the time of the first transaction."""
 
     def __init__(self, start: Cluster) -> None:
         self.begin = float("inf")
@@ -80,7 +80,7 @@ class Fleet:
         }
 
     def watched(self, transactions: Iterable[Transaction]) -> Iterator[Transaction]:
-        """The same transactions, each looked at before it goes on."""
+        """Yield the transactions, after recording worker facts from each."""
         for transaction in transactions:
             self.begin = min(self.begin, transaction.at)
             for event in transaction.events:
@@ -90,11 +90,11 @@ class Fleet:
             yield transaction
 
     def chips_of(self, attempt: AttemptId) -> int:
-        """How many TPU chips the worker of an attempt had when it was placed there."""
+        """Return the number of TPU chips that the attempt's worker had at the assignment."""
         return self._chips[attempt]
 
     def lines(self, begin: float, end: float) -> tuple[WorkerLine, ...]:
-        """The workers of this span: slice by slice, then the others by id, `w-2` before `w-10`."""
+        """Return the workers of this span: by slice, then the others by id, `w-2` before `w-10`."""
         lines = [
             line
             for worker, known in self._known.items()

@@ -1,4 +1,4 @@
-"""How scale groups stand, for people: slices, back-off, what they are asked for, and what nobody makes."""
+"""State of the scale groups: slices, back-off, demand, and demand that no group serves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from iris_cli.ops.views.scaling_rows import MadeRow, ScaleGroupRow, Scaling, Unm
 def plan_of(
     session: Session, cluster: Cluster, now: float, unheard: Mapping[str, str] | None = None
 ) -> ScalingPlan:
-    """What a pass over this state would decide at time `now`. Asks no provider and writes nothing."""
+    """Return the plan of an autoscaler pass at time `now`. Contacts no provider and writes nothing."""
     return plan_scaling(
         cluster,
         session.config.scale_groups,
@@ -33,9 +33,9 @@ def plan_of(
 
 
 def objection(session: Session, listings: Sequence[slices.Listing] = ()) -> Objection | None:
-    """Why nothing is made or deleted from this state directory, as far as these lists show it.
+    """Return why this state directory creates and deletes no slices, according to these listings.
 
-    What is in them was committed by us before it was asked for: so a log that is read AFTER they came knows of it.
+    Slices are committed before they are requested, so a log read AFTER the listings contains all of ours.
     """
     listed = [each for listing in listings for each in listing.slices]
     if session.view().keeper is None and not listed:
@@ -44,12 +44,12 @@ def objection(session: Session, listings: Sequence[slices.Listing] = ()) -> Obje
 
 
 def here(session: Session) -> SliceOwner:
-    """Who would look after slices: this state directory."""
+    """Return this state directory as a slice owner."""
     return session.keeper or session.state.keeper
 
 
 def scaling_rows(cluster: Cluster, plan: ScalingPlan, now: float) -> Scaling:
-    """The rows of a plan that was made on this cluster."""
+    """Return the rows of a plan for this cluster."""
     by_group: dict[str, list[MadeRow]] = {}
     for each in cluster.slices.values():
         by_group.setdefault(each.group, []).append(_made(each, now))
@@ -64,14 +64,14 @@ def scaling_rows(cluster: Cluster, plan: ScalingPlan, now: float) -> Scaling:
 
 
 def fates(plan: ScalingPlan) -> dict[TaskId, str]:
-    """What becomes of each task that is demand: who makes a slice for it, or why nobody does."""
+    """Return the fate of each task in the demand: the group that creates a slice, or why no group does."""
     served = ((entry, f"to {name}") for name, some in plan.routing.routed.items() for entry in some)
     unmet = ((each.entry, f"unmet: {each.reason}") for each in plan.routing.unmet)
     return {task: fate for entry, fate in (*served, *unmet) for task in entry.task_ids}
 
 
 def _removed(cluster: Cluster, states: Iterable[GroupState]) -> Iterable[GroupState]:
-    """Groups that the configuration knows no more, and that still have slices, which cost money."""
+    """Yield groups that the configuration no longer has and that still have slices, which cost money."""
     known = {state.name for state in states}
     templates = {each.group: each.template for each in cluster.slices.values() if each.group not in known}
     for name, template in sorted(templates.items(), key=itemgetter(0)):

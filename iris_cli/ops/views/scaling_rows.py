@@ -1,4 +1,4 @@
-"""What is shown of scale groups: rows, without what fills them, which takes time to load."""
+"""Rows about scale groups, without the code that fills them, which is slow to load."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MadeRow(Struct, frozen=True, kw_only=True):
 
 
 class ScaleGroupRow(Struct, frozen=True, kw_only=True):
-    """One scale group. `wanted`: slices requested now; `by_hand`: what a person has to do."""
+    """One scale group. `wanted`: slices requested now; `by_hand`: instructions for an operator."""
 
     name: str
     type: str
@@ -35,7 +35,7 @@ class ScaleGroupRow(Struct, frozen=True, kw_only=True):
 
 
 class UnmetRow(Struct, frozen=True, kw_only=True):
-    """A task, or a gang by its job, that no scale group serves, and why."""
+    """A task, or a gang by its job, that no scale group serves, and the reason."""
 
     id: str
     reason: str
@@ -43,7 +43,7 @@ class UnmetRow(Struct, frozen=True, kw_only=True):
 
 
 class Scaling(Struct, frozen=True, kw_only=True):
-    """All scale groups in the order in which they are tried, and the demand that none of them serves."""
+    """All scale groups in the order in which they are tried, and the demand that no group serves."""
 
     groups: tuple[ScaleGroupRow, ...]
     unmet: tuple[UnmetRow, ...]

@@ -1,4 +1,4 @@
-"""What `iris status` tells of the cluster with its jobs."""
+"""Data of `iris status`: the cluster with its jobs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from iris_cli.ops.views.view import CycleAge, View, look
 class JobRow(Struct, frozen=True, kw_only=True):
     """One job in one line. Ages and durations in seconds.
 
-    `display` is its state as shown on the screen, `task_displays` counts its tasks by theirs. `workers` are those
-    of its live attempts, by rank. `why` is the reason it is pending, or the cause of its end; `retry` what it is
-    retried after; `overdue` how long a gang has been pending, if that is long; `quiet` which running tasks have
-    written nothing for their `silent_after`, and for how long. `duration` is as `job_ran` has it. `again` is the ended
-    job that it was submitted again from, `tried_again` are those submitted again from it.
+    `display` is its state as shown on the screen, `task_displays` counts its tasks by theirs. `workers` are those of
+    its live attempts, by rank. `why` is the reason it is pending, or the cause of its end; `retry` is the failure that
+    is retried; `overdue` says how long a gang has been pending, if that is long; `quiet` names running tasks without
+    output for their `silent_after`, and for how long. `duration` is the result of `job_ran`. `again` is the ended job
+    that it was resubmitted from, `tried_again` are the jobs resubmitted from it.
     """
 
     id: JobId
@@ -59,9 +59,9 @@ class JobRow(Struct, frozen=True, kw_only=True):
 
 
 class ClusterStatus(Struct, frozen=True, kw_only=True):
-    """The cluster at a glance, as of `at`. `messages` name problems of the log.
+    """Overview of the cluster as of `at`. `messages` name problems of the log.
 
-    `jobs` are the open ones and those that ended last; `older` counts those that ended before.
+    `jobs` are the open jobs and those that ended last; `older` counts those that ended before.
     """
 
     name: str
@@ -87,10 +87,10 @@ def cluster_status(
     states: Sequence[str] = (),
     ended: int | None = None,
 ) -> ClusterStatus:
-    """The cluster now, or as of `at`, with the jobs that have all these labels and one of these states.
+    """Return the cluster now, or as of `at`, with the jobs that have all these labels and one of these states.
 
-    A label is `key=value`, or `key` for any value. Where none is chosen, `ended` is how many of the jobs that
-    aren't open any more are wanted, None for all. Raises UsageError.
+    A label is `key=value`, or `key` for any value. Without a filter, `ended` is the maximum number of ended jobs, None
+    for all. Raises UsageError.
     """
     wanted = job_filter(labels, states)
     view = look(session, at)
@@ -119,7 +119,7 @@ def cluster_status(
 
 
 def _scaling(session: Session, view: View) -> Scaling:
-    """How the scale groups stand, and what a pass of the autoscaler would do."""
+    """Return the state of the scale groups, and the plan of an autoscaler pass."""
     if not session.config.scale_groups and not view.cluster.slices:
         return NO_SCALING
     from iris_cli.ops.views.scale_status import plan_of, scaling_rows
@@ -128,7 +128,7 @@ def _scaling(session: Session, view: View) -> Scaling:
 
 
 def _elsewhere(session: Session, view: View) -> Iterator[str]:
-    """Whether slices are managed from another directory: here none is made, whatever the groups want."""
+    """Yield a message if another state directory manages the slices."""
     if view.cycle is None or view.cluster.keeper is None or not session.config.scale_groups:
         return
     from iris_cli.ops.views.scale_status import objection
@@ -138,7 +138,7 @@ def _elsewhere(session: Session, view: View) -> Iterator[str]:
 
 
 def _jobs(cluster: Cluster, ended: int | None) -> list[Job]:
-    """The open jobs and those that ended last, in the order of their submission."""
+    """Return the open jobs and those that ended last, in order of submission."""
     if ended is None:
         return list(cluster.jobs.values())
     found = {job.id: job for job in (*cluster.open_jobs(), *cluster.last_ended(ended))}
@@ -146,10 +146,10 @@ def _jobs(cluster: Cluster, ended: int | None) -> list[Job]:
 
 
 def in_reading_order(jobs: Sequence[JobRow]) -> list[JobRow]:
-    """Jobs in the order in which a screen lists them, given those of the cluster in the order of their submission.
+    """Return jobs in display order, given all jobs of the cluster in order of submission.
 
-    Open jobs stand first: those that run, that stop or wait for a retry, that are being started, then pending ones in
-    the order in which the scheduler serves them. Ended jobs follow, those that ended last first.
+    Open jobs come first: running, stopping or retrying, starting, then pending in scheduling order. Ended
+    jobs follow, latest end first.
     """
     places = {job.id: place for place, job in enumerate(jobs)}
 
@@ -172,7 +172,7 @@ _OPEN_FIRST: tuple[str, ...] = (
 
 
 def job_row(view: View, job: Job) -> JobRow:
-    """One job in one line, as of this look."""
+    """Return one job in one line."""
     tasks = view.cluster.tasks_of(job.id)
     starts = [at for task in tasks for each in task.attempts if (at := each.started_at) is not None]
     ended_at = job.end.at if job.end else None

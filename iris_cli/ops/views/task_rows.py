@@ -1,4 +1,4 @@
-"""Tasks and attempts as rows."""
+"""Rows of tasks and attempts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from iris_cli.ops.views.view import View
 class AttemptRow(Struct, frozen=True, kw_only=True):
     """One attempt.
 
-    `duration` is that of the user's command in seconds, None if it never started; as the worker measured it, if it
-    did. `reason` says why the attempt ended or is being stopped; `presumed`: it was declared dead without proof.
+    `duration` is that of the user's command in seconds, by the worker's clock if available; None if it never started.
+    `reason` says why the attempt ended or is being stopped; `presumed`: it was declared dead without proof.
     """
 
     id: AttemptId
@@ -40,8 +40,8 @@ class AttemptRow(Struct, frozen=True, kw_only=True):
 class TaskRow(Struct, frozen=True, kw_only=True):
     """One task. `display` is its state as shown on the screen.
 
-    `worker`, times and exit code are those of its last attempt, whose number is `attempt` and whose cause of the end
-    is `reason`. `why` is the reason the task is pending, or the cause of its end. `quiet_since` is the time of its last
+    `worker`, times, exit code, number (`attempt`) and `reason` of the end are those of its last attempt.
+    `why` is the reason the task is pending, or the cause of its end. `quiet_since` is the time of its last
     output if it has written nothing for its `silent_after`.
     """
 
@@ -62,7 +62,7 @@ class TaskRow(Struct, frozen=True, kw_only=True):
 
 
 def task_row(view: View, task: Task, display: str, waiting: str) -> TaskRow:
-    """One task as of this look, by its display; `waiting` is why it waits, should it be pending."""
+    """Return the row of one task; `waiting` is the reason if it is pending."""
     attempts = tuple(_attempt_row(view, task.id, attempt) for attempt in task.attempts)
     last = attempts[-1] if attempts else None
     return TaskRow(
@@ -86,16 +86,16 @@ def task_row(view: View, task: Task, display: str, waiting: str) -> TaskRow:
 
 
 def culprit_of(cluster: Cluster, job: Job) -> Task | None:
-    """The task that the end of its job is blamed on."""
+    """Return the task that caused the end of its job, or None."""
     if job.end is None or job.end.trigger is None:
         return None
     return cluster.tasks.get(job.end.trigger)
 
 
 def last_lines(cluster: Cluster, job: Job) -> tuple[str, ...]:
-    """The last lines of the task that a failed job is blamed on, as far as the log has them.
+    """Return the last lines in the log of the task that failed its job.
 
-    Paths below its work directory are relative to that.
+    Paths below its work directory are relative to it.
     """
     culprit = culprit_of(cluster, job)
     attempt = culprit.current if culprit is not None else None
@@ -110,7 +110,7 @@ _NOT_FAILED = frozenset((EndReason.OK, EndReason.CANCELLED))
 
 
 def waiting_words(view: View, job: Job) -> dict[TaskId, str]:
-    """For each pending task of a job what it waits for."""
+    """Return the reason for each pending task of a job."""
     pending = [task.id for task in view.cluster.tasks_of(job.id) if task.state is TaskState.PENDING]
     if not pending or job.end is not None:
         return {}
@@ -133,7 +133,7 @@ def _why(view: View, task: Task, last: AttemptRow | None, waiting: str) -> str:
 
 
 def _doubt(view: View, last: AttemptRow | None) -> str:
-    """What is wrong with the worker of what should be running there."""
+    """Return the problem of the worker of a live attempt, '' if there is none."""
     if last is None or last.state is AttemptState.ENDED:
         return ""
     doubt = doubt_about(view, last.worker)
@@ -141,7 +141,7 @@ def _doubt(view: View, last: AttemptRow | None) -> str:
 
 
 def _ghosts(cluster: Cluster, task: Task) -> str:
-    """The attempts of a task that were taken for dead and may still run."""
+    """Return a warning about attempts that were presumed dead and may still run."""
     known = {ghost.attempt for ghosts in cluster.ghosts.values() for ghost in ghosts}
     there = [each for each in task.attempts if each.presumed and AttemptId(task.id, each.number) in known]
     if not there:

@@ -1,4 +1,4 @@
-"""The cluster as it is looked at: now or at a time in the past, with what a cycle would do then."""
+"""View of the cluster, now or in the past, with the plan of a cycle at that time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import Session
 
 STALE_AFTER = 300.0
-"""Seconds without a cycle after which cron is taken for dead: it runs one a minute."""
+"""Seconds without a cycle after which cron counts as stopped: it runs one per minute."""
 
 
 class CycleAge(Struct, frozen=True, kw_only=True):
@@ -41,30 +41,30 @@ class CycleAge(Struct, frozen=True, kw_only=True):
 
 
 class View(Struct, frozen=True, kw_only=True, dict=True):
-    """One look at the cluster. `now` is the time of the look.
+    """One view of the cluster. `now` is the time of the view.
 
-    `cycle` and `cycles` are None for a look at the past. `coming`: there will be a next cycle.
+    `cycle` and `cycles` are None for a view of the past. `coming`: a next cycle is expected.
     """
 
     cluster: Cluster
     now: float
     limits: Limits
-    offered: tuple[Device, ...] = ()  # what scale groups could add
+    offered: tuple[Device, ...] = ()  # devices that scale groups could add
     cycle: CycleAge | None = None
     cycles: Cycles | None = None
     coming: bool = False
     messages: tuple[str, ...] = ()
     log_damage: Damage | None = None
-    state: StateDir | None = None  # None for a look at the past, whose files may be gone by now
+    state: StateDir | None = None  # None for the past, whose files may be gone
 
     @cached_property
     def plan(self) -> Plan:
-        """What a cycle that began now would do: the scheduler itself, with nothing committed."""
+        """Plan of a cycle that begins now: the scheduler's result, without committing it."""
         from iris_cli.core.scheduling import plan
         from iris_cli.ops.secret_values import secrets_of_loop, what_is_missing
 
         missing = what_is_missing(self.cluster, self.state)
-        if self.cycles is not None and self.cycles.by == LOOP:  # it starts them, with its own environment
+        if self.cycles is not None and self.cycles.by == LOOP:  # the loop starts them with its environment
             own = self.cycles.last_own
             looked = self.now - own if own is not None else float("-inf")
             lacked = secrets_of_loop(self.cluster, self.cycles.missing, missing.secrets, looked)
@@ -79,12 +79,12 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def waiting(self) -> Mapping[TaskId | JobId, tuple[Reason, ...]]:
-        """Why things wait, most important reason first: single tasks by their ids, gangs by their jobs'."""
+        """Reasons for pending tasks, most important first: by task, or by job for gangs."""
         return self.plan.waiting
 
     @cached_property
     def goes_to(self) -> Mapping[TaskId, WorkerId]:
-        """Where the next cycle would place the pending tasks that fit by now."""
+        """Workers on which the next cycle would place the pending tasks that fit now."""
         return {each.task: each.worker for each in self.plan.assignments}
 
     @cached_property
@@ -93,7 +93,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def stopping_on(self) -> frozenset[WorkerId]:
-        """The workers with an attempt that is being stopped."""
+        """Workers with an attempt that is being stopped."""
         return frozenset(
             attempt.worker
             for task in in_memory(self.cluster.tasks)
@@ -102,7 +102,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def prospect(self, job: Job, task: TaskId) -> str:
-        """What a pending task waits for, or what the next cycle would do with it, in a few words."""
+        """Return why a task is pending, or what the next cycle would do with it, in a few words."""
         reasons = self.plan.reasons_of(job.id if job.is_gang else task)
         if reasons:
             return str(reasons[0])
@@ -113,7 +113,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         return f"{', '.join(job.after)} did not succeed{self.then('ends in the next cycle')}"
 
     def prospects(self, job: Job, tasks: Iterable[TaskId]) -> list[str]:
-        """What pending tasks of a job wait for, each thing once: of 1,000 most wait for the same."""
+        """Return the distinct prospects of a job's pending tasks: most of 1,000 share one."""
         if not (tasks := list(tasks)):
             return []
         causes: dict[int, TaskId] = {}
@@ -123,9 +123,9 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         return list(dict.fromkeys(self.prospect(job, task) for task in causes.values()))
 
     def expected_start(self, job: Job, task: TaskId) -> ExpectedStart | None:
-        """An estimate of the start of a pending task that waits only for tasks with time limits, else None.
+        """Return the estimated start of a pending task that waits only for tasks with time limits, else None.
 
-        None, too, in the past, and if a scale group may add a slice earlier.
+        Return None for the past too, and if a scale group may add a slice earlier.
         """
         key = job.id if job.is_gang else task
         if self.cycle is None or self.offered or key not in self.waiting:
@@ -142,9 +142,9 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) -> View:
-    """The cluster now, or as of `at`: an ISO time, or an age such as `2h`. Takes no lock.
+    """Return the cluster now, or as of `at`: an ISO time, or an age such as `2h`. Takes no lock.
 
-    `runs_cycles`: the command that looks runs them from now on. Raises UsageError for a time that can't be read.
+    `runs_cycles`: the calling command runs cycles from now on. Raises UsageError for an invalid time.
     """
     now = session.clock.now()
     if at is not None:
@@ -187,7 +187,7 @@ def _unwritten(session: Session, *, needed: bool) -> Iterator[str]:
 
 
 def _untold(session: Session, *, coming: bool) -> Iterator[str]:
-    """What keeps those who are to be told from being told."""
+    """Yield the problems of the notification channels."""
     if session.config.notify.channels:
         from iris_cli.ops.views.channels import troubles
 
@@ -197,10 +197,10 @@ def _untold(session: Session, *, coming: bool) -> Iterator[str]:
 def as_of(
     state: StateDir, moment: float, progress: Progress = lambda _: nullcontext()
 ) -> tuple[Cluster, Reading]:
-    """The cluster after the last transaction of that time or earlier, and how reading went.
+    """Return the cluster after the last transaction at or before `moment`, and the log reading.
 
-    The log is in the order of what happened, clocks are not: what stands between transactions that were in
-    time belongs to them, whatever its own time says. That is read once more, for all of it may be too much to keep.
+    The log is ordered, clocks may not be: transactions between two that are in time count, regardless of
+    their own time. The log is read a second time for these, because it may be too large for memory.
     """
     from iris_cli.core.evolve import replay
 
@@ -226,7 +226,7 @@ def as_of(
 
 
 def cycle_age(heartbeat: Mapping[str, Any] | None, now: float) -> CycleAge:
-    """How long ago the last cycle ran, by its heartbeat. A clock that stepped back makes no negative age."""
+    """Return the age of the last cycle by its heartbeat; 0 if the clock stepped back."""
     at = (heartbeat or {}).get("at")
     if isinstance(at, bool) or not isinstance(at, int | float) or not isfinite(at):
         return CycleAge()
@@ -235,8 +235,8 @@ def cycle_age(heartbeat: Mapping[str, Any] | None, now: float) -> CycleAge:
 
 
 def parse_moment(text: str, now: float) -> float:
-    """Seconds since the epoch, from an ISO time (UTC unless it says more) or an age. Raises UsageError."""
-    from datetime import UTC, datetime  # slow to import, and for the few that look at the past
+    """Return seconds since the epoch, from an ISO time (default zone: UTC) or an age. Raises UsageError."""
+    from datetime import UTC, datetime  # slow to import, and rarely used
 
     stripped = text.strip()
     try:

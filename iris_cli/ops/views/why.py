@@ -1,4 +1,4 @@
-"""Why something waits, where it runs and since when, how it ended; or what a worker takes."""
+"""Explain why a job or task is pending, where it runs, how it ended; or what a worker can run."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _NOT_RUN_TO_ITS_END = frozenset({JobState.KILLED, JobState.UNSCHEDULABLE})
 class Wait(Struct, frozen=True, kw_only=True):
     """Tasks that are pending for the same reason.
 
-    `explanation` is None if they only wait for the next cycle: `prospect` says what it does, `will_go_to` where it
-    places them. `demand` says who creates a slice for them or why nobody does, as `iris autoscale --dry-run` does,
-    or how far that slice is; '' without scale groups. `expected_start` is an estimate.
+    `explanation` is None if they only wait for the next cycle: `prospect` states its outcome, `will_go_to`
+    their workers. `demand` names the scale group that creates a slice for them, the reason if no group does,
+    or the state of a slice on demand; '' without scale groups. `expected_start` is an estimate.
     """
 
     tasks: tuple[TaskId, ...]
@@ -49,7 +49,7 @@ class Wait(Struct, frozen=True, kw_only=True):
 
 
 class LiveAttempt(Struct, frozen=True, kw_only=True):
-    """One live attempt. `since_at` is the time of its assignment or, if it runs, of its start; the age in seconds.
+    """One live attempt. `since_at` is the time of its start or, before it runs, of its assignment; the age in seconds.
 
     `doubt` names problems of its worker; `chosen` says why the scheduler chose that worker.
     """
@@ -64,7 +64,7 @@ class LiveAttempt(Struct, frozen=True, kw_only=True):
 
 
 class TaskEnd(Struct, frozen=True, kw_only=True):
-    """How one task ended."""
+    """The end of one task."""
 
     task: TaskId
     state: TaskState
@@ -74,18 +74,18 @@ class TaskEnd(Struct, frozen=True, kw_only=True):
 
 
 class DetailsWithRow(WorkerDetails, frozen=True, kw_only=True):
-    """Everything that is known about one worker. In JSON `worker` is its row."""
+    """Everything known about one worker. In JSON `worker` is its row."""
 
     FLATTENED: ClassVar = ()
 
 
 class Why(Struct, frozen=True, kw_only=True):
-    """The answer of `iris why`. `kind` is `job`, `task` or `worker`; `display` is its state as shown on the screen.
+    """Result of `iris why`. `kind` is `job`, `task` or `worker`; `display` is its state as shown on the screen.
 
     A worker has only `worker`, and in `occupied` the kinds of work that it has no room for, each with the reason.
-    `inherited` has, for each inherited constraint, the job that named it. `retry` is what it is retried after,
-    `overdue` how long a gang has been pending, if that is long; `quiet` which running tasks are quiet. `next` is the
-    command that tells more about work that has ended or is quiet.
+    `inherited` maps each inherited constraint to the job that named it. `retry` is the failure that is retried;
+    `overdue` says how long a gang has been pending, if that is long; `quiet` names the quiet running tasks. `next` is
+    the command that shows more about ended or quiet work.
     """
 
     subject: str
@@ -112,7 +112,7 @@ class Why(Struct, frozen=True, kw_only=True):
 
 
 def why(session: Session, subject: str) -> Why:
-    """Explain a job, a task or a worker of exactly that id. Raises NotFoundError."""
+    """Explain a job, a task or a worker by its exact id. Raises NotFoundError."""
     view = look(session)
     found = find(view.cluster, subject)
     if isinstance(found, Worker):
@@ -134,7 +134,7 @@ def why(session: Session, subject: str) -> Why:
 
 
 def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[Wait, ...]:
-    """The same, with what the scale groups do about it."""
+    """Return the waits with the scale groups' response to each."""
     from iris_cli.ops.views.scale_status import fates, plan_of
 
     fate_of = fates(plan_of(session, view.cluster, view.now))
@@ -151,7 +151,7 @@ def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[W
 
 
 def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
-    """The job, task or worker of that id, a job before a worker of its name. Raises NotFoundError."""
+    """Return the job, task or worker with this id; a job precedes a worker of the same name. Raises NotFoundError."""
     job = cluster.jobs.get(JobId(subject))
     if job is not None:
         return job
@@ -232,7 +232,7 @@ def _why_task(view: View, task: Task) -> Why:
 
 
 def _waits(view: View, job: Job, tasks: Iterable[Task]) -> tuple[Wait, ...]:
-    """What the pending ones of these tasks wait for. A gang waits as one."""
+    """Return the waits of the pending tasks, grouped by reason. A gang is one group."""
     pending = [task.id for task in tasks if task.state is TaskState.PENDING]
     if not pending:
         return ()
@@ -246,7 +246,7 @@ def _waits(view: View, job: Job, tasks: Iterable[Task]) -> tuple[Wait, ...]:
 def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
     key = job.id if job.is_gang else group[0]
     found = view.plan.explain(key) if key in view.waiting else None
-    if found is not None:  # behind its own a cycle has the scale groups that made slices for it
+    if found is not None:  # drop constraints that scale groups added in a cycle
         found = replace(
             found,
             constraints=found.constraints[: len(job.constraints)],
@@ -262,10 +262,10 @@ def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
 
 
 def _seen_by_a_cycle(view: View, change: Change | None) -> Change | None:
-    """Return the change; if only a cycle can find that it has happened and none comes, the text says so."""
+    """Return the change, noting that no cycles are running if only a cycle can detect it."""
     if change is None or view.cycles is None or view.coming:
         return change
-    from iris_cli.core.scheduling import ChangeKind  # loaded by the plan that the change comes from
+    from iris_cli.core.scheduling import ChangeKind  # already loaded with the plan of this change
 
     if change.kind not in (ChangeKind.RESTS, ChangeKind.RECOVERS):
         return change
@@ -294,7 +294,7 @@ def _quiet(view: View, attempt: Attempt) -> str:
 
 
 def _chosen(cluster: Cluster, task: Task, attempt: Attempt) -> str:
-    """Why it was placed there, as the cycle said; of a gang the first rank of the round tells it for all."""
+    """Return why the scheduler chose the worker; a gang's first rank has the text for its whole round."""
     if attempt.chosen or not cluster.jobs[task.job].is_gang:
         return attempt.chosen
     first = cluster.tasks_of(task.job)[0]
