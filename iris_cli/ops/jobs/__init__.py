@@ -1,1 +1,1 @@
-"""Submit and cancel jobs."""
+"""Operations on jobs: submit, cancel, retry, change."""

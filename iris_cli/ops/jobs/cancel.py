@@ -1,4 +1,4 @@
-"""End jobs by their user's wish, and see their processes stopped."""
+"""Cancel jobs and wait until their processes have stopped."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def cancel(
 ) -> Cancelled:
     """Commit the cancellation of these jobs and of their children, then send the stops once.
 
-    With a filter only jobs that match it are cancelled; without names, those of the open jobs. Raises NotFoundError
-    if there is none.
+    With a filter only matching jobs are cancelled; without names, it applies to all open jobs. Raises
+    NotFoundError if no job matches.
     """
     result = Cancelled()
     with session.transaction() as draft:
@@ -42,7 +42,7 @@ def cancel(
         for job in chosen:
             (result.over if draft.cluster.job_state(job).terminal else result.cancelled).append(job)
         for job in result.cancelled:
-            jobs.cancel(draft, job, reason)  # a child may have ended with its parent by now
+            jobs.cancel(draft, job, reason)  # a child may have ended with its parent
     send_stops(session)
     result.stopping = _stopping(session.cluster, result.cancelled + result.over)
     return result
@@ -58,7 +58,7 @@ def _chosen(cluster: Cluster, names: list[str], prefix: bool, wanted: JobFilter)
 
 
 def wait_until_stopped(session: Session, result: Cancelled) -> bool:
-    """Run cycles until nothing of the jobs is left. False: only silent or unkillable workers hold it up."""
+    """Run cycles until no attempt is left. Return False if only silent or unkillable workers remain."""
     whole = len(result.stopping)
     with session.progress(lambda: ("stopping", whole - len(result.stopping), whole, "task")):
         while result.stopping:

@@ -14,7 +14,7 @@ from iris_cli.ops.session import Session
 
 
 class Changed(Struct):
-    """`changed` are jobs that this call changed, `unchanged` those that were so before."""
+    """`changed` are jobs that this call changed, `unchanged` jobs that already had the values."""
 
     changed: list[JobId]
     unchanged: list[JobId]
@@ -28,7 +28,7 @@ def change(
     priority: Priority | None = None,
     scheduling_timeout: float | None = None,
 ) -> Changed:
-    """Commit the change of all these jobs, or of none. What runs of them continues.
+    """Commit the change of all these jobs, or of no job. Running tasks continue.
 
     Raises NotFoundError; UsageError for a job that has ended.
     """

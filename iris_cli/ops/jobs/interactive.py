@@ -1,4 +1,4 @@
-"""A job whose program runs on the terminal of this client: submitted like any other, and over with its terminal."""
+"""Interactive jobs: the program runs on the client's terminal, and the job ends with the terminal."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from iris_cli.remote.ssh.stream import ByteStream
 
 LEASE = 120.0
-"""Seconds after which a worker stops the program if nobody has polled it: also this machine may have gone."""
-_PAUSE = 0.2  # seconds between two looks
+"""Seconds after which a worker stops the program if no cycle has polled it: this machine may be gone too."""
+_PAUSE = 0.2  # seconds between two checks
 _ALIVE = frozenset({RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.ORPHANED})
 
 _OF_THE_PROGRAM = PROGRAM_FAILURES - {EndReason.SETUP_FAILED} | {EndReason.OK, EndReason.TIMEOUT}
-"""Ends of which the exit code is the program's own."""
+"""End reasons whose exit code comes from the program."""
 
 
 class Terminal(Protocol):
@@ -44,16 +44,16 @@ class Terminal(Protocol):
     name: str
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines."""
+        """Return columns and lines."""
         ...
 
     def attached(self, stream: ByteStream) -> AbstractContextManager[Event]:
-        """Connect it to a terminal elsewhere; the event is set when that has ended."""
+        """Connect it to a remote terminal; the event is set when that terminal has closed."""
         ...
 
 
 class Ran(Struct, frozen=True, kw_only=True):
-    """How the program ended: its exit code, None if it has none; the display of its task; the worker, if any."""
+    """End of the program: its exit code or None, the display of its task, and its worker or None."""
 
     job: JobId
     worker: WorkerId | None
@@ -68,10 +68,10 @@ def run(
     terminal: Terminal,
     show: Callable[[str], None],
 ) -> Ran:
-    """Submit the job, wait for its turn, and run its program on the terminal. Nothing of it outlives this call.
+    """Submit the job, wait for its start, and run its program on the terminal. Stop everything before returning.
 
-    While this process lives it holds a lock; a cycle that finds the lock free cancels the job. `show` tells what
-    happens before and after the program. Raises IrisError, and KeyboardInterrupt before the program has started.
+    This process holds a lock while it lives; a cycle that finds the lock free cancels the job. `show` prints messages
+    before and after the program. Raises IrisError, and KeyboardInterrupt before the program has started.
     """
     session.begin()
     try:
@@ -90,12 +90,12 @@ def run(
         )
         job = launch(session, own)
         show(f"{job} submitted; Ctrl-C cancels it until it starts")
-        session.progress = lambda _: nullcontext()  # the terminal shows the program alone
+        session.progress = lambda _: nullcontext()  # only the program writes to the terminal
         with Caretaker(session) as caretaker:
             return _Client(session, transport, job, terminal, show, caretaker).attend()
     except BaseException:
         if job is not None and not session.cluster.job_state(job).terminal:
-            with suppress(IrisError):  # else the next cycle does, for the lock is free
+            with suppress(IrisError):  # otherwise the next cycle cancels it: the lock is free
                 cancel(session, [job], reason="its terminal was closed")
         raise
     finally:
@@ -103,7 +103,7 @@ def run(
 
 
 class _Client:
-    """One client, from the submission of its job to the proof that nothing of it is left."""
+    """One client, from the submission of its job to the proof that its attempt has ended."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class _Client:
         self._shown = ""
 
     def attend(self) -> Ran:
-        """Run cycles until the job is over and its attempt proven gone, or its worker does not answer any more."""
+        """Run cycles until the job and its attempt have ended; raise UnreachableError if the worker is silent."""
         while True:
             cluster = self._caretaker.look()
             task = cluster.tasks_of(self._job)[0]
@@ -150,7 +150,7 @@ class _Client:
             self._show(f"{self._job} pending: {reason}")
 
     def _run_on_terminal(self, worker: Worker, attempt: Attempt) -> None:
-        """Start the prepared attempt on a terminal of its worker, and go on with cycles until that has ended."""
+        """Start the prepared attempt on a terminal of its worker, and run cycles until the terminal closes."""
         session, patience = self._session, self._session.limits.connect_timeout
         target = session.target(worker)
         command = terminal_command(session.cluster_id, target, attempt.token)
@@ -186,7 +186,7 @@ class _Client:
                 told(words)
 
     def _end(self) -> None:
-        """Cancel the job, unless it is over: its terminal is gone, and it may be that the program is not."""
+        """Cancel the job unless it has ended: without its terminal the program may still run."""
 
         def rule(draft: Draft) -> None:
             jobs.abandon(draft, [self._job])

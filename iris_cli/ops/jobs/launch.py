@@ -1,4 +1,4 @@
-"""Submit a job."""
+"""Submission of jobs."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     from iris_cli.ops.workspace.pack import Listing
 
 
-_SETTING_UP = 10.0  # seconds: to unpack a directory takes less, to install a framework more
+_SETTING_UP = 10.0  # seconds: enough to unpack a directory, not to install a framework
 _FIRST_LOOK = 0.1
 _FORCE = "--force submits it anyway"
 
 
 def launch(session: Session, request: JobRequest) -> JobId:
-    """Commit the job. It is in the log when this returns, and nothing has been sent anywhere.
+    """Commit the job to the log; send nothing.
 
-    BEFORE that its directory is packed, without the lock; and the lines that it has a task for each of are kept,
-    of which the log holds no more than their hash.
+    Its directory is packed BEFORE that, without the lock. The `--each-line` file is stored, since the log
+    holds only its hash.
     """
     request = with_lines(request)
     if _ships(request):
-        _submit(session, Draft(session.view(), session.clock.now()), request)  # tells what else is wrong
+        _submit(session, Draft(session.view(), session.clock.now()), request)  # raises errors early
         from iris_cli.ops.workspace.pack import packed
 
         request = packed(session, request)
@@ -64,7 +64,7 @@ def launch(session: Session, request: JobRequest) -> JobId:
 
 
 def see_it_start(session: Session, job: JobId) -> None:
-    """Stay while its tasks are being set up, for a few seconds: they would else wait for the next cycle."""
+    """Run cycles for a few seconds while its tasks are being set up, so they start before the next cycle."""
     from iris_cli.ops.cycle.cycle import run
 
     until, pause = session.clock.monotonic() + _SETTING_UP, _FIRST_LOOK
@@ -72,16 +72,16 @@ def see_it_start(session: Session, job: JobId) -> None:
     with session.progress(lambda: ("setting up", whole - left, whole, "worker")):
         while left and session.clock.monotonic() + pause < until:
             session.clock.sleep(pause)
-            pause *= 2  # whoever is slow is asked less often
+            pause *= 2  # poll slow workers less often
             try:
                 run(session, schedule=False, job=job)
-            except LockedError:  # somebody else is at it
+            except LockedError:  # another invocation runs a cycle
                 return
             left = len(being_set_up(session.cluster, job))
 
 
 def being_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:
-    """The workers on which tasks of this job are brought what they need, and have not started."""
+    """Return the workers that are preparing tasks of this job: files or set-up, not started yet."""
     asked = cluster.jobs[job]
     if not asked.workspace and not asked.setup:
         return []
@@ -97,9 +97,9 @@ def being_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:
 
 
 def unanswered(session: Session, job: JobId, *, coming: bool) -> dict[WorkerId, str]:
-    """The workers on which tasks of a job were to start and that did not answer: why, and when they are tried again.
+    """Return the silent workers of a job's unstarted tasks, each with the reason and the time of the next retry.
 
-    `coming`: there will be a next cycle.
+    `coming`: a next cycle is expected.
     """
     silent = _silent(session.cluster, job)
     if not silent:
@@ -125,12 +125,12 @@ def _silent(cluster: Cluster, job: JobId) -> dict[WorkerId, Worker]:
 
 
 def _ships(request: JobRequest) -> bool:
-    """Return whether files are to be packed for it."""
+    """Return True if files are packed for the job."""
     return request.workdir is not None or request.job_script is not None
 
 
 def _check_kept(session: Session, workspace: Workspace) -> None:
-    """Only the holder of the lock removes one."""
+    """Raise WorkspaceGoneError if the workspace was removed; only a lock holder removes one."""
     if not session.state.workspaces.has(workspace.hash):
         raise WorkspaceGoneError(
             f"the packed workspace {workspace.hash[:12]} was removed", hint="launch it again"
@@ -138,7 +138,7 @@ def _check_kept(session: Session, workspace: Workspace) -> None:
 
 
 def shipped(session: Session, request: JobRequest) -> Listing | None:
-    """What would be shipped with the job, if anything is; warnings are told. Raises UsageError."""
+    """Return the files to ship with the job, None if there are none; print warnings. Raises UsageError."""
     from iris_cli.ops.workspace.pack import listing, warn
 
     found = listing(session, request)
@@ -148,9 +148,9 @@ def shipped(session: Session, request: JobRequest) -> Listing | None:
 
 
 def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, Cluster, JobId | None]:
-    """The plan of a cycle that began now, with the job if there is one; nothing is written or sent."""
+    """Return the plan of a cycle that begins now, with the job if given; nothing is written or sent."""
     from iris_cli.ops.cycle.cycle import (
-        assign,  # with all of the scheduler, which a launch may have no use for
+        assign,  # loads the whole scheduler, which a launch may not need
     )
 
     draft = Draft(session.view(), session.clock.now())
@@ -162,7 +162,7 @@ def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, 
 
 
 def _submit(session: Session, draft: Draft, request: JobRequest) -> tuple[JobId, list[str]]:
-    """The job, and what may be slips of the pen in its constraints, and in what its workers are to share."""
+    """Submit on the draft. Return the job, and warnings about likely mistakes in it."""
     offered = offers(session, draft.cluster)
     there = [each.attributes for each in offered]
     if request.again is not None:
@@ -178,7 +178,7 @@ def _submit(session: Session, draft: Draft, request: JobRequest) -> tuple[JobId,
 
 
 def _again(session: Session, cluster: Cluster, request: JobRequest) -> JobRequest:
-    """The request with the fields of the ended job that it names. Raises NotFoundError, UsageError."""
+    """Return the request with the fields of the ended job that it names. Raises NotFoundError, UsageError."""
     job = cluster.jobs[find_job(cluster, request.again or "")]
     whole, state = submitted_again(cluster, job, request), session.state
     if whole.workdir is None and whole.workspace and not state.workspaces.has(whole.workspace.hash):
@@ -195,9 +195,9 @@ def _again(session: Session, cluster: Cluster, request: JobRequest) -> JobReques
 
 
 def part_of_a_slice(job: Job, there: Sequence[Mapping[str, AttributeValue]]) -> list[str]:
-    """A warning for TPU tasks alone if every worker that may serve them is a VM of a larger slice.
+    """Return a warning for a single TPU task if every matching worker is one VM of a larger slice.
 
-    Scale groups count only if no such worker is registered or declared.
+    Scale groups count only if no matching worker is registered or declared.
     """
     device = job.resources.device
     if job.is_gang or device is None or device.kind != "tpu":
@@ -229,7 +229,7 @@ def part_of_a_slice(job: Job, there: Sequence[Mapping[str, AttributeValue]]) -> 
 
 
 def _slice_size(attributes: Mapping[str, AttributeValue], mates: Mapping[AttributeValue, int]) -> int:
-    """The number of VMs of a worker's slice: as the worker tells, or as many as there are."""
+    """Return the number of VMs of a worker's slice: as reported, or as many as are known."""
     told = attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
     name = attributes.get(TPU_NAME_ATTRIBUTE_KEY)
     known = 1 if name is None else mates[name]
@@ -237,7 +237,7 @@ def _slice_size(attributes: Mapping[str, AttributeValue], mates: Mapping[Attribu
 
 
 def _check_can_start(request: JobRequest, job: Job) -> None:
-    """Raise UsageError if the job lacks a secret or its program: it would wait or fail, whatever is free."""
+    """Raise UsageError if the job lacks a secret or its program: it would wait or fail on any worker."""
     if job.secrets:
         from iris_cli.ops.secret_values import NOT_SET, missing_secrets
 
@@ -259,7 +259,7 @@ def _check_can_start(request: JobRequest, job: Job) -> None:
 
 
 def left_behind(request: JobRequest) -> list[str]:
-    """What the command names of the directory that it was typed in, where that is not shipped."""
+    """Return a warning for each local file that the command names and that is not shipped."""
     alone = request.job_script is not None and request.workdir is None
     if not alone and (request.workdir is not None or request.workspace is not None):
         return []
@@ -267,7 +267,7 @@ def left_behind(request: JobRequest) -> list[str]:
     return [
         f"{clip(word)} is not shipped: a task starts in an empty directory; --workdir . ships this directory"
         for word in dict.fromkeys((request.command or ())[own:])
-        if not word.startswith("/") and os.path.isfile(word)  # absolute paths are those of the workers
+        if not word.startswith("/") and os.path.isfile(word)  # absolute paths refer to the workers
     ]
 
 

@@ -1,4 +1,4 @@
-"""Stop what runs of a job or a task, so that it is placed again without a charge."""
+"""Manual retry: stop a job's live attempts so that its tasks are placed again, uncharged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iris_cli.ops.session import Session
 class Retried(Struct):
     """`retried`: attempts that this call ordered to stop. `stopping`: attempts whose end is not proven yet.
 
-    Both are those of `task` alone, if that is not None.
+    Both are limited to `task` unless that is None.
     """
 
     job: JobId
@@ -26,10 +26,10 @@ class Retried(Struct):
 
 
 def retry(session: Session, name: str) -> Retried:
-    """Commit the stop of the live attempts of a job or a task, of a gang those of the whole round; send the stops once.
+    """Commit the stop of a job's or a task's live attempts (of a gang the whole round); send the stops once.
 
-    The tasks are placed again, uncharged, when every one of these attempts has ended. Raises NotFoundError; UsageError
-    for a job or a task that has ended.
+    The tasks are placed again, uncharged, when all of these attempts have ended. Raises NotFoundError;
+    UsageError for a job or a task that has ended.
     """
     with session.transaction() as draft:
         job, task = _target(draft.cluster, name)
