@@ -1,1 +1,1 @@
-"""Who runs the cycles: the background loop, and the locks by which every process that runs cycles is seen."""
+"""Runners of cycles: the background loop, and the locks that make each runner visible."""

@@ -1,4 +1,4 @@
-"""Start the background loop for the work that a command leaves, while nobody else runs cycles."""
+"""Start the background loop if a command leaves open work and no cycles are running."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from iris_cli.ops.workplace import Workplace
 
 SWITCH = "IRIS_LOOP"
-"""The variable that keeps commands from starting a loop if it says `off`."""
+"""Variable that keeps commands from starting a loop if set to `off`."""
 
 
 def starts_by_itself(where: Workplace, environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether a command may start the loop.
+    """Return True if a command may start the loop.
 
-    None starts inside a task: it would be stopped with the task. `iris loop stop` holds until `iris loop start`.
+    No loop starts inside a task: it would be stopped with the task. `iris loop stop` holds until `iris loop start`.
     """
     if environ.get(SWITCH, "").strip().lower() == Mode.OFF or "IRIS_TASK_DIR" in environ:
         return False
@@ -29,14 +29,14 @@ def starts_by_itself(where: Workplace, environ: Mapping[str, str] = os.environ) 
 
 
 def start_if_needed(where: Workplace, session: Session) -> int | None:
-    """Start the loop if work is left and no cycles are running. Returns its pid or None. Raises OSError, IrisError."""
+    """Start the loop if work is left and no cycles are running. Return its pid or None. Raises OSError, IrisError."""
     if not starts_by_itself(where):
         return None
     if not work_left(session.view(), session.config, session.state):
         return None
-    # AFTER the log was read: a runner that ends releases its lock before it reads the log for the last time.
+    # After reading the log: a runner that ends releases its lock before it reads the log for the last time.
     cycles = cycles_of(session.state, session.clock.now())
-    if cycles.coming or cycles.by == LOOP:  # a loop that is suspended keeps its lock
+    if cycles.coming or cycles.by == LOOP:  # a suspended loop keeps its lock
         return None
     from iris_cli.ops.loop.start import place_of, spawn
 

@@ -1,4 +1,4 @@
-"""What may change under a running process: `cluster.yaml`, which the loop reads again, and the program itself."""
+"""Changes under a running process: `cluster.yaml`, which the loop rereads, and the installed program."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from iris_cli.errors import ConfigError
 
 
 class Configuration:
-    """The file at `path`, read again by `load`. `invalid`: what was wrong with it at the last look, '' if nothing."""
+    """The file at `path`, reread with `load`. `invalid`: its problem at the last check, '' if it is valid."""
 
     def __init__(self, path: Path, load: Callable[[], ClusterConfig], first: ClusterConfig) -> None:
         self.invalid = ""
         self.first = first
         self._path = path
         self._load = load
-        self._seen: tuple[int, ...] | None = None  # the first look reads it: it may have changed
+        self._seen: tuple[int, ...] | None = None  # None: the first check reads it, since it may have changed
 
     def look(self) -> ClusterConfig | None:
-        """The configuration if it has changed since the last look and is valid."""
+        """Return the configuration if it is valid and has changed since the last check."""
         found = _signature(self._path)
         if found == self._seen:
             return None
-        self._seen = found  # BEFORE it is read: should it change meanwhile, it is read once more
+        self._seen = found  # before reading: a concurrent change is read again
         try:
             config = self._load()
         except ConfigError as error:
@@ -40,7 +40,7 @@ class Configuration:
         return None if self.invalid else config
 
     def troubles(self) -> Iterator[str]:
-        """What the operator is to know of it, with what to type."""
+        """Yield the configuration's problem with its fix."""
         if self.invalid:
             yield f"{self._path.name} is invalid ({self.invalid}), nothing is placed: iris config validate"
 
@@ -68,11 +68,11 @@ def _content(path: Path) -> bytes | None:
 
 _VERSION = re.compile(r'^__version__ = "([^"\n]{1,80})"', re.MULTILINE)
 _SOURCE = Path(iris_cli.__file__)
-_PATIENCE = 120.0  # seconds for the new one to import all of itself: the machine may be busy
+_PATIENCE = 120.0  # seconds for the new version to import everything: the machine may be busy
 
 
 def check(program: Sequence[str]) -> str:
-    """The version of a program that can import all that a loop needs; '' if it can't."""
+    """Return the version of a program that can import everything a loop needs; '' if it can't."""
     try:
         done = subprocess.run(  # noqa: S603 - our own program
             [*program, "--check"],
@@ -96,9 +96,9 @@ class Installed:
         self._seen = self._first_look = _signature(_SOURCE)
 
     def newer(self) -> str:
-        """The version that is installed now, if it is another one and can run; else ''.
+        """Return the installed version if it differs and can run; '' otherwise.
 
-        Two looks have to find the same files: while somebody installs them, they are of both versions.
+        Two checks must find the same files: during an installation they are a mix of both versions.
         """
         found = _signature(_SOURCE)
         if not found or found == self._seen:
@@ -106,7 +106,7 @@ class Installed:
         if found != self._first_look:
             self._first_look = found
             return ""
-        self._seen = found  # BEFORE it is asked: what can't run is not asked again until it changes
+        self._seen = found  # before the check: a broken version is checked once
         version = _written_version()
         return (
             version if version not in ("", iris_cli.__version__) and check(self._program) == version else ""
@@ -121,7 +121,7 @@ def _written_version() -> str:
 
 
 def _signature(path: Path) -> tuple[int, ...]:
-    """Changes when the file does; empty while it is not there."""
+    """Return a value that changes with the file; empty while it is missing."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""The process of a background loop: what it needs before its first cycle, and how it becomes its next version."""
+"""Process of a background loop: its preparation before the first cycle, and its upgrade to a new version."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _LIBRARIES = ("paramiko", "cryptography.hazmat.primitives.asymmetric.ed25519", "
 
 
 class Ended(Struct, frozen=True):
-    """How a loop ended, and its lock."""
+    """The reason why a loop ended, and its lock."""
 
     leaving: Leaving
     held: HeldRunner
 
 
 def load_everything() -> None:
-    """Import all that a loop may need: while it runs, another version may be put in the place of the files."""
+    """Import all modules of a loop up front: an upgrade may replace the files while it runs."""
     for module in pkgutil.walk_packages(iris_cli.__path__, "iris_cli.", onerror=lambda _: None):
         if not module.name.startswith(_NEVER_NEEDED):
             import_module(module.name)
@@ -47,7 +47,7 @@ def load_everything() -> None:
 
 
 def settle() -> None:
-    """Be out of everybody's way: nicer than others, with private files, deaf to a terminal that closes."""
+    """Lower the process priority, create private files, and ignore SIGHUP."""
     os.umask(0o077)
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
@@ -55,14 +55,14 @@ def settle() -> None:
 
 
 def await_configuration(place: Workplace, say: Callable[[str], None]) -> bool:
-    """Wait until `cluster.yaml` can be read: it may have changed since the loop was started, or under an upgrade.
+    """Wait until `cluster.yaml` is valid: it may have changed since the start, or during an upgrade.
 
-    False if the state directory went away, or the operator stopped the loop.
+    Return False if the state directory is gone, or the operator stopped the loop.
     """
     state, told = place.state_path_in_use, ""
     while True:
         try:
-            place.config  # noqa: B018 - read here, and kept if it is valid
+            place.config  # noqa: B018 - loads it, cached if it is valid
         except ConfigError as error:
             problem = f"no cycle: {error.message}"
         else:
@@ -83,7 +83,7 @@ def serve(
     begin: Callable[[Session], None],
     report: Callable[[Session, Turn], None],
 ) -> Ended | None:
-    """Run the loop to its end; None if there is another one. `report` hears of each turn. Raises IrisError, OSError."""
+    """Run the loop to its end; return None if another one runs. `report` gets each turn. Raises IrisError, OSError."""
     held = _lock(place, lock_fd)
     if held is None:
         return None
@@ -108,7 +108,7 @@ def serve(
 
 
 def become(program: Sequence[str], held: HeldRunner) -> None:
-    """Become the program that is installed now, with the lock: nobody sees a moment without a loop. Raises OSError."""
+    """Replace this process by the installed program, keeping the lock, so there is always a loop. Raises OSError."""
     os.set_inheritable(held.descriptor, True)
     os.execv(program[0], [*program, "--lock-fd", str(held.descriptor)])  # noqa: S606 - our own program
 

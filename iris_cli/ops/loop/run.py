@@ -1,6 +1,6 @@
-"""The background loop: one cycle after the other, until nothing left to do.
+"""Background loop: runs cycles until no work is left.
 
-It is one more ordinary invocation: it may be killed at any moment, and whoever comes next goes on.
+It is an ordinary invocation: it may be killed at any time, and the next invocation continues its work.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ SOON = 1.0
 
 
 class Pace(Struct):
-    """`interval` is in seconds: the longest pause, and the usual one."""
+    """Pause between cycles. `interval` in seconds is the longest pause."""
 
     interval: float
     _pause: float = 0.0
 
     def pause(self, cluster: Cluster, now: float, *, changed: bool) -> float:
-        """Seconds to the next cycle. Each pause is twice as long as the one before it, until something changes.
+        """Return the seconds to the next cycle. Each pause doubles the previous one until something changes.
 
-        `changed`: the log has grown, or a task sent a request: its next request may come soon. What is known to
-        end at a certain time is looked at right then.
+        `changed`: the log has grown, or a task sent a request, whose next one may come soon. A cycle also
+        follows the end of a known time limit or grace.
         """
         self._pause = min(SOON if changed else max(SOON, 2 * self._pause), self.interval)
         left = [at + SOON - now for at in _ends(cluster)]
@@ -47,7 +47,7 @@ class Pace(Struct):
 
 
 def _ends(cluster: Cluster) -> Iterator[float]:
-    """When time limits and graces of live attempts end."""
+    """Yield the times at which time limits and graces of live attempts end."""
     for attempt_id, attempt in cluster.live_attempts():
         job = cluster.jobs[attempt_id.task.job]
         if attempt.stop is not None:
@@ -61,7 +61,7 @@ _NAMED = 3
 
 
 def missing_here(cluster: Cluster) -> dict[JobId, dict[str, str]]:
-    """The secrets of open jobs that this process can't read, by job and name, each with why."""
+    """Return the secrets of open jobs that this process can't read, by job and name, with the reason."""
     waiting = [job for job in cluster.open_jobs() if job.end is None and job.secrets]
     return {job.id: missing for job in waiting if (missing := missing_secrets(job))}
 
@@ -69,7 +69,7 @@ def missing_here(cluster: Cluster) -> dict[JobId, dict[str, str]]:
 def environment_troubles(
     cluster: Cluster, missing: Mapping[JobId, Mapping[str, str]], environ: Mapping[str, str] = os.environ
 ) -> Iterator[str]:
-    """What this process lacks: an agent, a key that is accepted, secrets."""
+    """Yield the problems of this process's environment: a missing agent, a refused key, missing secrets."""
     refused = [each.id for each in cluster.workers.values() if each.condition is WorkerCondition.AUTH_FAILED]
     if refused:
         who = _who(refused)
@@ -95,7 +95,7 @@ def _who(workers: Sequence[WorkerId]) -> str:
 
 
 def _without_key(cluster: Cluster) -> dict[str, list[WorkerId]]:
-    """The workers that are not even asked, because this machine can't use a key for them, by what is wrong with it."""
+    """Return the workers that are not polled because this machine can't use a key for them, by reason."""
     found: dict[str, list[WorkerId]] = {}
     for each in cluster.workers.values():
         step, _, detail = each.reason.partition(": ")
@@ -105,14 +105,14 @@ def _without_key(cluster: Cluster) -> dict[str, list[WorkerId]]:
 
 
 LOOK = 1.0
-"""Seconds between two looks at whether the loop is to end, and at what others wrote."""
+"""Seconds between two checks for a reason to end and for new log entries."""
 
 SCALE_EVERY = 30.0
-"""Seconds between two passes of the autoscaler: each asks the provider for its list."""
+"""Seconds between two passes of the autoscaler: each lists the provider's slices."""
 
 
 class Leaving(StrEnum):
-    """Why a loop ends."""
+    """Reason why a loop ends."""
 
     DONE = "nothing left to do"
     STOPPED = "stopped"
@@ -124,18 +124,18 @@ class Leaving(StrEnum):
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """What one turn did: a cycle, or what kept it from running."""
+    """Result of one turn: a cycle, or why it did not run."""
 
     result: cycle.CycleResult | None = None
     trouble: str = ""
-    fault: Exception | None = None  # one of ours
+    fault: Exception | None = None  # an internal error
 
 
 class Loop(Struct):
-    """One loop. `held` is its lock, `began` the operator's order that it began under.
+    """One loop. `held` is its lock, `began` the operator's order at its start.
 
-    `report` hears of each turn. `upgraded` returns the version that replaced this one, or ''. `orphaned` returns
-    whether the process that the loop belongs to has ended.
+    `report` gets each turn. `upgraded` returns the version that replaced this one, or ''. `orphaned` returns
+    True if the process that owns the loop has ended.
     """
 
     session: Session
@@ -150,7 +150,7 @@ class Loop(Struct):
     _result: cycle.CycleResult = field(default_factory=cycle.CycleResult)
 
     def run(self) -> Leaving:
-        """Run cycles until there is a reason to end. Raises IrisError where no cycle can ever run again."""
+        """Run cycles until there is a reason to end. Raises IrisError if no cycle can ever run again."""
         session = self.session
         session.runs_as, session.recorded = LOOP, self._recorded
         pace = Pace(session.limits.loop_interval)
@@ -182,7 +182,7 @@ class Loop(Struct):
             return Leaving.STOPPED if order.stopped else Leaving.REPLACED
         if self.session.config.loop is Mode.OFF:
             return Leaving.OFF
-        self._follow_configuration()  # BEFORE an upgrade: the next version could not begin with an invalid one
+        self._follow_configuration()  # before an upgrade: the next version can't start with an invalid one
         return Leaving.UPGRADE if not self.configuration.invalid and self.upgraded() else None
 
     def _turn(self, dispatcher: Dispatcher) -> Turn:
@@ -199,7 +199,7 @@ class Loop(Struct):
             self._trouble = words_of(error)
         except (LogDamagedError, NotFoundError, ConfigError):
             raise
-        except Exception as error:  # of ours: the next cycle may do better, and the operator hears of it
+        except Exception as error:  # internal: reported to the operator, the next cycle may succeed
             self._trouble = f"internal error: {type(error).__name__}: {error}"
             return Turn(trouble=self._trouble, fault=error)
         return Turn(trouble=self._trouble) if self._trouble else Turn(result=self._result)
@@ -218,10 +218,10 @@ class Loop(Struct):
             autoscale.run(self.session, probe=False)
 
     def _rest(self, dispatcher: Dispatcher, seconds: float) -> Leaving | None:
-        """Wait for the next turn; what arrives meanwhile is weighed. What others write brings it forward, and so do
-        requests, and a configuration that becomes valid or invalid.
+        """Wait for the next turn and weigh arriving answers. New log entries, task requests and a
+        configuration that becomes valid or invalid shorten the wait.
 
-        Returns early with the reason to end, if there is one.
+        Return early with the reason to end, if there is one.
         """
         clock, state = self.session.clock, self.session.state.path
         due = clock.monotonic() + seconds
@@ -252,7 +252,7 @@ class Loop(Struct):
         return work_left(self.session.cluster, self.session.config, self.session.state)
 
     def _let_go(self) -> bool:
-        """Whether it may end. AFTER the release the log is read again: who committed before started no loop."""
+        """Release the lock and return True if the loop may end. The log is read AFTER that, for late commits."""
         session = self.session
         self.held.release()
         session.view()
@@ -266,12 +266,12 @@ class Loop(Struct):
         except OSError:
             return True
         if held is None:
-            return True  # another loop has begun
+            return True  # another loop has started
         self.held = held
         return False
 
     def _recorded(self) -> Mapping[str, object]:
-        """What the heartbeat keeps of this loop beside the time of its last cycle."""
+        """Return the loop's entries for the heartbeat."""
         missing = missing_here(self.session.cluster)
         troubles = [*self.configuration.troubles(), *environment_troubles(self.session.cluster, missing)]
         return {

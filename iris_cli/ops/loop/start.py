@@ -1,4 +1,4 @@
-"""Start the background loop, stop it, and put one in the place of another; its log, its owner, its logins."""
+"""Start, stop and replace the background loop; its log file, its owner, its systemd scope."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from iris_cli.ops.workplace import Workplace, this_program
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 _TOOL_PATIENCE = 5.0  # seconds
-_LINGERING = Path("/var/lib/systemd/linger")  # a file for each user who lingers
+_LINGERING = Path("/var/lib/systemd/linger")  # one file per lingering user
 _SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "--")
 
 
 def scope_of(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The words before a command that keep it out of the login session, where there is a way; else none.
+    """Return the prefix that starts a command outside the login session; () if there is no way.
 
-    With lingering the user's own service manager outlives each login, and so does what runs in a scope of it.
+    With lingering, the user's service manager and its scopes outlive each login.
     """
     manager = Path(environ.get("XDG_RUNTIME_DIR", ""), "systemd", "private")
     if not (manager.is_socket() and _lingers(environ) and shutil.which(_SCOPE[0])):
@@ -41,12 +41,12 @@ def scope_of(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def logins_kill(environ: Mapping[str, str]) -> bool:
-    """Whether the login manager ends what a session leaves behind, as far as it says so."""
+    """Return True if the login manager reports that it kills a session's remaining processes."""
     if scope_of(environ) or not shutil.which("loginctl"):
         return False
     with suppress(OSError, subprocess.SubprocessError):
         said = subprocess.run(
-            ["loginctl", "show-user", "--property=KillUserProcesses"],  # noqa: S607 - as cron finds its tools
+            ["loginctl", "show-user", "--property=KillUserProcesses"],  # noqa: S607 - found through PATH
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -64,7 +64,7 @@ def _lingers(environ: Mapping[str, str]) -> bool:
 
 def _works(words: tuple[str, ...], environ: Mapping[str, str]) -> bool:
     with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(  # noqa: S603 - a tool's own name, with words of ours
+        done = subprocess.run(  # noqa: S603 - fixed tool name, our arguments
             words,
             env=dict(environ),
             stdin=subprocess.DEVNULL,
@@ -77,25 +77,25 @@ def _works(words: tuple[str, ...], environ: Mapping[str, str]) -> bool:
 
 
 LARGEST = 256 << 10
-"""Bytes of a log; a larger one becomes the old one, and the one before that is gone."""
+"""Bytes after which the log is rotated; one older log is kept."""
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
 
 
 def log_of(directory: Path) -> Path:
-    """The log of a state directory."""
+    """Return the path of the loop's log in a state directory."""
     return directory / LOOP_LOG
 
 
 def open_log(directory: Path) -> int:
-    """A descriptor that appends to the log; to nowhere, if the log can't be opened (a full disk, a link there)."""
+    """Return a descriptor that appends to the log, or to /dev/null if it can't be opened (full disk, symlink)."""
     with suppress(OSError):
         return open_safely(directory / LOOP_LOG, _APPEND)
     return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def rotate_log(directory: Path) -> None:
-    """Begin a new log if standard output is one that is too large. Never raises OSError."""
+    """Rotate the log if standard output is the log and too large. Never raises OSError."""
     path = directory / LOOP_LOG
     with suppress(OSError):
         ours, named = os.fstat(1), os.lstat(path)
@@ -110,7 +110,7 @@ def rotate_log(directory: Path) -> None:
 
 
 def take_streams(directory: Path) -> None:
-    """Have nothing but the log for output, and no input: whoever runs a loop by hand has a terminal."""
+    """Redirect output to the log and input from /dev/null: a loop run by hand has a terminal."""
     sys.stdout.flush()
     for fd, streams in ((os.open(os.devnull, os.O_RDONLY), (0,)), (open_log(directory), (1, 2))):
         for stream in streams:
@@ -119,19 +119,19 @@ def take_streams(directory: Path) -> None:
 
 
 def write_log(lines: Iterable[str], now: float) -> None:
-    """Append lines, each with its time. They must be clean. A disk that is full loses them, and nothing else."""
+    """Append lines, each with its time. The caller sanitizes them. On a full disk they are lost without an error."""
     text = "".join(f"{iso_time(now)} {line}\n" for line in lines)
     with suppress(OSError):
         os.write(1, text.encode("utf-8", "backslashreplace"))
 
 
 OWNER = "IRIS_LOOP_OWNER"
-"""The variable with the path of a file. A loop that has it ends as soon as no process holds the lock of that file."""
+"""Variable with the path of a lock file. A loop that has it ends once no process holds that lock."""
 
 
 @contextmanager
 def owned(file: Path, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
-    """Let each loop that is started inside the block end with this process, also if it is killed. Raises OSError."""
+    """End each loop started inside the block with this process, even after a kill. Raises OSError."""
     with file.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         environ[OWNER] = str(file)
@@ -142,7 +142,7 @@ def owned(file: Path, environ: MutableMapping[str, str] = os.environ) -> Iterato
 
 
 def owner_is_gone(environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether this process belongs to one that has ended; a file that is missing has no owner."""
+    """Return True if this process has an owner that ended; a missing file means the owner ended."""
     if not (file := environ.get(OWNER, "")):
         return False
     try:
@@ -158,16 +158,16 @@ def owner_is_gone(environ: Mapping[str, str] = os.environ) -> bool:
 COMMAND = "iris loop"
 
 _SHELL = ("/bin/sh", "-c", '"$@" >&2 & echo $!', "sh")
-"""Starts a program, prints its pid and ends: the program is no child of ours, and belongs to no terminal."""
+"""Command that starts a program, prints its pid and exits: the program is not our child and has no terminal."""
 
-_TURNED = 10.0  # seconds for a loop to notice that it is to end: it looks once a second, between its calls
-_KILLED = 5.0  # seconds for a process that was killed to be gone
-_SIGNED = 60.0  # seconds for a new loop to say that it runs: the machine may be busy
+_TURNED = 10.0  # seconds for a loop to notice a stop order: it checks once per second, between calls
+_KILLED = 5.0  # seconds for a killed process to exit
+_SIGNED = 60.0  # seconds for a new loop to report its start: the machine may be busy
 _GLANCE = 0.02
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Where a loop runs: the words that start it, its working directory, and the state directory."""
+    """Start parameters of a loop: its command line, working directory and state directory."""
 
     program: tuple[str, ...]
     directory: Path
@@ -177,7 +177,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 def place_of(where: Workplace) -> Place:
-    """Where the loop of this cluster runs. Raises ConfigError."""
+    """Return the start parameters of this cluster's loop. Raises ConfigError."""
     names = ("--config", str(where.config_file.absolute()))
     state = ("--state-dir", str(where.state_path_in_use.absolute()))
     return Place(
@@ -190,16 +190,16 @@ def place_of(where: Workplace) -> Place:
 
 
 def spawn(place: Place, environ: Mapping[str, str] = os.environ) -> int | None:
-    """Start a loop unless one runs. Returns its pid, None if one runs. Raises OSError.
+    """Start a loop unless one runs. Return its pid, None if one runs. Raises OSError.
 
-    It has no terminal, a session of its own, and none of our descriptors but the lock, which it inherits: everybody
-    sees from the first moment that there is a loop.
+    The loop has no terminal, its own session, and no descriptors of ours except the lock. It inherits the
+    lock, so the loop is visible from the start.
     """
     state, now = place.state, place.clock.now()
     held = state.runners.hold(LOOP, COMMAND, interval=place.interval, since=now)
     if held is None:
         return None
-    # Without a command: the loop signs for itself as soon as it can.
+    # Without a command: the loop records its own once it runs.
     held.sign(Runner(kind=LOOP, actor=state.actor, interval=place.interval, since=now))
     try:
         pid = _spawn(place, held, environ)
@@ -233,7 +233,7 @@ def _spawn(place: Place, held: HeldRunner, environ: Mapping[str, str]) -> int:
 
 
 def order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> LoopOrder:
-    """Record the operator's word: every loop that runs now is to end. Raises NotWritableError."""
+    """Record the operator's order: every loop that runs now must end. Raises NotWritableError."""
     given = LoopOrder(
         turn=SYSTEM_RANDOMNESS.hexadecimal(8),
         stopped=stopped,
@@ -246,13 +246,13 @@ def order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> Loop
 
 
 def stop(state: StateDir, clock: Clock) -> Runner | None:
-    """End the loop, and let none start until `start`. Returns the one that ran, if one did. Raises IrisError."""
+    """Stop the loop until `start`. Return the runner that was stopped, or None. Raises IrisError."""
     order(state, clock, stopped=True, command="iris loop stop")
     return end(state, clock)
 
 
 def start(place: Place, environ: Mapping[str, str] = os.environ) -> Runner:
-    """Run a loop with this environment, in the place of one that runs. Returns it. Raises IrisError."""
+    """Start a loop with this environment, replacing a running one. Return its runner. Raises IrisError."""
     state = place.state
     order(state, place.clock, stopped=False, command="iris loop start")
     end(state, place.clock)
@@ -264,15 +264,15 @@ def start(place: Place, environ: Mapping[str, str] = os.environ) -> Runner:
 
 
 def running_loop(state: StateDir) -> Runner | None:
-    """The loop that holds its lock now."""
+    """Return the loop that holds its lock now, or None."""
     return next((each for each in state.runners.alive() if each.kind == LOOP), None)
 
 
 def end(state: StateDir, clock: Clock) -> Runner | None:
-    """Wait until no loop runs, after an order that none may; returns the one that did. Raises IrisError.
+    """Wait until no loop runs, after an order that stops loops; return the one that ran. Raises IrisError.
 
-    One on this machine is told by a signal, so that it need not look. One that does not hear, as it is suspended or
-    hangs, is killed: that loses nothing.
+    A loop on this machine gets SIGTERM. If it does not react because it is suspended or hangs, it is killed;
+    no state is lost.
     """
     found = running_loop(state)
     if found is None:
@@ -289,7 +289,7 @@ def end(state: StateDir, clock: Clock) -> Runner | None:
 
 
 def _signal(state: StateDir, number: signal.Signals) -> None:
-    """Only to the process that took the lock: its number may be another one's by now, or that of another host."""
+    """Signal the loop only if this host's process is the one that took the lock: the pid may have been reused."""
     found = running_loop(state)
     if found is not None and found.host == state.host and found.is_this(found.pid):
         with suppress(OSError):
@@ -306,7 +306,7 @@ def _is_gone(state: StateDir, clock: Clock, patience: float) -> bool:
 
 
 def _signed(place: Place) -> Runner:
-    """The loop, when it has said who it is. Raises IrisError if it ended before."""
+    """Return the loop once it has recorded its command. Raises IrisError if it ended before."""
     until = place.clock.monotonic() + _SIGNED
     while (found := running_loop(place.state)) is not None:
         if found.command or place.clock.monotonic() >= until:

@@ -1,4 +1,4 @@
-"""Wait until jobs are over. Nobody else may be running cycles meanwhile: so whoever waits does."""
+"""Wait until jobs have ended. The waiting command runs cycles, since no other process may do so."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.loop.watch import PASSING, running
 from iris_cli.ops.session import Session
 
-_FIRST, _SOONEST, _CYCLE_EVERY = 0.2, 0.5, 3.0  # seconds from a cycle to the next one
-_NAMED = 3  # jobs that are named while they are waited for
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0  # seconds between two looks at the log
+_FIRST, _SOONEST, _CYCLE_EVERY = 0.2, 0.5, 3.0  # seconds from one cycle to the next
+_NAMED = 3  # jobs named in the progress line
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0  # seconds between two reads of the log
 
 _WORST_FIRST = (
     (JobState.FAILED, ExitCode.FAILED),
     (JobState.UNSCHEDULABLE, ExitCode.UNSCHEDULABLE),
     (JobState.KILLED, ExitCode.KILLED),
 )
-"""A failure tells the most; a job that never ran tells more than one that its user ended."""
+"""A failure outranks a job that never ran, which outranks a cancelled one."""
 
 
 class Caretaker:
-    """Keeps things going for a command that waits: now and then a cycle, otherwise only a look at the log.
+    """Runner of cycles for a waiting command, which reads the log in between.
 
-    The first cycles come soon, for many a job is over at once; later ones less often. After a request of a task they
-    come soon again, for it may send more, and so they do as long as they place tasks: short ones leave room for the
-    next. `least`: the fewest seconds between two cycles.
-    That the state is locked or can't be written keeps nobody from waiting: `trouble` says so.
+    The first cycles come soon, since many jobs end at once; later ones less often. They come soon again after
+    a request of a task, and while tasks are placed, since short tasks free room for others. `least`: minimum
+    of seconds between two cycles. A locked or unwritable state does not end the wait; `trouble` holds the
+    error.
     """
 
     def __init__(self, session: Session, *, schedule: bool = True, least: float = 0.0) -> None:
@@ -42,11 +42,11 @@ class Caretaker:
         self.schedule = schedule
         self.least = least
         self.trouble: IrisError | None = None
-        self._told = ""  # of troubles
+        self._told = ""  # last trouble printed
         self._due = 0.0  # by the monotonic clock
         self._between = 0.0
-        self._asked = False  # by a task, in the last cycle or after it
-        self._requests = 0  # of tasks, at the last look
+        self._asked = False  # a task sent requests in or after the last cycle
+        self._requests = 0  # number of task requests at the last check
         self._result = CycleResult()
         self._dispatcher = Dispatcher(session)
         self._runner = ExitStack()
@@ -61,16 +61,14 @@ class Caretaker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._runner, self._dispatcher:
-            if (
-                kind is None and self._dispatcher.calls.working
-            ):  # a start or a stop: a healthy host answers soon
+            if kind is None and self._dispatcher.calls.working:  # a start or stop: healthy hosts answer soon
                 self._do(lambda: self._dispatcher.attend(patience=PATIENCE))
         if kind is None:
             keep_logs(self.session, self._dispatcher)
             tell_news(self.session)
 
     def look(self) -> Cluster:
-        """The cluster as it is now."""
+        """Return the current cluster; run a cycle first if one is due."""
         if self.session.clock.monotonic() >= self._due:
             self.trouble = None
             self._do(self._run_cycle)
@@ -82,24 +80,23 @@ class Caretaker:
         return self.session.view()
 
     def hurry(self) -> None:
-        """Run a cycle at the next look."""
+        """Run a cycle at the next `look`."""
         self._due = 0.0
 
     def said(self, token: Token) -> RemoteState | None:
-        """The state of an attempt as its worker has reported it in the last cycle, if it has."""
+        """Return the state of an attempt as its worker reported it in the last cycle, or None."""
         return self._dispatcher.said(token)
 
     def reason(self, key: TaskId | JobId) -> str:
-        """Return why a task or a gang waits, by the plan of the last cycle; '' if that placed it."""
+        """Return why a task or a gang is pending, by the plan of the last cycle; '' if that placed it."""
         plan = self._result.plan
         reasons = plan.waiting.get(key, ()) if plan is not None else ()
         return str(reasons[0]) if reasons else ""
 
     def pause(self, seconds: float) -> None:
-        """Wait for that long. What arrives meanwhile is weighed, and what follows from it is sent.
+        """Wait `seconds`, weighing arriving answers and sending the calls that follow.
 
-        After a request of a task, or when tasks were placed, it waits at most until the next cycle. When tasks are
-        seen to end it returns at once.
+        After task requests or placements the wait ends at the next cycle. Return at once when tasks end.
         """
         clock = self.session.clock
         until = clock.monotonic() + seconds
@@ -117,11 +114,11 @@ class Caretaker:
             self._due = min(self._due, clock.monotonic() + self._between)
 
     def _is_moving(self) -> bool:
-        """Whether the last cycle placed tasks, or tasks have sent requests: the next one may find more to do."""
+        """Return True if the last cycle placed tasks or tasks sent requests: the next cycle may find more to do."""
         return self._asked or bool(self._result.assigned)
 
     def _was_asked(self) -> bool:
-        """Whether tasks have sent requests since the last look."""
+        """Return True if tasks have sent requests since the last check."""
         before, self._requests = self._requests, self._dispatcher.requests
         return self._requests > before
 
@@ -139,19 +136,19 @@ class Caretaker:
 
 
 class Waited(Struct, frozen=True):
-    """How each job stands at the end of the wait, in the order in which they were named."""
+    """The state of each job at the end of the wait, in the order in which they were named."""
 
     states: Mapping[JobId, JobState]
-    trouble: IrisError | None = None  # why cycles could not be run, if so
+    trouble: IrisError | None = None  # why cycles could not run
 
     @property
     def open(self) -> list[JobId]:
-        """The jobs that aren't over: the time was."""
+        """Jobs that were still open at the timeout."""
         return [job for job, state in self.states.items() if not state.terminal]
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 if all succeeded; else that of the worst end, and 1 where the time was over first."""
+        """0 if all succeeded; the code of the worst end; 1 after a timeout."""
         if self.open:
             return ExitCode.FAILED
         states = set(self.states.values())
@@ -159,7 +156,7 @@ class Waited(Struct, frozen=True):
 
 
 def wait_for(session: Session, jobs: Sequence[JobId], *, timeout: float | None = None) -> Waited:
-    """Block until all jobs are over, or for `timeout` seconds. What a cycle finds is committed on the way."""
+    """Wait until all jobs have ended, at most `timeout` seconds. Cycles commit their results during the wait."""
     deadline = None if timeout is None else session.clock.monotonic() + timeout
     pause, ended, tasks = _FIRST_PAUSE, 0, 0
     names = f"waiting for {', '.join(jobs[:_NAMED])}{', ...' if len(jobs) > _NAMED else ''}"

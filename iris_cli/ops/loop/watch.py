@@ -1,4 +1,4 @@
-"""Follow a cluster: one cycle after the other, and what each of them and everybody else wrote into the log."""
+"""Continuous cycles of `iris watch`, with the events that any invocation wrote to the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from iris_cli.ops.views.history import Entry, entries_about, entries_of
 
 @contextmanager
 def running(session: Session, kind: str, *, interval: float) -> Iterator[None]:
-    """Hold the lock of a runner of this kind while the block lasts; run without one if no lock can be had."""
+    """Hold the lock of a runner of this kind during the block; continue without it if the lock is unavailable."""
     held = None
     with suppress(OSError):
         held = session.state.runners.hold(kind, session.command, interval=interval, since=session.clock.now())
@@ -35,38 +35,38 @@ def running(session: Session, kind: str, *, interval: float) -> Iterator[None]:
 
 
 PASSING = (LockedError, NotWritableError, LogReplacedError)
-"""What keeps a cycle from running and may be over at the next one."""
+"""Errors that keep a cycle from running and may be gone by the next one."""
 
 ASKED = 0.5
 """Seconds to the next cycle after a task sent a request: its next request may come soon."""
 
 _LEAST_PAUSE = 0.25
-"""The share of its time that a watch leaves to others, however long its cycles take."""
+"""Least share of the interval in which a watch pauses, even if its cycles are slow."""
 
 
 class Step(Struct, frozen=True):
-    """What is new after one cycle. `idle`: no job is left that isn't over, and nothing is being stopped."""
+    """News after one cycle. `idle`: every job has ended, and no attempt holds a worker."""
 
     news: tuple[Entry, ...]
     idle: bool
-    trouble: str = ""  # what kept the cycle from running: who holds the state directory, a full disk
+    trouble: str = ""  # why the cycle did not run: another lock holder, a full disk
 
 
 def listen(session: Session) -> None:
-    """From now on, what comes into the log is news. Whoever shows the cluster before the first step calls it first."""
+    """Collect new log entries as news from now on. Call it before showing the cluster before the first step."""
     if session.news is None:
         session.view()
         session.news = []
 
 
 def watch(session: Session, *, interval: float, schedule: bool, once: bool = False) -> Generator[Step]:
-    """Run cycles for ever, `interval` seconds apart, and yield what the log says after each.
+    """Run cycles forever, `interval` seconds apart, and yield the new log entries after each.
 
-    After a request of a task the next cycle comes sooner. `once`: just one, and all that it sends is waited for: nobody
-    is there to hear of it later.
+    After a request of a task the next cycle comes sooner. `once`: run one cycle and wait for all its calls,
+    since no later cycle receives the answers.
 
-    A worker that hangs keeps its call into the next cycles, the others are asked on time. Where somebody else
-    holds the state directory, or it can't be written, it goes on and tries again: the log tells what is true.
+    A hanging worker keeps its call into the next cycles; other workers are polled on time. If another
+    invocation holds the lock, or the directory is not writable, the watch continues and retries.
     """
     clock, patience = session.clock, min(cycle.PATIENCE, interval)
     trouble, result = "", cycle.CycleResult()
@@ -104,7 +104,7 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
 def look_on(
     session: Session, *, every: float, about: Callable[[], Collection[str]] | None = None
 ) -> Generator[Step]:
-    """As `watch`, but only read the log, `every` so many seconds. `about`: keep entries about these names."""
+    """Yield steps like `watch`, but only read the log every `every` seconds. `about`: names to select entries by."""
     tell_of_change = change_warning(session.config.path, session.tell)
     listen(session)
     trouble = ""
@@ -126,7 +126,7 @@ def _trouble_of(act: Callable[[], object]) -> str:
 
 
 def words_of(error: IrisError) -> str:
-    """An error in one line, with its hint."""
+    """Return an error in one line, with its hint."""
     return f"{error.message}; {error.hint}" if error.hint else error.message
 
 

@@ -1,1 +1,1 @@
-"""`iris cron`: cycles that run by themselves, from the crontab or by a timer of systemd."""
+"""Scheduled cycles for `iris cron`, from the crontab or a systemd timer."""

@@ -1,4 +1,4 @@
-"""Whether cycles run by themselves, whether it is this iris that runs them, and what to type if not."""
+"""Check that cycles are running, and that the scheduled program is this iris."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _INSTALL = "iris cron install --every {}"
 
 
 class Installed(Struct, frozen=True, kw_only=True):
-    """What has cycles of a cluster run: `where` it is, the `program` it calls, and how to install it anew."""
+    """Installed schedule of a cluster: `where` it is, the `program` it calls, and the command to reinstall it."""
 
     where: str = ""
     program: str = ""
     again: str = _INSTALL.format("1m")
-    daemon: str = ""  # how to see whether it is at work
+    daemon: str = ""  # command that shows the scheduler's state
     log: Path | None = None
 
 
 def installed(entry: CronEntry, units: Path) -> Installed:
-    """The line of this cluster in the crontab, or its timer below `units`; nothing where neither can be read."""
+    """Return the cluster's crontab line, or its timer below `units`; an empty result if neither can be read."""
     with suppress(IrisError):
         if line := crontab.installed(entry):
             return Installed(
@@ -57,7 +57,7 @@ def installed(entry: CronEntry, units: Path) -> Installed:
 def check_cycles(
     cycles: Cycles, cluster: Cluster, found: Installed, ours: tuple[str, ...]
 ) -> Iterator[Finding]:
-    """Whether somebody runs cycles; `ours` is how this program is called."""
+    """Yield findings about the runner of cycles; `ours` is the command line of this program."""
     yield from _check_program(found, ours[0])
     for trouble in cycles.troubles:
         yield warning("cycles", f"background loop: {trouble}", fix_of(trouble))

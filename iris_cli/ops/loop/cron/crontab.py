@@ -1,4 +1,4 @@
-"""The operator's crontab: a block of lines between two marks, and nothing else of it is touched."""
+"""The operator's crontab: one marked block of lines per cluster; all other lines are kept."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from iris_cli.ops.loop.cron.entry import CronEntry, failed, run_tool
 _LIST = ("crontab", "-l")
 _WRITE = ("crontab", "-")
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_LARGEST_LOG = 512  # blocks of 512 bytes; of what was before that one file is kept
+_LARGEST_LOG = 512  # blocks of 512 bytes; one older log is kept
 _THEN = " 2>/dev/null; "
 _NONE = ("no crontab", "no such file", "can't open")
 _WITHOUT = "iris cron install --systemd, or leave `iris watch --schedule` open"
 
 
 def when(every: float) -> str:
-    """The five fields of a crontab. Raises UsageError for what they can't say."""
+    """Return the five time fields of a crontab line. Raises UsageError for intervals they can't express."""
     if every == _DAY:
         return "0 0 * * *"
     for unit, whole, fields in ((_MINUTE, _HOUR, "*/{} * * * *"), (_HOUR, _DAY, "0 */{} * * *")):
@@ -32,23 +32,23 @@ def when(every: float) -> str:
 
 
 def line(entry: CronEntry) -> str:
-    """The line of a cluster. Its output goes into one file, and when that is large it becomes the old one."""
+    """Return the cluster's crontab line. Its output is appended to one file, which is rotated when large."""
     log = str(entry.log)
     size, old = shlex.quote(log), shlex.quote(f"{log}.1")
     rotate = f"find {size} -size +{_LARGEST_LOG} -exec mv -f {size} {old} \\;"
     command = f"{rotate}{_THEN}{shlex.join(entry.command)} >>{size} 2>&1"
-    return f"{when(entry.every)} {command}".replace("%", "\\%")  # a bare one would end the line
+    return f"{when(entry.every)} {command}".replace("%", "\\%")  # an unescaped % ends the command
 
 
 def program(line: str) -> str:
-    """What a line calls; '' if it is none of ours."""
+    """Return the program that a line calls; '' if iris did not write the line."""
     with suppress(ValueError, IndexError):
         return shlex.split(line.replace("\\%", "%").partition(_THEN)[2])[0]
     return ""
 
 
 def every(line: str) -> float:
-    """How often a line runs, in seconds; a minute if it is none of ours."""
+    """Return the interval of a line in seconds; a minute if iris did not write the line."""
     whole = (
         unit * number
         for unit, most in ((_MINUTE, 60), (_HOUR, 24))
@@ -59,17 +59,17 @@ def every(line: str) -> float:
 
 
 def install(entry: CronEntry) -> bool:
-    """Have the line in the crontab, in place of the one before it. Returns whether anything changed."""
+    """Install the line in the crontab, replacing the previous one. Return True if the crontab changed."""
     return _become(entry, [line(entry)])
 
 
 def remove(entry: CronEntry) -> bool:
-    """Have no line of this cluster in the crontab. Returns whether there was one."""
+    """Remove the cluster's lines from the crontab. Return True if there were any."""
     return _become(entry, [])
 
 
 def installed(entry: CronEntry) -> str:
-    """The line that is there, or ''."""
+    """Return the installed lines, or ''."""
     lines = read().splitlines()
     first, last = _marks(entry)
     if first not in lines or last not in lines[lines.index(first) :]:
@@ -104,7 +104,7 @@ def _become(entry: CronEntry, wanted: list[str]) -> bool:
 
 
 def read() -> str:
-    """The crontab as it is. Raises IrisError."""
+    """Return the crontab's text. Raises IrisError."""
     done = run_tool(_LIST, hint=_WITHOUT)
     if done.returncode == 0:
         return done.stdout

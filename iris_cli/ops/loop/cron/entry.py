@@ -1,4 +1,4 @@
-"""What is to be run, how often, and by which program: with absolute names, for cron has another environment."""
+"""Command, interval and program of scheduled cycles: absolute paths, since cron has another environment."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops.checks.findings import Finding, Level, warning
 
 LOG = "cron.log"
-_LAST = 5  # lines of the output that are shown
-_LONGEST = 4096  # bytes of it that are looked at
-_PATIENCE = 60.0  # seconds that crontab and systemctl may take
+_LAST = 5  # lines of output shown
+_LONGEST = 4096  # bytes of output read
+_PATIENCE = 60.0  # seconds for crontab and systemctl
 _AGENT = "SSH_AUTH_SOCK"
 _OF_GOOGLE = ("GOOGLE_", "CLOUDSDK_")
 
 
 class CronEntry(Struct, frozen=True, kw_only=True):
-    """Cycles of one cluster, `every` so many seconds. `program` is how iris is called."""
+    """Scheduled cycles of one cluster, every `every` seconds. `program` are the words that call iris."""
 
     cluster: str
     config: Path
@@ -36,7 +36,7 @@ class CronEntry(Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> list[str]:
-        """Who finds another cycle at work leaves it to that."""
+        """Command line of one cycle. It exits at once if another cycle holds the lock."""
         names = ["--config", str(self.config), "--state-dir", str(self.state)]
         more = ["--autoscale"] if self.autoscale else []
         how = ["--once", "--lock-timeout", "0", "--cron", f"{self.every:g}"]
@@ -48,12 +48,12 @@ class CronEntry(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """For units of systemd: one for each configuration file."""
+        """Name of the systemd units: one per configuration file."""
         return f"iris-{self.cluster}-{hashlib.sha256(os.fsencode(self.config)).hexdigest()[:8]}"
 
 
 def absolute(path: Path) -> Path:
-    """A name that means the same everywhere. Raises UsageError for one that no crontab can hold."""
+    """Return the absolute path. Raises UsageError for names that a crontab can't hold."""
     if any(ord(character) < 32 for character in str(path)):
         raise UsageError(f"{clip(str(path))!r} has control characters in its name")
     return path.absolute()
@@ -62,12 +62,12 @@ def absolute(path: Path) -> Path:
 def run_tool(
     words: Sequence[str], text: str | None = None, *, hint: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run a tool of the system and wait for it. Raises IrisError where there is none."""
+    """Run a system tool and wait for it. Raises IrisError if it is missing or fails to run."""
     tool = shutil.which(words[0])
     if tool is None:
         raise IrisError(f"{words[0]} is not installed", hint=hint)
     try:
-        return subprocess.run(  # noqa: S603 - the tools' own names, with words of ours
+        return subprocess.run(  # noqa: S603 - fixed tool names, our arguments
             [tool, *words[1:]],
             input=text,
             stdin=subprocess.DEVNULL if text is None else None,
@@ -83,7 +83,7 @@ def run_tool(
 
 
 def last_lines(log: Path) -> list[str]:
-    """The end of what cycles have said."""
+    """Return the last lines of the cycles' output."""
     try:
         with log.open("rb") as file:
             file.seek(0, 2)
@@ -94,13 +94,13 @@ def last_lines(log: Path) -> list[str]:
 
 
 def failed(words: Sequence[str], done: subprocess.CompletedProcess[str]) -> IrisError:
-    """What a tool complained of."""
+    """Return an error with a tool's message."""
     said = clip((done.stderr or done.stdout).strip().replace("\n", "; "))
     return IrisError(f"{' '.join(words)} failed: {said or f'exit {done.returncode}'}")
 
 
 def keys_without_agent(connections: Sequence[Connection]) -> list[Finding]:
-    """What is wrong with the SSH keys where there is no agent and nobody to ask for a passphrase, as in cron."""
+    """Return problems of the SSH keys without an agent and without a terminal for passphrases, as in cron."""
     from iris_cli.ops.checks.host_checks import check_keys
 
     with _no_agent():
@@ -108,7 +108,7 @@ def keys_without_agent(connections: Sequence[Connection]) -> list[Finding]:
 
 
 def variables_left_behind(groups: Sequence[ScaleGroup], timer: str = "") -> list[Finding]:
-    """What Google's client finds in this environment and not in cron's; `timer`: its unit, if systemd runs it."""
+    """Return Google variables of this environment that cron lacks; `timer`: its unit, if systemd runs it."""
     if all(group.template.provider is not Provider.GCP for group in groups):
         return []
     where = f"systemctl --user edit {timer}.service, below [Service]: Environment=" if timer else ""

@@ -1,4 +1,4 @@
-"""A timer of the operator's own systemd. Output goes to its journal, which keeps itself small."""
+"""Timer units of the operator's systemd user manager. Output goes to the systemd journal, which limits its size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WITHOUT = "iris cron install uses the crontab"
 
 
 def units(entry: CronEntry) -> dict[str, str]:
-    """The files by their names."""
+    """Return the unit files by name."""
     service = f"""\
 [Unit]
 Description=iris: one cycle of {_escaped(entry.cluster)}
@@ -41,7 +41,7 @@ WantedBy=timers.target
 
 
 def install(entry: CronEntry, directory: Path) -> bool:
-    """Have the timer at work. Returns whether anything changed. Raises IrisError, NotWritableError."""
+    """Install and start the timer. Return True if anything changed. Raises IrisError, NotWritableError."""
     wanted = units(entry)
     changed = any(_text(directory / name) != text for name, text in wanted.items())
     try:
@@ -58,7 +58,7 @@ def install(entry: CronEntry, directory: Path) -> bool:
 
 
 def remove(entry: CronEntry, directory: Path) -> bool:
-    """Have no such timer. Returns whether there was one."""
+    """Stop and remove the timer. Return True if it existed."""
     there = [directory / name for name in units(entry) if (directory / name).is_file()]
     if not there:
         return False
@@ -70,7 +70,7 @@ def remove(entry: CronEntry, directory: Path) -> bool:
 
 
 def installed(entry: CronEntry, directory: Path) -> str:
-    """The name of the timer that is there, and how it is; '' for none."""
+    """Return the name and state of the installed timer; '' if there is none."""
     name = f"{entry.name}.timer"
     if not (directory / name).is_file():
         return ""
@@ -79,7 +79,7 @@ def installed(entry: CronEntry, directory: Path) -> str:
 
 
 def program(entry: CronEntry, directory: Path) -> str:
-    """What the timer has called; '' if its unit says nothing that is ours."""
+    """Return the program that the timer calls; '' if iris did not write its unit."""
     found = re.search(
         r'^ExecStart="((?:[^"\\]|\\.)*)"', _text(directory / f"{entry.name}.service"), re.MULTILINE
     )
@@ -87,19 +87,19 @@ def program(entry: CronEntry, directory: Path) -> str:
 
 
 def every(entry: CronEntry, directory: Path) -> float:
-    """How often it runs, in seconds; a minute if its unit does not say so."""
+    """Return the interval in seconds; a minute if the unit does not state it."""
     found = re.search(r"^OnUnitActiveSec=([0-9.]+)s$", _text(directory / f"{entry.name}.timer"), re.MULTILINE)
     return float(found[1]) if found else 60.0
 
 
 def directory_of(home: Path, config_home: str) -> Path:
-    """Where units of a user are."""
+    """Return the directory of a user's systemd units."""
     base = Path(config_home) if config_home.startswith("/") else home / ".config"
     return base / "systemd" / "user"
 
 
 def lingers(user: str) -> bool:
-    """Whether the timer also runs when nobody is logged in."""
+    """Return True if the timer also runs when the user is not logged in."""
     done = run_tool(("loginctl", "show-user", user, "--property=Linger"))
     return done.stdout.strip() != "Linger=no"
 
@@ -118,7 +118,7 @@ def _text(path: Path) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word of a command line, as systemd.service(5) reads it."""
+    """Return a word quoted for a command line in systemd.service(5)."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
     return f'"{_escaped(escaped)}"'
 
