@@ -1,1 +1,1 @@
-"""The output of tasks: read, follow, compare; and the stacks of their threads."""
+"""Output of tasks: read, follow, compare; stacks of their threads."""

@@ -1,4 +1,4 @@
-"""`iris logs --follow`: the output of tasks as it is written, until nothing more can come."""
+"""Output of tasks as it is written, for `iris logs --follow`, until no more can come."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from iris_cli.ops.views.view import look
 from iris_cli.remote.fan_out import FanOut
 
 POLL_EVERY = 1.0  # seconds
-CALLS_A_SECOND = 32  # a call costs this machine a millisecond: many workers are asked less often
-FLOOD = 1 << 20  # characters a second: nobody reads each as it comes, and they cost as much themselves
-CALLS_IN_A_FLOOD = 12  # a second
-TOGETHER = 1.0  # seconds in which answers of one turn come as one step, so that equal lines can be folded
-AT_ONCE = 8  # workers that are asked at the same time, if they answer in
+CALLS_A_SECOND = 32  # a call costs this machine a millisecond: many workers are polled less often
+FLOOD = 1 << 20  # characters per second: more is unreadable, and expensive by itself
+CALLS_IN_A_FLOOD = 12  # per second
+TOGETHER = 1.0  # seconds in which answers of one turn form one step, so that equal lines can be folded
+AT_ONCE = 8  # workers polled at the same time, if they answer in
 _A_MOMENT = 0.01  # seconds
-LAST_TRIES = 3  # for the end of an output that can't grow any more: who is silent then may be so for ever
-_LATE_ANSWERS = 0.1  # seconds between two looks for answers that are late
-_LONGEST_BACKOFF = 30.0  # seconds between two tries of a worker that is silent
+LAST_TRIES = 3  # for the end of finished output: a worker silent then may stay silent
+_LATE_ANSWERS = 0.1  # seconds between two checks for late answers
+_LONGEST_BACKOFF = 30.0  # seconds between two tries of a silent worker
 
 
 class Step(Struct):
-    """What is new: lines in the order in which each task wrote them, and what is to be said of tasks.
+    """New lines, in the order in which each task wrote them, and notes about tasks.
 
-    `is_turn`: all were asked, not only who is behind.
+    `is_turn`: all workers were polled, not only those behind.
     """
 
     texts: list[LogText] = field(default_factory=list)
@@ -42,12 +42,12 @@ class Step(Struct):
 
     @property
     def lines(self) -> list[LogLine]:
-        """The lines one by one."""
+        """Lines one by one."""
         return [line for text in self.texts for line in text.lines()]
 
 
 class _Followed(Struct):
-    """One attempt on its way to its end."""
+    """One attempt that is being followed."""
 
     reading: Reading
     printed: bool = False
@@ -57,15 +57,15 @@ class _Followed(Struct):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the last turn left something unread."""
+        """True if the last turn left something unread."""
         return self.reading.silence is None and not self.reading.at_end
 
 
 class Follower:
-    """Follows tasks from attempt to attempt, or if one attempt was asked for just that.
+    """Follower of tasks from attempt to attempt, or of a single attempt if one was named.
 
-    Lines come whole, none twice and none left out; a worker that does not answer is asked again later.
-    `cut_short`: the end of some output could not be read. It stops by itself at `until`, a monotonic time.
+    Each line comes whole and exactly once; a silent worker is polled again later. `cut_short`: the end of
+    some output could not be read. It stops at `until`, a monotonic time.
     """
 
     def __init__(
@@ -77,16 +77,16 @@ class Follower:
         until: float = math.inf,
     ) -> None:
         self.cut_short = False
-        # Who has not answered yet, and how things stood when it was asked:
+        # Workers without an answer yet, with the cluster at the time of the call:
         self._asked: dict[WorkerId, Cluster] = {}
-        self._last_tick = self._next_tick = -math.inf  # when all are asked, by the monotonic clock
+        self._last_tick = self._next_tick = -math.inf  # times of full polls, monotonic clock
         self._came = 0  # characters since then
         self._until = until
-        self._remains: list[Iterator[LogText]] = []  # of what no worker can give, and nobody has seen yet
+        self._remains: list[Iterator[LogText]] = []  # texts from other sources than workers, not shown yet
         self._session = session
         self._query = query
         self._caretaker = Caretaker(session)
-        self._waits: dict[TaskId, str] = {}  # why each retry waits, as it was last said
+        self._waits: dict[TaskId, str] = {}  # last reason printed for each pending retry
         view = look(session, runs_cycles=True)
         chosen = select_tasks(view.cluster, what, ranks=query.ranks, attempt=query.attempt)
         self._only_one = query.attempt is not None or "/attempt-" in what
@@ -99,11 +99,11 @@ class Follower:
 
     @property
     def tasks(self) -> int:
-        """How many tasks are followed."""
+        """Number of tasks followed."""
         return len(self._followed)
 
     def steps(self) -> Iterator[Step]:
-        """Until every task is over and all it wrote was read. There is one a second or more, be it empty."""
+        """Yield steps until every task has ended and its output was read: at least one per second, maybe empty."""
         yield self._first
         fan_out: FanOut[Sequence[Reading]] = self._session.make_fan_out(
             self._session.limits.max_dispatch_parallelism
@@ -114,7 +114,7 @@ class Follower:
     def _steps(self, fan_out: FanOut[Sequence[Reading]]) -> Iterator[Step]:
         clock = self._session.clock
         while True:
-            cluster = self._caretaker.look()  # before reading: what had ended by then can write no more
+            cluster = self._caretaker.look()  # before reading: an attempt that has ended writes no more
             step = Step(notes=[*self._go_on(cluster), *self._waiting_retries(cluster)])
             self._finish_those_without_worker(cluster, step)
             self._submit(fan_out, cluster, step)
@@ -134,7 +134,7 @@ class Follower:
         return _Followed(Reading(attempt_id, attempt, streams=streams, tail=tail, relative=relative))
 
     def _go_on(self, cluster: Cluster) -> list[tuple[TaskId, str]]:
-        """Turn to the next attempt of every task whose last one has been read to its end."""
+        """Switch to the next attempt of every task whose last one was read to its end."""
         notes = []
         for task_id, followed in self._followed.items():
             task = cluster.tasks[task_id]
@@ -146,7 +146,7 @@ class Follower:
         return notes
 
     def _waiting_retries(self, cluster: Cluster) -> Iterator[tuple[TaskId, str]]:
-        """Say of each retry that waits, and for what, once for each reason."""
+        """Yield a note for each pending retry, once per reason."""
         for task_id, followed in self._followed.items():
             task, job = cluster.tasks[task_id], cluster.jobs[task_id.job]
             if self._only_one or followed is None or not followed.done or task.state is not TaskState.PENDING:
@@ -157,7 +157,7 @@ class Follower:
                 yield task_id, f"retry pending: {reason}"
 
     def _open(self, when: Callable[[_Followed], bool]) -> list[_Followed]:
-        """Those of which more may come, and nobody is being asked for it."""
+        """Return the unfinished attempts whose worker is not being polled and that satisfy `when`."""
         return [
             each
             for each in self._followed.values()
@@ -170,7 +170,7 @@ class Follower:
             self._finish(cluster, followed, step, without_worker(attempt, None))
 
     def _submit(self, fan_out: FanOut[Sequence[Reading]], cluster: Cluster, step: Step) -> None:
-        """Ask all whose turn it is, who then have one call each."""
+        """Poll the workers that are due, one call each."""
         now = self._session.clock.monotonic()
         open_ones = self._open(lambda each: now >= each.ask_after)
         step.is_turn = is_tick = now >= self._next_tick
@@ -180,18 +180,18 @@ class Follower:
             calls = CALLS_IN_A_FLOOD if is_flood else CALLS_A_SECOND
             turn = max(POLL_EVERY, len(workers) / calls)
             self._last_tick, self._next_tick = now, now + turn
-            self._caretaker.least = turn  # its questions are calls, too
+            self._caretaker.least = turn  # its polls are calls, too
             self._came = 0
         due = by_worker([each.reading for each in open_ones if is_tick or each.is_behind or each.failures])
-        self._session.runner  # noqa: B018 - made here once, not in each of the threads
+        self._session.runner  # noqa: B018 - created once, before any thread uses it
         for number, (worker, readings) in enumerate(due.items(), 1):
             self._asked[worker] = cluster
             fan_out.submit(partial(ask, self._session, cluster, readings, len(due)))
-            if not number % AT_ONCE:  # many threads that wake at the same time cost twice as much
+            if not number % AT_ONCE:  # many threads waking at once cost twice as much
                 self._hear(fan_out.take(_A_MOMENT), step)
 
     def _collect(self, fan_out: FanOut[Sequence[Reading]], step: Step) -> None:
-        """The answers that come soon. Those that are late delay nobody: they are for the next turn."""
+        """Receive answers for TOGETHER seconds. Later answers belong to the next turn."""
         until = self._session.clock.monotonic() + TOGETHER
         while self._asked:
             answered = fan_out.take(max(0.0, until - self._session.clock.monotonic()))
@@ -206,7 +206,7 @@ class Follower:
             del self._asked[readings[0].attempt.worker]
 
     def _pause(self) -> float:
-        """Seconds until there is something to do."""
+        """Return the seconds until the next poll or late answer."""
         if self._open(lambda each: each.is_behind):
             return 0.0
         if self._asked:
@@ -214,7 +214,7 @@ class Follower:
         return min(POLL_EVERY, max(0.0, self._next_tick - self._session.clock.monotonic()))
 
     def _take(self, cluster: Cluster, reading: Reading, step: Step) -> None:
-        """What one turn of one attempt brought. `cluster` is from before it was asked."""
+        """Take the result of one turn of an attempt. `cluster` is from before the poll."""
         followed = self._followed[reading.id.task]
         assert followed is not None, "it was asked for"
         step.texts += reading.texts
@@ -246,7 +246,7 @@ class Follower:
             self._finish(cluster, followed, step)
 
     def _finish(self, cluster: Cluster, followed: _Followed, step: Step, why: str = "") -> None:
-        """Nothing more will be read of this attempt; `why` not all of it could be, if so."""
+        """Finish an attempt; `why` says why its output could not be read to the end, if so."""
         reading = followed.reading
         followed.done = True
         if why:
@@ -260,7 +260,7 @@ class Follower:
             step.texts += reading.rest()
 
     def _steps_of_remains(self) -> Iterator[Step]:
-        """A piece of each at a time: what was pulled may be more than fits into memory."""
+        """Yield a piece of each at a time: pulled output may exceed memory."""
         unread, self._remains = self._remains, []
         while unread:
             turn = [(texts, next(texts, None)) for texts in unread]
@@ -276,13 +276,13 @@ class Follower:
 
 
 def _then(texts: Iterable[LogText], reading: Reading) -> Iterator[LogText]:
-    """What is left of an output, and its last line if that has no end."""
+    """Yield the remaining texts of an output, and its unfinished last line."""
     yield from texts
     yield from reading.rest()
 
 
 def _has_ended(cluster: Cluster, reading: Reading) -> bool:
-    """Whether there is nothing to wait for. A stop may never be proven where the worker is silent."""
+    """Return True if no more output can come. A stop may never be proven if the worker is silent."""
     if reading.silence is not None and cluster.tasks[reading.id.task].state.terminal:
         return True
     return cluster.attempt(reading.id).end is not None

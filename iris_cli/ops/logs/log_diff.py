@@ -1,4 +1,4 @@
-"""The odd rank out: what few ranks of a job have written otherwise than the most of them."""
+"""Log diff of ranks: show only lines that differ from the majority of ranks."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from iris_cli.ops.logs.log_reading import BOTH
 from iris_cli.ops.logs.logs import TaskLog
 
 TAIL = 500
-"""Lines of each rank and stream that are compared unless another number is said."""
+"""Lines of each rank and stream that are compared (default)."""
 MOST_SHOWN = 8
-"""How many groups of ranks are compared with the majority, line by line; the smallest ones."""
+"""Most groups of ranks compared line by line with the majority, smallest first."""
 MOST_LINES = 20
-"""How many lines of a difference are kept."""
-_MOST_PAIRS = 1 << 22  # of lines that are compared with one another: a second or so
+"""Most lines of a difference that are kept."""
+_MOST_PAIRS = 1 << 22  # pairs of lines to compare: about a second
 
 _MASKS = (
     (re.compile(r"\x1b\[[0-9;:]*m"), ""),
     (re.compile(r"\d{4}-\d\d-\d\d"), "DATE"),
     (re.compile(r"(?:T| )?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"), " TIME"),
-    (re.compile(r"\b[IWEF]\d{4}\b"), "DATE"),  # of glog
+    (re.compile(r"\b[IWEF]\d{4}\b"), "DATE"),  # glog
     (re.compile(r"0x[0-9a-fA-F]+"), "ADDRESS"),
     (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"), "HOST"),
     (
@@ -39,9 +39,9 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 class Deviation(Struct, frozen=True, kw_only=True):
     """Ranks that agree with each other and differ from the majority; the diff is that of the lowest rank.
 
-    `behind` or `ahead` counts lines if nothing else differs; else `diff` has lines that begin with `-` (majority)
-    or `+`, and `more` counts those not shown. `compared` is false if there were too many groups. `idle`: seconds
-    since the last line of any running rank among them, None if unknown.
+    `behind` or `ahead` counts lines if nothing else differs; else `diff` has lines that begin with `-`
+    (majority) or `+`, and `more` counts those not shown. `compared` is false if there were too many groups.
+    `idle`: seconds since the last line of any running rank among them, None if unknown.
     """
 
     ranks: tuple[int, ...]
@@ -56,8 +56,8 @@ class Deviation(Struct, frozen=True, kw_only=True):
 class StreamDiff(Struct, frozen=True, kw_only=True):
     """One stream: the ranks of the majority, and the ranks that differ.
 
-    `lines` counts the lines of the majority. `coarse`: numbers were ignored, because all ranks differ in them.
-    `idle`: as in a deviation, of the majority.
+    `lines` counts the lines of the majority. `coarse`: numbers were ignored, because all ranks differ in
+    them. `idle`: as in a deviation, of the majority.
     """
 
     stream: str
@@ -69,9 +69,9 @@ class StreamDiff(Struct, frozen=True, kw_only=True):
 
 
 def diff(logs: Sequence[TaskLog], tail: int | None) -> list[StreamDiff]:
-    """Compare the ranks, each stream for itself; those of whom nothing is known are left out.
+    """Compare the ranks by stream; ranks without any log are omitted.
 
-    Times, addresses, and numbers of ranks, workers and processes count for nothing.
+    Times, addresses, and numbers of ranks, workers and processes are ignored.
     """
     known = [log for log in logs if log.lines or not log.note]
     found = []
@@ -84,7 +84,7 @@ def diff(logs: Sequence[TaskLog], tail: int | None) -> list[StreamDiff]:
 
 
 def _dated(found: StreamDiff, idle: Mapping[int, float]) -> StreamDiff:
-    """The same, with when each group last wrote something."""
+    """Return the diff with the idle time of each group."""
 
     def last(ranks: Sequence[int]) -> float | None:
         return min((idle[rank] for rank in ranks if rank in idle), default=None)
@@ -97,7 +97,7 @@ def _dated(found: StreamDiff, idle: Mapping[int, float]) -> StreamDiff:
 
 
 def masked(line: str, *, coarse: bool = False) -> str:
-    """A line without what differs between ranks that do the same."""
+    """Return a line with the parts masked that differ between equal ranks."""
     for pattern, instead in _MASKS:
         line = pattern.sub(instead, line)
     return _NUMBER.sub("N", line) if coarse else line
@@ -126,12 +126,12 @@ def _diff(stream: str, said: dict[int, list[str]], tail: int | None) -> StreamDi
 
 
 Said = tuple[Sequence[str], Sequence[str]]
-"""Lines as they are compared, and as they are shown."""
+"""Masked lines, and the same lines as shown."""
 
 
 def _changes(most: Sequence[str], few: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
-    """As `SequenceMatcher.get_opcodes`. Of very many lines those that come again and again aren't looked for."""
-    from difflib import SequenceMatcher  # few need it
+    """Return opcodes like `SequenceMatcher.get_opcodes`. Above _MOST_PAIRS pairs, frequent lines are not matched."""
+    from difflib import SequenceMatcher  # rarely needed
 
     if len(most) * len(few) <= _MOST_PAIRS:
         return list(SequenceMatcher(None, most, few, autojunk=False).get_opcodes())
@@ -145,7 +145,7 @@ def _changes(most: Sequence[str], few: Sequence[str]) -> list[tuple[str, int, in
 
 
 def _common(some: Sequence[str], others: Sequence[str]) -> int:
-    """With how many lines both begin."""
+    """Return the length of the common prefix."""
     least = min(len(some), len(others))
     return next((at for at in range(least) if some[at] != others[at]), least)
 
@@ -153,7 +153,7 @@ def _common(some: Sequence[str], others: Sequence[str]) -> int:
 def _deviation(most: Said, few: Said, ranks: tuple[int, ...], tail: int | None) -> Deviation:
     codes = _changes(most[0], few[0])
     same = any(code[0] == "equal" for code in codes)
-    # Who is ahead or behind begins elsewhere, too, where only the ends were read.
+    # If only the ends were read, a rank that is ahead or behind also begins at another line.
     cut = tail is not None and tail in (len(most[0]), len(few[0]))
     if same and cut and codes[0][0] in ("delete", "insert"):
         codes = codes[1:]

@@ -1,4 +1,4 @@
-"""One output file of one attempt, read over the network piece by piece, handed on in whole lines."""
+"""Log reading: one output file of an attempt, read in pieces over the network, returned in whole lines."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ Asking = Generator[tuple[int, int], "LogChunk", R]
 
 
 class LineCutter(Struct):
-    """Cuts a stream of bytes into whole lines of text, the same ones however the bytes are divided.
+    """Cutter of a byte stream into whole lines of text, independent of how the bytes are divided.
 
-    What isn't a whole line yet is held back. A line beyond LONGEST is cut, between characters. Of a line that
-    a progress bar wrote over again and again only the last state is left, as on a terminal. Nothing is done
-    line by line that can be done with many at once: there may be tens of thousands of them in a second.
+    An incomplete line is held back. A line beyond LONGEST is cut, between characters. Of a line that a
+    progress bar overwrote only the last state is kept, as on a terminal. Lines are processed in bulk where
+    possible: there may be tens of thousands per second.
     """
 
     held: bytes = b""
 
     def feed(self, data: bytes) -> str:
-        """The lines that these bytes complete, each with its line feed."""
+        """Return the lines that these bytes complete, each with its line feed."""
         data = self.held + data
         end = data.rfind(b"\n") + 1
         *pieces, self.held = _pieces(data[end:])
         return _text(_short_lines(data[:end]) + b"".join(piece + b"\n" for piece in pieces))
 
     def rest(self) -> str:
-        """What was held back, as a line: no more will come."""
+        """Return the held-back text as a line, once no more bytes will come."""
         held, self.held = self.held, b""
         return _text(held + b"\n") if held else ""
 
 
 def _short_lines(lines: bytes) -> bytes:
-    """The same with the long ones cut. There is hardly ever one: that is found out in leaps of its length."""
+    """Return the lines with long ones cut. Long lines are rare, so the search advances in steps of LONGEST."""
     place = 0
     while len(lines) - place > LONGEST:
         end = lines.rfind(b"\n", place, place + LONGEST + 1)
@@ -63,7 +63,7 @@ def _pieces(line: bytes) -> list[bytes]:
     pieces = []
     while len(line) > LONGEST:
         cut = LONGEST
-        while cut > LONGEST - 4 and line[cut] & 0xC0 == 0x80:  # inside a character of UTF-8
+        while cut > LONGEST - 4 and line[cut] & 0xC0 == 0x80:  # inside a UTF-8 character
             cut -= 1
         pieces.append(line[:cut])
         line = line[cut:]
@@ -78,26 +78,26 @@ def _text(lines: bytes) -> str:
 
 
 class LogStream:
-    """How far one file has been read; `tail`: begin with its last so many whole lines, None for all of it.
+    """Read position in one file; `tail`: begin with its last `tail` whole lines, None for all of it.
 
-    Ask for `wanted`, give the answer to `take`. What is asked for does not change before it is answered: so
-    nothing is lost or comes twice, however often an answer is missing.
+    Request `wanted`, pass the answer to `take`. `wanted` changes only after an answer, so missing answers
+    neither lose nor repeat lines.
     """
 
     def __init__(self, tail: int | None = None) -> None:
-        self.offset = 0  # bytes seen, those that are held back too
+        self.offset = 0  # bytes received, including held-back ones
         self.inode = 0
-        self.at_end = False  # whether the last answer brought all that was there
-        self.replaced = False  # whether another file was found in its place, or a shorter one: it begins anew
+        self.at_end = False  # True if the last answer reached the end of the file
+        self.replaced = False  # True if the file was replaced or truncated: reading restarts
         self.cutter = LineCutter()
         self._text = ""
         self._was_replaced = False
         self._asking = self._ask(tail)
         self.wanted = next(self._asking)
-        """An offset (a negative one counts from the end), and at most how many bytes."""
+        """Offset (negative: from the end) and maximum number of bytes of the next request."""
 
     def take(self, chunk: LogChunk) -> str:
-        """The lines that are completed by this answer, which may have fewer bytes than were wanted."""
+        """Return the lines that this answer completes; it may have fewer bytes than requested."""
         self._text = ""
         self._was_replaced, self.replaced = self.replaced, False
         self.wanted = self._asking.send(chunk)
@@ -111,18 +111,18 @@ class LogStream:
 
     def _go_on(self, chunk: LogChunk) -> None:
         if not chunk.inode:
-            self.at_end = True  # it isn't there: what comes back may be the same
+            self.at_end = True  # missing; if it comes back it may be the same file
         elif chunk.size < self.offset or (self.inode and chunk.inode != self.inode):
             self._text = self.cutter.rest()
             self.offset, self.inode, self.replaced = 0, chunk.inode, True
-            self.at_end = self._was_replaced  # a worker that says so for ever must not hold us
+            self.at_end = self._was_replaced  # a worker that always reports this must not hold us
         else:
             self._text = self.cutter.feed(chunk.data)
             self.offset, self.inode = self.offset + len(chunk.data), chunk.inode
             self.at_end = not chunk.data or self.offset >= chunk.size
 
     def _ask_for_last(self, count: int) -> Asking[None]:
-        """So much of the end that these lines are in it, within reason. What comes then follows on that."""
+        """Read enough of the end to contain these lines, up to FARTHEST bytes. Later reads continue from there."""
         found = yield -FIRST, FIRST
         start, data, window = found.offset, found.data, FIRST
         while start + len(data) < found.size or (start and data.count(b"\n") <= count):
@@ -133,7 +133,7 @@ class LogStream:
                 break
         self.inode, self.offset, self.at_end = found.inode, start + len(data), True
         if start and b"\n" in data:
-            data = data.partition(b"\n")[2]  # it begins anywhere: what is left of a line there is none
+            data = data.partition(b"\n")[2]  # starts inside a line: drop its rest
         self._text = last_lines(self.cutter.feed(data), count)
 
     def _ask_for(self, start: int, end: int) -> Asking[bytes]:
@@ -141,13 +141,13 @@ class LogStream:
         while start + len(data) < end:
             chunk = yield start + len(data), min(PIECE, end - start - len(data))
             if not chunk.data:
-                break  # it became shorter under our hands
+                break  # the file was truncated meanwhile
             data += chunk.data
         return data
 
 
 def last_lines(text: str, count: int | None) -> str:
-    """The last so many of whole lines, None for all."""
+    """Return the last `count` of whole lines, None for all."""
     if count is None:
         return text
     lines = text.split("\n")[:-1]
@@ -155,9 +155,9 @@ def last_lines(text: str, count: int | None) -> str:
 
 
 BOTH = ("out", "err")
-MOST_PIECES = 128  # of one call
+MOST_PIECES = 128  # per call
 _MOST_OF_A_CALL = 1 << 20  # bytes
-_MOST_AT_ONCE = 64 << 20  # bytes of all calls that are under way
+_MOST_AT_ONCE = 64 << 20  # bytes of all calls under way
 
 
 class LogLine(Struct, frozen=True):
@@ -172,7 +172,7 @@ class LogLine(Struct, frozen=True):
         return self.attempt.task.index
 
     def as_text(self) -> LogText:
-        """The same as a text of one line."""
+        """Return the line as a LogText."""
         return LogText(self.attempt, self.stream, f"{self.text}\n")
 
 
@@ -188,16 +188,16 @@ class LogText(Struct, frozen=True):
         return self.attempt.task.index
 
     def lines(self) -> list[LogLine]:
-        """The same one by one."""
+        """Return the lines as LogLines."""
         return [LogLine(self.attempt, self.stream, text) for text in self.text.split("\n")[:-1]]
 
 
 class Reading:
-    """An attempt whose output is being read, and how far that has come.
+    """An attempt whose output is being read, with its read positions.
 
-    `tail` is how many lines of each stream to begin with, None for all. `dated`: the worker is asked when each was last
-    written; `idle` then says how long ago that was, in seconds, where it is known. `relative`: paths below the work
-    directory are relative to it in every text.
+    `tail` is the number of last lines of each stream to begin with, None for all. `dated`: also request the
+    time of each stream's last write; `idle` then has its age in seconds, if known. `relative`: paths below
+    the work directory are shown relative to it.
     """
 
     def __init__(
@@ -216,29 +216,29 @@ class Reading:
         self.id = attempt_id
         self.attempt = attempt
         self.tail = tail
-        self.texts: list[LogText] = []  # what the last turn brought
-        self.silence: Silence | None = None  # why it brought nothing
+        self.texts: list[LogText] = []  # result of the last turn
+        self.silence: Silence | None = None  # why the last turn failed
         self.streams = {name: LogStream(tail) for name in streams}
 
     @property
     def at_end(self) -> bool:
-        """Whether the last turn brought everything there was."""
+        """True if the last turn read everything available."""
         return self.silence is None and all(stream.at_end for stream in self.streams.values())
 
     @property
     def replaced(self) -> list[str]:
-        """The streams in whose place the last turn found another file, or a shorter one."""
+        """Streams that the last turn found replaced or truncated."""
         if self.silence is not None:
             return []
         return [name for name, stream in self.streams.items() if stream.replaced]
 
     @property
     def is_gone(self) -> bool:
-        """Whether none of its files is there."""
+        """True if none of its files exists."""
         return not any(stream.inode for stream in self.streams.values())
 
     def wanted(self, most: int) -> list[LogPiece]:
-        """The next piece of each stream, of at most so many bytes."""
+        """Return the next piece of each stream, of at most `most` bytes."""
         return [
             LogPiece(
                 token=self.attempt.token, stream=name, offset=offset, limit=min(limit, most), dated=self.dated
@@ -248,7 +248,7 @@ class Reading:
         ]
 
     def take(self, chunks: Sequence[LogChunk]) -> None:
-        """These are the pieces that were wanted."""
+        """Take the answers to `wanted`."""
         self.silence = None
         ages = zip(self.streams, (chunk.idle for chunk in chunks), strict=True)
         self.idle |= {name: idle for name, idle in ages if idle is not None}
@@ -256,22 +256,22 @@ class Reading:
         self.texts = [self.text(name, text) for name, text in zip(self.streams, texts, strict=True) if text]
 
     def fail(self, silence: Silence) -> None:
-        """The worker does not answer: the same will be asked again."""
+        """Record that the worker did not answer; the next turn requests the same pieces."""
         self.texts, self.silence = [], silence
 
     def rest(self) -> list[LogText]:
-        """Unfinished last lines: to be asked for when no more will come."""
+        """Return unfinished last lines, once no more output will come."""
         rests = {name: stream.cutter.rest() for name, stream in self.streams.items()}
         return [self.text(name, text) for name, text in rests.items() if text]
 
     def text(self, stream: str, lines: str) -> LogText:
-        """Whole lines of one stream, as they are to be shown."""
+        """Return whole lines of one stream, as they are to be shown."""
         shown = relative_paths(lines, self.attempt.token) if self._relative else lines
         return LogText(self.id, stream, shown)
 
 
 def by_worker(readings: Sequence[Reading]) -> Mapping[WorkerId, list[Reading]]:
-    """Whose worker is the same."""
+    """Group the readings by worker."""
     found: dict[WorkerId, list[Reading]] = {}
     for reading in readings:
         found.setdefault(reading.attempt.worker, []).append(reading)
@@ -279,9 +279,9 @@ def by_worker(readings: Sequence[Reading]) -> Mapping[WorkerId, list[Reading]]:
 
 
 def read(session: Session, cluster: Cluster, readings: Sequence[Reading]) -> Iterator[list[Reading]]:
-    """Let each have its turn, worker by worker in parallel; they come back in batches, as workers answer."""
+    """Run one turn of each reading, workers in parallel; yield them in batches as workers answer."""
     of_worker = by_worker(readings)
-    session.runner  # noqa: B018 - made here once, not in each of the threads
+    session.runner  # noqa: B018 - created once, before any thread uses it
     for batch in session.fan_out(
         list(of_worker), lambda worker: ask(session, cluster, of_worker[worker], len(of_worker))
     ):
@@ -291,9 +291,9 @@ def read(session: Session, cluster: Cluster, readings: Sequence[Reading]) -> Ite
 def ask(
     session: Session, cluster: Cluster, readings: Sequence[Reading], workers: int = 1
 ) -> Sequence[Reading]:
-    """One turn of attempts of the same worker: in one call, unless there are very many of them.
+    """Run one turn of attempts of the same worker: in one call unless there are too many pieces.
 
-    `workers` are asked at the same time, for whose answers there must be room. Runs in a thread of its own.
+    `workers` are polled in parallel and share the memory for answers. Runs in its own thread.
     """
     target = session.target(cluster.workers[readings[0].attempt.worker])
     step = MOST_PIECES // len(BOTH)

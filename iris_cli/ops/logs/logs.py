@@ -1,4 +1,4 @@
-"""`iris logs`: the output of tasks, from their workers; else what was pulled of it, else its end in the event log."""
+"""Output of tasks for `iris logs`: from workers, else from pulled copies, else from the log tail in the event log."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _COMPARED = 200  # bytes
 
 
 class Remains(Struct, frozen=True, kw_only=True):
-    """`texts` go on where the worker fell silent, read as they are asked for; `note` says whence they are.
+    """Output from other sources than the worker. `texts` continue it, read lazily; `note` names the source.
 
-    `kept`: they are from the event log; `pulled`: they were pulled; `whole`: to the end.
+    `kept`: from the event log; `pulled`: from a pulled copy; `whole`: complete to the end.
     """
 
     texts: Iterable[LogText] = ()
@@ -43,14 +43,14 @@ class Remains(Struct, frozen=True, kw_only=True):
 
 
 def remains(session: Session, reading: Reading, attempt: Attempt, why: str, *, begun: bool) -> Remains:
-    """What is left of an attempt, whose worker can't be asked, for a reason `why`.
+    """Return the output of an attempt from other sources, when its worker can't be polled; `why` says why.
 
-    `begun`: the beginning of it was shown already. Raises NotWritableError if what was pulled can't be read.
+    `begun`: its beginning was shown already. Raises NotWritableError if a pulled copy can't be read.
     """
     logs, end = session.state.task_logs, attempt.end
     times = [at for name in reading.streams if (at := logs.written_at(reading.id, name)) is not None]
     pulled_at = max(times, default=None)
-    # Clocks may differ, and what was all there before the end was not written again after it.
+    # Clocks may differ, and output complete before the end was not written again after it.
     whole = pulled_at is not None and attempt.ended_at is not None and pulled_at >= attempt.ended_at
     whole = whole and not logs.cut_off(reading.id)
     whole = whole or (end is not None and _reaches(logs, reading, end.log_tail))
@@ -78,7 +78,7 @@ def remains(session: Session, reading: Reading, attempt: Attempt, why: str, *, b
 
 
 def _reaches(logs: PulledLogs, reading: Reading, log_tail: str) -> bool:
-    """Whether what was pulled ends as the output did: with the end of `err`, if there is any."""
+    """Return True if the pulled copy ends like the log tail: with the end of `err`, if there is any."""
     for name in ("err", "out"):
         if size := logs.size(reading.id, name):
             last = logs.read(reading.id, name, max(0, size - _COMPARED), _COMPARED).decode("utf-8", "replace")
@@ -89,18 +89,18 @@ def _reaches(logs: PulledLogs, reading: Reading, log_tail: str) -> bool:
 
 
 def _pulled(logs: PulledLogs, reading: Reading, name: str) -> Iterator[LogText]:
-    """The lines of one stream beyond those that were read, a piece at a time. Raises NotWritableError."""
+    """Yield the lines of one stream beyond those already read, in pieces. Raises NotWritableError."""
     stream, end = reading.streams[name], logs.end(reading.id, name)
     first, last = end or (0, b"")
     size = first + len(last) if end else logs.size(reading.id, name)
-    if not stream.offset:  # the worker may have said that there is nothing: here its last lines are wanted
+    if not stream.offset:  # the worker may have reported an empty file: show the copy's last lines
         stream = reading.streams[name] = LogStream(reading.tail)
     while size > stream.offset:
         offset, limit = stream.wanted
         start = max(first, offset if offset >= 0 else size + offset)
         data = last[start - first :][:limit] if end else logs.read(reading.id, name, start, limit)
         if not data:
-            break  # somebody has just removed it
+            break  # it was removed concurrently
         text = stream.take(LogChunk(data=data, offset=start, size=size, inode=stream.inode or 1))
         if text:
             yield reading.text(name, text)
@@ -109,17 +109,17 @@ def _pulled(logs: PulledLogs, reading: Reading, name: str) -> Iterator[LogText]:
 
 
 def _kept_text(reading: Reading, log_tail: str) -> LogText:
-    """The event log does not tell the streams apart: whichever is wanted, these lines are all there is."""
+    """Return the log tail as a text. It mixes both streams, so it is shown for either."""
     cutter = LineCutter()
     text = cutter.feed(log_tail.encode("utf-8", "replace")) + cutter.rest()
     return reading.text(next(iter(reading.streams)), last_lines(text, reading.tail))
 
 
 class Query(Struct, frozen=True, kw_only=True):
-    """What to fetch. `tail` lines of each stream, None for all of them; no `ranks` means every rank.
+    """Selection of output. `tail` lines of each stream, None for all of them; no `ranks` means every rank.
 
-    Without an `attempt` it is the last one of each task. `streams` are of `out` and `err`; `dated`: also when they were
-    last written. `relative`: show paths below a task's work directory relative to it.
+    Without an `attempt` the last one of each task is read. `streams` are of `out` and `err`; `dated`: also
+    get the time of the last write. `relative`: show paths below a task's work directory relative to it.
     """
 
     tail: int | None = 20
@@ -131,11 +131,11 @@ class Query(Struct, frozen=True, kw_only=True):
 
 
 class TaskLog(Struct, frozen=True, kw_only=True):
-    """The log of one task. `attempt` and `worker` are None where it was never placed.
+    """The log of one task. `attempt` and `worker` are None if it was never placed.
 
-    `note` says why there is nothing, or not everything. `kept`: the lines are the end that the event log
-    keeps of an attempt; `pulled`: they were pulled before. `silence` is why its worker could not be asked. `idle` is
-    how long ago each stream of what runs was last written, in seconds, if that was asked for.
+    `note` says why lines are missing. `kept`: the lines are the log tail of an attempt in the event log;
+    `pulled`: they are from a pulled copy. `silence` is why its worker could not be polled. `idle` is the age
+    in seconds of each stream's last write, for a running attempt and if requested.
     """
 
     task: TaskId
@@ -151,7 +151,7 @@ class TaskLog(Struct, frozen=True, kw_only=True):
 
 
 class Fetching:
-    """The logs of a job, a task or an attempt on their way, as they are now. Raises NotFoundError and UsageError."""
+    """Reader of the current logs of a job, a task or an attempt. Raises NotFoundError and UsageError."""
 
     def __init__(self, session: Session, what: str, query: Query) -> None:
         self._session, self._view = session, look(session)
@@ -169,15 +169,15 @@ class Fetching:
             if attempt is not None
         }
         self._begun: set[TaskId] = set()
-        self._left: dict[TaskId, Remains] = {}  # of what no worker can give
+        self._left: dict[TaskId, Remains] = {}  # output from other sources than workers
 
     @property
     def tasks(self) -> int:
-        """How many tasks it is about."""
+        """Number of tasks selected."""
         return len(self._chosen)
 
     def turns(self) -> Iterator[list[LogText]]:
-        """A piece of each at a time, until all that is there was read."""
+        """Yield a piece of each log at a time, until all available output was read."""
         cluster = self._view.cluster
         unread = [each for each in self._readings.values() if is_there(cluster, each.attempt)]
         while unread:
@@ -201,7 +201,7 @@ class Fetching:
             yield [text for _, text in turn if text is not None]
 
     def logs(self, texts: Mapping[TaskId, list[LogText]]) -> list[TaskLog]:
-        """When there are no more turns: by task index, `texts` of them and what else is known."""
+        """Return the logs by task index, after the last turn; `texts` are the texts of all turns."""
         return [
             TaskLog(task=task.id, state=task.state, note=not_started(self._view, task))
             if task.id not in self._readings
@@ -215,7 +215,7 @@ class Fetching:
 
 
 def fetch(session: Session, what: str, query: Query) -> list[TaskLog]:
-    """The end of the logs of a job, a task or an attempt, by task index. Raises NotFoundError and UsageError."""
+    """Return the end of the logs of a job, a task or an attempt, by index. Raises NotFoundError, UsageError."""
     fetching = Fetching(session, what, query)
     texts: dict[TaskId, list[LogText]] = {}
     for turn in fetching.turns():
@@ -225,19 +225,19 @@ def fetch(session: Session, what: str, query: Query) -> list[TaskLog]:
 
 
 def not_started(view: View, task: Task) -> str:
-    """Why a task was never placed."""
+    """Return why a task was never placed."""
     if task.end is not None:
         return f"never started: {end_words(task.end)}"
     return f"has not started: {view.prospect(view.cluster.jobs[task.job], task.id)}"
 
 
 def is_there(cluster: Cluster, attempt: Attempt) -> bool:
-    """Whether there is a worker to ask, and it may have some of the output."""
+    """Return True if the attempt's worker is known and its output was not reaped."""
     return attempt.worker in cluster.workers and attempt.reaped_at is None
 
 
 def without_worker(attempt: Attempt, silence: Silence | None) -> str:
-    """Why a worker can't be asked, in words."""
+    """Return why a worker can't be polled."""
     if attempt.reaped_at is not None and attempt.ended_at is not None:
         kept = format_duration(attempt.reaped_at - attempt.ended_at)
         return f"output removed from worker {attempt.worker} {kept} after the end (limits.reap_after)"
@@ -247,12 +247,12 @@ def without_worker(attempt: Attempt, silence: Silence | None) -> str:
 
 
 def nothing_left(attempt: Attempt) -> str:
-    """What is to be said of an attempt that has ended, and whose worker has no output of it."""
+    """Return the message for an ended attempt whose worker has no output of it."""
     return f"no files left on worker {attempt.worker}"
 
 
 def _why_elsewhere(cluster: Cluster, reading: Reading) -> str:
-    """Why output has to come from elsewhere than its worker; "" where it hasn't, or there never was any."""
+    """Return why output must come from another source; "" if it need not, or if there never was output."""
     attempt = reading.attempt
     if _out_of_reach(cluster, reading):
         never = attempt.started_at is None and attempt.reaped_at is not None
@@ -273,7 +273,7 @@ def _task_log(
     *,
     begun: bool,
 ) -> TaskLog:
-    """`texts` are all that was read and nobody has printed; `left` says what of it is from elsewhere."""
+    """Return the log of a task; `texts` are unprinted texts, `left` describes output from other sources."""
     attempt, note = reading.attempt, left.note if left is not None else ""
     out_of_reach = _out_of_reach(cluster, reading)
     if (left is None and out_of_reach) or (left is not None and not (out_of_reach or left.anything)):
@@ -296,7 +296,7 @@ def _task_log(
 
 
 def _lines(texts: Sequence[LogText], reading: Reading) -> tuple[LogLine, ...]:
-    """As many of each stream as were asked for: unfinished ones came on top."""
+    """Return the requested number of lines of each stream, including unfinished ones."""
     found: list[LogLine] = []
     for name in reading.streams:
         lines = [line for text in texts if text.stream == name for line in text.lines()]

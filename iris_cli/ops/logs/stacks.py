@@ -1,4 +1,4 @@
-"""`iris stacks`: where the running ranks of a job are, and which of them are in the same place."""
+"""Stacks of the running ranks of a job for `iris stacks`, grouped by equal stacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAIN, CHILD, OTHER = "main", "child", "thread"
 
 
 class RankStacks(Struct, frozen=True, kw_only=True):
-    """The answer or the silence of one task's worker, or why nobody asked; `threads` by program of the answer."""
+    """The answer or silence of one task's worker, or a note why it was not polled; `threads` by program."""
 
     task: TaskId
     worker: WorkerId | None = None
@@ -34,7 +34,7 @@ class RankStacks(Struct, frozen=True, kw_only=True):
 
     @property
     def found(self) -> bool:
-        """Whether there is any stack."""
+        """True if there is any stack."""
         return any(self.threads)
 
     def programs(self) -> Iterator[tuple[Program, tuple[Thread, ...]]]:
@@ -52,9 +52,9 @@ class SharedStack(Struct, frozen=True, kw_only=True):
 
 
 def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: str = "") -> list[RankStacks]:
-    """Ask the workers of the running tasks of a job, or of one task, each once; by rank.
+    """Return the stacks of the running tasks of a job, or of one task, by rank. Each worker is polled once.
 
-    `consent` is a signal for programs that have not said what it is for. Raises NotFoundError and UsageError.
+    `consent` is a signal for programs that have not declared its purpose. Raises NotFoundError and UsageError.
     """
     cluster = session.view()
     found: list[RankStacks] = []
@@ -78,7 +78,7 @@ def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: s
         return [_rank(task, worker, each) for (task, _), each in zip(mine, answer, strict=True)]
 
     if by_worker:
-        _ = session.runner  # made once, before any thread asks for it
+        _ = session.runner  # created once, before any thread uses it
         for batch in session.fan_out(list(by_worker), ask, what="reading stacks"):
             for results in batch:
                 found += results
@@ -86,7 +86,7 @@ def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: s
 
 
 def places(results: Iterable[RankStacks]) -> list[SharedStack]:
-    """Equal stacks once. Main threads first; of each kind the place of most ranks first: the odd one ends it."""
+    """Return distinct stacks: main threads first, then by number of ranks, so deviating ranks come last."""
     ranks: dict[tuple[str, tuple[Frame, ...]], list[int]] = {}
     for each in results:
         for kind, thread in _kinds(each):
