@@ -1,1 +1,1 @@
-"""What an operator does with workers: probe, drain, run commands, open a shell, free what holds them up."""
+"""Operations on workers: probe, drain, run commands, open a shell, stop stale processes."""

@@ -1,4 +1,4 @@
-"""Run a command of the operator beside tasks, or on workers: on many at once, and ended when nobody waits any more."""
+"""Run operator commands beside tasks or on workers, in parallel; interrupting stops them everywhere."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class _Order(Struct, frozen=True):
 def execute(
     session: Session, what: str, command: Sequence[str], *, ranks: Sequence[int] = (), timeout: float = 60.0
 ) -> list[Executed]:
-    """Run it beside the tasks of a job that run, beside one task, or on a worker; by rank.
+    """Run a command beside the running tasks of a job, beside one task, or on a worker; return results by rank.
 
-    Whoever interrupts this waits until the command has ended everywhere. Raises NotFoundError and UsageError.
+    An interrupt stops the command everywhere before it propagates. Raises NotFoundError and UsageError.
     """
     if not command or not command[0] or command[0].startswith("-"):
         raise UsageError("there is no command to run", hint="iris exec JOB|TASK|WORKER -- COMMAND ...")
@@ -63,7 +63,7 @@ def _orders(
     ranks: Sequence[int],
     timeout: float,
 ) -> tuple[list[_Order], list[Executed]]:
-    """What is to be sent, and where nothing is."""
+    """Return the orders to send, and the tasks without one."""
 
     def order(worker: Worker, env: Mapping[str, str], task: TaskId | None, attempt: Token | None) -> _Order:
         image = cluster.jobs[task.job].image if task is not None else ""
@@ -90,7 +90,7 @@ def _orders(
 
 
 def task_environment(session: Session, cluster: Cluster, task: Task, attempt: Attempt) -> dict[str, str]:
-    """The environment of a task, less its secrets and its devices: those stay its own. Raises NotFoundError."""
+    """Return a task's environment without its secrets and devices. Raises NotFoundError."""
     try:
         place = place_of(cluster, AttemptId(task.id, attempt.number))
     except KeyError as error:
@@ -108,7 +108,7 @@ def task_environment(session: Session, cluster: Cluster, task: Task, attempt: At
 
 
 def worker_environment(session: Session, worker: Worker) -> dict[str, str]:
-    """The default environment of a worker, away from its devices."""
+    """Return the default environment of a worker, with its accelerators hidden."""
     return {**_default_env(session, worker), **device_guards(worker)}
 
 
@@ -125,7 +125,7 @@ def _carried_out(session: Session, orders: Sequence[_Order]) -> Generator[Execut
         ended = {"silence" if isinstance(answer, Silence) else "end": answer}
         return order, Executed(worker=order.worker.id, task=order.task, **ended)  # type: ignore[arg-type]  # by kind
 
-    _ = session.runner  # made once, before any thread asks for it
+    _ = session.runner  # created once, before any thread uses it
     try:
         for batch in session.fan_out(orders, run, what="running", noun="place"):
             for order, executed in batch:
@@ -137,7 +137,7 @@ def _carried_out(session: Session, orders: Sequence[_Order]) -> Generator[Execut
 
 
 def _end(session: Session, orders: Sequence[_Order]) -> None:
-    """End what is under way, or on its way. Where nobody answers, its time-out does that."""
+    """Stop the commands still under way. On silent workers they end at their timeout."""
     session.tell(f"stopping the command in {count(len(orders), 'place')}")
     by_worker: dict[WorkerId, list[_Order]] = {}
     for order in orders:

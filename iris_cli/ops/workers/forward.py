@@ -1,4 +1,4 @@
-"""Carry connections to a port of this machine on to a port of a task, on the worker where the task runs now."""
+"""Port forwarding from this machine to a port of a task, on the worker where the task runs now."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 MOST = 128
-"""Connections that are carried at a time; further ones wait for their turn."""
-_LOOK_EVERY = 1.0  # seconds between two looks at the log
+"""Most connections at a time; further ones wait."""
+_LOOK_EVERY = 1.0  # seconds between two reads of the log
 _PIECE = 32 << 10
-_NEARBY = 100  # ports behind a taken one among which a free one is looked for
+_NEARBY = 100  # ports after a taken one to search for a free one
 _LAST_PORT = 65_535
 _ALIVE = (AttemptState.RUNNING, AttemptState.STOPPING)
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """A port of a task by its number, or by a name as in `_names`, and the port of this machine, None: the same."""
+    """A port of a task, by number or by a name of `_names`, and the local port (None: the same number)."""
 
     remote: int | str
     local: int | None = None
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Where the port of a task is now."""
+    """Current location of a task's port."""
 
     worker: WorkerId
     port: int
 
 
 def parse_wanted(text: str) -> Wanted:
-    """`6006`, `8080:6006`, `tensorboard` or `8080:tensorboard`. Raises UsageError."""
+    """Parse `6006`, `8080:6006`, `tensorboard` or `8080:tensorboard`. Raises UsageError."""
     local, colon, remote = text.rpartition(":")
     if not remote or (colon and not local):
         raise UsageError(f"{clip(text)!r} is not [LOCAL:]PORT or [LOCAL:]ENDPOINT", hint="8080:6006")
@@ -67,7 +67,7 @@ def _port(text: str) -> int:
 
 
 def find_task(cluster: Cluster, what: str, wanted: Wanted) -> Task:
-    """The task that has the port: the only one of a job, or the one with that endpoint.
+    """Return the task with the port: the only one of a job, or the one with that endpoint.
 
     Raises NotFoundError and UsageError.
     """
@@ -91,7 +91,7 @@ def find_task(cluster: Cluster, what: str, wanted: Wanted) -> Task:
 
 
 def place_of(cluster: Cluster, task: TaskId, remote: int | str) -> Place | str:
-    """Where the port of the task is now; or in words why it is nowhere."""
+    """Return the location of the task's port, or a message why it has none."""
     attempt = cluster.tasks[task].current
     if attempt is None or attempt.state not in _ALIVE or attempt.worker not in cluster.workers:
         return f"{task} is not running ({task_displays(cluster, task.job)[task.index]})"
@@ -102,7 +102,7 @@ def place_of(cluster: Cluster, task: TaskId, remote: int | str) -> Place | str:
 
 
 def _names(cluster: Cluster, task: Task) -> dict[str, int]:
-    """The ports of a task by name: its endpoints, and those that `--ports` has given to its attempt."""
+    """Return the ports of a task by name: its endpoints, and the `--ports` of its attempt."""
     attempt = task.current
     if attempt is None or attempt.state not in _ALIVE:
         return {}
@@ -112,7 +112,7 @@ def _names(cluster: Cluster, task: Task) -> dict[str, int]:
 
 
 def _has_ended(task: Task) -> bool:
-    """Whether it ended for good, and nothing of it is being stopped."""
+    """Return True if the task has ended and no attempt is being stopped."""
     return task.state.terminal and (task.current is None or not task.current.live)
 
 
@@ -121,7 +121,7 @@ def _ended(cluster: Cluster, task: TaskId) -> str:
 
 
 def listen(what: str, wanted: Wanted, port: int) -> socket.socket:
-    """Listen on a port of this machine's loopback. Raises IrisError if it can't be had."""
+    """Listen on a port of this machine's loopback. Raises IrisError if the port is unavailable."""
     try:
         return socket.create_server((LOOPBACK, port), backlog=MOST)
     except OSError as error:
@@ -134,7 +134,7 @@ def listen(what: str, wanted: Wanted, port: int) -> socket.socket:
 
 
 def _free_port(port: int) -> int:
-    """The next free one."""
+    """Return the next free port."""
     for candidate in range(port + 1, min(port + _NEARBY, _LAST_PORT)):
         with suppress(OSError), socket.create_server((LOOPBACK, candidate)):
             return candidate
@@ -144,7 +144,7 @@ def _free_port(port: int) -> int:
 
 
 class Forward:
-    """Carries what is accepted by `listener` to the task. `run` it, then `close` it."""
+    """Forwarder of connections from `listener` to the task. Call `run`, then `close`."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Forward:
         self._remote = remote
         self._listener = listener
         self._listener.settimeout(_LOOK_EVERY)
-        self._threads: FanOut[None] = Threads(2 * MOST, linger=0.0)  # one for each direction
+        self._threads: FanOut[None] = Threads(2 * MOST, linger=0.0)  # one per direction
         self._open: list[_Connection] = []
         self._dialing = threading.Lock()
         self._link: Link | None = None  # of the target below
@@ -168,7 +168,7 @@ class Forward:
         self._said = ""
 
     def run(self) -> str:
-        """Serve until the task ends for good; returns how it ended. Nobody connects to a task that does not run."""
+        """Serve until the task has ended; return how it ended. While it is not running, connections are closed."""
         while True:
             cluster = self._session.view()
             task = cluster.tasks.get(self._task)
@@ -183,7 +183,7 @@ class Forward:
             self._open = [each for each in self._open if not each.has_ended]
 
     def close(self) -> None:
-        """End all connections, here and there."""
+        """Close all connections, local and remote."""
         self._listener.close()
         for each in self._open:
             each.close()
@@ -192,7 +192,7 @@ class Forward:
         self._threads.close()
 
     def _accept(self) -> socket.socket | None:
-        """The next connection, if one comes soon and there is room for it."""
+        """Return the next connection, or None if none arrives within a second or MOST are open."""
         if len(self._open) >= MOST:
             self._session.clock.sleep(0.1)
             return None
@@ -220,14 +220,14 @@ class Forward:
         self._threads.submit(connection.send)
 
     def _connect(self, target: Target, place: Place) -> ByteStream | None:
-        """A stream to the place, in a thread; None, and why, if there is none to be had."""
+        """Return a stream to the task's port, or None after printing the reason. Runs in a thread."""
         patience = self._session.limits.connect_timeout
         try:
             with self._dialing:
                 link = self._link
                 if link is None or self._linked != target or not link.is_alive():
                     if link is not None:
-                        link.abort()  # the task was there before: nothing of it is left
+                        link.abort()  # the task has moved; its old connections are dead
                     link = self._link = self._transport.connect(target, patience)
                     self._linked = target
             stream = link.open_port(place.port, patience)
@@ -239,14 +239,14 @@ class Forward:
         return stream
 
     def _tell(self, words: str) -> None:
-        """Once, however many connections it is about."""
+        """Print a message once, for any number of connections."""
         if words != self._said:
             self._said = words
             self._session.tell(words)
 
 
 class _Connection:
-    """A connection to this machine and the stream that carries it on. `fetch` and `send` run in a thread each."""
+    """A local connection and the stream that carries it. `fetch` and `send` run in a thread each."""
 
     def __init__(self, local: socket.socket, connect: Callable[[], ByteStream | None]) -> None:
         self._local = local
@@ -257,7 +257,7 @@ class _Connection:
         self.has_ended = False
 
     def fetch(self) -> None:
-        """Connect, then copy what the task sends. The end of both directions is the end of the connection."""
+        """Connect, then copy data from the task. The connection ends when both directions have ended."""
         try:
             self._stream = self._connect()
             self._is_decided.set()
@@ -277,11 +277,11 @@ class _Connection:
                 self._local.sendall(data)
             # The program may still read; once its host has closed the stream it can't.
             self._local.shutdown(socket.SHUT_RDWR if stream.has_ended else socket.SHUT_WR)
-        except OSError:  # whoever connected has gone
+        except OSError:  # the local client has gone
             self.close()
 
     def send(self) -> None:
-        """Copy what was written here, once there is a stream for it."""
+        """Copy data from the local client, once there is a stream."""
         try:
             self._is_decided.wait()
             if self._stream is not None:
@@ -294,11 +294,11 @@ class _Connection:
             while data := self._local.recv(_PIECE):
                 stream.send(data)
             stream.finish()
-        except OSError:  # one of the two has gone
+        except OSError:  # one side has gone
             self.close()
 
     def close(self) -> None:
-        """End both directions, which wakes whoever waits in one."""
+        """End both directions, which wakes blocked threads."""
         with suppress(OSError):
             self._local.shutdown(socket.SHUT_RDWR)
         if self._stream is not None:

@@ -1,4 +1,4 @@
-"""The command line of the system's ssh for a shell on a worker, or in the work directory of a task."""
+"""Command line of the system's ssh for a shell on a worker, or in the work directory of a task."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ANY_SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; e
 
 
 def ssh_command(session: Session, what: str) -> list[str]:
-    """The argument vector for a task or a worker; a job must have a single task. Raises NotFoundError and UsageError.
+    """Return the argument vector for a task or a worker; a job must have one task. Raises NotFoundError, UsageError.
 
-    The worker's host key is the one on record for it, nothing else is accepted. What stands in `~/.ssh/config` holds
-    where `cluster.yaml` says nothing, and for jump hosts.
+    Only the worker's recorded host key is accepted. `~/.ssh/config` applies to options that `cluster.yaml` omits, and
+    to jump hosts.
     """
     cluster = session.view()
     if what in cluster.workers and what not in cluster.jobs:
@@ -38,7 +38,7 @@ def ssh_command(session: Session, what: str) -> list[str]:
         raise NotFoundError(f"{task.id} is not on a worker", hint=f"iris why {task.id}")
     worker = cluster.workers[attempt.worker]
     guards = device_guards(worker)
-    # What job and configuration say may be nobody else's business, and arguments can be seen by everybody.
+    # Variables of job and configuration may be private, and arguments are visible to every user.
     said = task_environment(session, cluster, task, attempt)
     del said["IRIS_TASK_DEFAULT_ENV_JSON"]
     env = {name: value for name, value in said.items() if name.startswith("IRIS_") or name in guards}
@@ -72,22 +72,22 @@ def _said_of(connection: Connection) -> dict[str, str]:
 
 
 def _config_word(path: str) -> str:
-    """A path as the value of an option: there `%` begins a token, and a blank ends a name. Raises UsageError."""
+    """Return a path quoted as an option's value, with `%` and blanks escaped. Raises UsageError."""
     if '"' in path or "${" in path or any(ord(char) < 32 for char in path):
         raise UsageError(f"{clip(path)!r} can't be passed to ssh", hint="choose a path without quotes")
     return f'"{path.replace("%", "%%")}"'
 
 
 def _directory(session: Session, worker: Worker, attempt: Attempt) -> str:
-    """The directory of an attempt, as a shell word."""
+    """Return the directory of an attempt, as a shell word."""
     root = directory_word(session.target(worker).connection.remote_dir)
     return f"{root}/{session.cluster_id}/{worker.id}/a/{attempt.token}"
 
 
 def _shell(directory: str, env: Mapping[str, str], image: str = "") -> list[str]:
-    """What runs there: a shell with these variables, in the work directory if there is one. Nothing: a login.
+    """Return the remote command: a shell with these variables, in the work directory if given; [] for a login.
 
-    The shell of a task with an image is in its container.
+    The shell of a task with an image runs in its container.
     """
     if not directory and not env:
         return []

@@ -1,4 +1,4 @@
-"""What holds up a worker beside the attempts that iris owns: name it, and with the operator's consent stop it."""
+"""Obstacles on a worker apart from live attempts: list them, and stop them with the operator's consent."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from iris_cli.ops.workers import workers
 GRACE = 30.0
 """Seconds between SIGTERM and SIGKILL."""
 
-_PATIENCE = 20.0  # seconds beyond the grace until what was stopped should be gone
+_PATIENCE = 20.0  # seconds beyond the grace to wait for stopped processes
 _PAUSE = 1.0
-_LONGEST_COMMAND = 200  # characters of it that go on record
+_LONGEST_COMMAND = 200  # characters of a command line that are recorded
 
 
 class Owner(StrEnum):
-    """Whose something is, by the log."""
+    """Owner of a process or directory according to the log."""
 
-    IRIS = "iris"  # an attempt that lives: never touched here
-    ENDED = "ended"  # what is left of an attempt that has ended
-    UNKNOWN = "unknown"  # an attempt that the log never saw
-    OTHER = "other"  # not started by iris, as far as can be seen
+    IRIS = "iris"  # a live attempt: never stopped by unwedge
+    ENDED = "ended"  # an attempt that has ended
+    UNKNOWN = "unknown"  # an attempt that is not in the log
+    OTHER = "other"  # not started by iris, as far as known
 
 
 class Obstacle(Struct, frozen=True, kw_only=True):
-    """A process that holds chips, or an attempt's directory there. `attempt` is the one it belongs to, if known."""
+    """A process that holds chips, or an attempt's directory. `attempt` is the attempt it belongs to, if known."""
 
     owner: Owner
     holder: Holder | None = None
@@ -44,20 +44,20 @@ class Obstacle(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> Holder | Token:
-        """By what the worker is told to stop it: exactly this process, or exactly this attempt."""
+        """Exact process or attempt that the worker is told to stop."""
         named = self.holder or self.token
         assert named is not None
         return named
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The same for the same thing in a later look."""
+        """Identity of the obstacle across reports."""
         holder = self.holder
         return (self.token,) if holder is None else (holder.boot_id, holder.pid, holder.start)
 
 
 class Wedge(Struct, frozen=True, kw_only=True):
-    """What was found on a worker. `unseen` processes of other users could not be looked into."""
+    """Obstacles found on a worker. `unseen` processes of other users could not be inspected."""
 
     worker: WorkerId
     obstacles: tuple[Obstacle, ...]
@@ -66,22 +66,22 @@ class Wedge(Struct, frozen=True, kw_only=True):
 
     @property
     def clearable(self) -> tuple[Obstacle, ...]:
-        """What may be stopped, if the operator wants it."""
+        """Obstacles that may be stopped with consent."""
         return tuple(each for each in self.obstacles if each.owner is not Owner.IRIS)
 
 
 def look(session: Session, name: str) -> Wedge:
-    """Ask a worker what is in the way there; nothing is changed. Raises UnreachableError, NotFoundError."""
+    """Return the obstacles on a worker without changing anything. Raises UnreachableError, NotFoundError."""
     cluster = session.view()
     worker = find_worker(cluster, name).id
     return _found(cluster, _ask(session, cluster, worker))
 
 
 def clear(session: Session, wedge: Wedge, *, grace: float = GRACE) -> Wedge:
-    """Stop what was found, and wait until it is gone; returns what is still there of it.
+    """Stop the obstacles and wait until they are gone; return those that remain.
 
-    What iris owns is decided anew right before, on the log as it is then, and what is to be stopped goes on record
-    first. A probe afterwards tells whether the worker can be used again.
+    Live attempts are excluded by the newest log under the lock, and the stops are recorded before they are
+    sent. A probe afterwards checks the worker.
     """
     with session.transaction() as draft:
         find_worker(draft.cluster, wedge.worker)
@@ -126,7 +126,7 @@ def _ask(
         if attempt.worker == worker_id and not attempt.live
     ]
     keep = [attempt.token for _, attempt in cluster.live_on(worker_id)]
-    keep.append(token_of(worker.id, worker.incarnation))  # what a new VM ran first is nobody's attempt
+    keep.append(token_of(worker.id, worker.incarnation))  # a VM's set-up runs outside attempts
     seen = session.runner.unwedge(session.target(worker), keep=keep, known=known, clear=stop, grace=grace)
     if isinstance(seen, Silence):
         raise UnreachableError(
@@ -171,7 +171,7 @@ def _found(cluster: Cluster, report: UnwedgeReport) -> Wedge:
 
 
 def _own(cluster: Cluster) -> frozenset[Token]:
-    """The tokens of every attempt that lives, wherever the log has it: two workers may be one host by mistake."""
+    """Return the tokens of all live attempts on any worker: two workers may be one host by mistake."""
     return frozenset(attempt.token for _, attempt in cluster.live_attempts())
 
 

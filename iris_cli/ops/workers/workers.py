@@ -1,4 +1,4 @@
-"""What an operator does with workers: probe, drain, taint, bring back, forget."""
+"""Operations on workers: probe, drain, uncordon, taint, forget, accept keys."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Probed(Struct, frozen=True):
 
 
 def take_in(session: Session) -> Cluster:
-    """The cluster with all workers of the configuration, those too that nobody has asked yet."""
+    """Return the cluster with all configured workers, including those never polled."""
     with session.transaction() as draft:
         workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
     return session.cluster
 
 
 def probe(session: Session, names: list[str]) -> list[Probed]:
-    """Probe these workers now, whatever their back-off says; all of them if none is named."""
+    """Probe these workers now, ignoring their back-off; all workers if `names` is empty."""
     cluster = take_in(session)
     chosen = [find_worker(cluster, name) for name in names] or list(cluster.workers.values())
 
@@ -58,14 +58,14 @@ def probe(session: Session, names: list[str]) -> list[Probed]:
     for batch in session.fan_out(chosen, one, what="probing"):
         with session.transaction() as draft:
             observe.weigh(session, draft, [answer for _, answers in batch for answer in answers])
-        known = session.cluster.workers  # somebody may have forgotten one meanwhile
+        known = session.cluster.workers  # another invocation may have forgotten one
         results += [Probed(seen, known[seen.worker]) for seen, _ in batch if seen.worker in known]
     send_stops(session)
     return sorted(results, key=lambda each: [worker.id for worker in chosen].index(each.worker.id))
 
 
 def _rest_of(session: Session, worker: Worker, answer: observe.Answer) -> list[observe.Answer]:
-    """Of a host that was rebooted: how the attempts that it ran before have ended."""
+    """Return the ends of attempts that ran before a host's reboot."""
     if not observe.rebooted(answer):
         return []
     asked_at = session.clock.now()
@@ -74,7 +74,7 @@ def _rest_of(session: Session, worker: Worker, answer: observe.Answer) -> list[o
 
 
 class Stranger(Struct, frozen=True):
-    """Whoever answers as a worker now, beside what the log knows of it; `over` are the attempts that it ends."""
+    """Probe result of a worker next to its record in the log; `over` are the attempts that a reboot ended."""
 
     worker: Worker
     seen: ProbeReport | Silence
@@ -82,7 +82,7 @@ class Stranger(Struct, frozen=True):
 
     @property
     def differs(self) -> bool:
-        """Whether boot or incarnation are others than those on record."""
+        """True if boot id or incarnation differ from the log."""
         seen, worker = self.seen, self.worker
         return isinstance(seen, ProbeReport) and (
             (seen.boot_id, seen.incarnation) != (worker.boot_id, worker.incarnation)
@@ -90,7 +90,7 @@ class Stranger(Struct, frozen=True):
 
 
 def look_at(session: Session, name: str) -> Stranger:
-    """Probe a worker and record nothing. Of one that is another machine now, nothing old is left."""
+    """Probe a worker without recording it. After a reboot, `over` lists its attempts."""
     cluster = session.view()
     worker = find_worker(cluster, name)
     seen = session.runner.probe(session.target(worker), first_contact=False)
@@ -99,14 +99,14 @@ def look_at(session: Session, name: str) -> Stranger:
 
 
 def accept(session: Session, stranger: Stranger) -> Probed:
-    """The operator's word that who was looked at is this worker. Its host key must be accepted already.
+    """Record that the probed host is this worker. Its host key must be accepted already.
 
-    If boot id and incarnation are both new, the old attempts there end as `worker_failed`. Raises IrisError if the
-    log knows more by now than when it was looked at: what runs there since is not what was to be ended.
+    If boot id and incarnation are both new, the worker's live attempts end as `worker_failed`. Raises IrisError if the
+    worker was probed again since `look_at`: its present attempts were not shown to the operator.
     """
     worker, seen = stranger.worker, stranger.seen
     with session.transaction() as draft:
-        now = find_worker(draft.cluster, worker.id)  # it may have been forgotten meanwhile
+        now = find_worker(draft.cluster, worker.id)  # it may have been forgotten since
         if (now.boot_id, now.incarnation) != (worker.boot_id, worker.incarnation):
             raise IrisError(
                 f"{worker.id} was probed by another command",
@@ -128,7 +128,7 @@ def accept(session: Session, stranger: Stranger) -> Probed:
 
 
 def drain(session: Session, names: list[str], reason: str = "") -> list[WorkerId]:
-    """The workers take nothing new. Returns those that did not drain already, or only for a while."""
+    """Drain workers. Return those that were not draining, or were held only temporarily."""
     with session.transaction() as draft:
         found = [
             worker
@@ -141,7 +141,7 @@ def drain(session: Session, names: list[str], reason: str = "") -> list[WorkerId
 
 
 def uncordon(session: Session, names: list[str]) -> list[WorkerId]:
-    """End drain, quarantine and cool-down. Returns those that were held back."""
+    """End drain, quarantine and cool-down. Return the workers that were held."""
     now = session.clock.now()
     with session.transaction() as draft:
         found = [
@@ -156,7 +156,7 @@ def uncordon(session: Session, names: list[str]) -> list[WorkerId]:
 
 
 def taint(session: Session, name: str, taint_name: str, *, remove: bool = False) -> bool:
-    """Set or remove a taint by hand. Returns whether anything changed. Raises UsageError."""
+    """Set or remove a taint by hand. Return True if anything changed. Raises UsageError."""
     if not is_name(taint_name):
         raise UsageError(
             f"{taint_name[:80]!r} is not the name of a taint", hint="use letters, digits, '.', '_', '-'"
@@ -175,7 +175,7 @@ def taint(session: Session, name: str, taint_name: str, *, remove: bool = False)
 
 
 def forget(session: Session, name: str, *, dead: bool = False, reason: str = "") -> WorkerId:
-    """Remove a worker from the log. Refuses while attempts live there, unless the operator says it is dead."""
+    """Remove a worker from the log. Refuse while it has live attempts, unless the operator declares it dead."""
     with session.transaction() as draft:
         worker = find_worker(draft.cluster, name)
         if worker.claims and not dead:
@@ -198,7 +198,7 @@ def _found(draft: Draft, names: list[str]) -> list[Worker]:
 
 
 def probe_again(writer: Writer, now: float) -> int:
-    """Have every worker probed before its next task: the log may have lost attempts. Returns how many."""
+    """Require a probe of every worker before its next task: the log may have lost attempts. Return their number."""
     draft = Draft(replay(writer.transactions), now)
     workers.lost_track(draft)
     if draft.events:
@@ -207,7 +207,7 @@ def probe_again(writer: Writer, now: float) -> int:
 
 
 class Shown(Struct, frozen=True):
-    """The host key that a worker shows now, or that it did not answer."""
+    """The host key that a worker presents now, or its silence."""
 
     worker: Worker
     key: PresentedKey | Silence
@@ -216,7 +216,7 @@ class Shown(Struct, frozen=True):
 def to_accept_keys(
     session: Session, transport: SshTransport, names: list[str]
 ) -> tuple[list[Worker], list[Worker]]:
-    """Of these workers, else of those without a key: the new ones, and the others. Raises NotFoundError."""
+    """Return the new workers, and the others, of those named or without a key. Raises NotFoundError."""
     cluster = take_in(session)
     named = [find_worker(cluster, name) for name in dict.fromkeys(names)]
     keyless = [
@@ -227,7 +227,7 @@ def to_accept_keys(
 
 
 def look_at_keys(session: Session, transport: SshTransport, workers: list[Worker]) -> list[Shown]:
-    """Ask each for its key, and for nothing else. Records nothing."""
+    """Get the host key of each worker, and nothing else. Records nothing."""
 
     def one(worker: Worker) -> Shown:
         try:
@@ -242,7 +242,7 @@ def look_at_keys(session: Session, transport: SshTransport, workers: list[Worker
 
 
 def accept_keys(session: Session, transport: SshTransport, shown: list[Shown]) -> list[Probed]:
-    """Have these keys on record, and probe their workers. Raises NotWritableError, and as `probe`."""
+    """Record these keys and probe their workers. Raises NotWritableError, and the errors of `probe`."""
     keys = {each.worker.id: each.key for each in shown if isinstance(each.key, PresentedKey)}
     transport.accept_keys(keys)
     return probe(session, list(keys))
@@ -251,5 +251,5 @@ def accept_keys(session: Session, transport: SshTransport, shown: list[Shown]) -
 def _has_key(session: Session, transport: SshTransport, worker: Worker) -> bool:
     try:
         return bool(transport.known_keys(session.target(worker)))
-    except NoAnswer:  # what is on record can't be read: whoever looks at the worker says why
+    except NoAnswer:  # unreadable records are reported by `look_at_keys`
         return False
