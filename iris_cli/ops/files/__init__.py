@@ -1,1 +1,1 @@
-"""Files of tasks: workspaces packed, outputs pulled, what is left removed."""
+"""Files of tasks: pull outputs, remove leftovers."""

@@ -1,7 +1,7 @@
-"""What is left of work that is over: files of ended attempts on workers, and files that nobody reads in the state.
+"""Garbage collection: files of ended attempts on workers, and unneeded files in the state directory.
 
-First it is found and measured, then, with the operator's consent, removed. Nothing of an attempt that lives, or of
-which it isn't proven that it is over, is ever among it.
+Files are found and measured first, then removed with the operator's consent. Excludes attempts that are live,
+or whose end is not proven.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _UNSURE = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
 
 
 class WorkerFiles(Struct, frozen=True, kw_only=True):
-    """What attempts that have ended left on one worker, in bytes by attempt.
+    """Files of ended attempts on one worker, in bytes by attempt.
 
-    `removed` are those that are gone by now, `left` those that were asked for and take longer. `caches` are bytes of
-    workspaces and set-ups that nobody has used for long, `caches_removed` those that are gone. `problem` says why it
-    isn't known, or can't be removed now; `silent`: the worker did not answer.
+    `removed` are the removed attempts, `left` those whose removal takes longer. `caches` are bytes of long
+    unused workspaces and set-ups, `caches_removed` the removed part. `problem` says why the sizes are unknown
+    or the files can't be removed now; `silent`: the worker did not answer.
     """
 
     worker: WorkerId
@@ -53,7 +53,7 @@ class WorkerFiles(Struct, frozen=True, kw_only=True):
 
 
 class Garbage(Struct, frozen=True, kw_only=True):
-    """Everything that was found; `files` are in the state directory."""
+    """All files found; `files` are in the state directory."""
 
     workers: tuple[WorkerFiles, ...] = ()
     files: tuple[Leftover, ...] = ()
@@ -66,7 +66,7 @@ class Garbage(Struct, frozen=True, kw_only=True):
 
     @property
     def anything(self) -> bool:
-        """Whether there is something that can be removed now."""
+        """True if something can be removed now."""
         return bool(self.files) or any(
             (each.sizes or each.caches) and not each.problem for each in self.workers
         )
@@ -109,7 +109,7 @@ def _measure(
     ended: Sequence[AttemptId],
     unused_for: float | None,
 ) -> WorkerFiles:
-    """In a thread of its own. Into the caches it looks only if told for how long what counts wasn't used."""
+    """Measure one worker in its own thread. Caches unused for `unused_for` seconds count; None skips them."""
     nothing = WorkerFiles(worker=worker.id, sizes=dict.fromkeys(ended, 0))
     if worker.condition in _UNSURE:
         return structs.replace(nothing, problem=f"it is {worker.condition}: iris worker probe {worker.id}")
@@ -132,15 +132,15 @@ _ANOTHER = "the host was rebooted or re-created: iris schedule --once"
 
 
 def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage:
-    """Remove what was found: on workers as far as they are reached, a few attempts of each at a time.
+    """Remove the files found, on reachable workers, in batches of attempts.
 
-    `older_than` is what it was found with, in seconds.
-    Raises LockedError, LogDamagedError and NotWritableError, for what is gone from workers goes into the log.
+    `older_than` must equal the value given to `find`, in seconds. Raises LockedError, LogDamagedError and
+    NotWritableError, because removals are logged.
     """
     rows = {each.worker: each for each in found.workers}
     asked: dict[WorkerId, set[AttemptId]] = {worker: set() for worker in rows}
     while calls := _next_calls(session, rows, asked):
-        session.take_turn()  # BEFORE: what could not be written down is not removed
+        session.take_turn()  # before removing: a removal must be loggable
         for batch in session.fan_out(calls, lambda call: _reap(session, call), what="removing"):
             with session.transaction() as draft:
                 observe.weigh(session, draft, batch)
@@ -153,13 +153,13 @@ def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage
 
 
 def _needed(cluster: Cluster) -> frozenset[str]:
-    """The hashes of what was packed for jobs that are open."""
+    """Return the hashes of files packed for open jobs."""
     packed = [each for job in cluster.open_jobs() for each in (job.workspace, job.each_line)]
     return frozenset(each.hash for each in packed if each is not None)
 
 
 def _remove_files(session: Session, files: Sequence[Leftover]) -> tuple[Leftover, ...]:
-    """What a job may be submitted with at any moment is looked at once more, with the lock held."""
+    """Remove files; check packed files again under the lock, since a new job may need them."""
     if not any(each.packed for each in files):
         return tuple(map(remove_leftover, files))
     with session.transaction() as draft:
@@ -190,7 +190,7 @@ def _remove_caches(session: Session, rows: dict[WorkerId, WorkerFiles], older_th
 def _next_calls(
     session: Session, rows: dict[WorkerId, WorkerFiles], asked: Mapping[WorkerId, set[AttemptId]]
 ) -> list[Call]:
-    """What to ask of each worker next: the oldest attempts there, as far as they are among those that were found."""
+    """Return the next call for each worker: its oldest attempts, as far as they were found."""
     cluster = session.view()
     calls = []
     for row in rows.values():
@@ -210,7 +210,7 @@ def _next_calls(
 
 
 def _reap(session: Session, call: Call) -> Answer:
-    """In a thread of its own."""
+    """Run a call in its own thread."""
     asked_at = session.clock.now()
     return observe.heard(session, call.known, asked_at, call.act())
 

@@ -1,6 +1,6 @@
-"""A directory of the operator that is filled with files of others: nothing is written outside, no link followed.
+"""Local directory for untrusted files: nothing is written outside of it, no link is followed.
 
-A file comes together under another name, and takes its place at once: killed anywhere, what is there is whole.
+A file is written under a temporary name and renamed when complete, so a kill leaves no partial file.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class BadNameError(Exception):
-    """Nothing here can have that name; the message says why."""
+    """The file name is not allowed; the message says why."""
 
 
 def parts_of(name: bytes) -> tuple[bytes, ...]:
-    """The directories and the name of a file, relative to the top. Raises BadNameError.
+    """Return the directories and the name of a file, relative to the top. Raises BadNameError.
 
-    A control character becomes `%` and its number in hexadecimal digits, for nobody would be glad of it.
+    A control character becomes `%` and its number in hexadecimal digits, to keep names printable.
     """
     if len(name) > _LONGEST:
         raise BadNameError("its name is too long")
@@ -47,7 +47,7 @@ def parts_of(name: bytes) -> tuple[bytes, ...]:
 
 @contextmanager
 def opened_tree(path: Path) -> Iterator[LocalTree]:
-    """The directory at `path`, made if need be, for one user at a time. Raises OSError and UsageError."""
+    """Open the directory at `path`, created if needed, for one user at a time. Raises OSError and UsageError."""
     path.mkdir(parents=True, exist_ok=True)
     top = os.open(path, _DIRECTORY)
     try:
@@ -61,19 +61,19 @@ def opened_tree(path: Path) -> Iterator[LocalTree]:
 
 
 class LocalTree:
-    """The directory behind a descriptor. Everything here raises OSError, also where a link is in the way."""
+    """Directory behind a descriptor. All methods raise OSError, also if a link is in the way."""
 
     def __init__(self, top: int) -> None:
         self._top = top
 
     @property
     def free(self) -> int:
-        """Bytes that can still be written there."""
+        """Free bytes of its file system."""
         room = os.fstatvfs(self._top)
         return room.f_bavail * room.f_frsize
 
     def has(self, parts: Sequence[bytes], size: int, mtime: int) -> bool:
-        """Whether there is such a file, of that size, last written in that second."""
+        """Return True if there is a regular file of this size and modification second."""
         try:
             with self._parent(parts) as parent:
                 status = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
@@ -83,7 +83,7 @@ class LocalTree:
 
     @contextmanager
     def part(self, parts: Sequence[bytes], version: object) -> Iterator[Part]:
-        """A file in the making. What an earlier call fetched of that version is in it."""
+        """Open the partial file of this version, with the bytes of an earlier fetch."""
         key = hashlib.sha256(b"/".join(parts) + b"\0" + repr(version).encode()).hexdigest()[:32]
         name = _PART + key.encode()
         fd = os.open(name, _FILE | os.O_CREAT, 0o666, dir_fd=self._top)
@@ -93,14 +93,14 @@ class LocalTree:
             os.close(fd)
 
     def clean(self) -> None:
-        """All is there: remove what was begun, and became something else meanwhile."""
+        """Remove partial files, once all files are complete."""
         for name in map(os.fsencode, os.listdir(self._top)):
             if name.startswith(_PART):
                 with suppress(OSError):
                     os.unlink(name, dir_fd=self._top)
 
     def put_in_place(self, name: bytes, parts: Sequence[bytes]) -> None:
-        """Give a part its name and place."""
+        """Rename a complete file to its final name."""
         with self._parent(parts, make=True) as parent:
             with suppress(FileNotFoundError):
                 status = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
@@ -110,7 +110,7 @@ class LocalTree:
 
     @contextmanager
     def _parent(self, parts: Sequence[bytes], *, make: bool = False) -> Iterator[int]:
-        """A descriptor of the directory that a file is in."""
+        """Open the directory that contains a file; yield its descriptor."""
         here = os.dup(self._top)
         try:
             for part in parts[:-1]:
@@ -126,7 +126,7 @@ class LocalTree:
 
 
 class Part:
-    """A file in the making."""
+    """A partial file."""
 
     def __init__(self, tree: LocalTree, fd: int, name: bytes, parts: Sequence[bytes]) -> None:
         self._tree, self._fd, self._name, self._parts = tree, fd, name, parts
@@ -145,7 +145,7 @@ class Part:
         os.ftruncate(self._fd, 0)
 
     def finish(self, size: int, mtime: int) -> None:
-        """It is whole: it takes its place, as a file that was last written in that second."""
+        """Finish a complete file: set its size and modification time, then rename it."""
         os.ftruncate(self._fd, size)
         os.utime(self._fd, (mtime, mtime))
         self._tree.put_in_place(self._name, self._parts)

@@ -1,4 +1,4 @@
-"""Fetch what the tasks of a job have written: files of `IRIS_OUTPUT_DIR` to a directory, output to the state."""
+"""Pull the results of a job: files of `IRIS_OUTPUT_DIR` to a directory, output to the state directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TOGETHER = 16  # attempts in one list; more would leave little room for each
 class PulledAttempt(Struct, frozen=True, kw_only=True):
     """The files fetched from one attempt: `files` of `bytes`, and `log_bytes`; `unchanged` files existed before.
 
-    `problems` name what is missing; `silent`: its worker did not answer.
+    `problems` name the missing files; `silent`: its worker did not answer.
     """
 
     attempt: AttemptId
@@ -60,10 +60,10 @@ def pull(
     number: int | None = None,
     calls: OutputCalls | None = None,
 ) -> Pulled:
-    """Fetch the files of a job, a task or an attempt, of all attempts if none is named.
+    """Fetch the files of a job, a task or an attempt; of all attempts by default.
 
-    Those of an attempt go to `<directory>/<job>/task-<index>/attempt-<number>`. What is there already isn't fetched
-    again, what differs is replaced. Raises NotFoundError, UsageError, NotWritableError.
+    An attempt's files go to `<directory>/<job>/task-<index>/attempt-<number>`. Equal local files are kept,
+    different ones replaced. Raises NotFoundError, UsageError, NotWritableError.
     """
     cluster = session.view()
     chosen = _chosen(cluster, what, ranks, number)
@@ -94,7 +94,7 @@ def pull(
 def _chosen(
     cluster: Cluster, what: str, ranks: Sequence[int], number: int | None
 ) -> list[tuple[AttemptId, Attempt]]:
-    """The attempts that may have written something, by task and number."""
+    """Return the attempts that may have written files, by task and number."""
     found = select_tasks(cluster, what, ranks=ranks, attempt=number)
     only_one = number is not None or _is_attempt(what)
     return [
@@ -128,7 +128,7 @@ def _row(directory: Path, attempt_id: AttemptId, attempt: Attempt, tally: Tally)
 
 
 class _Work:
-    """What the threads of one pull share."""
+    """State shared by the threads of one pull."""
 
     def __init__(
         self, session: Session, cluster: Cluster, directory: Path, calls: OutputCalls | None
@@ -138,14 +138,14 @@ class _Work:
         self.bytes_moved = 0
 
     def moved(self, size: int) -> None:
-        """So many bytes more are here."""
+        """Add to the number of bytes fetched."""
         with self._lock:
             self.bytes_moved += size
 
     def pull_worker(
         self, worker: WorkerId, attempts: Sequence[tuple[AttemptId, Attempt]]
     ) -> list[PulledAttempt]:
-        """All attempts of one worker, one after the other. In a thread of its own."""
+        """Pull all attempts of one worker, in order. Runs in its own thread."""
         rows: list[PulledAttempt] = []
         for start in range(0, len(attempts), _TOGETHER):
             some = attempts[start : start + _TOGETHER]
@@ -161,7 +161,7 @@ class _Work:
     def _lists(
         self, worker: WorkerId, attempts: Sequence[tuple[AttemptId, Attempt]]
     ) -> tuple[float, list[FileList]]:
-        """Raises SilentError."""
+        """Return the worker's clock and the file lists. Raises SilentError."""
         assert self._calls is not None
         target = self._session.target(self._cluster.workers[worker])
         answer = self._calls.list_files(target, [attempt.token for _, attempt in attempts])
@@ -169,7 +169,7 @@ class _Work:
             raise SilentError(answer)
         lists = list(answer.lists)
         for place, found in enumerate(lists):
-            if found.cut and len(lists) > 1:  # alone it has more room
+            if found.cut and len(lists) > 1:  # a single list has more room
                 alone = self._calls.list_files(target, [found.token])
                 if isinstance(alone, Silence):
                     raise SilentError(alone)
@@ -179,7 +179,7 @@ class _Work:
     def _pull_attempt(
         self, attempt_id: AttemptId, attempt: Attempt, found: FileList, clock: float, listed_at: float
     ) -> PulledAttempt:
-        """Raises SilentError and NotWritableError."""
+        """Pull one attempt. Raises SilentError and NotWritableError."""
         assert self._calls is not None
         tally = Tally(moved=self.moved)
         target = self._session.target(self._cluster.workers[attempt.worker])

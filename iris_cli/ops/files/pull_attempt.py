@@ -1,4 +1,4 @@
-"""Fetch the files of one attempt, one after the other, over a connection that others of its worker use, too."""
+"""Pull the files of one attempt, one after the other, over the worker's shared connection."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SMALL = 64 << 10  # bytes of a file that is fetched together with others
 
 _TOP = b"output/"
 _STREAMS = {b"out": "out", b"err": "err"}
-_TRIES = 3  # for a file that changes while it is fetched
-_FRESH = 2.0  # seconds: what was written so lately may be written again in the same second
+_TRIES = 3  # for a file that changes during the fetch
+_FRESH = 2.0  # seconds: a file written this recently may change within the same second
 _MOST_WORDS = 5
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
@@ -35,7 +35,7 @@ class SilentError(Exception):
 
 
 class Tally(Struct, kw_only=True):
-    """What became of the files of one attempt; `moved` gets the bytes of each piece. `problems`: what is missing."""
+    """Result for the files of one attempt; `moved` gets the bytes of each piece. `problems`: missing files."""
 
     moved: Callable[[int], None] = lambda _: None
     files: int = 0
@@ -62,7 +62,7 @@ class Puller(Struct, kw_only=True):
     tally: Tally
 
     def pull(self, found: output_calls.FileList, tree: LocalTree) -> None:
-        """Fetch what isn't there yet. Raises SilentError, and NotWritableError where nothing more fits."""
+        """Fetch the files that are missing locally. Raises SilentError, and NotWritableError on a full disk."""
         wanted = list(self._wanted(found, tree))
         needed = sum(each.version.size for each in wanted if each.version is not None)
         if needed > tree.free:
@@ -112,7 +112,7 @@ class Puller(Struct, kw_only=True):
 
     @contextmanager
     def _writing(self, wanted: _Wanted) -> Iterator[None]:
-        """Around what writes one file: an OSError is a problem of that file, unless the disk is full."""
+        """Convert an OSError while writing one file to a problem of that file, unless the disk is full."""
         try:
             yield
         except OSError as error:
@@ -124,7 +124,7 @@ class Puller(Struct, kw_only=True):
             self._problem(wanted.name, f"can't be written ({error.strerror or error})")
 
     def _fetch(self, tree: LocalTree, wanted: _Wanted) -> None:
-        """One file, going on where an earlier call was cut off. Raises OSError."""
+        """Fetch one file, resuming an interrupted fetch. Raises OSError."""
         version = wanted.version
         for _ in range(_TRIES):
             version = version or self._piece(wanted.name, 0, 1).version
@@ -140,7 +140,7 @@ class Puller(Struct, kw_only=True):
     def _fetch_version(
         self, part: Part, name: bytes, version: output_calls.Version
     ) -> output_calls.Version | None:
-        """Fetch as many bytes as were listed. None when that is done, else what the file has become meanwhile."""
+        """Fetch as many bytes as were listed. Return None when complete, else the changed file's version."""
         offset, changed = min(part.size, version.size), False
         while True:
             piece = self._piece(name, offset)
@@ -168,7 +168,7 @@ class Puller(Struct, kw_only=True):
         return answer
 
     def _finish(self, part: Part, version: output_calls.Version, size: int, *, changed: bool) -> None:
-        """What may change again in the same second is dated a second early, so that it is fetched once more."""
+        """Finish a file. One that may change within the same second is dated a second early, to be fetched again."""
         early = changed or version.mtime > self.clock - _FRESH
         part.finish(size, version.mtime - early)
         self.tally.files += 1
@@ -179,9 +179,9 @@ class Puller(Struct, kw_only=True):
     def pull_logs(
         self, found: output_calls.FileList, attempt: AttemptId, logs: PulledLogs, listed_at: float
     ) -> None:
-        """Fetch the output that isn't kept yet. Raises SilentError, NotWritableError.
+        """Fetch the output that isn't stored yet. Raises SilentError, NotWritableError.
 
-        Cut off anywhere, it counts as the beginning; whole, it is what there was at the time `listed_at` of our clock.
+        An interrupted fetch stores the beginning; a complete one is the output as of `listed_at`, our clock.
         """
         whole = True
         for name, version in found.files:
@@ -189,7 +189,7 @@ class Puller(Struct, kw_only=True):
             if stream is None or version is None:
                 continue
             if (kept := logs.size(attempt, stream)) > version.size:
-                logs.forget(attempt, stream)  # another file has taken its place
+                logs.forget(attempt, stream)  # the file was replaced
                 kept = 0
             tries = _TRIES
             while kept < version.size and tries:
@@ -197,7 +197,7 @@ class Puller(Struct, kw_only=True):
                 if not data:
                     break
                 if not logs.put(attempt, stream, kept, data):
-                    kept, tries = logs.size(attempt, stream), tries - 1  # another pull has begun it anew
+                    kept, tries = logs.size(attempt, stream), tries - 1  # another pull restarted it
                     continue
                 kept += len(data)
                 self.tally.log_bytes += len(data)
@@ -211,14 +211,14 @@ class Puller(Struct, kw_only=True):
 
 
 def _groups(wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
-    """Small files together, as many as one call takes; others alone."""
+    """Yield groups of files: small ones together, as many as one call takes; others alone."""
     group: list[_Wanted] = []
     size = names = 0
     for each in wanted:
         if each.version is not None and each.version.size > SMALL:
             yield [each]
             continue
-        # What isn't known to be small is taken for that: a group that turns out too large is fetched one by one.
+        # A file of unknown size counts as small: a group that turns out too large is fetched one by one.
         own = SMALL if each.version is None else each.version.size
         own_name = 4 * len(each.name)
         if group and (
@@ -239,7 +239,7 @@ def _shown(name: bytes) -> str:
 
 
 def in_few_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Each once, and of very many only the first ones."""
+    """Return the distinct messages, limited to _MOST_WORDS and a count of the rest."""
     each_once = list(dict.fromkeys(words))
     more = len(each_once) - _MOST_WORDS
     return (*each_once[:_MOST_WORDS], *([f"{count(more, 'more problem')}"] if more > 0 else []))
