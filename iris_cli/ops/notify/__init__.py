@@ -1,1 +1,1 @@
-"""Whom to tell what happens to jobs, as `notify:` in `cluster.yaml` says."""
+"""Notifications about jobs, as configured by `notify:` in `cluster.yaml`."""

@@ -1,4 +1,4 @@
-"""What a cycle does about notices: it looks what is new, and has it told beside what it does otherwise."""
+"""Notices of a cycle: find new ones, and send them in parallel to the cycle."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from iris_cli.ops.notify.channels import Send
 
 TIMEOUT = 10.0
-"""Seconds that one command or one post may take."""
+"""Seconds that one command or post may take."""
 
 
 def begin(session: Session) -> None:
-    """Before a cycle: where nobody was to be told so far, all that is over by now is not news."""
+    """Initialize the notice file before the first cycle with notifications: earlier ends are not news."""
     file = session.state.notices
     if file.exists or not session.view().seq:
         return
@@ -34,7 +34,7 @@ def begin(session: Session) -> None:
 
 
 def tell(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | None) -> None:
-    """Begin to tell what is new, unless somebody else does: what is new now is new at the next look, too."""
+    """Start sending new notices, unless another invocation sends: then they stay new until the next cycle."""
     file, look = session.state.notices, _look(session, plan, heartbeat)
     books = file.read()
     if books is not None and _updated(session, books, look) == books and not _is_due(books, look.now):
@@ -47,7 +47,7 @@ def tell(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | Non
         before = file.read()
         books = _updated(session, before or first_books(look, ()), look)
         if books != before and not file.write(books):
-            return  # told without a word of it being kept, it would be told in every cycle
+            return  # without a record they would be sent in every cycle
         if _is_due(books, look.now):
             _start(session, books, fd)
             handed_over = True

@@ -1,4 +1,4 @@
-"""A notice in words, and its two ways out: the operator's command and the operator's URL, each for a bounded time."""
+"""Text of a notice, and its channels: the operator's command and webhook, each with a timeout."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from iris_cli.core import Limits, format_duration, pattern
 from iris_cli.core.messages.notices import Books, Notice
 from iris_cli.journal.files.notices import NoticeFile
 
-_LONGEST = 1000  # characters of a text that users or workers may have written
+_LONGEST = 1000  # characters of text from users or workers
 _URL = pattern(r"(https?://)(?:[^\s/@]*@)?([^\s/?#'\"]+)[^\s'\"]*")
 
 
 def environment_of(notice: Notice, cluster: str) -> dict[str, str]:
-    """What the command finds, beside what is in our own environment."""
+    """Return the variables added to our environment for the command."""
     return {
         "IRIS_EVENT": notice.event,
         "IRIS_JOB_ID": notice.job,
@@ -38,7 +38,7 @@ def environment_of(notice: Notice, cluster: str) -> dict[str, str]:
 
 
 def body_of(notice: Notice, cluster: str) -> bytes:
-    """What is posted: a JSON object. `text` says it all in a sentence, as chat services want it."""
+    """Return the JSON body of a post. `text` is one sentence, as chat services expect it."""
     entry = {
         "schema_version": 1,
         "id": notice.id,
@@ -54,20 +54,20 @@ def body_of(notice: Notice, cluster: str) -> bytes:
 
 
 def one_line(text: str) -> str:
-    """Text without what no variable can hold and no line should: controls become blanks, and it has an end."""
+    """Return text as one bounded line, with control characters replaced by blanks."""
     shown = "".join(character if character.isprintable() else " " for character in text[: 2 * _LONGEST])
     shown = " ".join(shown.split())
     return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
 
 
 def without_secrets(text: str) -> str:
-    """Of each URL no more than the host: what comes behind it may be what gives access."""
+    """Return text with each URL cut after its host: the rest may grant access."""
     return _URL.sub(r"\1\2/...", text)
 
 
-_GLANCE = 0.1  # seconds between two looks at a command or a call that says nothing
-_LAST_WAIT = 1.0  # seconds for what was killed to be gone
-_TAIL = 2048  # bytes of its output that are kept
+_GLANCE = 0.1  # seconds between two checks of a silent command or call
+_LAST_WAIT = 1.0  # seconds for a killed process to exit
+_TAIL = 2048  # bytes of output that are kept
 _LONGEST_LINE = 200
 
 
@@ -80,7 +80,7 @@ class Command(Struct, frozen=True, kw_only=True):
     timeout: float
 
     def run(self, variables: Mapping[str, str], cut: Event) -> str:
-        """What went wrong, in words; "" if it ended with 0. What it has left running by then is its own affair."""
+        """Run the command. Return its problem, "" if it ended with 0. Its remaining children are not stopped then."""
         try:
             process = subprocess.Popen(  # noqa: S603 - the operator's own command, from cluster.yaml
                 self.words,
@@ -100,7 +100,7 @@ class Command(Struct, frozen=True, kw_only=True):
         return _verdict(process.returncode, tail, self.timeout)
 
     def _watch(self, process: subprocess.Popen[bytes], cut: Event) -> bytes | None:
-        """The end of its output when it has ended; None if it has not, and the time is over."""
+        """Return the tail of its output once it has ended; None if it has not ended by the timeout."""
         assert process.stdout is not None
         due = self.clock.monotonic() + self.timeout
         tail = b""
@@ -126,7 +126,7 @@ class Command(Struct, frozen=True, kw_only=True):
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a command that has not ended, and all that it started in its session: as far as we may, and it can die."""
+    """Kill a command that has not ended, with its process group, and wait briefly."""
     assert process.stdout is not None
     if process.poll() is None:
         with suppress(OSError):
@@ -148,7 +148,7 @@ def _verdict(code: int | None, tail: bytes | None, timeout: float) -> str:
 
 
 class Webhook(Struct, frozen=True, kw_only=True):
-    """A URL. No message of ours repeats it: who knows it may post there."""
+    """A webhook URL. No message contains it: the URL itself grants access."""
 
     url: str
     clock: Clock
@@ -158,7 +158,7 @@ class Webhook(Struct, frozen=True, kw_only=True):
         return f"Webhook(timeout={self.timeout})"
 
     def post(self, body: bytes, cut: Event) -> str:
-        """What went wrong, in words; "" if it was accepted. A call that hangs is abandoned when its time is over."""
+        """Post the body. Return the problem, "" if it was accepted. A hanging call is abandoned at the timeout."""
         said: list[str] = []
         call = threading.Thread(target=lambda: said.append(self._call(body)), daemon=True)
         due = self.clock.monotonic() + self.timeout
@@ -172,14 +172,14 @@ class Webhook(Struct, frozen=True, kw_only=True):
         from urllib.request import HTTPRedirectHandler, Request, build_opener
 
         class Stay(HTTPRedirectHandler):
-            """Follows nobody: what is told here is not meant for others."""
+            """Redirect handler that follows no redirect: the content is not meant for other hosts."""
 
             def redirect_request(self, *_: object) -> None:
                 return None
 
         headers = {"Content-Type": "application/json", "User-Agent": f"iris/{__version__}"}
         try:
-            request = Request(self.url, data=body, headers=headers)  # noqa: S310 - http or https, as checked on reading
+            request = Request(self.url, data=body, headers=headers)  # noqa: S310 - http or https: checked on reading
             with build_opener(Stay).open(request, timeout=self.timeout):
                 return ""
         except HTTPError as error:
@@ -190,29 +190,29 @@ class Webhook(Struct, frozen=True, kw_only=True):
             return f"no answer from the webhook within {format_duration(self.timeout)}"
         except URLError as error:
             return f"the webhook can't be reached: {_words(error.reason)}"
-        except Exception as error:  # whatever the peer makes the library stumble over
+        except Exception as error:  # any error that a peer can cause in the library
             return f"the webhook can't be reached: {_words(error)}"
 
 
 def _words(error: object) -> str:
-    """What the system says. The text of other errors may hold the URL."""
+    """Return the system's message. The text of other errors may contain the URL."""
     return (isinstance(error, OSError) and error.strerror) or type(error).__name__
 
 
-# Tell what waits to be told, beside what the invocation does otherwise, and write down what got through.
+# Send queued notices on a separate thread, and record the delivered ones.
 
 
 BUDGET = 10.0
-"""Seconds after which no other notice is begun: the next cycle goes on."""
+"""Seconds after which no further notice is sent in this cycle."""
 
-_WRITTEN_EVERY = 1.0  # seconds: so much is told again after a crash
+_WRITTEN_EVERY = 1.0  # seconds: notices of this span are repeated after a crash
 
 Send = Callable[[Notice, Event], str]
-"""Tells one notice; what went wrong comes back in words, or "". The event is set when nobody waits any longer."""
+"""Function that sends one notice and returns the problem or "". The event is set when the caller stops waiting."""
 
 
 class Teller(Struct):
-    """Has the lock `lock`, under which one invocation at a time tells, and lets it go at the end."""
+    """Sender of notices. Holds `lock`, which allows one sender at a time, and releases it at the end."""
 
     file: NoticeFile
     lock: int
@@ -225,7 +225,7 @@ class Teller(Struct):
     _written: float = 0.0
 
     def run(self) -> None:
-        """Tell for as long as the budget lasts. A channel that fails has to wait, and lets the others go first."""
+        """Send notices within the budget. Channels with failures come last, and wait before the next try."""
         try:
             until = self.clock.monotonic() + self.budget
             self._written = self.clock.monotonic()
@@ -243,16 +243,14 @@ class Teller(Struct):
         channel = self.books.channels[name]
         try:
             trouble = self.channels[name](channel.waiting[0], self.cut)
-        except (
-            Exception
-        ) as error:  # a fault of ours: it must not end the thread, and is seen where others are
+        except Exception as error:  # our own fault: must not end the thread, is reported like others
             trouble = f"internal error ({type(error).__name__}); please report it"
         if trouble and self.cut.is_set():
-            return  # that was us
+            return  # we stopped it
         now = self.clock.now()
         after = channel.failed(trouble, now, self.limits) if trouble else channel.told(now)
         self.books = structs.replace(self.books, channels={**self.books.channels, name: after})
-        # AFTER it was told: a crash in between has it told again, not lost.
+        # After sending: a crash in between repeats the notice instead of losing it.
         if self.clock.monotonic() - self._written >= _WRITTEN_EVERY:
             self.file.write(self.books)
             self._written = self.clock.monotonic()
@@ -262,7 +260,7 @@ _UNDER_WAY: list[tuple[Teller, threading.Thread]] = []
 
 
 def start(teller: Teller) -> None:
-    """Let it tell on a thread of its own; `finish` waits for it."""
+    """Start the sender on its own thread; `finish` waits for it."""
     thread = threading.Thread(target=teller.run, name="iris-notify", daemon=True)
     _UNDER_WAY[:] = [each for each in _UNDER_WAY if each[1].is_alive()]
     _UNDER_WAY.append((teller, thread))
@@ -270,7 +268,7 @@ def start(teller: Teller) -> None:
 
 
 def finish(*, at_once: bool = False) -> None:
-    """Wait until all that was begun is told, or given up for now. Its time is bounded; Ctrl-C ends it at once."""
+    """Wait until all senders have ended. The time is bounded; `at_once` and Ctrl-C stop them."""
     while _UNDER_WAY:
         teller, thread = _UNDER_WAY.pop()
         try:

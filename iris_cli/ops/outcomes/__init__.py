@@ -1,1 +1,1 @@
-"""How attempts and jobs ended, in words, and how long they ran."""
+"""Outcomes of attempts and jobs in words, and their durations."""

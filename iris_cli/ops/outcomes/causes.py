@@ -1,4 +1,4 @@
-"""Ends in plain words."""
+"""End reasons and causes in plain words."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _WORDS = {
 _ERROR_SAYS_IT = frozenset({EndReason.SCHEDULING_TIMEOUT, EndReason.DEPENDENCY_FAILED})
 
 KEPT = 4000
-"""Bytes of output: who has written so much may have written more than the event log keeps."""
+"""Bytes of output: a task with this much may have written more than the event log keeps."""
 
 LOG_LINES = 20
-"""How many of the last lines of its log a failure shows."""
+"""Number of last log lines that a failure shows."""
 
 _STOPPED = frozenset({128 + signal.SIGTERM, 128 + signal.SIGKILL})
 _WITH_ITS_GANG = frozenset({EndReason.SIBLING, EndReason.OK, EndReason.DISPATCH_FAILED})
@@ -47,7 +47,7 @@ _CODE_SAYS_IT = frozenset({EndReason.USER_ERROR, EndReason.SIGNAL})
 
 
 def exit_words(end: End | None) -> str:
-    """`1`, or `137 (SIGKILL)` if a signal ended the command; '' without an exit code."""
+    """Return `1`, or `137 (SIGKILL)` if a signal ended the command; '' without an exit code."""
     if end is None or end.exit_code is None:
         return ""
     name = signal_of(end)
@@ -55,19 +55,19 @@ def exit_words(end: End | None) -> str:
 
 
 def skew_words(skew: float) -> str:
-    """`is 2m ahead of ours`, `is right`."""
+    """Return `is 2m ahead of this machine`, or `is correct`."""
     if not skew:
         return "is correct"
     return f"is {format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine"
 
 
 def reason_words(reason: EndReason) -> str:
-    """`failed`, `its VM was preempted`; `succeeded` for an end that went well."""
+    """Return `failed`, `VM preempted` and so on; `succeeded` for OK."""
     return _WORDS[reason] or "succeeded"
 
 
 def end_words(end: End) -> str:
-    """Why something ended, in a few words; '' where there is nothing to say beyond that it went well."""
+    """Return why something ended, in a few words; '' for a plain success."""
     if name := signal_of(end):
         return f"killed by {name}"
     if end.reason in _CODE_SAYS_IT and end.exit_code is not None:
@@ -85,19 +85,19 @@ def end_words(end: End) -> str:
 
 
 def _was_ours(end: End) -> bool:
-    """Whether its exit code tells only that iris has stopped it."""
+    """Return True if the exit code only shows that iris stopped it."""
     if end.reason is EndReason.TIMEOUT:
         return end.exit_code in _STOPPED
     return end.reason in (EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED)
 
 
 def all_is_shown(said: str) -> bool:
-    """Whether the lines that a failure shows are all that the task has written."""
+    """Return True if the lines that a failure shows are all that the task has written."""
     return len(said.encode("utf-8", "replace")) < KEPT and said.rstrip().count("\n") < LOG_LINES
 
 
 def known_words(end: End, state: StateDir | None = None, attempt: AttemptId | None = None) -> str:
-    """What is behind a failure, if the task said words that are known: also of tries that were not the last."""
+    """Return the known cause of a failure, '' if the output shows none; also for earlier attempts."""
     if end.reason not in PROGRAM_FAILURES or not end.log_tail:
         return ""
     known = cause_of(state, attempt, end, end.log_tail)
@@ -105,7 +105,7 @@ def known_words(end: End, state: StateDir | None = None, attempt: AttemptId | No
 
 
 def task_end_words(task: Task, state: StateDir | None = None) -> str:
-    """Why a task ended, and what is behind it if its last try said so; '' if it hasn't, or went well."""
+    """Return why a task ended, with a known cause; '' if it is open or succeeded."""
     if task.end is None:
         return ""
     last = task.current.end if task.current is not None else None
@@ -118,7 +118,7 @@ def task_end_words(task: Task, state: StateDir | None = None) -> str:
 
 
 def who_failed(job: Job, task: Task, failed: int = 1) -> str:
-    """`rank 2 failed first` for a gang, `task-2 failed` for a job of several tasks, else `failed`.
+    """Return `rank 2 failed first` for a gang, `task-2 failed` for a job of several tasks, else `failed`.
 
     `failed` counts the tasks that failed: `3 of 500 tasks failed (max_task_failures is 2), first task-7`.
     """
@@ -131,45 +131,45 @@ def who_failed(job: Job, task: Task, failed: int = 1) -> str:
 
 
 def job_cause(job: Job, culprit: Task | None, failed: int = 1) -> str:
-    """Why a job ended, in a few words: who is to blame, and what happened there."""
+    """Return why a job ended, in a few words: the culprit and its end."""
     if job.end is None:
         return ""
     if culprit is None or culprit.end is None:
         return end_words(job.end)
     words = end_words(culprit.end)
-    # What was never placed has not failed: it says itself what it lacked.
+    # A task that was never placed has not failed: its end names what it lacked.
     named = job.replicas > 1 and culprit.end.reason not in _ERROR_SAYS_IT
     return f"{who_failed(job, culprit, failed)}: {words}" if named else words
 
 
 def cause_of(state: StateDir | None, attempt: AttemptId | None, end: End, said: str) -> KnownCause | None:
-    """The cause of a failure, by what was said last; by what was said before, where that tells nothing of it."""
+    """Return the cause of a failure, from the last output or else from the saved excerpt."""
     from iris_cli.core.known_causes import known_cause
 
     known = known_cause(end, said)
     told = known is not None and known.line and not known.echo
     if told or state is None or attempt is None or len(end.log_tail.encode("utf-8", "replace")) < KEPT:
         return known
-    with suppress(NotWritableError):  # that it can't be read is `iris doctor`'s to say
+    with suppress(NotWritableError):  # `iris doctor` reports unreadable files
         return cause_in(state.task_logs.excerpt(attempt), end) or known
     return known
 
 
 def cause_in(output: bytes, end: End) -> KnownCause | None:
-    """The cause that lines tell of by themselves, not only by being the last ones; None where they don't."""
+    """Return the cause that a line of the output shows, wherever it stands; None if no line does."""
     from iris_cli.core.known_causes import known_cause
 
     found = known_cause(end, output.decode("utf-8", "replace")) if output else None
     return found if found is not None and found.line and not found.echo else None
 
 
-# What a job goes again after: the failure of its last try, in short.
+# Failure that a job retries, in short.
 
 
 def retry_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> str:
-    """`retry 1 of 2, after rank 7: exit 1: the memory of the GPU is full`; '' for the first try, or what is over.
+    """Return `retry 1 of 2, after rank 7: exit 1: GPU out of memory`; '' on the first try or after the end.
 
-    In `state` there may be lines that tell more than what the log keeps.
+    `state` may hold lines that show more than the log.
     """
     tried = last_tries(job, cluster.tasks_of(job.id))
     if not tried:

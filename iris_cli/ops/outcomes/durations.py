@@ -1,6 +1,6 @@
-"""How long attempts and jobs ran: by the records of their workers, wherever a worker reported it.
+"""Durations of attempts and jobs, as their workers reported them.
 
-Times that this machine wrote are compared only where no worker did: its clock may have been set in between.
+Times of this machine are compared only if no worker reported a duration: this clock may have been set in between.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from iris_cli.core import Attempt, Ended, Job, Task
 _Span = tuple[float, float]
 
 FRESH = 600.0
-"""Seconds for which the failure of a job is news, and stands above what runs."""
+"""Seconds for which a failed job is listed above running ones."""
 
 
 def elapsed(start: float | None, end: float | None, now: float) -> float | None:
-    """Seconds from start to end, or till now. Clocks step back; durations don't."""
+    """Return the seconds from start to end, or until now; 0 if the clock stepped back."""
     return None if start is None else max(0.0, round((now if end is None else end) - start, 3))
 
 
 def attempt_ran(attempt: Attempt, now: float) -> float | None:
-    """Seconds that the command of an attempt ran, until `now` if it has not ended; None if it never started."""
+    """Return the seconds that the command ran, until `now` if it has not ended; None if it never started."""
     reported = _reported(attempt)
     if reported is not None:
         return reported
@@ -29,10 +29,10 @@ def attempt_ran(attempt: Attempt, now: float) -> float | None:
 
 
 def job_ran(job: Job, tasks: Sequence[Task], now: float) -> float | None:
-    """Seconds for which at least one task of a job ran, until `now` if it is open; None if none ever started.
+    """Return the seconds with at least one running task, until `now` for an open job; None if no task started.
 
-    The time between two attempts does not count. The ranks of a gang run together: the longest one counts. As
-    long as no worker has reported a duration, it is the time from the first start to the end of the job, or `now`.
+    Time between attempts does not count. Of a gang, whose ranks run together, the longest rank counts. Until a worker
+    has reported a duration, it is the time from the first start to the end of the job, or `now`.
     """
     attempts = [each for task in tasks for each in task.attempts]
     starts = [at for each in attempts if (at := each.started_at) is not None]
@@ -48,7 +48,7 @@ def job_ran(job: Job, tasks: Sequence[Task], now: float) -> float | None:
 
 
 def _reported(attempt: Attempt) -> float | None:
-    """The seconds that its worker reported at its end, if it did."""
+    """Return the seconds that its worker reported at its end, or None."""
     end = attempt.end
     if end is None or end.ran is None or attempt.started_at is None:
         return None
@@ -56,9 +56,9 @@ def _reported(attempt: Attempt) -> float | None:
 
 
 def _span(attempt: Attempt, job: Job, now: float) -> _Span:
-    """Start and end of an attempt by this machine's clock: as far apart as its worker says, if it says so.
+    """Return start and end of an attempt by this machine's clock, as far apart as its worker reported, if it did.
 
-    Otherwise it lasts until the end of its job at most: what may run on, unreachable, is no work of the job.
+    Otherwise the end is at most the end of its job: an unreachable attempt may run on, but not for the job.
     """
     until = now if job.end is None else job.end.at
     end = until if attempt.end is None else attempt.end.at
@@ -70,7 +70,7 @@ def _span(attempt: Attempt, job: Job, now: float) -> _Span:
 
 
 def _covered(spans: Iterable[_Span]) -> float:
-    """The seconds that lie in at least one of these spans."""
+    """Return the seconds that lie in at least one of these spans."""
     covered, reached = 0.0, float("-inf")
     for start, end in sorted(spans):
         covered += max(0.0, end - max(start, reached))

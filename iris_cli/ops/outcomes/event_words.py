@@ -1,4 +1,4 @@
-"""Every event of the log in one plain sentence."""
+"""Events of the log, each as one plain sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iris_cli.ops.outcomes.causes import end_words, reason_words, skew_words
 
 
 def event_words(event: Event) -> str:
-    """What happened, in one sentence. Text in it may be hostile: it comes from users and workers."""
+    """Return the event as one sentence. Its text may be hostile: it comes from users and workers."""
     words = _WORDS.get(type(event))
     return words(event) if words else type(event).__name__
 
