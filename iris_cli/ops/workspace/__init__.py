@@ -1,1 +1,1 @@
-"""Packing a directory of the operator, so that it can go with the tasks of a job."""
+"""Workspaces: a local directory packed for the tasks of a job."""

@@ -1,7 +1,7 @@
-"""A workspace as a tar file: the same bytes for the same files, wherever and whenever they are packed.
+"""Workspace archive: a tar file with the same bytes for the same files, independent of time and machine.
 
-The format is ustar, and for names that don't fit into it the long names of GNU: GNU tar, busybox and bsdtar all read
-it (busybox skips the headers of pax). There are only files and links, no directories.
+The format is ustar, with GNU long names for names that don't fit: GNU tar, busybox and bsdtar all read it
+(busybox skips pax headers). It contains files and links, no directories.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ END = bytes(1024)
 END_SIZE = len(END)
 
 BLOCK = 512
-_MTIME = 946_684_800  # the year 2000: some programs complain of 1970
+_MTIME = 946_684_800  # the year 2000: some programs warn about 1970
 FILE, LINK, LONG_NAME, LONG_TARGET = b"0", b"2", b"L", b"K"
 _MOST_SIZE = (1 << 33) - 1  # of one file: eleven octal digits, which every tar reads
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
@@ -36,7 +36,7 @@ class ChangedError(Exception):
 class Entry(NamedTuple):
     """One file, of `size` bytes, or a link to `target`. `version` changes when the file does.
 
-    `source` is the path of a file that is packed under another name than its own.
+    `source` is the path of a file that is packed under another name.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Entry(NamedTuple):
 
 
 def entry_of(top: str, name: str) -> Entry | None:
-    """One name below a directory as an entry; None if it is neither a file nor a link. Raises OSError."""
+    """Return the entry of a name below a directory; None if it is neither a file nor a link. Raises OSError."""
     path = os.path.join(top, name)
     status = os.lstat(path)
     if stat.S_ISLNK(status.st_mode):
@@ -64,12 +64,12 @@ def entry_of(top: str, name: str) -> Entry | None:
 
 
 def version_of(status: os.stat_result) -> tuple[int, ...]:
-    """Changes when the file does."""
+    """Return a value that changes when the file does."""
     return (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def contents(top: str, entry: Entry) -> Iterator[bytes]:
-    """The bytes of a file and the rest of its last block. Raises ChangedError, OSError."""
+    """Yield the bytes of a file and the padding of its last block. Raises ChangedError, OSError."""
     try:
         path = entry.source or os.path.join(top, entry.name)
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -90,7 +90,7 @@ def contents(top: str, entry: Entry) -> Iterator[bytes]:
 
 
 def _is_plain(text: str) -> bool:
-    """True if every program reads this name alike."""
+    """Return True if every program reads this name alike."""
     try:
         os.fsencode(text).decode("utf-8")
     except UnicodeDecodeError:
@@ -99,12 +99,12 @@ def _is_plain(text: str) -> bool:
 
 
 def _has_arrow(entry: Entry) -> bool:
-    """True if a worker, which judges by lists of `tar`, could take it for a link or for another link."""
+    """Return True if a worker, which validates `tar` listings, could misread it as a link or another link."""
     return " -> " in entry.name or " -> " in (entry.target or "")
 
 
 def _stays_inside(entry: Entry) -> bool:
-    """True if a link stays inside, also through other links: so `..` may only come first."""
+    """Return True if a link stays inside, also through other links: `..` is allowed only at its start."""
     if entry.target is None:
         return True
     parts = [part for part in entry.target.split("/") if part not in ("", ".")]
@@ -124,26 +124,26 @@ ODDITIES = (
     ("names with an arrow", _has_arrow),
     ("files of 8 GiB or more", lambda each: each.size > _MOST_SIZE),
 )
-"""Entries that are not packed: a name for all of one kind, and its test."""
+"""Entries that are not packed: a description of each kind, and its test."""
 
 
 def oddity(entry: Entry) -> str:
-    """The kind of entries that are not packed to which this one belongs; '' if it can be packed."""
+    """Return the kind of unpackable entry that this one belongs to; '' if it can be packed."""
     return next((kind for kind, is_odd in ODDITIES if is_odd(entry)), "")
 
 
 def padded(size: int) -> int:
-    """Bytes that so many take in a tar file."""
+    """Return the bytes that `size` bytes take in a tar file."""
     return -(-size // BLOCK) * BLOCK
 
 
 def padding(size: int) -> bytes:
-    """What stands behind so many bytes."""
+    """Return the padding after `size` bytes."""
     return bytes(padded(size) - size)
 
 
 def tar_header(name: bytes, *, size: int = 0, executable: bool = False, target: bytes | None = None) -> bytes:
-    """The bytes before the contents of a file of `size` bytes, or a whole link to `target`."""
+    """Return the header of a file of `size` bytes, or a complete link to `target`."""
     info = TarInfo(os.fsdecode(name))
     info.size, info.mtime, info.mode = size, _MTIME, 0o755 if executable else 0o644
     if target is not None:
@@ -156,23 +156,23 @@ def tar_header(name: bytes, *, size: int = 0, executable: bool = False, target: 
 
 _LONGEST = 4096  # bytes of a name, or of the target of a link
 _LONGEST_PART = 255  # bytes between two slashes
-_MOST_NAMES = 64 << 20  # bytes of all names, for they are held
+_MOST_NAMES = 64 << 20  # bytes of all names, which are kept in memory
 
 
 class OddTarError(Exception):
-    """It is none that we would have made; the message says why."""
+    """The archive was not packed like ours; the message says why."""
 
 
 class TarCheck:
-    """Give it all pieces in order, then `end` it; either raises OddTarError."""
+    """Validator of a streamed workspace archive: `feed` all pieces, then `end`. Raises OddTarError."""
 
     def __init__(self) -> None:
         self._names: list[bytes] = []
         self._room = _MOST_NAMES
         self._is_over = False
         self._reading = self._entries()
-        self._wanted = next(self._reading)  # bytes that come next; a negative number of them only passes by
-        self._held, self._come = b"", 0  # of these
+        self._wanted = next(self._reading)  # number of next bytes to read; negative: to skip
+        self._held, self._come = b"", 0  # the part read so far
 
     def feed(self, data: bytes) -> None:
         place = 0
@@ -186,10 +186,10 @@ class TarCheck:
                 self._wanted = self._reading.send(held)
 
     def end(self) -> None:
-        """Nothing follows."""
+        """Check the whole archive, after its last piece."""
         if not self._is_over:
             raise OddTarError("it is truncated")
-        # What lies in a directory follows on its name at once, as no name holds a NUL.
+        # Entries below a directory sort directly after its name, as no name contains NUL.
         names = sorted(name.replace(b"/", b"\0") + b"\0" for name in self._names)
         for first, second in pairwise(names):
             if second.startswith(first):
@@ -197,7 +197,7 @@ class TarCheck:
                 raise OddTarError(f"it holds {clip(os.fsdecode(name))} twice")
 
     def _entries(self) -> Generator[int, bytes]:
-        said, long = b"", dict[bytes, bytes]()  # what came of an entry before its own block
+        said, long = b"", dict[bytes, bytes]()  # bytes of an entry before its own block
         while any(block := (yield BLOCK)):
             kind = block[156:157]
             if kind in (LONG_NAME, LONG_TARGET):
@@ -234,7 +234,7 @@ class TarCheck:
 
 
 def _entry(block: bytes, long: Mapping[bytes, bytes]) -> Entry:
-    """What a block says of a file or a link, whose name may have been too long for it."""
+    """Return the entry of a block; `long` holds names too long for the block."""
     name, prefix = _text(block[:100]), _text(block[345:500])
     name = long.get(LONG_NAME, prefix + b"/" + name if prefix else name)
     kind, target = block[156:157], None

@@ -1,4 +1,4 @@
-"""List what a tar file of a directory would hold (plain files and links that stay inside), and pack it for a launch."""
+"""List the files of a workspace archive (regular files, and links that stay inside), and pack them for a launch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_SHOWN = 5
 
 
 class Listing(Struct, frozen=True, kw_only=True):
-    """What would be shipped of `directory`. `size`: bytes of the tar file; `by` and `words` as of a Selection.
+    """Files to ship from `directory`. `size`: bytes of the tar file; `by` and `words` as in a Selection.
 
     `called` is the name of a job script that is shipped alone.
     """
@@ -33,7 +33,7 @@ class Listing(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Name of the workspace for messages."""
         return os.fsencode(self.called or self.directory.name or "root").decode("utf-8", "replace")
 
     @property
@@ -42,7 +42,7 @@ class Listing(Struct, frozen=True, kw_only=True):
 
 
 def list_entries(directory: Path, chosen: Selection, limit: int) -> Listing:
-    """Look at each chosen file. Raises UsageError if one can't be shipped, for none, and beyond `limit` bytes."""
+    """Return the listing of the chosen files. Raises UsageError for unshippable files, no files, or too many bytes."""
     words, entries = list(chosen.words), []
     parents: dict[str, bool] = {"": True}
     for name in chosen.names:
@@ -65,7 +65,7 @@ def _listed(
     words: Sequence[str] = (),
     called: str = "",
 ) -> Listing:
-    """The listing of these entries. Raises UsageError if they can't be shipped."""
+    """Return the listing of these entries. Raises UsageError if they can't be shipped."""
     _refuse_odd(directory, entries)
     size = sum(len(each.header) + archive.padded(each.size) for each in entries) + archive.END_SIZE
     if size > limit:
@@ -76,7 +76,7 @@ def _listed(
 
 
 def _in_real_directories(top: Path, name: str, known: dict[str, bool]) -> bool:
-    """Whether all that it lies in are directories: git also names files behind a link that took their place."""
+    """Return True if all parents are real directories: git also lists files below a directory replaced by a link."""
     parent = name.rpartition("/")[0]
     if parent not in known:
         known[parent] = _in_real_directories(top, parent, known) and is_directory(top / parent)
@@ -84,7 +84,7 @@ def _in_real_directories(top: Path, name: str, known: dict[str, bool]) -> bool:
 
 
 def _entry(top: Path, name: str, words: list[str]) -> archive.Entry | None:
-    """None for what isn't there (git tracks deleted files, too), or is neither file nor link."""
+    """Return the entry; None if it is missing (git tracks deleted files, too), or neither a file nor a link."""
     try:
         found = archive.entry_of(os.fspath(top), name)
     except (FileNotFoundError, NotADirectoryError):
@@ -103,7 +103,7 @@ def unreadable(name: str, error: OSError) -> UsageError:
     )
 
 
-# What is refused
+# Refused files
 
 
 def _refuse_odd(directory: Path, entries: Sequence[archive.Entry]) -> None:
@@ -139,14 +139,14 @@ _MOST_WORDS = 5
 
 
 def listing(session: Session, request: JobRequest) -> Listing | None:
-    """What would be shipped with the job, if anything is. Raises UsageError."""
+    """Return the listing of the files to ship with the job, or None. Raises UsageError."""
     if request.workdir is None and request.job_script is None:
         return None
     return _list_of(request, session.limits.workspace_size, _own(session))
 
 
 def packed(session: Session, request: JobRequest) -> JobRequest:
-    """The request with its files packed and kept in the state directory. Raises UsageError, NotWritableError."""
+    """Return the request with its files packed into the state directory. Raises UsageError, NotWritableError."""
     session.begin()
     workspace, found = pack(
         request,
@@ -159,7 +159,7 @@ def packed(session: Session, request: JobRequest) -> JobRequest:
 
 
 def _own(session: Session) -> tuple[Path, ...]:
-    """The state directory and the `cluster.yaml` in use, which a link may name."""
+    """Return the paths of the state directory and of `cluster.yaml`, with links resolved."""
     config = session.config.path
     return (session.state.path.resolve(), config.parent.resolve() / config.name, config.resolve())
 
@@ -167,7 +167,7 @@ def _own(session: Session) -> tuple[Path, ...]:
 def pack(
     request: JobRequest, put: Callable[[Listing], tuple[str, int]], *, limit: int, own: Sequence[Path] = ()
 ) -> tuple[Workspace, Listing]:
-    """Pack the files of a job and return what was found; `put` stores `tar_chunks`. Raises UsageError, and as `put`."""
+    """Pack the files of a job, return the listing; `put` stores `tar_chunks`. Raises UsageError, errors of `put`."""
     for _ in range(_TRIES):
         found = _list_of(request, limit, own)
         try:
@@ -202,14 +202,14 @@ def _list_of(request: JobRequest, limit: int, own: Sequence[Path]) -> Listing:
 
 
 def place_of_script(request: JobRequest) -> str:
-    """The name of the job script in the workspace."""
+    """Return the name of the job script in the workspace."""
     path = Path(request.job_script or "")
     top = Path(request.workdir).resolve() if request.workdir is not None else path.parent
     return path.relative_to(top).as_posix() if path.is_relative_to(top) else path.name
 
 
 def _script_entry(path: Path, name: str) -> archive.Entry:
-    """The entry of a script, which a worker can execute whatever its mode is here. Raises UsageError."""
+    """Return the entry of a script, executable regardless of its local mode. Raises UsageError."""
     try:
         status = path.stat()
     except OSError as error:
@@ -220,7 +220,7 @@ def _script_entry(path: Path, name: str) -> archive.Entry:
 
 
 def warn(session: Session, found: Listing) -> None:
-    """Tell what of the directory stays here although nobody asked for that."""
+    """Print the files that are unexpectedly not shipped."""
     for word in found.words[:_MOST_WORDS]:
         session.tell(f"warning: {word}")
     if len(found.words) > _MOST_WORDS:
@@ -228,7 +228,7 @@ def warn(session: Session, found: Listing) -> None:
 
 
 def list_directory(directory: Path, limit: int, *, own: Sequence[Path] = ()) -> Listing:
-    """List what is shipped of a directory, at most `limit` bytes of tar file. Raises UsageError."""
+    """List the files to ship from a directory, at most `limit` bytes of tar file. Raises UsageError."""
     try:
         real = directory.resolve(strict=True)
         if not real.is_dir():
@@ -240,7 +240,7 @@ def list_directory(directory: Path, limit: int, *, own: Sequence[Path] = ()) -> 
 
 
 def tar_chunks(found: Listing) -> Iterator[bytes]:
-    """The tar file in pieces. Raises UsageError for what can't be read, ChangedError."""
+    """Yield the tar file in pieces. Raises UsageError for unreadable files, ChangedError."""
     for entry in found.entries:
         yield entry.header
         if entry.target is None:
@@ -252,7 +252,7 @@ def tar_chunks(found: Listing) -> Iterator[bytes]:
 
 
 def _with_progress(session: Session, found: Listing, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same, and how far that is."""
+    """Yield the chunks, reporting progress."""
     done = 0
     with session.progress(lambda: (f"packing {found.name}", done, found.size, "bytes")):
         for chunk in chunks:

@@ -1,7 +1,7 @@
-"""Which files of a directory are shipped.
+"""Selection of the files that are shipped from a directory.
 
-In a git work tree those that git tracks and those that it neither tracks nor ignores; elsewhere all. In both cases,
-files matched by `.irisignore` are excluded, and so are iris's own: the state directory, `cluster.yaml`, pulled files.
+In a git work tree: tracked files, and untracked ones that are not ignored; elsewhere all files. In both cases, files
+matched by `.irisignore` are excluded, and so are iris's own: the state directory, `cluster.yaml`, pulled files.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _GIT = (
     "git",
     "-c",
     "core.fsmonitor=false",
-)  # which may name a program, and a directory may come from anywhere
-_PATIENCE = 300.0  # seconds for one answer of git
+)  # it may name a program, and the directory may be untrusted
+_PATIENCE = 300.0  # seconds for one git call
 _NO_WORK_TREE = ("not a git repository", "must be run in a work tree")
 _WHICH_REPOSITORY = frozenset(
     {
@@ -34,17 +34,17 @@ _WHICH_REPOSITORY = frozenset(
         *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_INTERNAL_SUPER_PREFIX"),
     }
 )
-"""Set where iris is run by a hook of git; they would name another directory than ours."""
+"""Variables that git hooks set; they would name another repository."""
 
 
 class _GitError(Exception):
-    """Git can't tell; the message says why."""
+    """Git can't list files; the message says why."""
 
 
 class Selection(Struct, frozen=True):
-    """Names relative to the directory, with `/`, as bytes of the system, in the order of these bytes.
+    """Names relative to the directory, with `/`, decoded like file names, in the order of their bytes.
 
-    `by` says who chose them, `words` what else people should know.
+    `by` names the selection rule, `words` are warnings.
     """
 
     names: tuple[str, ...]
@@ -53,7 +53,7 @@ class Selection(Struct, frozen=True):
 
 
 def select(directory: Path, own: Sequence[Path] = ()) -> Selection:
-    """Choose among the files of a directory, a real path, except `own` ones. Raises UsageError."""
+    """Select the files of a directory, a real path, except `own` ones. Raises UsageError."""
     shipped = _not_own(directory, own)
     ignore = read_ignore_file(directory)
     _refuse_whole_homes(directory, ignore)
@@ -109,19 +109,19 @@ def _bounded(directory: Path, names: Iterator[str]) -> Iterator[str]:
 
 
 def _from_git(directory: Path, shipped: Callable[[str], bool], words: list[str]) -> list[str] | None:
-    """What git would choose; None if it has nothing to do with the directory. Raises _GitError."""
+    """Return the files that git lists; None if the directory is in no work tree or ignored. Raises _GitError."""
     if not any(os.path.lexists(each / ".git") for each in (directory, *directory.parents)):
         return None
     try:
         if _git(directory, "check-ignore", "-q", ".", codes=(0, 1)).returncode == 0:
-            return None  # such as a build directory, or all of a home whose settings are kept in git
+            return None  # such as a build directory, or a home whose settings are kept in git
         return list(_bounded(directory, filter(shipped, _listed(directory, "", words))))
     except _NoWorkTreeError:
         return None
 
 
 def _listed(top: Path, below: str, words: list[str]) -> Iterator[str]:
-    """The files of one repository, and of those in it: submodules and others that git only names."""
+    """Yield the files of one repository and of its submodules and nested repositories."""
     here = top / below
     listed = _git(here, "ls-files", "-z", "--cached", "--others", "--exclude-standard").stdout
     for raw in listed.split(b"\0"):
@@ -136,7 +136,7 @@ def _listed(top: Path, below: str, words: list[str]) -> Iterator[str]:
 
 
 def is_directory(path: Path) -> bool:
-    """Whether there is a directory, and no link to one."""
+    """Return True for a directory, False for a link to a directory."""
     try:
         return stat.S_ISDIR(path.lstat().st_mode)
     except OSError:
@@ -144,17 +144,17 @@ def is_directory(path: Path) -> bool:
 
 
 class _NoWorkTreeError(Exception):
-    """Git says that there is no work tree."""
+    """Git reports that there is no work tree."""
 
 
 def _git(
     directory: Path, *arguments: str, codes: tuple[int, ...] = (0,)
 ) -> subprocess.CompletedProcess[bytes]:
-    """Ask git. Raises _GitError and _NoWorkTreeError."""
+    """Run git. Raises _GitError and _NoWorkTreeError."""
     env = {name: value for name, value in os.environ.items() if name not in _WHICH_REPOSITORY}
     env |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:
-        done = subprocess.run(  # noqa: S603 - git with arguments of ours
+        done = subprocess.run(  # noqa: S603 - git with our arguments
             [*_GIT, *arguments],
             cwd=directory,
             env=env,
@@ -181,7 +181,7 @@ def _git(
 
 
 def _walk(top: Path, ignore: IgnoreFile, shipped: Callable[[str], bool], words: list[str]) -> Iterator[str]:
-    """Everything that isn't excluded, except git's own directory. Links are not followed."""
+    """Yield every file that isn't excluded, except git's own directory. Links are not followed."""
     waiting = [""]
     while waiting:
         below = waiting.pop()
@@ -208,10 +208,9 @@ def _walk(top: Path, ignore: IgnoreFile, shipped: Callable[[str], bool], words: 
                 words.append(f"{clip(name)} is not shipped: it is neither file nor link")
 
 
-# `.irisignore`: which files of a directory stay at home, in the syntax of `.gitignore`.
-#
-# One file at the top of the directory; the last pattern that fits decides. Named classes such as `[[:alpha:]]` are not
-# known, and `?` is one character, where git takes one byte.
+# `.irisignore`: excluded files of a directory, in the syntax of `.gitignore`. Only the file at the top of the
+# directory is read; the last matching pattern decides. Named classes such as `[[:alpha:]]` are not supported,
+# and `?` matches one character, in git one byte.
 
 
 IGNORE_FILE = ".irisignore"
@@ -227,22 +226,22 @@ class _Pattern(Struct, frozen=True):
 
 
 class IgnoreFile:
-    """The patterns of one file; none where there is no file."""
+    """The patterns of one file; without a file there are no patterns."""
 
     def __init__(self, text: str = "") -> None:
-        """Raises UsageError for a pattern that can't be meant."""
+        """Parse the patterns. Raises UsageError for an invalid one."""
         lines = enumerate(text.split("\n"), start=1)
         self._patterns = [each for number, line in lines if (each := _pattern(line, number)) is not None]
 
     def leaves_out(self, name: str, *, directory: bool) -> bool:
-        """Whether this entry is left out, if what it lies in isn't. `name` is relative to the top, with `/`."""
+        """Return True if a pattern excludes this entry, ignoring its parents. `name` is relative to the top."""
         for each in reversed(self._patterns):
             if (directory or not each.directories_only) and each.regex.fullmatch(name):
                 return not each.kept
         return False
 
     def leaves_out_file(self, name: str) -> bool:
-        """The same for a file, or link, of which only its whole name is known."""
+        """Return True if a file or link, or one of its parents, is excluded."""
         if not self._patterns:
             return False
         ends = [place for place, sign in enumerate(name) if sign == "/"]
@@ -252,7 +251,7 @@ class IgnoreFile:
 
 
 def read_ignore_file(directory: Path) -> IgnoreFile | None:
-    """The one of this directory, if there is one. Raises UsageError."""
+    """Return the patterns of this directory, or None without a file. Raises UsageError."""
     path = directory / IGNORE_FILE
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -293,7 +292,7 @@ _STARS = re.compile(r"(?:(?<=/)|^)\*\*(?=/|$)")
 
 
 def _translated(pattern: str) -> str:
-    """A regular expression for whole names. Raises ValueError."""
+    """Return a regular expression for whole names. Raises ValueError."""
     made, place = "", 0
     while place < len(pattern):
         sign = pattern[place]
@@ -320,7 +319,7 @@ def _translated(pattern: str) -> str:
 
 
 def _class(pattern: str, start: int) -> tuple[str, int]:
-    """`[a-z]` and the like, and where it ends. Raises ValueError."""
+    """Return the regular expression of a class such as `[a-z]`, and the position after it. Raises ValueError."""
     place = start + 1
     negated = pattern[place : place + 1] in ("!", "^")
     place += negated
