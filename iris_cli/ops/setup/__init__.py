@@ -1,1 +1,1 @@
-"""The first steps: a configuration, an import of hosts, a demo, what to do next."""
+"""First steps: create a configuration, import hosts, show the next steps."""

@@ -1,4 +1,4 @@
-"""`iris init`: a first `cluster.yaml`, and the state directory that goes with it."""
+"""Creation of a `cluster.yaml` for `iris init`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from iris_cli.errors import ConfigError, NotWritableError, UsageError
 from iris_cli.remote.transport import NoAnswer
 
 _CLOUD_KEY = "google_compute_engine"
-_KEYS = ("id_ed25519", _CLOUD_KEY, "id_ecdsa", "id_rsa")  # in ~/.ssh, the first one there is
+_KEYS = ("id_ed25519", _CLOUD_KEY, "id_ecdsa", "id_rsa")  # in ~/.ssh, the first existing one
 _USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
-_RANGE = re.compile(r"\[([0-9]+)-[0-9]+\]")  # one host of it speaks for all
+_RANGE = re.compile(r"\[([0-9]+)-[0-9]+\]")  # one host represents its range
 
 
 class NewCluster(Struct, frozen=True, kw_only=True):
-    """What is to be written. An empty `user` or `key` means: as ~/.ssh/config or ssh itself has it."""
+    """Content of a new file. An empty `user` or `key` means: from ~/.ssh/config or ssh's default."""
 
     name: str
     hosts: tuple[NewHost, ...] = ()
@@ -35,7 +35,7 @@ class NewCluster(Struct, frozen=True, kw_only=True):
 
 
 def read_host(text: str) -> NewHost:
-    """`[USER@]HOST[:PORT]`; the worker is named like the host. Raises UsageError."""
+    """Parse `[USER@]HOST[:PORT]`; the worker is named after the host. Raises UsageError."""
     user, at, place = text.rpartition("@")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", place).strip("-._")[:63]
     no_place = place.endswith(":") and not place.endswith("::")
@@ -43,12 +43,12 @@ def read_host(text: str) -> NewHost:
         raise UsageError(f"{clip(text)!r} is not a host", hint="write --host HOST or --host USER@HOST:PORT")
     host, _, port = place.partition(":")
     if not _PORT.fullmatch(port):
-        return NewHost(worker=name, host=place, user=user)  # an IPv6 address, perhaps
+        return NewHost(worker=name, host=place, user=user)  # may be an IPv6 address
     return NewHost(worker=name, host=host, user=user, port=int(port))
 
 
 def read_slice(text: str) -> NewSlice:
-    """`NAME=TYPE:HOST,HOST`, the type in any spelling. Raises UsageError."""
+    """Parse `NAME=TYPE:HOST,HOST`, with the type in any spelling. Raises UsageError."""
     name, equals, rest = text.partition("=")
     kind, colon, hosts = rest.partition(":")
     found = tuple(host.strip() for host in hosts.split(","))
@@ -60,16 +60,16 @@ def read_slice(text: str) -> NewSlice:
 
 
 def default_name(directory: Path) -> str:
-    """A name for the cluster whose files are in a directory."""
+    """Return a cluster name derived from a directory."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", directory.name).strip("-._")[:63]
     return name if is_name(name) else "my-cluster"
 
 
 def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) -> tuple[str, str]:
-    """User and key from this machine, '' if ~/.ssh/config has its own. `for_cloud`: gcloud's key comes first."""
+    """Return user and key of this machine, '' if ~/.ssh/config sets them. `for_cloud`: prefer gcloud's key."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number that has no name
+    except (KeyError, OSError):  # a container may run under a uid without a name
         user = ""
     if not _USER.fullmatch(user):
         user = ""
@@ -79,12 +79,12 @@ def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) ->
         return user, key
 
     try:
-        from iris_cli.remote.ssh.config import Routes  # a report that writes a file needs no SSH
+        from iris_cli.remote.ssh.config import Routes  # slow to load, and only needed here
 
         routes = Routes(home / ".ssh" / "config")
         ends = [routes.to(Connection(host=_RANGE.sub(r"\1", host)))[-1] for host in hosts]
     except NoAnswer:
-        return "", ""  # `iris doctor` says what is wrong with it
+        return "", ""  # `iris doctor` reports the problem
     own_user = any(end.user != user for end in ends)
     own_key = any(end.identities for end in ends)
     return "" if own_user else user, "" if own_key else key
@@ -99,7 +99,7 @@ def write_config(path: Path, cluster: NewCluster, *, force: bool = False) -> Clu
 
 
 def check_text(path: Path, text: str) -> ClusterConfig:
-    """What the file would say. Raises ConfigError."""
+    """Return the configuration that the text defines. Raises ConfigError."""
     try:
         return load_cluster_config(path, text.encode("utf-8", "surrogatepass"))
     except ConfigError as error:
@@ -109,7 +109,7 @@ def check_text(path: Path, text: str) -> ClusterConfig:
 
 
 def write_text(path: Path, text: str, *, force: bool = False, mode: int = 0o600) -> None:
-    """Write a new file, private to its owner by default. Raises UsageError for one that is there, NotWritableError."""
+    """Write a new file, by default private to its owner. Raises UsageError if it exists, NotWritableError."""
     try:
         _write(path, text, force=force, mode=mode)
     except FileExistsError:
@@ -126,7 +126,7 @@ def _write(path: Path, text: str, *, force: bool, mode: int) -> None:
         with os.fdopen(fd, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError:
-        target.unlink()  # where there is no room for all of it; else it would be there already the next time
+        target.unlink()  # on a full disk: a partial file would block the next try
         raise
     if force:
         _move(target, path)
@@ -140,11 +140,11 @@ def _move(draft: Path, path: Path) -> None:
         raise
 
 
-# The text
+# Text of the file
 
 
 def compose(cluster: NewCluster) -> str:
-    """The commented `cluster.yaml`."""
+    """Return the commented `cluster.yaml`."""
     return "\n".join([*_head(cluster), "", *_slices(cluster), "", *_workers(cluster), "", *_TAIL])
 
 

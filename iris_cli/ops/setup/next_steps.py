@@ -1,4 +1,4 @@
-"""What to do next here: for `iris` alone. Looks at files of this machine, asks nobody, changes nothing."""
+"""Suggested next steps for `iris` without arguments. Reads local files, contacts no host, changes nothing."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from iris_cli.ops.workplace import Workplace
 
 LATELY = 86_400.0
-"""Seconds for which a job that failed is of interest without being asked for."""
+"""Seconds for which a failed job is listed."""
 MOST_OF_A_KIND = 3
-_ENDED = 20  # of the newest jobs that are over: enough to find what failed lately
+_ENDED = 20  # ended jobs read: enough to find recent failures
 
 
 class Place(StrEnum):
-    """Where a command line is, as far as this tool is concerned."""
+    """Situation of the current directory or task."""
 
     TASK = "task"
     NOWHERE = "nowhere"  # there is no cluster.yaml
-    BROKEN = "broken"  # it, or the log, can't be read
-    FRESH = "fresh"  # nothing has been done with it yet
+    BROKEN = "broken"  # cluster.yaml or the log can't be read
+    FRESH = "fresh"  # no job has been submitted yet
     CLUSTER = "cluster"
 
 
@@ -43,7 +43,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class NextSteps(Struct, frozen=True, kw_only=True):
-    """Where we are, in a sentence or as the status of the cluster, and what comes next, the most important first."""
+    """The situation, as a sentence or as the cluster's status, and the next steps, most important first."""
 
     place: Place
     words: str
@@ -52,7 +52,7 @@ class NextSteps(Struct, frozen=True, kw_only=True):
 
 
 def next_steps(where: Workplace, environ: Mapping[str, str], home: Path) -> NextSteps:
-    """What is there, and what to type next. Raises ConfigError where a file was named that isn't there."""
+    """Return the situation and the next steps. Raises ConfigError if a named file is missing."""
     if where.is_inside:
         return _in_a_task(environ)
     try:
@@ -83,12 +83,12 @@ def next_steps(where: Workplace, environ: Mapping[str, str], home: Path) -> Next
 
 
 def of_cluster(status: ClusterStatus, first: Sequence[Step] = ()) -> NextSteps:
-    """What comes next where a cluster has been worked with; `first`, what must come before any job can run."""
+    """Return the next steps for a cluster in use; `first` are steps required before any job can run."""
     return NextSteps(place=Place.CLUSTER, words="", status=status, steps=tuple(_steps(status, first)))
 
 
 def to_workers(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -> Iterator[Step]:
-    """The way to the first worker, from a cluster.yaml that names so many hosts."""
+    """Yield the steps to the first worker, for a cluster.yaml with `hosts` hosts."""
     if hosts:
         yield Step(command="iris doctor", words="check keys, hosts and clocks")
         yield Step(command="iris worker probe", words="probe the hosts")
@@ -118,7 +118,7 @@ def _nowhere(home: Path, environ: Mapping[str, str]) -> NextSteps:
 
 
 def _imports(home: Path, environ: Mapping[str, str]) -> Iterator[Step]:
-    """What could be imported here."""
+    """Yield the imports available on this machine."""
     from iris_cli.ops.setup.cluster_import.source import offers
 
     for each in offers(Path.cwd(), home, environ):
@@ -147,7 +147,7 @@ def _fresh(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -> Ne
 
 
 def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
-    """First what is wrong, then what must come before anything can run, what goes on, what failed some time ago."""
+    """Yield problems, then `first`, running and pending jobs, then failures some time ago."""
     from iris_cli.ops.views.cycles import fix_of
     from iris_cli.ops.views.status import in_reading_order
 
@@ -181,7 +181,7 @@ def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
 
 
 def _failed(status: ClusterStatus) -> tuple[list[Step], list[Step]]:
-    """What failed just now, and what failed lately: the newest first."""
+    """Return steps for fresh and for older failures, newest first."""
     bad = (JobState.FAILED, JobState.UNSCHEDULABLE)
     ends = [(status.at - (job.ended_at or 0.0), job) for job in status.jobs if job.state in bad]
     lately = sorted((each for each in ends if each[0] < LATELY), key=lambda each: each[0])
@@ -198,10 +198,10 @@ def _failed(status: ClusterStatus) -> tuple[list[Step], list[Step]]:
 
 
 def _out_of_service(status: ClusterStatus) -> Iterator[Step]:
-    """Workers that take nothing, by why."""
+    """Yield the workers that accept no new work, by reason."""
     by_why: dict[str, list[str]] = {}
     for worker in status.workers:
-        if worker.refuses and worker.status != "draining":  # that is the operator's own doing
+        if worker.refuses and worker.status != "draining":  # the operator started the drain
             by_why.setdefault(worker.refuses[0], []).append(worker.id)
     largest = sorted(by_why.items(), key=lambda each: -len(each[1]))
     for why, names in largest[:MOST_OF_A_KIND]:

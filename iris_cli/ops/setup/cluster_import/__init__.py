@@ -1,1 +1,1 @@
-"""`iris cluster import`: what there is, from wherever it is told, into `cluster.yaml`."""
+"""Import of slices and hosts into `cluster.yaml` for `iris cluster import`."""

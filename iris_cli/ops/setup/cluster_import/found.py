@@ -1,4 +1,4 @@
-"""What a source names: slices and hosts, and what can't be taken from it and why."""
+"""Content of an import source: slices, hosts, and skipped entries with reasons."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from iris_cli.config.entry_text import NewHost
 
 
 class FoundSlice(Struct, frozen=True, kw_only=True):
-    """A slice that is there. Addresses are in the order of worker numbers; `external` ones may be none at all.
+    """An existing slice. Addresses are in the order of worker numbers; `external` may be empty.
 
-    `incarnation` is `PROJECT ID CREATED` of the node, '' where the source doesn't tell; `made_at` in seconds since the
-    epoch. `labels` are those that become attributes, None where the source has no labels; `skipped` says of each other
-    one why not.
+    `incarnation` is `PROJECT ID CREATED` of the node, '' if the source does not contain it; `made_at` in
+    seconds since the epoch. `labels` are those that become attributes, None if the source has no labels;
+    `skipped` has the reason for each other label.
     """
 
     name: str
@@ -26,7 +26,7 @@ class FoundSlice(Struct, frozen=True, kw_only=True):
     preemptible: bool | None = None
     incarnation: str = ""
     made_at: float | None = None
-    health: str = ""  # the provider's word, '' where it says none
+    health: str = ""  # the provider's value, '' if unknown
     labels: Mapping[str, str] | None = None
     skipped: tuple[str, ...] = ()
 
@@ -41,7 +41,7 @@ class LeftOut(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """All that a source says. `scopes`: the projects and zones of which it lists everything there is."""
+    """Content of a source. `scopes`: the projects and zones that it lists completely."""
 
     slices: tuple[FoundSlice, ...] = ()
     hosts: tuple[NewHost, ...] = ()

@@ -1,7 +1,7 @@
 """Slices from the JSON of `gcloud compute tpus tpu-vm list --format json`, or of the API itself.
 
 Fields and states as in the reference of the TPU API, `projects.locations.nodes` and
-`projects.locations.queuedResources`. Nothing in it is trusted: what can't be meant is left out, with a word.
+`projects.locations.queuedResources`. The input is untrusted: invalid entries are skipped with a reason.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ _WAITING = ("CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES")
 
 
 def of_node(state: str, name: str, project: str, zone: str, request: str) -> tuple[str, str]:
-    """Why a node that isn't READY is left out, and what to do. `request` is the queued resource that it is of."""
+    """Return why a node that isn't READY is skipped, and its fix. `request`: its queued resource, or ''."""
     why, fix = _NODES.get(state, (f"its state is {state or 'unknown'}", _AGAIN))
     start = _gcloud(f"tpu-vm start {shlex.quote(name)}", project, zone)
     return _worded(state, why), fix.format(start=start, delete=_delete_command(name, project, zone, request))
 
 
 def of_request(state: str, name: str, project: str, zone: str) -> tuple[str, str]:
-    """The same of a queued resource."""
+    """Return the same for a queued resource."""
     odd = (f"its state is {state or 'unknown'}", "")
     why, fix = _QUEUED.get(state, _WAITS if state in _WAITING else odd)
     return _worded(state, f"a queued resource: {why}"), fix.format(
@@ -76,7 +76,7 @@ def _worded(state: str, why: str) -> str:
 
 
 def _delete_command(name: str, project: str, zone: str, request: str) -> str:
-    """Who asked for it through a queue deletes the request, which would otherwise go on taking quota."""
+    """Return the delete command: of the queued resource if there is one, since it would keep using quota."""
     if request:
         return _gcloud(f"queued-resources delete {shlex.quote(request)} --force", project, zone)
     return _gcloud(f"tpu-vm delete {shlex.quote(name)}", project, zone)
@@ -91,20 +91,20 @@ def _gcloud(what: str, project: str, zone: str) -> str:
 HOW = "gcloud compute tpus tpu-vm list --zone ZONE --format json > tpus.json"
 
 _PATH = pattern(r"projects/([^/]+)/locations/([^/]+)/(nodes|queuedResources)/([^/]+)")
-# Wider than Google's own rules: what matters is that each is a word in a command that is pasted.
+# Wider than Google's own rules: each must only be a safe word in a pasted command.
 _ZONE = pattern(r"[a-z0-9][a-z0-9-]{0,62}")
 _PROJECT = pattern(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
 _WORD = pattern(r"[A-Za-z0-9_.:+-]{1,64}")
 _LISTS = ("nodes", "queuedResources")
 _SPOT = (PREEMPTIBLE_ATTRIBUTE_KEY, "spot")
 _MOST_LABELS = 64  # Google's limit
-_LONGEST_NAME = 58  # that leaves room for the number of a worker
+_LONGEST_NAME = 58  # leaves room for the number of a worker
 _LEGACY = "it is a legacy TPU Node without SSH access"
 
 Json = Mapping[str, Any]
 
 
-class _Odd(Exception):  # noqa: N818 - why something is left out, which is no error
+class _Odd(Exception):  # noqa: N818 - a reason to skip an entry, no error
     def __init__(self, why: str, fix: str = "") -> None:
         super().__init__(why)
         self.why = why
@@ -112,7 +112,7 @@ class _Odd(Exception):  # noqa: N818 - why something is left out, which is no er
 
 
 def read_nodes(text: str) -> Found:
-    """What the JSON says; several documents one behind the other are as good as one. Raises UsageError."""
+    """Return the content of the JSON, which may be several documents in sequence. Raises UsageError."""
     items, notes, complete = _items(text)
     slices: list[FoundSlice] = []
     left_out: list[LeftOut] = []
@@ -137,7 +137,7 @@ def read_nodes(text: str) -> Found:
 
 
 def _items(text: str) -> tuple[list[Any], list[str], bool]:
-    """The entries of all lists, what is to be said of these, and whether they are whole."""
+    """Return the entries of all lists, notes about them, and True if they are complete."""
     items: list[Any] = []
     notes: list[str] = []
     complete = True
@@ -195,7 +195,7 @@ def _message(error: object) -> str:
 
 
 def _who(item: Json, fallback: str) -> tuple[str, str, str, bool]:
-    """Name, project, zone, and whether it is a queued resource."""
+    """Return name, project, zone, and True for a queued resource."""
     path = _text(item, "name")
     match = _PATH.fullmatch(path)
     if match is None:
@@ -253,7 +253,7 @@ def _slice(item: Json, name: str, project: str, zone: str) -> FoundSlice:
 
 
 def _labels(said: object) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The labels that can be attributes, and of all others why not."""
+    """Return the labels that can be attributes, and the reason for each skipped one."""
     labels = said if isinstance(said, Mapping) else {}
     if len(labels) > _MOST_LABELS:
         return {}, (f"skipped all labels: more than {_MOST_LABELS}",)
@@ -265,7 +265,7 @@ def _labels(said: object) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _state(item: Json) -> str:
-    """A word, or a mapping with one: gcloud and the API differ for queued resources."""
+    """Return the state, plain or in a mapping: gcloud and the API differ for queued resources."""
     state = item.get("state")
     if isinstance(state, Mapping):
         state = state.get("state")
@@ -286,7 +286,7 @@ def _type(item: Json) -> str:
 
 
 def _addresses(item: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Internal and external ones of its VMs; external ones only if all have one."""
+    """Return internal and external addresses of its VMs; external ones only if all VMs have one."""
     endpoints = item.get("networkEndpoints")
     if not isinstance(endpoints, list) or not endpoints:
         raise _Odd("it lists no VMs", "import again")
@@ -307,7 +307,7 @@ def _addresses(item: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _is_address(text: str) -> bool:
-    """An address as it is usually written; behind the `%` of a scope anything could stand."""
+    """Return True for a canonical address without a scope, whose text could be anything."""
     try:
         return str(ipaddress.ip_address(text)) == text and "%" not in text
     except ValueError:
@@ -315,7 +315,7 @@ def _is_address(text: str) -> bool:
 
 
 def _incarnation(item: Json, project: str) -> tuple[str, float | None]:
-    """What tells it from others that had its name, and since when it is there."""
+    """Return the identity of the node among those of the same name, and its creation time."""
     number, created = str(item.get("id", "")), _text(item, "createTime")
     if not (_WORD.fullmatch(number) and _WORD.fullmatch(created)):
         return "", None

@@ -1,4 +1,4 @@
-"""What an import changes in `cluster.yaml`, and what is to be said of it."""
+"""Plan of an import: changes of `cluster.yaml`, and notes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ HEALTHY = "HEALTHY"
 
 
 class Addresses(StrEnum):
-    """Which addresses of VMs are written."""
+    """Kind of VM addresses to write."""
 
     INTERNAL = "internal"
     EXTERNAL = "external"
 
 
 class Recreated(Struct, frozen=True):
-    """A slice whose machines are others than those that the file spoke of, since `made_at` if that is known.
+    """A slice whose VMs differ from those in the file, created at `made_at` if known.
 
-    `workers` are those of the old machines. `how` goes on behind the slice's name: `was re-created`.
+    `workers` are those of the old VMs. `how` completes a sentence after the slice's name: `was re-created`.
     """
 
     name: str
@@ -37,15 +37,15 @@ class Recreated(Struct, frozen=True):
 
 
 class Plan(Struct):
-    """What an import changes. `addresses` and `labels` are those to stand in entries that are touched."""
+    """Changes of an import. `addresses` and `labels` are the new values of changed entries."""
 
     added: list[str] = field(default_factory=list)
-    updated: dict[str, list[str]] = field(default_factory=dict)  # what of each entry
+    updated: dict[str, list[str]] = field(default_factory=dict)  # changed keys of each entry
     unchanged: list[str] = field(default_factory=list)
     recreated: list[Recreated] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
-    notes: list[tuple[str, str]] = field(default_factory=list)  # of whom, and what
+    notes: list[tuple[str, str]] = field(default_factory=list)  # name of the entry ('' for the source), note
     addresses: dict[str, tuple[str, ...]] = field(default_factory=dict)
     labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
     new_slices: list[NewSlice] = field(default_factory=list)
@@ -53,19 +53,19 @@ class Plan(Struct):
 
 
 def plan_new(found: Found, wanted: Addresses | None) -> Plan:
-    """The plan where there is no file yet."""
+    """Return the plan for a new file."""
     plan = Plan(left_out=list(found.left_out), notes=[("", each) for each in found.notes])
     _add(plan, found, list(found.slices), wanted, [])
     return plan
 
 
 def plan_changes(file: ClusterFile, found: Found, wanted: Addresses | None, *, prune: bool) -> Plan:
-    """The plan for a file that is there; its edits are made in the file's text."""
+    """Return the plan for an existing file, and record its edits in `file`."""
     plan = Plan(left_out=list(found.left_out), notes=[("", each) for each in found.notes])
     matches = _Matches(file.entries)
     unnamed: list[FoundSlice] = []
     new: list[FoundSlice] = []
-    # All that are known by name before any is known by an address, which may have been another's before.
+    # Match all slices by name before any by address, which may have belonged to another slice.
     for slices, find, others in ((found.slices, matches.named, unnamed), (unnamed, matches.placed, new)):
         for each in slices:
             entry = find(each)
@@ -90,7 +90,7 @@ def plan_changes(file: ClusterFile, found: Found, wanted: Addresses | None, *, p
 
 
 class _Matches:
-    """Which entry speaks of a slice that was found; each is of one alone. `free` are those of none yet."""
+    """Matches of slices to entries, each entry once. `free` are the unmatched entries."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.free = {id(each): each for each in entries}
@@ -100,20 +100,20 @@ class _Matches:
         self.by_addresses = {each.addresses: each for each in entries if not each.incarnation}
 
     def named(self, found: FoundSlice) -> Entry | None:
-        """The entry of this very node, or of one of its name in its place."""
+        """Return the entry of this node, or an entry with its name in the same place."""
         names = [self.by_name.get(name) for name in (found.name, in_zone(found))]
         same = self.by_incarnation.get(found.incarnation) if found.incarnation else None
         return self._first([same, *(each for each in names if each is not None and _same_place(each, found))])
 
     def placed(self, found: FoundSlice) -> Entry | None:
-        """An entry that somebody wrote for these very hosts, under a name of their own."""
+        """Return a handwritten entry with these addresses, under any name."""
         return self._first([self.by_addresses.get(found.internal), self.by_addresses.get(found.external)])
 
     def moved(self, found: FoundSlice, scopes: frozenset[tuple[str, str]]) -> Entry | None:
-        """An imported entry whose addresses lead to this node now.
+        """Return an imported entry whose addresses belong to this node now.
 
-        Another network may have the same addresses. So either the list is whole and does not name the entry's node any
-        more, or the node has the entry's name, in another zone of the project.
+        Another network may use the same addresses. So either the list is complete and lacks the entry's node,
+        or the node has the entry's name, in another zone of the project.
         """
         if not found.incarnation:
             return None
@@ -136,7 +136,7 @@ class _Matches:
 
 
 def in_zone(found: FoundSlice) -> str:
-    """The name of a slice where another zone has one of the same name."""
+    """Return the name of a slice if another zone has a slice of the same name."""
     return f"{found.name}-{found.zone}"
 
 
@@ -150,7 +150,7 @@ def _same_name(entry: Entry, found: FoundSlice) -> bool:
 
 
 def _scope(entry: Entry) -> tuple[str, str]:
-    """The project and the zone of the node that an entry was imported from."""
+    """Return project and zone of the node that an entry was imported from."""
     return entry.incarnation.partition(" ")[0], _zone(entry)
 
 
@@ -158,7 +158,7 @@ def _zone(entry: Entry) -> str:
     return entry.text_of(ZONE_ATTRIBUTE_KEY)
 
 
-# What is new
+# New entries
 
 
 def _add(
@@ -215,7 +215,7 @@ def addresses_of(found: FoundSlice, wanted: Addresses) -> tuple[str, ...]:
     return found.external if wanted is Addresses.EXTERNAL else found.internal
 
 
-# What changed
+# Changed entries
 
 
 def _move(
@@ -226,7 +226,7 @@ def _move(
     wanted: Addresses | None,
     entries: Sequence[Entry],
 ) -> Entry:
-    """The entry, which speaks of this node from now on, and has its name unless another entry has that."""
+    """Update the entry for this node, and rename it after the node if the name is free. Return the entry."""
     zone = _zone(entry)
     if _same_name(entry, found):
         _update(plan, file, entry, found, wanted, f"moved from {zone} to {found.zone}")
@@ -265,7 +265,7 @@ def _update(
 def _changes(
     plan: Plan, file: ClusterFile, entry: Entry, found: FoundSlice, wanted: Addresses | None
 ) -> Iterator[str]:
-    """Change what is otherwise, and say what it is."""
+    """Edit the values that differ, and yield their names."""
     if entry.type != found.type:
         file.set_type(entry, found.type)
         yield f"type {entry.type or 'unset'} → {found.type}"
@@ -296,7 +296,7 @@ def _changes(
 
 
 def _changed_labels(plan: Plan, file: ClusterFile, entry: Entry, labels: Mapping[str, str]) -> Iterator[str]:
-    """Labels that an import wrote follow the list; attributes that somebody wrote stay, and win."""
+    """Replace imported labels by the source's; handwritten attributes are kept and override labels."""
     if labels != entry.labels:
         file.set_labels(entry, labels)
         yield "labels"
@@ -309,10 +309,10 @@ def _changed_labels(plan: Plan, file: ClusterFile, entry: Entry, labels: Mapping
 
 
 def _addresses_for(plan: Plan, entry: Entry, found: FoundSlice, wanted: Addresses | None) -> tuple[str, ...]:
-    """Those that are to stand in an entry: of the kind that stands there now, where nothing else is said."""
+    """Return the addresses to write: of the requested kind, or else of the kind that the entry has now."""
     is_named = not any(map(_is_address, entry.addresses)) and all(map(_is_address, found.internal))
     if is_named and wanted is None and len(entry.addresses) == len(found.internal):
-        return entry.addresses  # ~/.ssh/config knows where these names lead
+        return entry.addresses  # ~/.ssh/config may resolve these names
     is_public = all(_is_address(each) and ipaddress.ip_address(each).is_global for each in entry.addresses)
     kind = wanted or (Addresses.EXTERNAL if is_public and found.external else Addresses.INTERNAL)
     if hosts := addresses_of(found, kind):
@@ -329,7 +329,7 @@ def _is_address(text: str) -> bool:
     return True
 
 
-# What is to be said beside
+# Notes
 
 
 def _say_more(plan: Plan, name: str, found: FoundSlice) -> None:
@@ -340,7 +340,7 @@ def _say_more(plan: Plan, name: str, found: FoundSlice) -> None:
 
 
 def _say_what_stays(plan: Plan, matches: _Matches, found: Found) -> None:
-    """Entries of slices that are listed and can't be imported stay as they are."""
+    """Keep entries of slices that are listed but can't be imported."""
     for each in found.left_out:
         entry = matches.by_name.get(each.name)
         if entry is not None and id(entry) in matches.free and _zone(entry) in ("", each.zone):
@@ -349,7 +349,7 @@ def _say_what_stays(plan: Plan, matches: _Matches, found: Found) -> None:
 
 
 def _gone(plan: Plan, file: ClusterFile, matches: _Matches, found: Found, *, prune: bool) -> list[str]:
-    """Entries that were imported from a list that is whole, and that it doesn't name any more; those removed."""
+    """Record entries missing from a complete list as gone; with `prune` remove them. Return the removed names."""
     for entry in matches.free.values():
         if entry.incarnation and _scope(entry) in found.scopes:
             plan.gone.append(entry.name)

@@ -1,4 +1,4 @@
-"""Machines that were replaced: what lived on the old ones has ended with them, and their host keys mean nothing."""
+"""Re-created machines: their old attempts have ended, and their old host keys are invalid."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from iris_cli.ops.setup.cluster_import.plan import Addresses, Plan, Recreated, p
 
 
 class OldMachine(Struct, frozen=True, kw_only=True):
-    """A worker as the log knows it, whose machine is another one now.
+    """A worker in the log whose VM was re-created.
 
-    `over` are the attempts that end with it. `kept`: one that was placed there since the new machine is there, so that
-    nothing is known to be over.
+    `over` are the attempts that end with the old VM. `kept` is an attempt placed since the new VM exists, if
+    any: then no attempt is known to have ended.
     """
 
     worker: WorkerId
@@ -38,7 +38,7 @@ class OldMachine(Struct, frozen=True, kw_only=True):
 
 
 def old_machines(cluster: Cluster, recreated: Sequence[Recreated]) -> list[OldMachine]:
-    """The workers of these slices that the log knows."""
+    """Return the workers of these slices that the log knows."""
     return [
         _old_machine(cluster, worker, each)
         for each in recreated
@@ -60,10 +60,10 @@ def _old_machine(cluster: Cluster, worker: WorkerId, slice_: Recreated) -> OldMa
 
 
 def forget(session: Session, recreated: Sequence[Recreated]) -> list[OldMachine]:
-    """The operator's consent: the old machines are off the books. Returns those that are."""
+    """Record, with consent, that the old VMs are gone. Return those that were recorded."""
     done: list[OldMachine] = []
     with session.transaction() as draft:
-        for each in old_machines(draft.cluster, recreated):  # the log may know more than when it was asked
+        for each in old_machines(draft.cluster, recreated):  # the log may have changed since the prompt
             if each.kept is None:
                 touched = [attempt_id.task.job for attempt_id in each.over]
                 identity.machine_gone(draft, each.worker, each.reason)
@@ -74,12 +74,12 @@ def forget(session: Session, recreated: Sequence[Recreated]) -> list[OldMachine]
 
 
 def jobs_over(machines: Sequence[OldMachine]) -> Iterator[str]:
-    """The jobs of which attempts end, each once."""
+    """Yield each job whose attempts end, once."""
     yield from dict.fromkeys(str(attempt.task.job) for each in machines for attempt in each.over)
 
 
 def read_file(path: Path) -> bytes:
-    """A file as it is. Raises NotWritableError."""
+    """Return the bytes of a file. Raises NotWritableError."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -89,7 +89,7 @@ def read_file(path: Path) -> bytes:
 def replace_config(path: Path, before: bytes, after: bytes) -> None:
     """Replace a file atomically; it keeps its permissions and owner, and a link to it stays a link.
 
-    Raises IrisError if it was changed meanwhile, NotWritableError.
+    Raises IrisError if it was changed since it was read, NotWritableError.
     """
     target = path.resolve()
     draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -99,7 +99,7 @@ def replace_config(path: Path, before: bytes, after: bytes) -> None:
         with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
             file.write(after)
             file.flush()
-            with suppress(PermissionError):  # to give a file away takes more than to write it
+            with suppress(PermissionError):  # only root may change the owner
                 os.fchown(file.fileno(), known.st_uid, known.st_gid)
             os.fchmod(file.fileno(), stat.S_IMODE(known.st_mode))
             os.fsync(file.fileno())
@@ -114,7 +114,7 @@ def replace_config(path: Path, before: bytes, after: bytes) -> None:
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
-    """What is to be written; `before` is None for a new file. With `by_hand` nothing is written but by a person."""
+    """A proposed file; `before` is None for a new file. With `by_hand`, iris writes nothing and the user must edit."""
 
     path: Path
     plan: Plan
@@ -125,7 +125,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     by_hand: tuple[str, ...] = ()
 
     def write(self) -> None:
-        """Raises UsageError, IrisError, NotWritableError."""
+        """Write the file. Raises UsageError, IrisError, NotWritableError."""
         if self.before is None:
             init.write_text(self.path, self.after.decode("utf-8"))
         else:
@@ -133,7 +133,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
 
 
 def propose(path: Path, found: Found, wanted: Addresses | None, *, prune: bool, home: Path) -> Proposal:
-    """What an import of this would make of a file. Raises ConfigError where that would not be valid."""
+    """Return the file after an import. Raises ConfigError if it would be invalid."""
     return _change(path, found, wanted, prune=prune) if path.exists() else _new(path, found, wanted, home)
 
 
@@ -162,7 +162,7 @@ def _new(path: Path, found: Found, wanted: Addresses | None, home: Path) -> Prop
 
 
 def refused(proposal: Proposal) -> ConfigError:
-    """What to tell where a person has to write."""
+    """Return the error that tells the user which edits to make."""
     return ConfigError(
         f"{proposal.path} can't be edited safely: nothing was written",
         problems=proposal.by_hand,

@@ -1,4 +1,4 @@
-"""Where an import reads from (a list of hosts or of TPU VMs, an SSH configuration), and what this machine has of it."""
+"""Import sources: lists of hosts or TPU VMs, SSH configuration; and the sources available on this machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from iris_cli.remote.transport import NoAnswer
 
 
 def read_host_list(text: str) -> Found:
-    """One or more on each line, with blanks between; `#` begins a comment. Raises UsageError with the line."""
+    """Read hosts separated by blanks or lines; `#` begins a comment. Raises UsageError with the line."""
     words = []
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
         words += [(f"line {number}: ", word) for word in line.partition("#")[0].split()]
@@ -41,7 +41,7 @@ def read_host_list(text: str) -> Found:
 
 
 def read_host_words(words: Iterable[str]) -> Found:
-    """The same from the command line."""
+    """Read hosts from the command line."""
     return _listed([("", word) for word in words])
 
 
@@ -75,11 +75,11 @@ def _listed_slice(word: str) -> FoundSlice:
     return FoundSlice(name=said.name, type=said.type, internal=tuple(hosts))
 
 
-_NO_SHELL = "git"  # whose servers let nobody run anything
+_NO_SHELL = "git"  # the user of git servers, which offer no shell
 
 
 def read_ssh_config(path: Path) -> Found:
-    """Every host with a name of its own; patterns say how hosts are reached, and name none. Raises UsageError."""
+    """Read every host named in the SSH configuration; patterns name no hosts. Raises UsageError."""
     if not path.is_file():
         raise UsageError(f"no such file: {path}", hint="use --from FILE, or name the hosts")
     try:
@@ -131,12 +131,12 @@ LARGEST = 64 << 20
 _MESSAGE = re.compile(
     r"(ERROR|WARNING): |Listed 0 items\b|Your active configuration is: |.*\bcommand not found\b"
 )
-_TABLE = re.compile(r"NAME[ \t]+ZONE\b")  # as gcloud lists for people
+_TABLE = re.compile(r"NAME[ \t]+ZONE\b")  # gcloud's default output
 _SSH_LINE = re.compile(r"^\s*(Host|Match|Include)[ \t=]", re.IGNORECASE | re.MULTILINE)
 
 
 def list_nodes(project: str, zone: str, clock: Clock) -> str:
-    """The JSON of all nodes, as `projects.locations.nodes.list` answers it. Raises UsageError, UnreachableError."""
+    """Return all nodes as JSON in the form of `projects.locations.nodes.list`. Raises UsageError, UnreachableError."""
     try:
         return json.dumps(ask(project, zone, clock))
     except ProviderError as error:
@@ -152,7 +152,7 @@ def list_nodes(project: str, zone: str, clock: Clock) -> str:
 def read_source(
     source: str, names: Sequence[str], clock: Clock, *, home: Path, project: str = "", zone: str = ""
 ) -> Found:
-    """Read what `--from` names, filtered by `names`; without `--from` the names are hosts. Raises UsageError."""
+    """Read the source of `--from`, filtered by `names`; without `--from` the names are hosts. Raises UsageError."""
     if not source:
         return read_host_words(names)
     if source == GCP:
@@ -167,7 +167,7 @@ def read_source(
 
 
 def _read_text(source: str) -> Found:
-    """A file of any of the kinds that there are: each shows in its first words."""
+    """Read a file of any supported kind, detected by its first characters."""
     text = _text(source)
     _refuse_words(source, text.lstrip().partition("\n")[0])
     if text.lstrip("\ufeff \t\r\n")[:1] in ("[", "{"):
@@ -180,7 +180,7 @@ def _read_text(source: str) -> Found:
 
 
 def _refuse_words(source: str, first_line: str) -> None:
-    """What gcloud or a shell says, where its list should be: each word of it could be the name of a host."""
+    """Raise UsageError for a message of gcloud or a shell instead of a list: its words could be read as hosts."""
     if _MESSAGE.match(first_line):
         raise UsageError(
             f"{_where(source)}: this is a message, not a list: {clip(first_line)}",
@@ -228,7 +228,7 @@ def _chosen(found: Found, patterns: Sequence[str]) -> Found:
         slices=tuple(each for each in found.slices if fits(each.name)),
         hosts=tuple(each for each in found.hosts if fits(each.worker)),
         left_out=tuple(others),
-        scopes=frozenset(),  # what is not named is not gone
+        scopes=frozenset(),  # unnamed entries are not gone
     )
 
 
@@ -239,11 +239,11 @@ def _some(names: Sequence[str]) -> str:
 
 
 _MOST_FILES = 20
-_LARGEST_OFFERED = 4 << 20  # of a file that nobody asked to have read
+_LARGEST_OFFERED = 4 << 20  # of a file read without a request
 
 
 class Offer(Struct, frozen=True):
-    """A command, and how much of what it would bring, if that is known."""
+    """An import command, with the number of slices and hosts it would bring, if known."""
 
     command: str
     slices: int = 0
@@ -251,7 +251,7 @@ class Offer(Struct, frozen=True):
 
 
 def offers(directory: Path, home: Path, environ: Mapping[str, str]) -> list[Offer]:
-    """Lists of TPU VMs in a directory, Google's list where gcloud is set up, hosts of the SSH configuration."""
+    """Return imports: lists of TPU VMs in a directory, Google's list if gcloud is installed, SSH hosts."""
     return [*_lists(directory), *_gcloud(home, environ), *_ssh_hosts(home)]
 
 
@@ -274,7 +274,7 @@ def _gcloud(home: Path, environ: Mapping[str, str]) -> Iterator[Offer]:
 
 
 def _zone(home: Path, environ: Mapping[str, str]) -> str:
-    """The zone that gcloud takes where it is told none: its variable, or that of the configuration in use."""
+    """Return gcloud's default zone: its variable, or the value of the active configuration."""
     directory = Path(environ.get("CLOUDSDK_CONFIG") or home / ".config" / "gcloud")
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     with suppress(OSError, ValueError, configparser.Error):
