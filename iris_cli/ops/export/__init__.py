@@ -1,1 +1,1 @@
-"""A job as another engine runs it: a JobSet for Kubernetes, a batch script for Slurm."""
+"""Export of a job to another engine: a JobSet for Kubernetes, a batch script for Slurm."""

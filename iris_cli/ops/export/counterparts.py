@@ -1,4 +1,4 @@
-"""The fields of a job, each with its counterpart in Slurm and in a JobSet: for the notes of an export, and the docs."""
+"""Job fields with their counterparts in Slurm and in a JobSet, for the notes of an export and the docs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from iris_cli.core.model.job import Job
 
 
 class Engine(StrEnum):
-    """What runs the exported job."""
+    """Target engine of an export."""
 
     JOBSET = "jobset"
     SBATCH = "sbatch"
 
 
 class ExportNote(Struct, frozen=True):
-    """One thing to know about an export. `lost`: the other engine has no counterpart; else there is something to do."""
+    """A note on an export. `lost`: no counterpart in the engine; otherwise an action for the user."""
 
     field: str
     text: str
@@ -35,7 +35,7 @@ class Counterpart(NamedTuple):
     field: str
     sbatch: str
     jobset: str
-    attribute: str = ""  # of `Job`, if it has another name there
+    attribute: str = ""  # of `Job`, if its name differs
 
     def of(self, engine: Engine) -> str:
         return self.sbatch if engine is Engine.SBATCH else self.jobset
@@ -85,17 +85,17 @@ COUNTERPARTS = (
     Counterpart("spread", "", ""),
 )
 # fmt: on
-"""All fields that may stand in a job file, but `force`, which is about the submission alone."""
+"""All fields of a job file except `force`, which only affects submission."""
 
 _PLAIN_JOB = Job(id=JobId("job"))
 UNLIMITED = _PLAIN_JOB.max_retries_preemption
-"""So many retries are meant as no limit: that of the engines."""
+"""Number of retries that is exported as unlimited, the engines' own behavior."""
 _TOLD_ELSEWHERE = frozenset({"tpu", "constraints", "prefer", "workdir", "image"})
-"""Fields that share an attribute, or that the record of a job has only in part: the modules of the engines tell."""
+"""Fields that share an attribute or are only partly in the job record: the engine modules note them."""
 
 
 def without_counterpart(job: Job, engine: Engine) -> list[ExportNote]:
-    """Notes on the fields that the job has and that the engine has no counterpart for."""
+    """Return notes on the fields that the job sets and that have no counterpart in the engine."""
     return [
         lost(row.field)
         for row in COUNTERPARTS
@@ -104,17 +104,17 @@ def without_counterpart(job: Job, engine: Engine) -> list[ExportNote]:
 
 
 def lost(field: str, text: str = "no counterpart") -> ExportNote:
-    """A note on a field that the engine does not keep, or keeps in part."""
+    """Return a note on a field that the engine does not keep, or keeps in part."""
     return ExportNote(field, text, lost=True)
 
 
 def to_do(field: str, text: str) -> ExportNote:
-    """A note on what has to be done before the exported job can run."""
+    """Return a note on an action required before the exported job can run."""
     return ExportNote(field, text, lost=False)
 
 
 def lost_constraints(unkept: Iterable[Constraint]) -> list[ExportNote]:
-    """Notes on constraints that the engine does not keep."""
+    """Return notes on constraints that the engine does not keep."""
     found = {False: "prefer", True: "constraints"}
     return [lost(found[each.required], f"no counterpart: {format_constraint(each)}") for each in unkept]
 

@@ -1,4 +1,4 @@
-"""The variables of a task that iris would set: those that are the same everywhere, and those that a shell computes."""
+"""Task variables of an export: fixed values, and values that a shell computes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iris_cli.ops.export.source import Source
 
 
 def fixed(source: Source, tasks: int, slices: int) -> dict[str, str]:
-    """Variables with one value for all tasks. Of the worker nothing is known: its attributes are empty."""
+    """Return the variables with one value for all tasks. The worker is unknown, so its attributes are empty."""
     job = source.job
     return {
         "IRIS_JOB_ID": job.id,
@@ -26,12 +26,12 @@ def fixed(source: Source, tasks: int, slices: int) -> dict[str, str]:
 
 
 def named_ports(job: Job, base: str) -> dict[str, str]:
-    """A number for each named port, above the shell's number `base`."""
+    """Return a port number for each named port: `base`, a shell expression, plus its position."""
     return {f"IRIS_PORT_{name.upper()}": f"$(({base} + {n}))" for n, name in enumerate(job.ports, 1)}
 
 
 def of_rank(job: Job, ranks: int, slices: int) -> dict[str, str]:
-    """What makes the ranks find each other, from IRIS_HOSTS, IRIS_COORDINATOR_ADDRESS and the shell's IRIS_RANK."""
+    """Return a rank's rendezvous variables, from IRIS_HOSTS, IRIS_COORDINATOR_ADDRESS and IRIS_RANK."""
     own = {*job.env, *job.secrets}
     preset = _PRESETS[job.env_preset](str(ranks)) if job.env_preset is not None else {}
     found = {name: value for name, value in preset.items() if name not in own}

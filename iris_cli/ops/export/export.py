@@ -1,4 +1,4 @@
-"""Write a job down for another engine, with everything that gets lost."""
+"""Export of a job to another engine, with notes on everything lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def export(
     queue: str | None = None,
     strict: bool = False,
 ) -> Export:
-    """The job as the engine runs it; `image` overrides the job's own.
+    """Return the job in the engine's format; `image` overrides the job's image.
 
     Raises UsageError, with `strict` also if anything has no counterpart in the engine.
     """
@@ -57,12 +57,12 @@ def export(
 
 
 def _in_order(notes: Sequence[ExportNote]) -> list[ExportNote]:
-    """What is lost, then what is to be done; each once."""
+    """Return the distinct notes, lost fields first."""
     return sorted(dict.fromkeys(notes), key=lambda note: not note.lost)
 
 
 def told(note: ExportNote) -> str:
-    """The note as one line."""
+    """Return the note as one line."""
     return f"{'not exported' if note.lost else 'to do'}: {note.field}: {note.text}"
 
 

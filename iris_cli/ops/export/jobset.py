@@ -1,7 +1,7 @@
-"""A JobSet for Kubernetes, as Kueue takes it: one replicated job, with a child job for each slice of a gang.
+"""JobSet for Kubernetes and Kueue: one replicated job, with a child job for each slice of a gang.
 
-Names of labels, annotations and fields are those of Kubernetes 1.29, JobSet (`jobset.x-k8s.io/v1alpha2`), Kueue
-and GKE.
+Names of labels, annotations and fields are those of Kubernetes 1.29, JobSet (`jobset.x-k8s.io/v1alpha2`),
+Kueue and GKE.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from iris_cli.ops.export.source import Source
 Fields = dict[str, Any]
 
 NO_IMAGE = "IMAGE"
-"""Where a job has none: no image can have this name, so that no pod starts by mistake."""
+"""Placeholder for a missing image: an invalid name, so that no pod starts by mistake."""
 
 _QUEUE = pattern(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?")
 _NODE_POOL = "cloud.google.com/gke-nodepool"
@@ -47,10 +47,10 @@ _DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """How many pods in how many child jobs; `tpu` is None for a job without TPUs."""
+    """Number of child jobs and of their pods; `tpu` is None for a job without TPUs."""
 
     slices: int
-    pods: int  # of a slice
+    pods: int  # per slice
     tpu: GkeTpu | None
 
     @property
@@ -59,7 +59,7 @@ class Shape(Struct, frozen=True, kw_only=True):
 
 
 def job_set(source: Source, queue: str | None) -> tuple[Fields, list[ExportNote]]:
-    """The document, and what is to be said of it. Raises UsageError."""
+    """Return the document, and notes. Raises UsageError."""
     if queue is not None and _QUEUE.fullmatch(queue) is None:
         raise UsageError(
             f"--queue {queue[:80]!r} is not the name of a LocalQueue", hint="kubectl get localqueues"
@@ -110,7 +110,7 @@ def _shape(source: Source) -> Shape:
 
 
 def _labels(job: Job, queue: str | None) -> Fields:
-    """The queue, and the labels that Kubernetes accepts as they are."""
+    """Return the queue label, and the job labels that are valid in Kubernetes."""
     fit = {
         name: value
         for name, value in job.labels.items()
@@ -130,7 +130,7 @@ def _annotations(source: Source, shape: Shape) -> Fields:
 
 
 def _failure_policy(source: Source) -> Fields:
-    """Retries of a gang restart all of it: not after its time limit, and uncharged after a lost node."""
+    """Return retries of a gang as restarts of the JobSet: none at its time limit, uncharged after a lost node."""
     job = source.job
     rules = [{"name": "timelimit", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}]
     if job.max_retries_preemption:
@@ -146,7 +146,7 @@ def _failure_policy(source: Source) -> Fields:
 
 
 def _child(source: Source, shape: Shape) -> Fields:
-    """The fields of each child job."""
+    """Return the fields of each child job."""
     job = source.job
     at_a_time = min(job.max_running or shape.pods, shape.pods)
     return {
@@ -159,7 +159,7 @@ def _child(source: Source, shape: Shape) -> Fields:
 
 
 def _retries(source: Source, shape: Shape) -> Fields:
-    """A gang's pods are never replaced one by one; tasks that are each on their own are."""
+    """Return retry fields: a gang's pods are never replaced individually, independent tasks are."""
     job = source.job
     if source.is_group:
         found: Fields = {"backoffLimit": 0}
@@ -222,7 +222,7 @@ def _secret(job: Job) -> str:
 
 
 def _literal(text: str) -> str:
-    """The text for a field in which Kubernetes expands `$(NAME)`, and takes `$$` for `$`."""
+    """Return the text escaped for fields in which Kubernetes expands `$(NAME)`, and reads `$$` as `$`."""
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 
@@ -249,7 +249,7 @@ def _check_script(document: Fields) -> None:
 
 
 def _without_empty(value: Any) -> Any:
-    """The same without empty mappings and lists, but for the volume's."""
+    """Return the value without empty mappings and lists, except the volume's."""
     if isinstance(value, Mapping):
         pairs = ((key, each if key == "emptyDir" else _without_empty(each)) for key, each in value.items())
         return {key: each for key, each in pairs if key == "emptyDir" or each not in ({}, [])}

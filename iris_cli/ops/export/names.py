@@ -1,4 +1,4 @@
-"""Names that Kubernetes accepts."""
+"""Kubernetes names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hashlib import sha256
 from iris_cli.core.text import pattern
 
 LONGEST = 40
-"""Characters of the name of a JobSet: its pods add `-slice-9999-9999-` and five more, and have 63."""
+"""Most characters of a JobSet's name: its pods append `-slice-9999-9999-` and five more, up to 63."""
 
 _LABEL = pattern(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")
 _HASHED = pattern(r".*-[0-9a-f]{10}")
@@ -16,9 +16,9 @@ _OTHER = pattern(r"[^a-z0-9]+")
 
 
 def dns_label(name: str) -> str:
-    """The name as a DNS label of at most `LONGEST` characters; different names have different ones.
+    """Return the name as a DNS label of at most `LONGEST` characters, distinct for distinct names.
 
-    A name that is one stays as it is. Others end in a hash, and so does a name that looks like one of those.
+    A valid name is unchanged. Others end in a hash, and so does a name that looks hashed.
     """
     if len(name) <= LONGEST and _LABEL.fullmatch(name) and not _HASHED.fullmatch(name):
         return name
@@ -30,5 +30,5 @@ def dns_label(name: str) -> str:
 
 
 def is_label_value(text: str) -> bool:
-    """Whether the text can be the value of a label. One that is not empty can be its name, too."""
+    """Return True if the text is a valid label value. A nonempty one is also a valid label name."""
     return _LABEL_VALUE.fullmatch(text) is not None

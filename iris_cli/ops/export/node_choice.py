@@ -1,4 +1,4 @@
-"""The nodes that pods may run on: selectors for TPUs, and the constraints that nodes have labels for."""
+"""Node selection for pods: selectors for TPUs, and constraints with a matching node label."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OPERATORS = {ConstraintOp.EQ: "In", ConstraintOp.IN: "In", ConstraintOp.NE: "No
 
 
 def selector(tpu: GkeTpu | None) -> dict[str, str]:
-    """The labels that GKE gives the nodes of a TPU slice."""
+    """Return the labels that GKE gives the nodes of a TPU slice."""
     if tpu is None:
         return {}
     return {
@@ -37,7 +37,7 @@ def selector(tpu: GkeTpu | None) -> dict[str, str]:
 
 
 def affinity(job: Job) -> dict[str, Any]:
-    """The required constraints on region, zone and preemptibility; empty if the job has none."""
+    """Return node affinity for required constraints on region, zone and preemptibility; {} if there are none."""
     terms = [*_terms(job)]
     if not terms:
         return {}
@@ -56,7 +56,7 @@ def _terms(job: Job) -> Iterator[dict[str, Any]]:
 
 
 def notes(job: Job) -> list[ExportNote]:
-    """The constraints that no label of a node stands for."""
+    """Return notes on the constraints without a matching node label."""
     return lost_constraints(each for each in job.constraints if not _is_kept(each))
 
 

@@ -1,4 +1,4 @@
-"""What a container runs before the program: the variables of its rank, and the set-up."""
+"""Container script before the program: variables of the rank, and the set-up."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from iris_cli.ops.export.names import dns_label
 from iris_cli.ops.export.source import Source
 
 TASK_DIR = "/iris"
-"""Where the directory of the task is: a volume that ends with the pod."""
+"""Directory of the task: a volume that is deleted with the pod."""
 
-_PORTS = 20_000  # a pod has an address of its own: nobody else listens there
+_PORTS = 20_000  # each pod has its own address, so ports are free
 
 
 def replicated_job(source: Source) -> str:
@@ -21,7 +21,7 @@ def replicated_job(source: Source) -> str:
 
 
 def of_pod(source: Source) -> dict[str, str]:
-    """Variables that Kubernetes takes from fields of the pod, by JobSet's and its own labels and annotations."""
+    """Return variables set from fields of the pod: labels and annotations of JobSet and Kubernetes."""
     found = {
         "IRIS_WORKER_ID": "spec.nodeName",
         "IRIS_SLICE_INDEX": "metadata.annotations['jobset.sigs.k8s.io/job-index']",
@@ -34,14 +34,14 @@ def of_pod(source: Source) -> dict[str, str]:
 
 
 def hosts_length(source: Source, slices: int, pods: int) -> int:
-    """The bytes of IRIS_HOSTS, at most."""
+    """Return the maximum size of IRIS_HOSTS in bytes."""
     name = dns_label(source.job.id)
     longest = f"{name}-{replicated_job(source)}-{slices - 1}-{pods - 1}.{name},"
     return len("IRIS_HOSTS=") + len(longest) * (slices * pods if source.is_group else 1)
 
 
 def script(source: Source, slices: int, pods: int) -> str:
-    """The script: its arguments are the set-up, if there is one, and the program with its arguments."""
+    """Return the script: its arguments are the set-up, if there is one, and the program with its arguments."""
     return "\n".join(_lines(source, slices, pods)) + "\n"
 
 
@@ -77,7 +77,7 @@ def _lines(source: Source, slices: int, pods: int) -> Iterator[str]:
 
 
 def _hosts(source: Source, slices: int, pods: int) -> Iterator[str]:
-    """IRIS_FIRST and IRIS_HOSTS, by the rule that JobSet names pods by; IRIS_HOSTS is empty if it were too long."""
+    """Yield IRIS_FIRST and IRIS_HOSTS by JobSet's naming rule for pods; IRIS_HOSTS is empty if too long."""
     name = dns_label(source.job.id)
     host = f"{name}-{replicated_job(source)}"
     if not source.is_group:

@@ -1,7 +1,7 @@
-"""A batch script for Slurm: options for `sbatch`, and an `srun` that gives every rank its environment.
+"""Slurm batch script: options for `sbatch`, and an `srun` that sets every rank's environment.
 
-Only POSIX sh, and the commands of Slurm and of coreutils. Under the directory of the submission it makes
-`iris-out/JOB-ID`, for the outputs of the tasks and for the exit code of the rank that failed first.
+It uses only POSIX sh, and commands of Slurm and coreutils. Below the submission directory it creates
+`iris-out/JOB-ID` for the outputs of the tasks and the exit code of the rank that failed first.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from iris_cli.ops.export.counterparts import (
 from iris_cli.ops.export.source import Source
 
 MOST_BYTES = 4 << 20
-"""Of a script: Slurm's `max_script_size` as it comes."""
+"""Most bytes of a script: Slurm's default `max_script_size`."""
 
 _PARTITION = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,+-]{0,200}")
 _MODEL = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,62}")
-_USUAL_ARRAY = 1000  # the largest index that Slurm takes unless its MaxArraySize says more
+_USUAL_ARRAY = 1000  # the largest index that Slurm accepts by default (MaxArraySize)
 
 
 def batch_script(source: Source, queue: str | None) -> tuple[list[str], list[str], list[ExportNote]]:
-    """The options and the lines of the script, and what is to be said of it. Raises UsageError."""
+    """Return the options and the lines of the script, and notes. Raises UsageError."""
     if queue is not None and _PARTITION.fullmatch(queue) is None:
         raise UsageError(f"--queue {queue[:80]!r} is not the name of a partition", hint="`sinfo` lists them")
     options = [f"#SBATCH {option}" for option in (*_options(source), *_partition(queue))]
@@ -77,12 +77,12 @@ def _options(source: Source) -> Iterator[str]:
         yield "--nice"
     yield "--requeue" if job.max_retries_preemption or job.max_retries_failure else "--no-requeue"
     yield "--open-mode=append"
-    # As iris does, a task gets nothing of the shell that submits but the secrets that it names.
+    # As in iris, a task inherits no variables of the submitting shell except its secrets.
     yield f"--export={','.join(_from_shell(job)) or 'NONE'}"
 
 
 def _resources(job: Job) -> Iterator[str]:
-    """Options for what the job says: the defaults of iris are no demands, and many a site has none for memory."""
+    """Yield options for explicit resources: iris's defaults are no demands, and many sites track no memory."""
     resources = job.resources
     yield from _cores(job)
     if resources.memory != DEFAULT_RESOURCES.memory:
@@ -103,12 +103,12 @@ def _is_model(variant: str) -> bool:
 
 
 def _from_shell(job: Job) -> list[str]:
-    """The secrets that come from the shell of `sbatch`."""
+    """Return the secrets that come from the shell of `sbatch`."""
     return [name for name in job.secrets if name not in job.secret_files]
 
 
 def _begin(source: Source) -> Iterator[str]:
-    """Everything that needs Slurm's commands, before the job's own PATH counts."""
+    """Yield the steps that need Slurm's commands, before the job's own PATH is set."""
     job = source.job
     yield from ("", "IRIS_STOPPING=", "trap IRIS_STOPPING=1 TERM")
     yield from (
@@ -130,7 +130,7 @@ _PORT = "$((20000 + (SLURM_JOB_ID * 97 + ${SLURM_RESTART_COUNT:-0} * 7) % 10000)
 
 
 def _variables(source: Source) -> Iterator[str]:
-    """The environment that all ranks have in common, lowest precedence first."""
+    """Yield the environment shared by all ranks, lowest precedence first."""
     job = source.job
     yield from ("", "# The variables that all ranks have in common.")
     yield from shell.exports(_settable({**source.default_env, **job.env}))
@@ -163,7 +163,7 @@ def _settable(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run(source: Source) -> Iterator[str]:
-    """The program, and the `srun` that starts it on each node."""
+    """Yield the program, and the `srun` that starts it on each node."""
     job, env = source.job, {**source.default_env, **source.job.env}
     kept = [f"{name}={value}" for name, value in env.items() if is_kept_by_shells(name)]
     words = [*(("env", *kept) if kept else ()), *job.command]
@@ -178,7 +178,7 @@ def _run(source: Source) -> Iterator[str]:
         "'",
     )
     setup = '"$IRIS_SETUP" ' if job.setup else ""
-    # From Slurm 22.05 on a step does not take the cores of a task from the options of its job.
+    # Since Slurm 22.05 a step does not inherit the cores per task from its job's options.
     cores = "".join(f" {option}" for option in _cores(job))
     yield f'"$IRIS_SRUN" --kill-on-bad-exit=1 --export=ALL{cores} \\'
     yield f'    /bin/sh -c "$IRIS_EACH_RANK" iris "$IRIS_RECORD" {setup}"$@"'
@@ -186,7 +186,7 @@ def _run(source: Source) -> Iterator[str]:
 
 
 def _each_rank(source: Source) -> Iterator[str]:
-    """What every rank does around the program. There are no single quotes in it."""
+    """Yield each rank's steps around the program, without single quotes."""
     job = source.job
     yield "IRIS_RANK=$SLURM_PROCID IRIS_RECORD=$1 IRIS_CODE=0"
     if source.is_group:
@@ -203,7 +203,7 @@ def _each_rank(source: Source) -> Iterator[str]:
     found = environment.of_rank(job, job.replicas if job.is_gang else 1, job.slices)
     yield from shell.computed({name: value for name, value in found.items() if not name.startswith("SLURM_")})
     early = [job.signal.name] if job.signal is not None else []
-    # The signal is for the program; whoever waits for it outlives that.
+    # The signal is for the program; the waiting shell must survive it.
     yield f"trap : {' '.join(dict.fromkeys(('HUP', 'INT', 'QUIT', 'TERM', 'USR1', 'USR2', *early)))}"
     yield from ('mkdir -p "$IRIS_OUTPUT_DIR" || exit', "shift")
     if job.setup:
@@ -215,7 +215,7 @@ def _each_rank(source: Source) -> Iterator[str]:
 
 
 def _end(source: Source) -> Iterator[str]:
-    """The exit code of the rank that failed first; before that, the retries."""
+    """Yield the retries, and the exit with the code of the rank that failed first."""
     job = source.job
     yield from ("", "# The exit code of the rank that failed first.")
     yield from (
@@ -237,7 +237,7 @@ def _end(source: Source) -> Iterator[str]:
 
 
 def _fails_fast(source: Source) -> bool:
-    """Whether one of several tasks, each on its own, ends the others with it."""
+    """Return True if a failed independent task ends the others."""
     return not (source.is_group or source.job.keep_going)
 
 
@@ -308,5 +308,5 @@ def _to_do(source: Source) -> Iterator[ExportNote]:
 
 
 def commands(options: Iterable[str], body: Iterable[str], comments: Iterable[str]) -> str:
-    """The script as text: `sbatch` reads its options before the first command."""
+    """Return the script as text: `sbatch` reads its options before the first command."""
     return "\n".join(("#!/bin/sh", *map(shell.comment, comments), *options, *body)) + "\n"

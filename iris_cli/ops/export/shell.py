@@ -1,6 +1,6 @@
 """Words, comments and variables of shell scripts, in printable characters.
 
-The variables of a script begin with `IRIS_`: no variable of a job does.
+The variables of a script begin with `IRIS_`, which no variable of a job does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import groupby
 
 
 def quoted(text: str) -> str:
-    """One word of a POSIX shell that means the text. Of control characters it has only tabs and line feeds."""
+    """Return the text as one word of a POSIX shell. Of control characters only tabs and line feeds stay literal."""
     if text.replace("\t", "").replace("\n", "").isprintable():
         return shlex.quote(text)
     return "".join(_pieces(text))
@@ -25,22 +25,22 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def comment(text: str) -> str:
-    """One line of a comment, in shell scripts and in YAML."""
+    """Return a one-line comment for shell scripts and YAML."""
     return "# " + "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def exports(variables: Mapping[str, str]) -> Iterator[str]:
-    """Lines that set variables to texts."""
+    """Yield lines that set variables to texts."""
     return (f"export {name}={quoted(value)}" for name, value in variables.items())
 
 
 def computed(variables: Mapping[str, str]) -> Iterator[str]:
-    """Lines that set variables to what the shell expands in double quotes. They have no single quotes."""
+    """Yield lines that set variables to expressions in double quotes, without single quotes."""
     return (f'export {name}="{value}"' for name, value in variables.items())
 
 
 def position_of(index: str, indexes: Iterable[int]) -> Iterator[str]:
-    """Lines that set IRIS_TASK_INDEX to the position of a variable among these."""
+    """Yield lines that set IRIS_TASK_INDEX to the position of a variable's value among `indexes`."""
     yield "IRIS_TASK_INDEX=0"
     yield f"for IRIS_INDEX in {' '.join(map(str, indexes))}; do"
     yield f'    [ "$IRIS_INDEX" != "${index}" ] || break'
@@ -49,7 +49,7 @@ def position_of(index: str, indexes: Iterable[int]) -> Iterator[str]:
 
 
 def index_at(position: str, indexes: Iterable[int]) -> Iterator[str]:
-    """Lines that set IRIS_ARRAY_INDEX to the one of these at the position that a variable has."""
+    """Yield lines that set IRIS_ARRAY_INDEX to the element of `indexes` at the position in a variable."""
     yield f"IRIS_AT=${position}"
     yield f"for IRIS_ARRAY_INDEX in {' '.join(map(str, indexes))}; do"
     yield '    [ "$IRIS_AT" != 0 ] || break'
@@ -59,7 +59,7 @@ def index_at(position: str, indexes: Iterable[int]) -> Iterator[str]:
 
 
 def line_of_task(lines: Iterable[str]) -> Iterator[str]:
-    """Lines that set IRIS_EACH_LINE by IRIS_TASK_INDEX."""
+    """Yield lines that set IRIS_EACH_LINE by IRIS_TASK_INDEX."""
     yield "case $IRIS_TASK_INDEX in"
     yield from (f"{task}) IRIS_EACH_LINE={quoted(line)} ;;" for task, line in enumerate(lines))
     yield from ("esac", "export IRIS_EACH_LINE")

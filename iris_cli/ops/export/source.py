@@ -1,4 +1,4 @@
-"""The job to export: one of the state directory, or one that a job file describes."""
+"""Source of an export: a job of the state directory, or of a job file."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _YAML = (".yaml", ".yml")
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """A job, and what its record only refers to.
+    """A job, with the data that its record only refers to.
 
-    `default_env`: the environment that `cluster.yaml` gives every task. `workdir`: the directory that a job file ships.
-    `lines`: one for each task of `--each-line`.
+    `default_env`: the environment that `cluster.yaml` gives every task. `workdir`: the directory that a job
+    file ships. `lines`: the `--each-line` line of each task.
     """
 
     job: Job
@@ -48,12 +48,12 @@ class Source(Struct, frozen=True, kw_only=True):
 
     @property
     def is_group(self) -> bool:
-        """Whether all tasks start and end together: a gang, or one task."""
+        """True if all tasks start and end together: a gang, or one task."""
         return self.job.is_gang or (self.job.replicas == 1 and not self.job.indexes)
 
 
 def from_state(session: Session, name: str) -> Source:
-    """A job of the state directory, whether or not it has ended. Raises NotFoundError, UsageError."""
+    """Return a job of the state directory, open or ended. Raises NotFoundError, UsageError."""
     cluster = session.view()
     job = cluster.jobs[find_job(cluster, name)]
     if job.client:
@@ -67,9 +67,9 @@ def from_state(session: Session, name: str) -> Source:
 
 
 def defaults_of(place: Workplace) -> Defaults:
-    """What `cluster.yaml` says of every job; a job file can be exported without one. Raises ConfigError."""
+    """Return the defaults in `cluster.yaml`; empty without such a file. Raises ConfigError."""
     try:
-        place.config_file  # noqa: B018 - it is looked for when it is read
+        place.config_file  # noqa: B018 - reading it finds the file
     except ConfigError:
         if place.config_path is not None or os.environ.get("IRIS_CONFIG"):
             raise
@@ -78,11 +78,11 @@ def defaults_of(place: Workplace) -> Defaults:
 
 
 def from_file(path: Path, defaults: Defaults) -> Source:
-    """The job of a job file or a job script: it is in no state directory. Raises ConfigError, UsageError."""
+    """Return the job of a job file or a job script, without submitting it. Raises ConfigError, UsageError."""
     told = load_job_file(path) if path.suffix in _YAML else _script(path)
     request = over(told, defaults.job)
     after = tuple(map(parse_job_id, request.after or ()))
-    # The other engine has other workers, images and jobs than iris knows.
+    # The other engine has its own workers, images and jobs.
     accepted = structs.replace(with_lines(request), after=None, image=None, force=True)
     job = accept(Cluster(), accepted, _shapes(request))
     lines = request.each_line
@@ -96,12 +96,12 @@ def from_file(path: Path, defaults: Defaults) -> Source:
 
 
 def is_job_file(path: Path) -> bool:
-    """Whether the name means a job file or a job script, and not a job."""
+    """Return True if the name is that of a job file or a job script, not of a job."""
     return path.suffix in _YAML or is_script(path)
 
 
 def _script(path: Path) -> JobRequest:
-    """The request of a job script, which is run where it is. Raises ConfigError, UsageError."""
+    """Return the request of a job script, which runs at its own path. Raises ConfigError, UsageError."""
     request, place = load_job_script(path), path.resolve()
     if not os.access(place, os.X_OK):
         raise UsageError(f"{clip(str(path))} is not executable", hint=f"chmod +x {clip(str(path))}")
@@ -111,7 +111,7 @@ def _script(path: Path) -> JobRequest:
 
 
 def _shapes(request: JobRequest) -> Fleet:
-    """The number of VMs of a type that only GKE's table has, as if there were such a worker."""
+    """Return a virtual worker for a type that only GKE's table has, with its number of VMs."""
     known = gke_types().get(request.tpu or "")
     if known is None or lookup(known.name) is not None:
         return ()
