@@ -1,1 +1,1 @@
-"""The parts of a check-up."""
+"""Checks of `iris doctor`."""

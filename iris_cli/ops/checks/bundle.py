@@ -1,4 +1,4 @@
-"""What a bug report needs, as one text file without secrets, hosts and users: for `iris doctor --bundle`."""
+"""Bug report bundle: one text file without secrets, hosts and users, for `iris doctor --bundle`."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from iris_cli.remote.ssh.config import Hop, Routes
 from iris_cli.remote.transport import NoAnswer
 
 MOST_EVENTS = 300
-"""Transactions of the event log, the last ones."""
-_MOST_LINES = 100  # of the log of the loop
-_MOST_TAIL = 4 << 20  # bytes that are read from the end of a file
+"""Number of last transactions of the event log."""
+_MOST_LINES = 100  # of the loop's log
+_MOST_TAIL = 4 << 20  # bytes read from the end of a file
 _PACKAGES = ("typer", "rich", "paramiko", "filelock", "msgspec", "PyYAML", "google-cloud-tpu")
 _WORDS = """
 type tpu gpu zone region known_hosts provider runtime accelerator topology addresses replace_lost loop autoscale
 silent_after priority idle_timeout memory grace timeout setup_timeout scheduling_timeout taints limits
 """
 _SHOWN = frozenset(_WORDS.split())
-"""Keys of `cluster.yaml` whose text is a word of a known kind. Numbers are shown anywhere."""
+"""Keys of `cluster.yaml` whose text is a word of a known kind. Numbers are always shown."""
 _NAMES = frozenset(("name", "id", "remote_dir"))
 """Keys whose text is shown unless a part of it is known to be sensitive."""
 _HOSTS = frozenset(("host", "hosts", "proxy_jump"))
@@ -52,11 +52,11 @@ origin attempt attempts env_preset replace_lost known_hosts incarnation boot_id 
 topology request digest hash host user proxy_jump address token
 """
 _TEXTS = frozenset(_FIELDS.split())
-"""Fields of events whose text is shown, redacted; that of any other field is hidden."""
+"""Fields of events whose text is shown, redacted; the text of any other field is hidden."""
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """One part of a bundle: its name, what it is in a few words, and its lines."""
+    """One part of a bundle: its name, a short description, and its lines."""
 
     name: str
     about: str
@@ -64,12 +64,12 @@ class Part(Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Bytes that its lines take."""
+        """Bytes of its lines."""
         return sum(len(line.encode()) + 1 for line in self.lines)
 
 
 class Sources(Struct, frozen=True, kw_only=True):
-    """Where a bundle comes from. `hosts` and `users` are those that are known, `secrets` values to hide."""
+    """Sources of a bundle. `hosts` and `users` are the known names, `secrets` values to hide."""
 
     config: Path | None
     state: Path | None
@@ -82,7 +82,7 @@ class Sources(Struct, frozen=True, kw_only=True):
 def sources_of(
     config: Path | None, state: Path | None, findings: Sequence[Finding], session: Session | None
 ) -> Sources:
-    """Gather what is known to be sensitive: of the configuration, the log, the SSH configuration and this machine."""
+    """Collect sensitive names and values: from configuration, log, SSH configuration and this machine."""
     machine, home = os.uname().nodename, Path.home().name
     hosts, users = {machine, machine.partition(".")[0]}, {user_name(), home, os.environ.get("SUDO_USER", "")}
     secrets: set[str] = set()
@@ -112,19 +112,19 @@ def _hops(connections: Iterable[Connection]) -> Iterator[Hop]:
 def _cluster_of(session: Session) -> Cluster:
     try:
         return session.view()
-    except IrisError:  # the findings say so
+    except IrisError:  # reported in the findings
         return Cluster()
 
 
 def bundle(sources: Sources) -> tuple[Part, ...]:
-    """Collect and redact the parts. What one part reveals of hosts and users is redacted in all."""
+    """Collect and redact the parts. Hosts and users found in one part are redacted in all."""
     root = _config_of(sources.config)
     redactor = _redactor(sources, root)
     log = _tail(sources.state, LOG, MOST_EVENTS)
     events = [_event(line) for line in log]
     for each in events:
         _learn(each, redactor)
-    for _ in range(2):  # the second time all names are known from the start
+    for _ in range(2):  # in the second pass all names are known from the start
         parts = (
             _versions(),
             _configuration(root, redactor),
@@ -136,7 +136,7 @@ def bundle(sources: Sources) -> tuple[Part, ...]:
 
 
 def write_bundle(path: Path, parts: Iterable[Part]) -> None:
-    """Write the parts to a new private file. Raises UsageError if there is something already, NotWritableError."""
+    """Write the parts to a new private file. Raises UsageError if it exists, NotWritableError."""
     lines = [line for part in parts for line in (f"=== {part.name}: {part.about}", *part.lines, "")]
     try:
         with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
@@ -148,7 +148,7 @@ def write_bundle(path: Path, parts: Iterable[Part]) -> None:
 
 
 def check_new(path: Path) -> None:
-    """Raise UsageError if there is something of that name, a link to nowhere included."""
+    """Raise UsageError if the path exists, even as a dangling link."""
     if os.path.lexists(path):
         raise _exists(path)
 
@@ -157,7 +157,7 @@ def _exists(path: Path) -> UsageError:
     return UsageError(f"{path} exists already", hint="name a new file")
 
 
-# What is sensitive
+# Sensitive names and values
 
 
 def _redactor(sources: Sources, root: Node | None) -> Redactor:
@@ -199,7 +199,7 @@ def _learn(entry: Any, redactor: Redactor, key: str = "") -> None:
 
 
 def _is_plain(text: str) -> bool:
-    """True for values that say nothing, and would hide words that do."""
+    """Return True for values without information, whose hiding would obscure other words."""
     return text.lower() in (
         "true",
         "false",
@@ -212,7 +212,7 @@ def _is_plain(text: str) -> bool:
     ) or not text.strip("0123456789.,:-")
 
 
-# The parts
+# Parts
 
 
 def _versions() -> Part:
@@ -236,7 +236,7 @@ def _config_of(path: Path | None) -> Node | None:
 
 
 def _scalars(node: Node | None, key: str) -> Iterator[tuple[str, str]]:
-    """Yield each text of a configuration with the nearest key above it that is no name of the user's own."""
+    """Yield each text of a configuration with its nearest key that is not a user-defined name."""
     if node is None:
         return
     if isinstance(node.value, dict):
@@ -254,7 +254,7 @@ _WHOLE = frozenset(("env", "labels", "attributes", "notify", "limits"))
 
 
 def _below(key: str, name: str) -> str:
-    """The key that decides about an entry of a mapping."""
+    """Return the key that decides about an entry of a mapping."""
     return key if key in _WHOLE else name
 
 
@@ -326,7 +326,7 @@ def _events(entries: Sequence[Any], redactor: Redactor) -> Part:
 
 
 def _shown(value: Any, redactor: Redactor, key: str) -> Any:
-    """A value of the log without what is sensitive. Text of unknown fields is hidden."""
+    """Return a value of the log without sensitive data. Text of unknown fields is hidden."""
     if isinstance(value, Mapping):
         return {
             redactor.text(str(name)): _shown(each, redactor, key if key in _OWN_KEYS else str(name))
@@ -341,7 +341,7 @@ def _shown(value: Any, redactor: Redactor, key: str) -> Any:
 
 
 _OWN_KEYS = frozenset(("env", "labels", "metadata", "attributes", "secret_files"))
-"""Mappings of events whose keys are the user's own, and whose values are hidden."""
+"""Mappings of events with user-defined keys; their values are hidden."""
 
 
 def _loop(state: Path | None, redactor: Redactor) -> Part:
@@ -352,7 +352,7 @@ def _loop(state: Path | None, redactor: Redactor) -> Part:
 
 
 def _tail(state: Path | None, name: str, most: int) -> list[str]:
-    """The last lines of a file of the state directory, none if it can't be read."""
+    """Return the last lines of a file in the state directory; [] if it can't be read."""
     if state is None:
         return []
     try:

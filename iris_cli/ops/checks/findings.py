@@ -1,4 +1,4 @@
-"""What a check-up finds: each finding with its weight, and with what to type about it."""
+"""Findings of `iris doctor`: each with its level and its fix."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from iris_cli.errors import ExitCode, IrisError
 
 class Level(StrEnum):
     OK = "ok"
-    WARN = "warn"  # works, but not as it should
+    WARN = "warn"  # works, but needs attention
     FAIL = "fail"
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One finding about `subject`; `code` is the exit code of a failure. `aside`: not shown to people if it is fine."""
+    """One finding about `subject`; `code` is the exit code of a failure. `aside`: hidden in the table if OK."""
 
     level: Level
     subject: str
@@ -33,7 +33,7 @@ _FIRST = (
     ExitCode.NOT_WRITABLE,
     ExitCode.UNREACHABLE,
 )
-"""What to put right first: the later ones may follow from the earlier."""
+"""Exit codes to report first: later failures may result from earlier ones."""
 
 
 def fine(subject: str, text: str, *, aside: bool = False) -> Finding:
@@ -49,12 +49,12 @@ def failure(subject: str, text: str, fix: str = "", code: ExitCode = ExitCode.FA
 
 
 def failed_by(subject: str, error: IrisError) -> Finding:
-    """An error that ended a check."""
+    """Return the finding for an error that ended a check."""
     return failure(subject, error.message, error.hint, error.exit_code)
 
 
 def exit_code(findings: Iterable[Finding]) -> ExitCode:
-    """0 if nothing failed, else the code of what is to be put right first."""
+    """Return 0 if nothing failed, else the code of the failure to fix first."""
     codes = {finding.code for finding in findings if finding.level is Level.FAIL}
     if not codes:
         return ExitCode.OK

@@ -1,4 +1,4 @@
-"""The part of a check-up that looks at SSH keys and asks the hosts."""
+"""Checks of SSH keys and hosts for `iris doctor`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SSH_CONFIG = Path("~/.ssh/config")
 
 
 def check_keys(connections: Iterable[Connection]) -> list[Finding]:
-    """What is wrong with the keys, each fault once, however many hosts there are."""
+    """Return the problems of the SSH keys, each once for all affected hosts."""
     try:
         routes = Routes(SSH_CONFIG.expanduser())
     except NoAnswer as error:
@@ -49,7 +49,7 @@ def check_keys(connections: Iterable[Connection]) -> list[Finding]:
 
 
 def _tried(routes: Routes, connections: Iterable[Connection]) -> Iterator[tuple[Connection, NoAnswer | None]]:
-    """What keeps us from having a key for each hop to a host; each offer is looked at once."""
+    """Yield each connection with the key problem of its first failing hop, or None; each key offer is checked once."""
     ring = KeyRing()
     known: dict[object, NoAnswer | None] = {}
     for connection in connections:
@@ -74,11 +74,11 @@ def _fault(ring: KeyRing, hop: Hop) -> NoAnswer | None:
 
 
 _NOBODY = "none"
-LEAST_DISK = 1 << 30  # bytes; a launch needs little, but whoever is below this is about to have none
+LEAST_DISK = 1 << 30  # bytes; a launch needs little, but a disk with less is nearly full
 
 
 class Answer(Struct, frozen=True):
-    """What a worker said, and how far its clock is from ours at least; in seconds, positive if ahead."""
+    """A worker's answer, and the minimum skew of its clock in seconds, positive if ahead of this machine."""
 
     worker: Worker
     seen: ProbeReport | Silence
@@ -86,9 +86,8 @@ class Answer(Struct, frozen=True):
 
 
 def check_hosts(session: Session, cluster: Cluster, told: Collection[str] = ()) -> Iterator[Finding]:
-    """Look at every worker of the log and of the configuration, in parallel: first who does not answer, then what
-    the others say. Records nothing, and makes nothing there. What was `told` of keys is not said of each host again.
-    """
+    """Check all workers of the log and the configuration in parallel; yield silent workers first. Records and
+    creates nothing on hosts. Key problems in `told` are not repeated."""
     answers = sorted(_ask(session, all_workers(session, cluster)), key=lambda answer: answer.worker.id)
     gone = _silent_slices(session, answers)
     for answer in answers:
@@ -120,7 +119,7 @@ def _was_told(silence: Silence, told: Collection[str]) -> bool:
 
 
 def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
-    """The workers of the log, as they are reached now, and those of the configuration that aren't in it yet."""
+    """Return the log's workers with their present connections, and configured workers not in the log."""
     new = (host for worker, host in session.hosts.items() if worker not in cluster.workers)
     unprobed = (
         Worker(id=host.worker, connection=host.connection, condition=WorkerCondition.UNPROBED) for host in new
@@ -133,7 +132,7 @@ def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
 
 
 def _silent_slices(session: Session, answers: Iterable[Answer]) -> set[str]:
-    """Slices of which no VM can be reached."""
+    """Return the slices without a reachable VM."""
     reached: dict[str, bool] = {}
     for answer in answers:
         host, seen = session.hosts.get(answer.worker.id), answer.seen
@@ -146,7 +145,7 @@ def _silent_slices(session: Session, answers: Iterable[Answer]) -> set[str]:
 def unanswered(
     worker: Worker, silence: Silence, host: HostConfig | None = None, *, whole_slice: bool = False
 ) -> Finding:
-    """What it means that a worker did not answer; `whole_slice`: nor did any other VM of its slice."""
+    """Return the finding for a silent worker; `whole_slice`: no VM of its slice answered."""
     fix = silence.hint or _FIXES.get(silence.kind, "").format(login=_login(worker.connection), id=worker.id)
     slice_name, zone = _of_google(host) if host is not None else ("", "")
     if slice_name and silence.kind is SilenceKind.AUTH:
@@ -154,7 +153,7 @@ def unanswered(
         fix = f"{login}  # adds your key; or {fix}"
     if slice_name and whole_slice:
         fix = f"gcloud compute tpus tpu-vm describe {slice_name} --zone {zone}  # does it still exist?"
-    # Whoever it is and where stands before it, and in what is to be typed: so hosts that are alike are one finding.
+    # The text omits worker and address, which the subject and the fix contain, so that equal findings merge.
     place = re.compile(rf"worker {re.escape(worker.id)} at \S+: ")
     text = f"no answer: {silence.step}: {place.sub('', silence.detail, count=1)}"
     return failure(f"worker {worker.id}", text, fix, ExitCode.UNREACHABLE)
@@ -163,7 +162,7 @@ def unanswered(
 def answered(
     worker: Worker, host: HostConfig | None, report: ProbeReport, skew: float, refusal: str = ""
 ) -> list[Finding]:
-    """What is to be said of a worker that answered; `refusal` is why it could not be used."""
+    """Return the findings about a worker that answered; `refusal` is why it can't be used."""
     findings = [*_identity(worker, report), *_health(worker, report, skew, refusal)]
     if host is not None:
         findings += [
@@ -178,7 +177,7 @@ def answered(
 
 
 def differences(host: HostConfig, report: ProbeReport) -> list[str]:
-    """Where the configuration says otherwise than the host itself. The configuration wins."""
+    """Return the differences between configuration and host. The configuration takes precedence."""
     found = dict(report.metadata)
     probed = build_worker_attributes(dict(found)) if found else {}
     texts = [
@@ -197,10 +196,10 @@ def differences(host: HostConfig, report: ProbeReport) -> list[str]:
 
 
 def shared_directories(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
-    """Workers that are one host, or share one iris directory: they would see each other's attempts."""
+    """Yield workers that are one host, or share one iris directory: they would see each other's attempts."""
     by_incarnation: dict[str, list[WorkerId]] = {}
     for report in reports:
-        if not report.incarnation:  # nobody has probed it yet
+        if not report.incarnation:  # never probed
             continue
         by_incarnation.setdefault(report.incarnation, []).append(report.worker)
     for workers in by_incarnation.values():
@@ -213,8 +212,8 @@ def shared_directories(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
 
 
 def _ask(session: Session, workers: Sequence[Worker]) -> Iterator[Answer]:
-    # Made here once, not in each of the threads. Where there is no log yet the cluster has no id, and nothing on any
-    # host is its own.
+    # Created once, not in each thread. Without a log there is no cluster id, and no host has files of this
+    # cluster.
     runner = session.runner if session.cluster_id else session.make_runner(_NOBODY)
 
     def one(worker: Worker) -> Answer:
@@ -223,7 +222,7 @@ def _ask(session: Session, workers: Sequence[Worker]) -> Iterator[Answer]:
         after = session.clock.now()
         if isinstance(seen, Silence):
             return Answer(worker, seen)
-        # Its clock was read somewhere in between: only what lies outside is certain.
+        # The clock was read between both times: only the excess is certain.
         skew = seen.clock - min(max(seen.clock, before), after)
         return Answer(worker, seen, skew)
 
@@ -270,7 +269,7 @@ def _apart(skew: float) -> str:
 
 
 def _of_google(host: HostConfig) -> tuple[str, str]:
-    """The slice of a host and its zone, as gcloud knows them; "" if it is none of Google's."""
+    """Return the slice of a host and its zone, as gcloud knows them; "" outside Google Cloud."""
     zone = host.attributes.get(ZONE_ATTRIBUTE_KEY)
     return (host.slice, str(zone)) if host.slice is not None and zone is not None else ("", "")
 
@@ -288,7 +287,7 @@ _FIXES: Mapping[SilenceKind, str] = {
 
 
 def _login(connection: Connection) -> str:
-    """What to type behind `ssh`: the way that iris goes itself."""
+    """Return the arguments of `ssh` for the route that iris uses."""
     jump = ["-J", connection.proxy_jump] if connection.proxy_jump else []
     port = ["-p", str(connection.port)] if connection.port else []
     key = ["-i", connection.key] if connection.key else []

@@ -1,4 +1,4 @@
-"""What a check-up says of the event log: each verdict with what to type about it."""
+"""Checks of the event log: each verdict with its fix."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from iris_cli.ops.checks.findings import Finding, failed_by, failure, fine, warn
 from iris_cli.ops.cycle.compaction import LARGE, size_of_log
 from iris_cli.ops.progress import Far, Progress
 
-_ALIKE = 10  # findings with one remedy that are told: a flipped bit in packed bytes spoils thousands of lines
+_ALIKE = 10  # findings shown per fix: one flipped bit in compressed bytes damages thousands of lines
 
 
 def verified(directory: Path, progress: Progress) -> VerifyReport:
-    """Every line of archive and log, read while somebody looks on. Raises as `verify`."""
+    """Verify every line of archive and log with a progress line. Raises the errors of `verify`."""
     begun: list[tuple[str, Scan]] = []
 
     def how_far() -> Far:
@@ -38,7 +38,7 @@ def verified(directory: Path, progress: Progress) -> VerifyReport:
 def check_log(
     state: StateDir, large: int = LARGE, progress: Progress = lambda _: nullcontext()
 ) -> Iterator[Finding]:
-    """Whether every line of archive and log can be believed, whether it goes as far as HEAD says, and its size."""
+    """Yield findings on the validity of every line of archive and log, its length against HEAD, and its size."""
     try:
         verdict = verified(state.path, progress)
     except NotFoundError:
@@ -71,7 +71,7 @@ def check_log(
 
 
 def only_history_is_lost(state: StateDir, verdict: VerifyReport) -> bool:
-    """Whether all that is wrong is in the archive, and the snapshot has what that came to."""
+    """Return True if only the archive is damaged and the snapshot has its result."""
     if any(each.file == LOG and each.kind is not FaultKind.MISSING for each in verdict.findings):
         return False
     try:
@@ -85,7 +85,7 @@ _SPARED = f"restore it into {{}} from a copy, or leave it: {ONLY_HISTORY}"
 
 
 def fix_of(fault: Fault, directory: Path) -> str:
-    """What to type about a finding."""
+    """Return the fix for a finding."""
     return _FIXES[fault.kind](directory)
 
 

@@ -1,7 +1,6 @@
-"""Text that may be shown to strangers: hosts, addresses and users get pseudonyms, secrets are left out.
+"""Redaction for public text: hosts, addresses and users get pseudonyms, secrets are hidden.
 
-The same host has the same pseudonym everywhere. What is not known to be harmless is hidden: too much rather than too
-little.
+The same host has the same pseudonym everywhere. In doubt text is hidden: rather too much than too little.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 
 SHORTEST_SECRET = 4
-"""Characters of a value that is hidden wherever it stands; a shorter one would hide half of all words."""
-_JOINED = 6  # characters from which on a known name is replaced within words, too
+"""Least characters of a value to hide everywhere; a shorter one would hide parts of ordinary words."""
+_JOINED = 6  # minimum characters for replacing a known name within words
 _PLAIN = frozenset(("iris", "localhost", "127.0.0.1", "::1", "", "none"))
 _FILES = (
     "py|sh|yaml|yml|json|jsonl|log|txt|toml|lock|tmp|part|pub|gz|tar|so|md|conf|cfg|csv|html|cpp|cc|h|c|js"
@@ -34,16 +33,16 @@ _TOKEN = re.compile(r"(?<![\w+/=-])(?=[\w+/=.-]*[0-9])(?=[\w+/=.-]*[A-Za-z])[\w+
 
 
 class Redactor:
-    """Tell it all that is known to be sensitive first; then redact text."""
+    """Redactor of text. Register all sensitive names and values first."""
 
     def __init__(self) -> None:
-        self._names: dict[str, str] = {}  # in small letters, to their pseudonyms
+        self._names: dict[str, str] = {}  # lower case name to pseudonym
         self._counts: dict[str, int] = {}
         self._secrets: set[str] = set()
         self._paths: dict[str, str] = {}
 
     def know_hosts(self, names: Iterable[str]) -> None:
-        """Names and addresses; `host:port` and `[v6]:port` are those of the host."""
+        """Register names and addresses of hosts; `host:port` and `[v6]:port` refer to the host."""
         for name in names:
             self._pseudonym("host", _without_port(name))
 
@@ -52,27 +51,27 @@ class Redactor:
             self._pseudonym("user", name)
 
     def know_secrets(self, values: Iterable[str]) -> None:
-        """Values that are hidden wherever they stand, each of their lines as well."""
+        """Register values to hide everywhere, and each of their lines."""
         for value in values:
             lines = (value, *value.splitlines(), *(line.strip() for line in value.splitlines()))
             self._secrets.update(line for line in lines if len(line) >= SHORTEST_SECRET)
         self.__dict__.pop("_hidden", None)
 
     def know_path(self, path: str, name: str) -> None:
-        """A directory that is shown by another name."""
+        """Register a directory that is shown under another name."""
         if len(path) > 1:
             self._paths[path.rstrip("/")] = name
 
     def host(self, name: str) -> str:
-        """The pseudonym of a host."""
+        """Return the pseudonym of a host."""
         return self._pseudonym("host", _without_port(name))
 
     def user(self, name: str) -> str:
-        """The pseudonym of a user."""
+        """Return the pseudonym of a user."""
         return self._pseudonym("user", name)
 
     def text(self, text: str) -> str:
-        """The text without secrets, addresses, names of hosts and users, and paths of this machine."""
+        """Return the text without secrets, addresses, names of hosts and users, and local paths."""
         text = self._hidden.sub("<secret>", text)
         for path in sorted(self._paths, key=len, reverse=True):
             text = text.replace(path, self._paths[path])
@@ -107,7 +106,7 @@ _IS_ONE = re.compile(r"(?:host|user|token)-\d+")
 
 
 def _word(name: str) -> str:
-    """A pattern for a name: within words only if it is long enough to be no part of another word by chance."""
+    """Return a pattern for a name; only a long name matches within words, to avoid chance matches."""
     escaped = re.escape(name)
     return escaped if len(name) >= _JOINED else rf"(?<![\w-]){escaped}(?![\w-])"
 
@@ -117,7 +116,7 @@ def _any_of(words: Iterable[str], pattern: Callable[[str], str], flags: int = 0)
 
 
 def _without_port(name: str) -> str:
-    """`10.0.0.1:2222` is the host 10.0.0.1."""
+    """Return the host without its port: 10.0.0.1 for `10.0.0.1:2222`."""
     host, colon, port = name.rpartition(":")
     return (
         host.strip("[]") if colon and port.isdecimal() and (":" not in host or host.endswith("]")) else name
