@@ -1,1 +1,1 @@
-"""What the tool does: load, decide, commit, act. One file per operation; nothing here prints."""
+"""Operations of iris: load, decide, commit, act. One file per operation; no operation prints."""

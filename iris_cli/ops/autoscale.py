@@ -1,7 +1,7 @@
-"""Create slices for pending jobs and delete idle ones: list, follow the list, decide, commit, ask, commit.
+"""Create slices for pending jobs and delete idle ones: list, record, decide, commit, request, commit.
 
-No provider is asked for anything under the lock, nor before it is in the log. The set-up command of a new VM is
-launched by a token that follows from the VM. So asking how it goes is launching it again, and it runs exactly once.
+Provider requests are made without the lock, and only after they are in the log. The set-up command of a new
+VM has a token derived from the VM. Polling it launches it again idempotently, so it runs exactly once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONGEST = 240
 
 
 class Autoscaled(Struct):
-    """What a pass decided and what became of it. With an `objection` nothing was done; `deleted` has the reasons."""
+    """Result of a pass. With an `objection` no slice was changed; `deleted` maps slices to reasons."""
 
     plan: ScalingPlan
     objection: Objection | None = None
@@ -45,16 +45,16 @@ class Autoscaled(Struct):
 
 
 def dry_run(session: Session) -> ScalingPlan:
-    """What a pass would decide now, from the log alone. Asks no provider and writes nothing."""
+    """Return the plan of a pass, from the log alone. Contacts no provider and writes nothing."""
     return plan_of(session, session.view(), session.clock.now())
 
 
 def run(session: Session, *, probe: bool = True) -> Autoscaled:
-    """Run one pass; `probe` also probes the VMs of new slices. Raises LockedError at the start, or NotWritableError."""
+    """Run one pass; `probe` also probes VMs of new slices. Raises LockedError at the start, or NotWritableError."""
     session.view()
     if not session.cluster_id:
         with session.transaction():
-            pass  # a new cluster gets its log, whose id is part of the names of slices
+            pass  # creates the log, whose id is part of slice names
     listings, silent = _list_all(session)
     if (found := objection(session, listings)) is not None:
         return Autoscaled(plan=dry_run(session), objection=found)
@@ -71,23 +71,23 @@ def run(session: Session, *, probe: bool = True) -> Autoscaled:
 
 
 def what_speaks_against(session: Session) -> tuple[Objection | None, dict[Scope, str]]:
-    """The same by asking all providers; those that did not say anything, and why."""
+    """Return the objection after listing all providers; and the silent scopes, with errors."""
     session.view()
     listings, silent = _list_all(session)
     return objection(session, listings), silent
 
 
 def adopt(session: Session, unheard_of: Sequence[str]) -> None:
-    """From now on slices are managed from here; those that the log has never asked for go with the next pass."""
+    """Manage slices from this state directory; slices in `unheard_of` are deleted in the next pass."""
     with session.transaction() as draft:
         slices.adopt(draft, here(session), session.cluster_id, unheard_of)
 
 
-# Lists
+# Listings
 
 
 def _list_all(session: Session) -> tuple[list[slices.Listing], dict[Scope, str]]:
-    """What there is in every place that matters, and why some did not say."""
+    """Return the listings of all relevant scopes, and the errors of silent ones."""
     before = dict(session.cluster.slices)
     templates = [group.template for group in session.config.scale_groups]
     templates += [each.template for each in before.values()]
@@ -98,7 +98,7 @@ def _list_all(session: Session) -> tuple[list[slices.Listing], dict[Scope, str]]
             return scope, _provider(session, scope).list()
         except ProviderError as error:
             return scope, error.message
-        except Exception as error:  # of one provider: the others, and the cycle, go on
+        except Exception as error:  # of one provider: the others, and the cycle, continue
             return scope, f"{type(error).__name__}: {error}"
 
     found = [
@@ -124,7 +124,7 @@ def _provider(session: Session, scope: Scope) -> SliceProvider:
 
 
 def _ask_the_last_time(session: Session) -> None:
-    """How the set-ups went of slices that are about to be given up: they may have ended since the pass before."""
+    """Poll the set-ups of slices whose boot timeout has expired: they may have ended since the last pass."""
     now = session.clock.now()
     last = [each.name for each in session.view().slices.values() if boots_too_long(each, now, session.limits)]
     if last:
@@ -154,11 +154,11 @@ def _decide(session: Session, listings: Sequence[slices.Listing], silent: Mappin
 
 
 def _ask(session: Session, listings: Sequence[slices.Listing], result: Autoscaled) -> None:
-    """Ask for what is to be made and for what is to go. AFTER the intent is on the disk, and without the lock."""
+    """Request creations and deletions, without the lock, AFTER they are committed."""
     listed = {each.scope: [one.name for one in each.slices] for each in listings}
     create, delete = slices.calls_due(session.cluster, listed, session.clock.now(), session.limits)
     if create:
-        session.take_turn()  # BEFORE: an earlier pass may have decided it, and this one written nothing
+        session.take_turn()  # before creating: the decision may be from an earlier pass
     groups = {group.name: group for group in session.config.scale_groups}
 
     def make(each: Slice) -> CallOutcome:
@@ -197,7 +197,7 @@ def _outcome(each: Slice, call: Callable[[], None]) -> CallOutcome:
 
 
 def _probe(session: Session) -> None:
-    """Probe the VMs of slices that boot, and let those join that are complete."""
+    """Probe the VMs of booting slices, and let complete slices join."""
     now, cluster = session.clock.now(), session.cluster
     booting = [each for each in cluster.slices.values() if each.state is SliceState.BOOTING]
     known = [
@@ -237,7 +237,7 @@ def learn_keys(session: Session, listed: Iterable[CloudSlice]) -> None:
 
 
 def forget_keys(session: Session) -> None:
-    """Drop the keys of slices that are gone, whoever saw them go: their names are never used again."""
+    """Delete the host keys of deleted slices: their names are never reused."""
     if not session.cluster.scale_groups:
         return
 
@@ -245,7 +245,7 @@ def forget_keys(session: Session) -> None:
 
 
 def _is_over(session: Session, worker: str) -> bool:
-    """Whether this is the name of a VM of a slice that there was, and is no more."""
+    """Return True if this is the name of a VM of a deleted slice."""
     name = slice_of(worker)
     stem, _, number = name.rpartition("-")
     record = session.cluster.scale_groups.get(stem.rpartition("-")[0])
@@ -255,7 +255,7 @@ def _is_over(session: Session, worker: str) -> bool:
     return ours and name not in session.cluster.slices and worker not in session.hosts
 
 
-# The set-up command of new VMs
+# Set-up command of new VMs
 
 
 def carry_on_set_ups(session: Session, of: Collection[str] | None = None) -> None:
@@ -269,7 +269,7 @@ def carry_on_set_ups(session: Session, of: Collection[str] | None = None) -> Non
     ]
     if not due:
         return
-    _ = session.runner  # made once, before any thread asks for it
+    _ = session.runner  # created once, before any thread uses it
     for batch in session.fan_out(due, lambda one: _launched(session, *one), what="setting up", noun="VM"):
         ended = [each for each in batch if each is not None]
 
@@ -282,7 +282,7 @@ def carry_on_set_ups(session: Session, of: Collection[str] | None = None) -> Non
 
 
 def _launched(session: Session, each: Slice, vm: int) -> SliceSetUp | None:
-    """How it has ended on one VM. None: it has not, or nobody answered; then it is asked again later."""
+    """Return the end of a VM's set-up; None if it still runs or the worker is silent: polled again later."""
     worker = session.cluster.workers[each.workers[vm]]
     request = LaunchRequest(
         token=token_of(worker.id, worker.incarnation),
@@ -307,7 +307,7 @@ def _launched(session: Session, each: Slice, vm: int) -> SliceSetUp | None:
 
 
 def _set_up_error(report: AttemptReport) -> str:
-    """Why it counts for nothing, with the last lines of what it printed; "" if it succeeded."""
+    """Return why a set-up failed, with its last lines of output; "" if it succeeded."""
     if report.state is RemoteState.EXITED and report.exit_code == 0 and not report.cause:
         return ""
     code = f"exit {report.exit_code}" if report.exit_code is not None else report.state.value.lower()

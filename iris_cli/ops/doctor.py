@@ -1,4 +1,4 @@
-"""`iris doctor`: look at everything, and say of each fault how to mend it. Changes nothing."""
+"""Checks for `iris doctor`: findings, each with its fix. Changes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from iris_cli.ops.views.cycles import cycles_of, work_left
 from iris_cli.ops.views.scale_status import objection
 
 _PLACE = pattern(r"([^\n]+?):([0-9]+): ")
-_MOST_BREACHES = 20  # shown: one mistake has many consequences
+_MOST_BREACHES = 20  # shown: one error has many consequences
 _ADD = "iris cluster import HOST...  # or what gcloud lists: iris cluster import --help"
 
 
@@ -34,10 +34,10 @@ def examine(
     ours: tuple[str, ...] = ("iris",),
     offline: bool = False,
 ) -> Iterator[Finding]:
-    """Walk from the configuration by keys, hosts and log to cron; what is broken keeps nothing else from a look.
+    """Yield findings on configuration, keys, hosts, log and cron; a failed check does not stop the others.
 
-    `load` reads the configuration, `begin` makes a session with it, or without where it can't be read; `find_cron`
-    looks for what runs cycles, and `ours` is how this program is called.
+    `load` reads the configuration, `begin` creates a session with it, or with None if it is invalid;
+    `find_cron` finds the installed schedule, and `ours` is the command line of this program.
     """
     config, findings = check_config(load)
     yield from findings
@@ -62,7 +62,7 @@ def examine(
 
 
 def _read_log(session: Session) -> tuple[Cluster, list[Finding]]:
-    """The cluster as far as the log can be believed, and why not further."""
+    """Return the cluster as of the log's valid part, and findings on the rest."""
     try:
         return session.view(), []
     except NotFoundError:
@@ -72,7 +72,7 @@ def _read_log(session: Session) -> tuple[Cluster, list[Finding]]:
 
 
 def _check_workers(session: Session, cluster: Cluster, *, offline: bool) -> Iterator[Finding]:
-    """Keys, then who does not answer, then what the others say of themselves."""
+    """Yield findings on keys, then silent workers, then the others."""
     workers = all_workers(session, cluster)
     keys = check_keys(session.target(worker).connection for worker in workers)
     yield from keys
@@ -85,7 +85,7 @@ def _check_workers(session: Session, cluster: Cluster, *, offline: bool) -> Iter
 
 
 def check_config(load: Callable[[], ClusterConfig]) -> tuple[ClusterConfig | None, list[Finding]]:
-    """The configuration if it can be read, and what is to be said of it."""
+    """Return the configuration if it is valid, and findings about it."""
     try:
         config = load()
     except ConfigError as error:
@@ -101,13 +101,13 @@ def check_config(load: Callable[[], ClusterConfig]) -> tuple[ClusterConfig | Non
 
 
 def _open_at(problem: str) -> str:
-    """How to open the file at the line that a problem begins with."""
+    """Return the command that opens the file at the line of a problem."""
     place = _PLACE.match(problem)
     return f"${{EDITOR:-vi}} +{place[2]} {shlex.quote(place[1])}" if place is not None else ""
 
 
 def check_state(state: StateDir) -> Iterator[Finding]:
-    """Whether the state directory is there, private, writable and on a local disk."""
+    """Yield findings on the state directory: existing, private, writable, on a local disk."""
     if not state.path.exists():
         yield fine(
             "state", f"{state.path} does not exist yet: the first command that writes creates it", aside=True
@@ -128,7 +128,7 @@ def check_state(state: StateDir) -> Iterator[Finding]:
 
 
 def check_snapshot(state: StateDir, cluster: Cluster) -> Iterator[Finding]:
-    """Whether the snapshot is of any use. One that isn't is made anew, so that there is nothing to do."""
+    """Yield a finding on the snapshot. An unusable one is rewritten automatically."""
     if cluster.past is not None:
         yield fine("snapshot", "in use", aside=True)
     elif state.has_snapshot:
@@ -137,7 +137,7 @@ def check_snapshot(state: StateDir, cluster: Cluster) -> Iterator[Finding]:
 
 
 def check_cluster(cluster: Cluster) -> Iterator[Finding]:
-    """Whether the state makes sense."""
+    """Yield violated invariants of the state."""
     found = breaches(cluster)
     for breach in found[:_MOST_BREACHES]:
         yield failure("invariants", breach, "copy the state directory and report this")
@@ -149,7 +149,7 @@ def check_cluster(cluster: Cluster) -> Iterator[Finding]:
 
 
 def check_keeper(session: Session, cluster: Cluster) -> Iterator[Finding]:
-    """Whether slices are managed from this state directory; nobody is asked which there are."""
+    """Yield a finding if another state directory manages the slices; contacts no provider."""
     if cluster.keeper is None or not (session.config.scale_groups or cluster.slices):
         return
 
@@ -160,7 +160,7 @@ def check_keeper(session: Session, cluster: Cluster) -> Iterator[Finding]:
 
 
 def check_workers(cluster: Cluster) -> Iterator[Finding]:
-    """What the log says of workers that take nothing new."""
+    """Yield the workers in quarantine or drain."""
     for worker in cluster.workers.values():
         subject = f"worker {worker.id}"
         if worker.quarantined:
@@ -173,7 +173,7 @@ def check_workers(cluster: Cluster) -> Iterator[Finding]:
 
 
 def check_notify(session: Session, *, coming: bool) -> Iterator[Finding]:
-    """Whether those who are to be told are told. `coming`: there will be a next cycle."""
+    """Yield problems of the notification channels. `coming`: a next cycle is expected."""
     if not session.config.notify.channels:
         return
 

@@ -1,4 +1,4 @@
-"""The log as a table of events for other programs: one row for each, in a schema that stays."""
+"""Event log as a table for other programs: one row per event, with a stable schema."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 def rows(state: StateDir, after_seq: int = 0) -> Iterator[Row]:
-    """Every event after `after_seq`, in order. Raises NotFoundError, and LogDamagedError behind what could be read."""
+    """Yield all events after `after_seq`, in order. Raises NotFoundError, and LogDamagedError after valid lines."""
     reading = state.past(archive=True)
     places = _Places()
     for transaction in reading:
@@ -49,14 +49,14 @@ def rows(state: StateDir, after_seq: int = 0) -> Iterator[Row]:
 
 
 class _Places:
-    """Where attempts are: few events of an attempt name its worker."""
+    """Workers of attempts: few events of an attempt name its worker."""
 
     def __init__(self) -> None:
         self._workers: dict[AttemptId, WorkerId] = {}
         self._ghosts: set[AttemptId] = set()
 
     def of(self, event: ev.Event) -> WorkerId | None:
-        """The worker that the next event is about."""
+        """Return the worker of the next event."""
         if isinstance(event, ev.TaskAssigned):
             self._workers[event.attempt_id] = event.worker
         if not isinstance(event, ev.AttemptEvent):

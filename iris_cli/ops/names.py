@@ -1,4 +1,4 @@
-"""Find what the operator means, or say what is nearest to it."""
+"""Lookup of jobs, tasks and workers by name, with hints for similar names."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _DIGITS = "0123456789"
 
 
 def find_job(cluster: Cluster, text: str) -> JobId:
-    """The job of exactly that id. Raises NotFoundError."""
+    """Return the job with exactly this id. Raises NotFoundError."""
     if text in cluster.jobs:
         return JobId(text)
     raise unknown(cluster, text, "job")
 
 
 def find_jobs(cluster: Cluster, names: list[str], *, prefix: bool = False) -> list[JobId]:
-    """The jobs of these ids, or of every id that begins with one of them. Raises NotFoundError."""
+    """Return the jobs with these ids; with `prefix`, all jobs whose id begins with one. Raises NotFoundError."""
     if not prefix:
         return list(dict.fromkeys(find_job(cluster, name) for name in names))
     found = [job for job in cluster.jobs if any(job.startswith(name) for name in names)]
@@ -38,7 +38,7 @@ def find_jobs(cluster: Cluster, names: list[str], *, prefix: bool = False) -> li
 
 
 def find_worker(cluster: Cluster, text: str) -> Worker:
-    """The worker of exactly that id. Raises NotFoundError."""
+    """Return the worker with exactly this id. Raises NotFoundError."""
     worker = cluster.workers.get(WorkerId(text))
     if worker is not None:
         return worker
@@ -46,18 +46,18 @@ def find_worker(cluster: Cluster, text: str) -> Worker:
 
 
 def unknown(cluster: Cluster, text: str, kinds: str) -> NotFoundError:
-    """That there is nothing of that id. `kinds` says of what kind it could be: `job, task or worker`."""
+    """Return the error for an unknown id. `kinds` lists the possible kinds: `job, task or worker`."""
     return NotFoundError(f"no {kinds} {clip(text)!r}", hint=_hint(cluster, text, kinds))
 
 
 def no_task(cluster: Cluster, task: TaskId) -> NotFoundError:
-    """That a job has fewer tasks."""
+    """Return the error for a task index that a job does not have."""
     last = TaskId(task.job, cluster.jobs[task.job].replicas - 1)
     return NotFoundError(f"{clip(task.job)} has no task-{task.index}", hint=f"the last one is {last}")
 
 
 def _hint(cluster: Cluster, text: str, kinds: str) -> str:
-    """What was probably meant, else where to look."""
+    """Return the most likely correction, else the command that lists names."""
     jobs = cluster.jobs if "job" in kinds else ()
     workers = cluster.workers if "worker" in kinds else ()
     hints = (
@@ -70,7 +70,7 @@ def _hint(cluster: Cluster, text: str, kinds: str) -> str:
 
 
 def _task_meant(cluster: Cluster, text: str) -> str:
-    """`train/task-3` where `train/3`, or `trian/tsk-3`, was written."""
+    """Return a hint for `train/task-3` if `train/3` or `trian/tsk-3` was typed."""
     head, _, tail = text.rpartition("/")
     number = tail[len(tail.rstrip(_DIGITS)) :]
     job = nearest(clip(head), cluster.jobs) if head else None
@@ -81,7 +81,7 @@ def _task_meant(cluster: Cluster, text: str) -> str:
 
 
 def _workers_of(cluster: Cluster, text: str) -> str:
-    """The workers of a slice, where its name was written."""
+    """Return a hint with the workers of a slice if the name is that of a slice."""
     name = AttributeValue(text)
     found = [
         each.id for each in cluster.workers.values() if each.attributes.get(TPU_NAME_ATTRIBUTE_KEY) == name
@@ -100,9 +100,9 @@ def select_tasks(
     attempt: int | None = None,
     kinds: str = "job or task",
 ) -> list[tuple[Task, Attempt | None]]:
-    """The tasks of a job, or one task, each with an attempt: the one asked for, else its last one, if it has any.
+    """Return the tasks of a job, or one task, each with the given attempt (default: its last one, None if unplaced).
 
-    No `ranks` means every rank. `kinds`: what may be named, for an error. Raises NotFoundError and UsageError.
+    No `ranks` means every rank. `kinds`: accepted kinds of names, for an error. Raises NotFoundError and UsageError.
     """
     tasks, number = _named(cluster, what, kinds)
     if ranks:
@@ -128,7 +128,7 @@ def select_tasks(
 
 
 def _named(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task], int | None]:
-    """The tasks of a job, one task, or one task and the number of an attempt."""
+    """Return the tasks of a job, or one task, and the attempt number if one was named."""
     if what in cluster.jobs:
         return cluster.tasks_of(JobId(what)), None
     number = None
@@ -151,7 +151,7 @@ def _named(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task], int | N
 
 
 class JobFilter(Struct, frozen=True):
-    """Jobs that have all these labels and one of these states, by the log or by their display.
+    """Filter for jobs with all these labels and one of these states, by the log or by their display.
 
     A label with value None matches any value.
     """
@@ -183,7 +183,7 @@ class JobFilter(Struct, frozen=True):
 
 EVERY_JOB = JobFilter()
 STATES = tuple(word.lower() for word in (*JobState, *DisplayWord))
-"""The words that `--state` takes, in any case."""
+"""Words accepted by `--state`, in any case."""
 
 
 def job_filter(labels: Sequence[str], states: Sequence[str]) -> JobFilter:

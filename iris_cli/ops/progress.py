@@ -1,4 +1,4 @@
-"""How far something is that may take long: asked now and then, by whoever shows it, in a thread of theirs."""
+"""Progress of slow steps, polled by the display in its own thread."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager
 from typing import TypeAlias
 
 Far: TypeAlias = tuple[str, int, int, str]
-"""What is being done, how much of it is done, of how much (0: nobody knows), and the noun for one of it.
+"""Step in progress, amount done, total (0: unknown), and the noun for a unit.
 
-The noun `bytes` is for sizes; without any the words say it all. No words at all: there is nothing to say yet.
+The noun `bytes` is for sizes; without a noun only the text is shown. Empty text: show nothing yet.
 """
 
 HowFar: TypeAlias = Callable[[], Far]
-"""Is asked in another thread, and takes no lock: what it reads may change meanwhile."""
+"""Function that returns the progress. Called in another thread without a lock; values may be inconsistent."""
 
 Progress: TypeAlias = Callable[[HowFar], AbstractContextManager[None]]
-"""Around what may take long; what it is given says at any moment how far that is."""
+"""Context manager around a slow step; it is given the step's HowFar."""

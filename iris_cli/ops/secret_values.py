@@ -1,4 +1,4 @@
-"""The values of a job's secrets: read when a task starts, sent over stdin, and kept nowhere."""
+"""Values of a job's secrets: read when a task starts, sent over stdin, and never stored."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class MissingSecretError(Exception):
 
 
 def secret_values(job: Job) -> dict[str, str]:
-    """The secrets of a job by name. Raises MissingSecretError."""
+    """Return the secrets of a job by name. Raises MissingSecretError."""
     return {name: _value(job, name) for name in job.secrets}
 
 
 def missing_secrets(job: Job) -> dict[str, str]:
-    """Return the secrets of a job that can't be read now: by name, why."""
+    """Return the secrets of a job that can't be read now, each name with the reason."""
     missing = {}
     for name in job.secrets:
         try:
@@ -49,7 +49,7 @@ def _value(job: Job, name: str) -> str:
         raise MissingSecretError(name, str(error)) from None
     if value is None:
         raise MissingSecretError(name, NOT_SET)
-    # Bytes that weren't UTF-8 are surrogates here.
+    # Bytes that weren't UTF-8 are decoded as surrogates.
     if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
         raise MissingSecretError(name, "not text")
     if len(name) + 1 + len(value.encode()) > MAX_STRING:
@@ -69,7 +69,7 @@ def known_values(job: Job) -> tuple[bytes, ...]:
 def masked(data: bytes, values: Iterable[bytes]) -> bytes:
     """Return `data` with every secret value replaced by as many asterisks.
 
-    A value whose beginning was cut off where `data` begins is replaced as well.
+    The tail of a value that was cut off at the beginning of `data` is replaced as well.
     """
     for value in values:
         data = data.replace(value, b"*" * len(value))
@@ -79,7 +79,7 @@ def masked(data: bytes, values: Iterable[bytes]) -> bytes:
 
 
 class _UnreadableError(Exception):
-    """A secret's file can't be used; the words say why."""
+    """A secret's file can't be used; the message says why."""
 
 
 def _read(path: str) -> str:
@@ -100,14 +100,14 @@ def _read(path: str) -> str:
 
 
 def _open(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe without a writer must hold up nobody
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe without a writer must not block
 
 
-# Jobs whose secrets can't be had here, or whose workspace or lines are gone: they wait, and say so.
+# Jobs whose secrets are unreadable, or whose workspace or lines are gone: they stay pending.
 
 
 def what_is_missing(cluster: Cluster, state: StateDir | None) -> Missing:
-    """The open jobs that can't be started from here. `state` None: whether their files are there, nobody knows."""
+    """Return the open jobs that can't be started by this process. `state` None: their files are not checked."""
     waiting = [job for job in cluster.open_jobs() if job.end is None]
     with_files = [job for job in waiting if job.workspace or job.each_line] if state is not None else []
     return Missing(
@@ -123,10 +123,10 @@ def what_is_missing(cluster: Cluster, state: StateDir | None) -> Missing:
 def secrets_of_loop(
     cluster: Cluster, names: Mapping[JobId, Sequence[str]], here: Mapping[JobId, Sequence[str]], looked: float
 ) -> dict[JobId, Sequence[str]]:
-    """The secrets that the background loop lacks, by job, each with why: a file is here what it is there.
+    """Return the secrets that the background loop lacks, by job, with reasons; files are checked by this process.
 
-    `names` are those that it found lacking when it last `looked`, in seconds since the epoch. Of a job that was
-    submitted later, those count that are lacking `here`.
+    `names` are those that it lacked when it last `looked`, in seconds since the epoch. For a job that was submitted
+    later, the secrets lacking `here` count.
     """
     lacked = {job_id: each for job_id, each in here.items() if cluster.jobs[job_id].submitted_at > looked}
     for job_id, lacking in names.items():

@@ -1,4 +1,4 @@
-"""The VMs of slices that were made on demand, as if they stood in `cluster.yaml`."""
+"""Host entries for VMs of slices created on demand, like those of `cluster.yaml`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HERE = (SliceState.BOOTING, SliceState.READY)
 
 
 def slice_hosts(slices: Mapping[str, Slice], config: ClusterConfig) -> dict[WorkerId, HostConfig]:
-    """One for each VM of the slices that are there, and whose group the configuration knows."""
+    """Return a host for each VM of existing slices whose group is in the configuration."""
     groups = {group.name: group for group in config.scale_groups}
     return {
         host.worker: host

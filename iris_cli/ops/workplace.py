@@ -1,4 +1,4 @@
-"""Where an operator works: from the paths in use to a session with real files, a real clock and real SSH."""
+"""Paths in use, and sessions built from them with real files, a real clock and real SSH."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def this_program() -> tuple[str, ...]:
-    """The words that call this very iris, by the name it was called by: an upgrade keeps that."""
+    """Return the command line of this iris, by the path it was called with: it survives an upgrade."""
     called = Path(sys.argv[0])
     for path in (called, Path(sys.executable).with_name("iris")):
         if path.name == "iris" and path.is_file() and os.access(path, os.X_OK):
@@ -34,15 +34,15 @@ def this_program() -> tuple[str, ...]:
 
 
 def is_task(environ: Mapping[str, str]) -> bool:
-    """Whether this is the environment of a task that has no state directory: whoever names one means that."""
+    """Return True in a task's environment without IRIS_STATE_DIR, which takes precedence."""
     named = environ.get("IRIS_STATE_DIR")
     return bool(environ.get("IRIS_TASK_DIR") and environ.get("IRIS_JOB_ID") and not named)
 
 
 def user_name() -> str:
-    """As `getpass.getuser`, which brings with it all that it takes to ask for a password.
+    """Return the user name like `getpass.getuser`, whose module is slow to import.
 
-    A container may run under a number that has no name: then it is that.
+    Return the uid as text if it has no name, as in some containers.
     """
     if name := os.environ.get("LOGNAME") or os.environ.get("USER"):
         return name
@@ -55,9 +55,9 @@ def user_name() -> str:
 
 
 class Workplace(Struct, dict=True):
-    """Which configuration and which state directory, and what follows from them.
+    """Configuration and state directory in use, and the objects derived from them.
 
-    `lock_timeout` in seconds, None for the usual one. `shared`: this process isn't ours alone.
+    `lock_timeout` in seconds, None for the default. `shared`: the process also runs other code.
     """
 
     config_path: Path | None = None
@@ -68,7 +68,7 @@ class Workplace(Struct, dict=True):
 
     @property
     def is_inside(self) -> bool:
-        """Whether this is a task that asks whoever polls it, as it has no state directory."""
+        """True inside a task without a state directory, which sends requests to the cluster's cycles."""
         return self.state_path is None and self.config_path is None and is_task(os.environ)
 
     @cached_property
@@ -95,16 +95,16 @@ class Workplace(Struct, dict=True):
 
     @property
     def actor(self) -> str:
-        """Who we are, for the log and the lock."""
+        """User and host name for the log and the lock."""
         return f"{user_name()}@{os.uname().nodename}"
 
     @cached_property
     def state(self) -> StateDir:
-        """The state directory of this cluster: a log of another one is refused."""
+        """State directory of this cluster; the log of another cluster is refused."""
         return self.state_of(self.config.name)
 
     def state_of(self, cluster_name: str | None) -> StateDir:
-        """The state directory, without the configuration if there is none to be had."""
+        """Return the state directory; `cluster_name` is None without a configuration."""
         from iris_cli.journal.state_dir import StateDir
 
         return StateDir(
@@ -119,14 +119,14 @@ class Workplace(Struct, dict=True):
         return SshTransport(self.state.known_hosts, shared=self.shared)
 
     def tell(self, message: str) -> None:
-        """Something to know at once, such as what a writer repaired: for whoever has somebody to tell."""
+        """Print an urgent message such as a repair; does nothing unless overridden."""
 
-    def progress(self, how_far: HowFar) -> AbstractContextManager[None]:  # noqa: ARG002 - nobody looks
-        """Around what may take long: for whoever has somebody to show it to."""
+    def progress(self, how_far: HowFar) -> AbstractContextManager[None]:  # noqa: ARG002 - for overrides
+        """Show the progress of a slow step; does nothing unless overridden."""
         return nullcontext()
 
     def session(self, command: str, transport: SshTransport | None = None) -> Session:
-        """A session for one command, which writes and connects to nothing yet; `transport` overrides the usual one."""
+        """Return a session for one command, without any I/O yet; `transport` overrides the default."""
         from iris_cli.journal.state_dir import LOCK_TIMEOUT
         from iris_cli.ops.session import Session
 
