@@ -1,4 +1,4 @@
-"""The pure heart of iris: what a cluster is, what happens to it, who is placed where. No I/O, no clock."""
+"""The pure core of iris: the cluster model, its events, its lifecycle and the scheduler. No I/O, no clock."""
 
 from iris_cli.core.attributes import (
     PREEMPTIBLE_ATTRIBUTE_KEY,

@@ -1,1 +1,1 @@
-"""What a cluster consists of: jobs, tasks, workers, slices, and the rules that always hold of them."""
+"""The data model of a cluster: jobs, tasks, workers, slices, and their derived properties."""

@@ -1,4 +1,4 @@
-"""Arrays: one command, many tasks, each with an index of its own. Written `0-9,20`, `0-30:10`, `0-99%4`."""
+"""Arrays: one command, many tasks, each with its own index. Written `0-9,20`, `0-30:10`, `0-99%4`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HINT = "write 0-9, 0-30:10, 1,5,7 or 0-99%4"
 
 
 def parse_array(text: str) -> tuple[tuple[int, ...], int]:
-    """The indexes, in order, and how many of their tasks may run at a time (0: all). Raises UsageError."""
+    """Return the indexes, in order, and the limit of tasks running at a time (0: none). Raises UsageError."""
     parts, sign, limit = text.replace(" ", "").partition("%")
     if sign and (re.fullmatch("[0-9]{1,9}", limit) is None or int(limit) == 0):
         raise UsageError(f"{clip(limit)!r} is not a number of tasks", hint=_HINT)
@@ -38,7 +38,7 @@ def parse_array(text: str) -> tuple[tuple[int, ...], int]:
 
 
 def format_indexes(indexes: Iterable[int]) -> str:
-    """As they are written, in as few words as ranges of step 1 allow: what the log keeps."""
+    """Return the shortest notation with ranges of step 1, as stored in the log."""
     runs: list[list[int]] = []
     for index in indexes:
         if runs and runs[-1][1] == index - 1:
@@ -50,5 +50,5 @@ def format_indexes(indexes: Iterable[int]) -> str:
 
 @lru_cache(maxsize=256)
 def indexes_of(array: str) -> tuple[int, ...]:
-    """The indexes of what `format_indexes` wrote."""
+    """Return the indexes in a text from `format_indexes`."""
     return parse_array(array)[0]

@@ -1,4 +1,4 @@
-"""The state of a cluster: tables, the endpoints and outputs in them, and look-ups. Only `evolve` changes the tables."""
+"""The state of a cluster: tables of records, endpoints, outputs, and look-ups. Only `evolve` changes the tables."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from iris_cli.core.model.task import Attempt, Task, TaskState
 from iris_cli.core.model.worker import Ghost, Worker
 from iris_cli.core.structs import Value
 
-MOST_CHANGES = 1000  # how often an attempt may change its endpoints: each change stays in the log
+MOST_CHANGES = 1000  # maximum number of endpoint changes of one attempt: each stays in the log
 
 
 class Endpoint(Value, frozen=True, kw_only=True):
-    """A port of a task, on the host that it runs on. `metadata` is the task's own business."""
+    """A port of a task on the task's host. iris does not interpret `metadata`."""
 
     name: str
     port: int
@@ -26,7 +26,7 @@ class Endpoint(Value, frozen=True, kw_only=True):
 
 
 class Announced(Value, frozen=True, kw_only=True):
-    """The endpoints of one attempt, and the requests that led to them: each counts once."""
+    """The endpoints of one attempt, and the ids of the requests that changed them: each request is applied once."""
 
     endpoints: tuple[Endpoint, ...] = ()
     requests: tuple[RequestId, ...] = ()
@@ -36,21 +36,21 @@ class Announced(Value, frozen=True, kw_only=True):
         return tuple(each.name for each in self.endpoints)
 
     def plus(self, endpoint: Endpoint, request: RequestId) -> Announced:
-        """With this one, in the place of the one of that name."""
+        """Return a copy with this endpoint, which replaces an endpoint of the same name."""
         others = tuple(each for each in self.endpoints if each.name != endpoint.name)
         return Announced(endpoints=(*others, endpoint), requests=(*self.requests, request))
 
     def minus(self, name: str, request: RequestId) -> Announced:
-        """Without the one of that name."""
+        """Return a copy without the endpoint of this name."""
         left = tuple(each for each in self.endpoints if each.name != name)
         return Announced(endpoints=left, requests=(*self.requests, request))
 
 
-BATCH = 32  # the most attempts that are reaped in one call
+BATCH = 32  # maximum number of attempts reaped in one call
 
 
 class Outputs(Struct, frozen=True, kw_only=True):
-    """Attempts in the order of their ends, in batches, so that adding one copies few; and the last call to reap."""
+    """Ended attempts in the order of their ends, in batches for cheap additions; `asked_at`: the last reap call."""
 
     full: tuple[tuple[AttemptId, ...], ...] = ()
     last: tuple[AttemptId, ...] = ()
@@ -58,7 +58,7 @@ class Outputs(Struct, frozen=True, kw_only=True):
 
     @property
     def first(self) -> tuple[AttemptId, ...]:
-        """The oldest ones, no more than are reaped at a time."""
+        """The oldest attempts, at most one batch."""
         return self.full[0] if self.full else self.last
 
     @property
@@ -66,13 +66,13 @@ class Outputs(Struct, frozen=True, kw_only=True):
         return (*(attempt for batch in self.full for attempt in batch), *self.last)
 
     def plus(self, attempt: AttemptId) -> Outputs:
-        """With one more, which has ended last."""
+        """Return a copy with the attempt that ended last."""
         if len(self.last) < BATCH:
             return Outputs(full=self.full, last=(*self.last, attempt), asked_at=self.asked_at)
         return Outputs(full=(*self.full, self.last), last=(attempt,), asked_at=self.asked_at)
 
     def minus(self, count: int) -> Outputs:
-        """Without so many of the `first` ones."""
+        """Return a copy without the oldest `count` of the `first` attempts."""
         rest = self.first[count:]
         if not self.full:
             return Outputs(last=rest, asked_at=self.asked_at)
@@ -84,45 +84,44 @@ NO_OUTPUTS = Outputs()
 
 
 class Cluster(Struct, kw_only=True, eq=False):
-    """What the log says, as tables of immutable records. Jobs stand in the order of their submission.
+    """The state derived from the log, as tables of immutable records. Jobs are in the order of submission.
 
-    `ghosts` are the attempts that were taken for dead and may still run, by worker; they outlast its being
-    forgotten. `outputs` are those that have ended for certain and whose files are still there.
+    `ghosts` are the attempts presumed dead that may still run, by worker; they remain after the worker is
+    forgotten. `outputs` are attempts proven ended whose files are still on the worker.
 
-    The tables are complete for whoever looks something up. But where a snapshot was read, jobs that are over for good
-    wait there until they are looked up (`past`), so going through all of a table may take long: what is done
-    again and again goes through `open_jobs` and `pending_tasks`.
+    Look-ups see complete tables. After loading a snapshot, ended jobs are read when they are looked up (`past`),
+    so iterating over a whole table may take long: frequent loops use `open_jobs` and `pending_tasks`.
     """
 
     name: str = ""
-    seq: int = 0  # of the last transaction that is in here
+    seq: int = 0  # of the last applied transaction
     at: float = 0.0  # its time
     jobs: dict[JobId, Job] = field(default_factory=dict)
     tasks: dict[TaskId, Task] = field(default_factory=dict)
     workers: dict[WorkerId, Worker] = field(default_factory=dict)
     ghosts: dict[WorkerId, tuple[Ghost, ...]] = field(default_factory=dict)
     outputs: dict[WorkerId, Outputs] = field(default_factory=dict)
-    children: dict[JobId, tuple[JobId, ...]] = field(default_factory=dict)  # the direct ones, by their parent
-    endpoints: dict[AttemptId, Announced] = field(default_factory=dict)  # of live attempts that have some
-    slices: dict[str, Slice] = field(default_factory=dict)  # of scale groups, until nothing of them is left
+    children: dict[JobId, tuple[JobId, ...]] = field(default_factory=dict)  # the direct children, by parent
+    endpoints: dict[AttemptId, Announced] = field(default_factory=dict)  # of live attempts with endpoints
+    slices: dict[str, Slice] = field(default_factory=dict)  # of scale groups, until they are deleted
     scale_groups: dict[str, GroupRecord] = field(default_factory=dict)
-    keeper: SliceOwner | None = None  # of the slices; None: nobody has made any yet
+    keeper: SliceOwner | None = None  # owner of the slices; None: no slice was created yet
     past: Past | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Whether the tables say the same, wherever they have it from."""
+        """Return whether the tables are equal, wherever their entries are stored."""
         if not isinstance(other, Cluster):
             return NotImplemented
         said = (name for name in self.__struct_fields__ if name != "past")
         return all(getattr(self, name) == getattr(other, name) for name in said)
 
     def __ne__(self, other: object) -> bool:
-        return not self == other  # a Struct has its own, which does not ask `__eq__`
+        return not self == other  # Struct defines its own `__ne__`, which does not call `__eq__`
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
     def copy(self) -> Cluster:
-        """A draft with tables of its own; the records in them are shared, for they never change."""
+        """Return a draft with its own tables; the immutable records in them are shared."""
         return Cluster(
             name=self.name,
             seq=self.seq,
@@ -141,51 +140,51 @@ class Cluster(Struct, kw_only=True, eq=False):
         )
 
     def open_jobs(self) -> list[Job]:
-        """The jobs that aren't over for good, in order: not ended, or something of them lives or may still run."""
+        """Return the unfinished jobs, in order: those not ended, and those with attempts that live or may still run."""
         held = {attempt.task.job for worker in self.workers.values() for attempt in worker.claims}
         held |= {ghost.attempt.task.job for ghosts in self.ghosts.values() for ghost in ghosts}
         return [job for job in in_memory(self.jobs) if job.end is None or job.id in held]
 
     def pending_tasks(self) -> Iterator[Task]:
-        """The tasks that wait to be placed, job by job."""
+        """Return the pending tasks, job by job."""
         return (task for task in in_memory(self.tasks) if task.state is TaskState.PENDING)
 
     def last_ended(self, most: int) -> list[Job]:
-        """So many of the jobs that have ended, or all: those that ended last, the last one first."""
+        """Return up to `most` ended jobs, the latest end first."""
         known = {job.id: job for job in in_memory(self.jobs) if job.end is not None}
         for job in self.past.last_ended(most) if self.past is not None else ():
             known[job] = self.jobs[job]
         return sorted(known.values(), key=_when_ended)[:most]
 
     def tasks_of(self, job: JobId) -> list[Task]:
-        """The tasks of a job, by index."""
+        """Return the tasks of a job, by index."""
         return [self.tasks[task] for task in self.jobs[job].task_ids]
 
     def attempt(self, attempt: AttemptId) -> Attempt:
-        """One attempt. Raises KeyError for one that never was."""
+        """Return one attempt. Raises KeyError if it does not exist."""
         attempts = self.tasks[attempt.task].attempts
         if attempt.number >= len(attempts):
             raise KeyError(str(attempt))
         return attempts[attempt.number]
 
     def foreign(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
-        """Those of the tokens that no attempt ever had, whatever became of it."""
+        """Return the tokens that no attempt ever had."""
         known = {attempt.token for task in in_memory(self.tasks) for attempt in task.attempts}
         unknown = tuple(token for token in tokens if token not in known)
         return self.past.foreign(unknown) if self.past is not None and unknown else unknown
 
     def live_attempts(self) -> Iterator[tuple[AttemptId, Attempt]]:
-        """Every attempt that isn't ENDED, worker by worker."""
+        """Yield every attempt that isn't ENDED, worker by worker."""
         for worker in self.workers.values():
             yield from self.live_on(worker.id)
 
     def live_on(self, worker: WorkerId) -> Iterator[tuple[AttemptId, Attempt]]:
-        """The attempts on a worker that aren't ENDED, in the order of their assignment."""
+        """Yield the attempts on a worker that aren't ENDED, in the order of their assignment."""
         for attempt_id in self.workers[worker].claims:
             yield attempt_id, self.attempt(attempt_id)
 
     def live_of(self, job: JobId) -> list[tuple[AttemptId, Attempt]]:
-        """The attempts of a job that aren't ENDED, by task index."""
+        """Return the attempts of a job that aren't ENDED, by task index."""
         return [
             (AttemptId(task.id, attempt.number), attempt)
             for task in self.tasks_of(job)
@@ -194,7 +193,7 @@ class Cluster(Struct, kw_only=True, eq=False):
         ]
 
     def endpoints_of(self, job: JobId) -> list[tuple[AttemptId, Endpoint]]:
-        """What the tasks of a job have made known, by task index and name."""
+        """Return the endpoints of a job's live attempts, by task index and name."""
         found = (
             ((attempt_id, self.endpoints.get(attempt_id)) for attempt_id, _ in self.live_of(job))
             if self.endpoints
@@ -211,12 +210,12 @@ class Cluster(Struct, kw_only=True, eq=False):
         return [self.jobs[child] for child in self.children.get(job, ())]
 
     def job_state(self, job_id: JobId) -> JobState:
-        """The state of a job, derived from its tasks."""
+        """Return the state of a job, derived from its tasks."""
         return state_of(self.jobs[job_id], self.tasks_of(job_id))
 
 
 def state_of(job: Job, tasks: Sequence[Task]) -> JobState:
-    """The state of a job with these tasks: the first rule that holds decides."""
+    """Return the state of a job with these tasks: the first rule that holds decides."""
     states = [task.state for task in tasks]
     over = all(state.terminal for state in states)
     may_end_early = over or not job.keep_going
@@ -237,6 +236,6 @@ def state_of(job: Job, tasks: Sequence[Task]) -> JobState:
 
 
 def _when_ended(job: Job) -> tuple[float, int]:
-    """For sorting: the last one first, and the one that was submitted last of those that ended together."""
+    """Return a sort key: the latest end first; among equal ends the job submitted last."""
     assert job.end is not None
     return -job.end.at, -job.order

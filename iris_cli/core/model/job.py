@@ -1,4 +1,4 @@
-"""A job: what a user launches. `JobRequest` is what was asked for, `Job` what was accepted and became of it."""
+"""A job as the user requests it (`JobRequest`) and as iris accepted it, with its progress (`Job`)."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ SIGNALS = MappingProxyType(
     {"USR1": 10, "USR2": 12, "HUP": 1, "INT": 2, "QUIT": 3, "TERM": 15, "ALRM": 14, "CONT": 18}
     | {"URG": 23, "WINCH": 28, "XCPU": 24}
 )
-"""Those that can mean something to a program: names that every shell's `kill` knows, with their numbers on Linux."""
+"""Signals that programs can handle: names known to every shell's `kill`, with their numbers on Linux."""
 
 
 class EarlySignal(Value, frozen=True):
-    """The signal `name` (without SIG) for the processes of a task, `lead` seconds before its time limit."""
+    """The signal `name` (without SIG), sent to the processes of a task `lead` seconds before its time limit."""
 
     name: str
     lead: float = DEFAULT_LEAD
 
 
 def parse_early_signal(text: str) -> EarlySignal:
-    """From `USR1@120`, `SIGUSR1@2m`, or `USR1` alone: a minute before. Raises UsageError."""
+    """Parse `USR1@120`, `SIGUSR1@2m`, or `USR1` (one minute before). Raises UsageError."""
     name, sign, lead = text.partition("@")
     name = name.strip().upper().removeprefix("SIG")
     if name not in SIGNALS:
@@ -53,7 +53,7 @@ def parse_early_signal(text: str) -> EarlySignal:
 
 
 class JobState(StrEnum):
-    """Derived from the tasks of a job (`Cluster.job_state`), never stored."""
+    """State of a job, derived from its tasks (`Cluster.job_state`), never stored."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -68,7 +68,7 @@ class JobState(StrEnum):
 
 
 class Priority(StrEnum):
-    """Who goes first. `rank` orders them: 0 is served first."""
+    """Scheduling priority. Jobs with a lower `rank` are served first."""
 
     HIGH = "high"
     NORMAL = "normal"
@@ -78,11 +78,11 @@ class Priority(StrEnum):
     def rank(self) -> int:
         return {"high": 0, "normal": 1, "low": 2}[self.value]
 
-    __hash__ = str.__hash__  # that of the text it is equal to; an enum's own one is much slower
+    __hash__ = str.__hash__  # the hash of the equal string; an enum's own hash is much slower
 
 
 class EnvPreset(StrEnum):
-    """Environment variables that make a gang on ordinary hosts find each other."""
+    """Sets of environment variables by which the ranks of a gang on ordinary hosts find each other."""
 
     JAX = "jax"
     SLURM = "slurm"
@@ -90,7 +90,7 @@ class EnvPreset(StrEnum):
 
 
 class ReplaceLost(StrEnum):
-    """For which workers a long silence is taken for death."""
+    """Workers whose tasks are rescheduled after a long silence."""
 
     NEVER = "never"
     PREEMPTIBLE = "preemptible"
@@ -98,7 +98,7 @@ class ReplaceLost(StrEnum):
 
 
 class CoschedulingConfig(Value, frozen=True):
-    """The tasks of the job form a gang, placed on workers with an equal value of the `group_by` attribute."""
+    """The tasks of the job form a gang on workers with an equal value of the attribute `group_by`."""
 
     group_by: str
 
@@ -108,10 +108,10 @@ class CoschedulingConfig(Value, frozen=True):
 
 
 class Workspace(Value, frozen=True, kw_only=True):
-    """A directory that was packed when the job was submitted, and goes with its tasks.
+    """A directory packed at submission and shipped with the job's tasks.
 
-    `hash` is the SHA-256 of the tar file in hexadecimal digits, `size` the bytes of that (not compressed), `files`
-    how many files and links are in it; `name` is what people call the directory. Raises ValueError.
+    `hash`: SHA-256 of the tar file in hexadecimal digits; `size`: bytes of the tar file, not compressed; `files`:
+    number of files and links; `name`: the directory's name for display. Raises ValueError.
     """
 
     hash: str
@@ -127,9 +127,9 @@ class Workspace(Value, frozen=True, kw_only=True):
 
 
 class Lines(Value, frozen=True, kw_only=True):
-    """The lines of a file, one for each task. They are kept in the state directory, under their SHA-256.
+    """The lines of a file, one for each task, stored in the state directory under their SHA-256.
 
-    `count` is how many they are; all of them together, each with a line end, take `size` bytes. Raises ValueError.
+    `count`: number of lines; `size`: bytes of all lines, each with a line end. Raises ValueError.
     """
 
     hash: str
@@ -145,10 +145,10 @@ _SHA256 = pattern("[0-9a-f]{64}")
 
 
 class Origin(Value, frozen=True):
-    """Who submitted a job from inside a task: the attempt, and the id of its request.
+    """The attempt that submitted a job from inside a task, and the id of its request.
 
-    `digest` tells apart what was asked for, but for the name: the same again is the same job. `repeats` are those
-    constraints of the parent that the request names, too.
+    `digest` covers the request except the name: an equal digest means the same job. `repeats` are the constraints
+    that both the parent and the request have.
     """
 
     attempt: AttemptId
@@ -164,10 +164,10 @@ Signature = tuple[
 
 
 class Job(Record, kw_only=True):
-    """A job as submitted, and below `order` what became of it.
+    """A job as submitted; the fields from `order` on hold its progress.
 
-    `command` is the argument vector, executed as it is. Times are seconds since the epoch, durations are
-    seconds, 0 means no limit. A gang has `coscheduling`; `slices` says over how many groups it spreads.
+    `command` is the argument vector, executed unchanged. Times are seconds since the epoch, durations are
+    seconds, 0 means no limit. A gang has `coscheduling`; `slices` is the number of groups over which it spreads.
     """
 
     id: JobId
@@ -180,8 +180,8 @@ class Job(Record, kw_only=True):
     tolerations: tuple[str, ...] = ()
     coscheduling: CoschedulingConfig | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    secrets: tuple[str, ...] = ()  # names of variables; their values are nowhere
-    secret_files: Mapping[str, str] = field(default_factory=dict)  # where those of some of them are read from
+    secrets: tuple[str, ...] = ()  # names of variables; their values are never stored
+    secret_files: Mapping[str, str] = field(default_factory=dict)  # files from which some of them are read
     workspace: Workspace | None = None
     setup: str = ""
     env_preset: EnvPreset | None = None
@@ -189,46 +189,46 @@ class Job(Record, kw_only=True):
     max_retries_failure: int = 0
     max_retries_preemption: int = 100
     max_task_failures: int = 0
-    keep_going: bool = False  # a task that ends for good stops no other; the job ends with its last task
+    keep_going: bool = False  # an ended task stops no other task; the job ends with its last task
     max_dispatch_failures: int = 10
     scheduling_timeout: float = 0.0
     timeout: float = 0.0
     setup_timeout: float = 1800.0
     grace: float = 30.0
-    lease: float = 0.0  # its wrapper stops a task that nobody asked about for so long; 0: never
+    lease: float = 0.0  # the wrapper stops a task that was not polled for this long; 0: never
     silent_after: float | None = None  # without output, until marked quiet; 0: never; None: the cluster's
-    replace_lost: ReplaceLost | None = None  # None: as its worker's configuration says
+    replace_lost: ReplaceLost | None = None  # None: according to the worker's configuration
     labels: Mapping[str, str] = field(default_factory=dict)
     after: tuple[JobId, ...] = ()
-    ports: tuple[str, ...] = ()  # names: each task gets a number for each, of its own on its host
+    ports: tuple[str, ...] = ()  # names; each task gets one port number for each, unique on its host
     signal: EarlySignal | None = None
-    array: str = ""  # the indexes of its tasks, in order: `0-9,20`
-    max_running: int = 0  # how many of its tasks may run at a time; 0: all
+    array: str = ""  # indexes of its tasks, in order: `0-9,20`
+    max_running: int = 0  # maximum number of tasks running at a time; 0: no limit
     each_line: Lines | None = None
-    image: str = ""  # of the container that its tasks run in
-    memory_limit: bool = False  # its workers hold each task to the memory that it asks for, where they can
-    client: str = ""  # the client whose terminal its program runs on: the name of its lock under run/
-    again: JobId | None = None  # the ended job that this one is submitted again from
+    image: str = ""  # container image in which its tasks run
+    memory_limit: bool = False  # workers enforce the memory request as a limit if they can
+    client: str = ""  # the client whose terminal its program uses: the name of its lock under run/
+    again: JobId | None = None  # the ended job of which this one is a resubmission
     submitted_at: float = 0.0
 
     origin: Origin | None = None  # None: the operator submitted it
-    adopted: Origin | None = None  # the last later attempt of its parent that submitted the same again
-    tried_again: tuple[JobId, ...] = ()  # the jobs submitted again from this one
-    order: int = 0  # position in the log among all jobs: breaks ties of `submitted_at`
+    adopted: Origin | None = None  # the latest later attempt of its parent that submitted the same job
+    tried_again: tuple[JobId, ...] = ()  # the jobs resubmitted from this one
+    order: int = 0  # position among all jobs in the log: breaks ties of `submitted_at`
     cancelled: bool = False
-    held_at: float | None = None  # since when its operator holds it back; None: not held
+    held_at: float | None = None  # time at which the operator held it; None: not held
     released_at: float = 0.0  # when it was last released
-    rounds: int = 0  # placements of the gang so far; the present round is `rounds - 1`
+    rounds: int = 0  # placements of the gang so far; the current round is `rounds - 1`
     settled_rounds: int = 0  # rounds whose verdict is in the log
     failed_rounds: int = 0  # charged against max_retries_failure
     preempted_rounds: int = 0  # charged against max_retries_preemption
-    refused_rounds: int = 0  # refusals by workers in a row
-    last_task_ended_at: float = 0.0  # with `max_running` only: that end let the throttle admit another task
+    refused_rounds: int = 0  # consecutive refusals by workers
+    last_task_ended_at: float = 0.0  # with `max_running` only: the throttle admits the next task then
     end: End | None = None
 
     @property
     def signature(self) -> Signature:
-        """The job's demands on workers: equal for jobs with the same demands, and for no others."""
+        """The job's demands on workers: equal for two jobs exactly if their demands are equal."""
         gang = self.coscheduling
         shape = None if gang is None else (gang, self.slices, self.replicas, self.spread)
         return self.resources, self.constraints, self.tolerations, shape
@@ -239,13 +239,13 @@ class Job(Record, kw_only=True):
 
     @property
     def is_script_alone(self) -> bool:
-        """Whether its workspace is a job script, which --workdir would ship without its x-bit."""
+        """True if its workspace is one job script, which --workdir would ship without its x-bit."""
         shipped = self.workspace
         return shipped is not None and shipped.files == 1 and self.command[0] == f"./{shipped.name}"
 
     @property
     def indexes(self) -> tuple[int, ...]:
-        """Of an array: which index each of its tasks has; empty for other jobs."""
+        """The array index of each task, by task number; empty for other jobs."""
         if self.array:
             return indexes_of(self.array)
         return tuple(range(self.replicas)) if self.each_line is not None else ()
@@ -257,17 +257,17 @@ class Job(Record, kw_only=True):
 
 @lru_cache(maxsize=1024)
 def _task_ids(job: JobId, replicas: int) -> tuple[TaskId, ...]:
-    """Kept, for the state of a job is asked for with each batch of answers about its tasks."""
+    """Return the ids of the job's tasks. Cached: each batch of poll answers derives the job's state."""
     return tuple(TaskId(job, index) for index in range(replicas))
 
 
 class JobRequest(Struct, frozen=True, kw_only=True):
-    """What a job file, the command line or the Python client asks for. None means: not said.
+    """The fields of a job file, a command line or a call of the Python client. None means: not given.
 
-    `workdir` is a directory here, `job_script` the absolute path of a program; `workspace` is what they were packed
-    to, before the request is accepted. So are `lines` what became of those of `each_line`. `memory_default` counts if
-    `memory` is not said, and limits nothing. `again` is the ended job
-    that lends the fields that are not said; with `failed` only the tasks of an array that did not succeed.
+    `workdir` is a directory on this machine, `job_script` the absolute path of a program; both are packed to
+    `workspace` before the request is accepted, and `each_line` becomes `lines`. `memory_default` applies if
+    `memory` is not given, and sets no limit. `again` is the ended job whose fields replace those not given; with
+    `failed` only the array tasks that did not succeed.
     """
 
     name: str | None = None
@@ -311,14 +311,14 @@ class JobRequest(Struct, frozen=True, kw_only=True):
     image: str | None = None
     client: str | None = None
     job_script: str | None = None
-    inherit_constraints: bool | None = None  # False: a child job takes over none, whatever it has of its own
+    inherit_constraints: bool | None = None  # False: a child job inherits no constraints
     again: str | None = None
     failed: bool | None = None
     force: bool | None = None
 
 
 class Missing(Struct, frozen=True, kw_only=True):
-    """Open jobs that can't start here: for `secrets` that can't be read, with reasons, or `files` that are gone."""
+    """Open jobs that can't start from this machine: `secrets` that can't be read, with reasons, or missing `files`."""
 
     secrets: Mapping[JobId, Sequence[str]] = field(default_factory=dict)
     files: Mapping[JobId, str] = field(default_factory=dict)

@@ -1,9 +1,8 @@
-"""The table of job fields: one row for each thing that can be said about a job.
+"""The table of job fields, with one row for each field.
 
 The options of `iris launch`, the readers of job files and of requests from inside tasks, the keywords of the Python
-client and the page on job files are made from it. A new field takes a row here, an attribute of `JobRequest` and `Job`
-(`core/model/job.py`), and a keyword of `JobFields` (`client/fields.py`) for type checkers. Tests hold these to
-the table.
+client and the page on job files are derived from it. A new field needs a row in it, an attribute of `JobRequest` and
+`Job` (`core/model/job.py`), and a keyword of `JobFields` (`client/fields.py`) for type checkers. Tests enforce this.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from iris_cli.core.model.job import EnvPreset, JobRequest, Priority, ReplaceLost
 
 @unique
 class Kind(Enum):
-    """How the value of a field is written, in the words of the page on job files. Each layer has a reader per kind."""
+    """Notation of a field's value, worded as on the page on job files. Each layer has a reader for each kind."""
 
     NAME = "a name"
     TEXT = "text"
@@ -61,21 +60,21 @@ INSIDE = "Inside a task"
 
 
 class JobField(NamedTuple):
-    """One row. `name` is an attribute of `JobRequest`, a keyword of the client, and a key unless one is given."""
+    """One row. `name` is an attribute of `JobRequest`, a keyword of the client, and the key unless `key` is given."""
 
     name: str
     kind: Kind
-    option: str  # as in the table of options: "--env, -e NAME[=VALUE]"; '' for none
+    option: str  # as in the table of options: "--env, -e NAME[=VALUE]"; '': no option
     help: str
-    group: str = ""  # of `iris launch --help`; the table says it once for all rows of a group
+    group: str = ""  # of `iris launch --help`; set once for all rows of a group
     choices: type[StrEnum] | None = None  # the words of a CHOICE
-    key: str = ""  # in job files, if it is another one than the name
-    job_file: bool = True  # it may stand in a job file
-    defaults: bool = False  # it may stand in `defaults:` of cluster.yaml
+    key: str = ""  # in job files, if it differs from the name
+    job_file: bool = True  # allowed in a job file
+    defaults: bool = False  # allowed in `defaults:` of cluster.yaml
     client: bool = True  # it is one of the client's JobFields
-    not_inside: str = ""  # why it not available inside a task, as a hint; '': it can
-    inherited: bool = False  # a child job has its parent's, unless its request says otherwise
-    into: str = ""  # the field that this is another way to write
+    not_inside: str = ""  # hint why it is not available inside a task; '': it is available
+    inherited: bool = False  # a child job inherits it unless its request overrides it
+    into: str = ""  # the field for which this is another notation
 
     @property
     def file_key(self) -> str:
@@ -88,7 +87,7 @@ class JobField(NamedTuple):
 
     @property
     def metavar(self) -> str:
-        """The word for the value of its option; '' for a flag."""
+        """The placeholder for the value of its option; '' for a flag."""
         return " ".join(word for word in self.option.split() if not word.startswith("-"))
 
 
@@ -220,11 +219,11 @@ OPTIONS_ELSEWHERE = {
     "--after": "-d --dependency",
     "--name": "-J --job-name",
 }
-"""Options, and the names that other tools have for them. For a word of several the command line may mean any."""
+"""Options, and their names in other tools. A name listed for several options may mean any of them."""
 
 
 def request_of(said: Mapping[str, Any]) -> JobRequest:
-    """The request of these fields, None: not said; `prefer`, `env_file` and `script` join those they stand for."""
+    """Return the request with these fields; `prefer`, `env_file` and `script` are merged into the fields they set."""
     own = dict(said)
     script, prefer, variables = (own.pop(name, None) for name in ("script", "prefer", "env_file"))
     if script is not None and own.get("command") is None:

@@ -1,50 +1,50 @@
-"""Every named limit of the tool with its default; `limits:` in `cluster.yaml` sets others."""
+"""Every named limit with its default; `limits:` in `cluster.yaml` overrides them."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-MOST_EXTRA_TIME = 30.0  # seconds that a call about very many attempts may take beside `dispatch_timeout`
+MOST_EXTRA_TIME = 30.0  # seconds that a call about many attempts may add to `dispatch_timeout`
 
 
 def extra_time(attempts: int) -> float:
-    """Seconds that a call about so many attempts may take beside `dispatch_timeout`: slow hosts need that."""
+    """Return the seconds that a call about this many attempts may take in addition to `dispatch_timeout`."""
     return min(0.05 * attempts, MOST_EXTRA_TIME)
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Durations in seconds."""
+    """Limits. Durations are in seconds."""
 
     connect_timeout: float = 10.0
     dispatch_timeout: float = 5.0  # one round trip after connecting
-    dispatch_lease: float = 60.0  # how long only the invocation that assigned an attempt may send it
+    dispatch_lease: float = 60.0  # time in which only the invocation that assigned an attempt may send it
     max_dispatch_parallelism: int = 128
-    launch_timeout: float = 10.0  # without a sign of life (one each 2 s) of what starts the command
-    device_wait: float = 60.0  # how long a start waits for chips and ports that something else still holds
-    backoff_first: float = 10.0  # doubles with each failure in a row
+    launch_timeout: float = 10.0  # without a sign of life (sent every 2 s) from the launcher of the command
+    device_wait: float = 60.0  # time for which a start waits for chips and ports held by another process
+    backoff_first: float = 10.0  # doubles with each consecutive failure
     backoff_max: float = 600.0
-    quarantine_after: int = 3  # refusals by one worker in a row
+    quarantine_after: int = 3  # consecutive refusals by one worker
     quarantine_retry: float = 3600.0
     worker_lost_after: float = 600.0
-    settle_seconds: float = 60.0  # how long a gang's verdict waits for the evidence of a silent host
+    settle_seconds: float = 60.0  # time for which a gang's verdict waits for evidence from a silent host
     gang_reserve_after: float = 600.0
     max_dispatch_failures: int = 10
-    max_children: int = 1000  # of one job, also those that are over
-    max_job_depth: int = 8  # parts of the id of a child job: `a/b/c` has three
+    max_children: int = 1000  # of one job, including ended ones
+    max_job_depth: int = 8  # parts in the id of a child job: `a/b/c` has three
     max_endpoints: int = 32  # of one attempt
-    reap_after: float = 14 * 86400.0  # how long a worker keeps the output of an ended attempt; 0: for ever
-    keep_logs: int = 1 << 20  # bytes of a stream of an ended attempt that are copied whole; 0: none is copied
+    reap_after: float = 14 * 86400.0  # time for which a worker keeps an ended attempt's output; 0: no limit
+    keep_logs: int = 1 << 20  # bytes of a stream of an ended attempt that are copied whole; 0: no copy
     workspace_size: int = 1 << 30  # bytes of a packed directory, not compressed
-    slice_request_timeout: float = 300.0  # as long as no provider has taken on the request for a slice
-    slice_create_timeout: float = 1800.0  # from the request for a slice until its provider has it
+    slice_request_timeout: float = 300.0  # time until a request that no provider accepted no longer counts
+    slice_create_timeout: float = 1800.0  # from the request for a slice until its provider has created it
     slice_boot_timeout: float = 900.0  # from then until every VM of it has passed its probe
-    scale_backoff_first: float = 60.0  # of a scale group; doubles with each failure in a row
+    scale_backoff_first: float = 60.0  # of a scale group; doubles with each consecutive failure
     scale_backoff_max: float = 3600.0
-    slices_per_minute: int = 10  # of one scale group, to be asked for
+    slices_per_minute: int = 10  # requests for slices of one scale group
     silent_after: float = 1800.0  # without output, until a running task is marked quiet; 0: never
-    loop_interval: float = 10.0  # between two cycles of the background loop while nothing starts or ends
+    loop_interval: float = 10.0  # time between two cycles of the loop while no task starts or ends
 
     def backoff(self, failures: int) -> float:
-        """How long to leave a worker alone after that many failures in a row (1 or more)."""
-        doublings = min(failures - 1, 32)  # beyond that the number overflows, and the maximum holds anyway
+        """Return the seconds of back-off after this many consecutive failures (1 or more)."""
+        doublings = min(failures - 1, 32)  # more would overflow; the maximum applies anyway
         return min(self.backoff_first * 2.0**doublings, self.backoff_max)

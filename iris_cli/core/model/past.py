@@ -1,7 +1,7 @@
-"""Tables that look up what they lack where it was kept: most jobs of a long log are over for good.
+"""Tables that read missing entries from a snapshot: most jobs of a long log have ended.
 
-A snapshot leaves those jobs in its files. A table reads one entry when it is looked up, and all of them when somebody
-goes through the table.
+A snapshot keeps those jobs in its files. A table reads one entry when it is looked up, and all entries when it is
+iterated over.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ K = TypeVar("K")
 V = TypeVar("V")
 Found = TypeVar("Found", covariant=True)
 
-if TYPE_CHECKING:  # to define it takes longer than to look anything up
+if TYPE_CHECKING:  # defining a Protocol takes longer than any look-up
     from typing import Protocol
 
     class Kept(Protocol[K, Found]):
-        """One table as it was when it was kept."""
+        """One table as stored in a snapshot."""
 
         def find(self, key: K) -> Found:
             """Return an entry that may not be in memory. Raises KeyError."""
             ...
 
         def everything(self) -> Iterable[tuple[K, Found]]:
-            """Yield all entries of then, in the order of the table: also those that are in memory."""
+            """Yield all stored entries in the order of the table, including those that are in memory."""
             ...
 
 
 class Past:
-    """Answers about all that was kept, without a look at each entry."""
+    """Queries over all stored jobs that do not read each entry."""
 
     def last_ended(self, most: int) -> Sequence[JobId]:
-        """Return so many of the jobs that ended last, or all, in any order."""
+        """Return up to `most` of the jobs that ended last, in any order."""
         raise NotImplementedError
 
     def foreign(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
-        """Return those of the tokens that no attempt of a job in the files had."""
+        """Return those of the tokens that no attempt of a stored job had."""
         raise NotImplementedError
 
 
 class Table(dict[K, V]):
-    """A dict that finds what it lacks in what was kept, and holds it from then on.
+    """A dict that reads missing entries from the stored table, then holds them.
 
-    `missing` counts the entries that are only there. `in_memory` gives those that the table holds already. Before an
-    entry is set, the old one must have been looked up, if there is one.
+    `missing` counts the entries that are only stored. `in_memory` gives the entries that the table holds. Before
+    an existing entry is replaced, it must have been looked up.
     """
 
     __slots__ = ("_dropped", "_kept", "_missing")
@@ -65,7 +65,7 @@ class Table(dict[K, V]):
         return value
 
     def _complete(self) -> None:
-        """Take everything into memory, in the order of the whole table."""
+        """Read all entries into memory, in the order of the whole table."""
         if self._kept is None:
             return
         held = dict(dict.items(self))
@@ -90,7 +90,7 @@ class Table(dict[K, V]):
         self._complete()
         return super().__iter__()
 
-    def keys(self) -> KeysView[K]:  # type: ignore[override]  # a view all the same
+    def keys(self) -> KeysView[K]:  # type: ignore[override]  # still a view
         self._complete()
         return KeysView(self)
 
@@ -122,15 +122,15 @@ class Table(dict[K, V]):
 
     @property
     def kept(self) -> Kept[K, V] | None:
-        """Where an entry is looked up that is not in memory."""
+        """The stored table from which missing entries are read."""
         return self._kept
 
     def dropped(self, key: K) -> bool:
-        """Return whether an entry that was kept was deleted."""
+        """Return whether a stored entry was deleted."""
         return key in self._dropped
 
     def copy(self) -> Table[K, V]:
-        """Copy only what is in memory."""
+        """Copy only the entries in memory."""
         made = Table(dict(dict.items(self)), self._kept, self._missing)
         made._dropped = self._dropped
         return made
@@ -141,9 +141,9 @@ class Table(dict[K, V]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = None  # as of any dict
+    __hash__ = None  # as for any dict
 
-    # Those of dict see only what is in memory, or don't count what they put there. Nobody needs them.
+    # The methods of dict see only entries in memory, or do not count what they add; they are unused.
     __or__ = __ior__ = __reversed__ = update = clear = popitem = None  # type: ignore[assignment]  # so that a call fails
 
 
@@ -151,5 +151,5 @@ _NOTHING = object()
 
 
 def in_memory(table: dict[K, V]) -> ValuesView[V]:
-    """Return the entries that a table holds now: all of them, unless some were kept elsewhere."""
+    """Return the entries that a table holds in memory: all of them, unless some are only stored."""
     return dict.values(table)

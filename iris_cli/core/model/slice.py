@@ -1,4 +1,4 @@
-"""Scale groups as the configuration describes them, and their slices, from the decision to create one to its end."""
+"""Scale groups as configured, and their slices from the request to the deletion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from iris_cli.core.topology import lookup
 
 
 class Provider(StrEnum):
-    """Who makes the slices of a scale group."""
+    """Provider of the slices of a scale group."""
 
     GCP = "gcp"
     LOCAL = "local"
@@ -25,18 +25,18 @@ class Provider(StrEnum):
 
 
 class Addresses(StrEnum):
-    """Which addresses the VMs of Google's slices get, and are reached at."""
+    """Kind of address by which the VMs of Google Cloud slices are reached."""
 
     EXTERNAL = "external"
     INTERNAL = "internal"
 
 
 class GcpOptions(Value, frozen=True, kw_only=True):
-    """What a slice of Google's is asked for with, beside what all slices have.
+    """Options of a Google Cloud slice in addition to the common ones.
 
-    `topology` is how its chips are arranged (`2x2x4`), where that was written and not the name of a type; `spot` and
-    `reserved` say how it is paid, a `reservation` by which name; `queued`: by a queued resource, which waits for
-    machines. Networks may be paths, as in Google's API.
+    `topology`: arrangement of the chips (`2x2x4`) if given in place of a type; `spot`, `reserved` and the name
+    `reservation`: how it is paid; `queued`: created by a queued resource, which waits for capacity. Networks may
+    be paths, as in Google's API.
     """
 
     topology: str = ""
@@ -53,7 +53,7 @@ class GcpOptions(Value, frozen=True, kw_only=True):
 
 
 class SliceTemplate(Value, frozen=True, kw_only=True):
-    """The kind of slice that a scale group makes. `type` is a canonical TPU type."""
+    """Kind of slice that a scale group creates. `type` is a canonical TPU type."""
 
     provider: Provider
     type: str
@@ -61,14 +61,14 @@ class SliceTemplate(Value, frozen=True, kw_only=True):
     zone: str = ""
     runtime: str = ""
     preemptible: bool = False
-    gcp: GcpOptions = GcpOptions()  # one for all: what is the default is told by identity
+    gcp: GcpOptions = GcpOptions()  # one shared object: the default is recognized by identity
 
 
 class ScaleGroup(Struct, frozen=True, kw_only=True):
-    """Slices that can be made on demand. A lower `priority` is tried first; `idle_timeout` in seconds.
+    """Slices that can be created on demand. A lower `priority` is tried first; `idle_timeout` in seconds.
 
-    `attributes` are what the configuration says of its workers (all there is to know: `slice_attributes`), `env`
-    the default environment there, `setup` a command that each new VM runs once.
+    `attributes` are those declared for its workers in the configuration (all known ones: `slice_attributes`),
+    `env` is the default environment of its tasks, `setup` a command that each new VM runs once.
     """
 
     name: str
@@ -83,17 +83,17 @@ class ScaleGroup(Struct, frozen=True, kw_only=True):
     connection: Connection = NOWHERE
 
     def makes(self, template: SliceTemplate) -> bool:
-        """Whether its slices are made by this template now: the configuration may have changed since."""
+        """Return whether its slices are created from this template: the configuration may have changed."""
         return template == self.template
 
 
 def slice_attributes(group: ScaleGroup) -> dict[str, AttributeValue]:
-    """What every worker of the group's slices will be. What the group declares wins."""
+    """Return the attributes of every worker of the group's slices. Declared attributes override derived ones."""
     return {**_said_by(group.name, group.template), **group.attributes}
 
 
 def as_made(group: ScaleGroup, template: SliceTemplate) -> ScaleGroup:
-    """The group as it was for a slice made by this template: the configuration may have changed since."""
+    """Return the group as it was for a slice created from this template: the configuration may have changed."""
     if template == group.template:
         return group
     attributes = {**group.attributes, **_said_by(group.name, template)}
@@ -127,21 +127,21 @@ def _said_by(group: str, template: SliceTemplate) -> dict[str, AttributeValue]:
 
 
 INCOMPLETE: Final = "its slice is not complete yet"
-"""Why a VM is drained as long as not all of its slice are well and set up."""
+"""Drain reason of a VM until all VMs of its slice are healthy and set up."""
 
 
 class SliceState(StrEnum):
-    """Only what has been `DELETING` and is listed by its provider no more is gone."""
+    """State of a slice. A slice is gone only if it was `DELETING` and its provider no longer lists it."""
 
-    REQUESTED = "requested"  # to be made; whether the provider was told is not known
-    CREATING = "creating"  # the provider makes it
-    BOOTING = "booting"  # the provider says that it is there; not every VM has passed its probe
+    REQUESTED = "requested"  # to be created; whether the provider got the request is unknown
+    CREATING = "creating"  # the provider is creating it
+    BOOTING = "booting"  # the provider reports it ready; not every VM has passed its probe
     READY = "ready"  # its VMs are workers
-    DELETING = "deleting"  # to be deleted; whether the provider was told is not known
+    DELETING = "deleting"  # to be deleted; whether the provider got the request is unknown
 
 
 class SliceHost(Value, frozen=True, kw_only=True):
-    """One VM of a slice. `port` 0: the usual one; `key`: its SSH host key, `ssh-ed25519 AAAA...`, if that is known."""
+    """One VM of a slice. `port` 0: the default port; `key`: its SSH host key, `ssh-ed25519 AAAA...`, if known."""
 
     host: str
     port: int = 0
@@ -151,8 +151,8 @@ class SliceHost(Value, frozen=True, kw_only=True):
 class Slice(Record, kw_only=True):
     """One slice of a scale group. Times are seconds since the epoch, None: not yet.
 
-    `hosts` are in the order of worker numbers. `incarnation` is the provider's word for this very machine. Of those
-    that have a `setup` command the VMs in `set_up`, by number, have run it. `wanted_by` are jobs that it was asked for.
+    `hosts` are in the order of worker numbers. `incarnation` is the provider's id of this machine. `set_up` are
+    the numbers of the VMs that have run the command `setup`. `wanted_by` are the jobs for which it was requested.
     """
 
     name: str
@@ -177,35 +177,35 @@ class Slice(Record, kw_only=True):
 
     @property
     def to_set_up(self) -> tuple[int, ...]:
-        """The VMs that have not run its set-up command yet, by number."""
+        """The numbers of the VMs that have not run the set-up command yet."""
         return tuple(vm for vm in range(len(self.hosts)) if vm not in self.set_up) if self.setup else ()
 
     def expected(self, now: float, patience: float) -> bool:
-        """Whether its VMs will come. A request that no provider accepted for `patience` seconds is given up."""
-        since = now - self.requested_at  # less than nothing where a clock was wrong
+        """Return whether its VMs will come. An unaccepted request no longer counts after `patience` seconds."""
+        since = now - self.requested_at  # negative if a clock was wrong
         in_vain = self.state is SliceState.REQUESTED and not -patience < since < patience
         return self.coming and not in_vain
 
     @property
     def coming(self) -> bool:
-        """Whether its VMs are no workers yet, and will be."""
+        """True if its VMs are not workers yet but will be."""
         return self.state in (SliceState.REQUESTED, SliceState.CREATING, SliceState.BOOTING)
 
 
 class SliceOwner(Value, frozen=True, kw_only=True):
-    """The state directory that looks after slices. `place` tells it from its copies, `where` tells people."""
+    """The state directory that manages the slices. `place` identifies it, `where` is shown to users."""
 
     place: str
     where: str
 
 
 def slice_name(group: str, owner: str, number: int) -> str:
-    """The name of a slice, never used twice; a piece of the cluster's id tells apart clusters of one cloud project."""
+    """Return the unique name of a slice; a piece of the cluster's id separates clusters of one cloud project."""
     return f"{group}-{owner[:4]}-{number}"
 
 
 def slice_number(name: str, owner: str) -> tuple[str, int] | None:
-    """The group and the number in a name that `slice_name` made; None for any other."""
+    """Return the group and number in a name made by `slice_name`; None for other names."""
     stem, _, number = name.rpartition("-")
     group = stem.rpartition("-")[0]
     if not (number.isascii() and number.isdecimal() and name == slice_name(group, owner, int(number))):
@@ -214,12 +214,12 @@ def slice_number(name: str, owner: str) -> tuple[str, int] | None:
 
 
 def slice_of(worker: str) -> str:
-    """The slice of which this is a VM, if it is one."""
+    """Return the name of the worker's slice if the worker is a VM of a slice."""
     return worker.rpartition("-")[0]
 
 
 class SeenSlice(Value, frozen=True, kw_only=True):
-    """What a slice of this type turned out to be: so many VMs, each with at least that much (memory in bytes)."""
+    """Observed size of a slice of this type: number of VMs, and the least resources of a VM (memory in bytes)."""
 
     type: str
     vms: int
@@ -229,10 +229,10 @@ class SeenSlice(Value, frozen=True, kw_only=True):
 
 
 class GroupRecord(Record, kw_only=True):
-    """What the log knows of a scale group beside its slices.
+    """State of a scale group in addition to its slices.
 
-    `requested` counts all slices there ever were: names are made of it. After `failures` in a row nothing is made
-    before `backoff_until`; `error` is the last one. `seen`: what the last slice that joined was.
+    `requested` counts all slices ever requested: names are derived from it. After `failures` in a row no slice is
+    created before `backoff_until`; `error` is the last failure. `seen` is the size of the last slice that joined.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Tasks, their attempts, and how each of them ended. A task is not its attempts: each keeps its own state and end."""
+"""Tasks, their attempts, and the end of each. A task and its attempts each keep a state and an end of their own."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ class EndReason(StrEnum):
 
 
 INFRASTRUCTURE = frozenset({EndReason.WORKER_FAILED, EndReason.PREEMPTED})
-"""Ends that say something of a host, not of the user's program. They outrank exit codes: when a host
-vanishes, its peers die with exit 1."""
+"""Ends caused by a host, not by the user's program. They outrank exit codes, because the peers of a vanished host
+exit with 1."""
 
 PROGRAM_FAILURES = frozenset({EndReason.USER_ERROR, EndReason.OOM, EndReason.SIGNAL, EndReason.SETUP_FAILED})
-"""Ends that are charged against `max_retries_failure`. A time limit is not: what ran out is never retried."""
+"""Ends charged against `max_retries_failure`. A time limit is not among them: it is never retried."""
 
 
 class FactKind(StrEnum):
-    """The subject of a fact."""
+    """Kind of a fact about a failed attempt."""
 
     MEMORY = "memory"  # the kernel killed a process because memory ran out
-    KILLED = "killed"  # SIGKILL or exit 137, and the kernel killed nothing because of memory
-    CRASH = "crash"  # the kernel's line about a fault of the processor or of an address
+    KILLED = "killed"  # SIGKILL or exit 137, and no OOM kill by the kernel
+    CRASH = "crash"  # the kernel's line about a CPU fault or a segmentation fault
     DISK = "disk"  # a file system of the task had no space left
     PREEMPTED = "preempted"  # the metadata server had announced the end of the VM
     HARDWARE = "hardware"  # the kernel's line about a chip, a disk, or a temperature
 
 
 class Fact(Value, frozen=True, kw_only=True):
-    """A measurement of the worker after the command of an attempt had failed. Proven: it is about this very attempt.
+    """A measurement that the worker took after an attempt's command failed. `proven`: it concerns exactly this attempt.
 
-    `text` comes from the worker and its kernel: it may hold control characters.
+    `text` comes from the worker and its kernel and may contain control characters.
     """
 
     kind: FactKind
@@ -65,10 +65,10 @@ class Fact(Value, frozen=True, kw_only=True):
 class End(Value, frozen=True, kw_only=True):
     """The end of an attempt, a task or a job.
 
-    `at` is when it happened, in seconds since the epoch by the operator's clock (a worker's time is
-    corrected for skew before it gets here). `trigger` names the task to blame where that is another one. `ran` is
-    for how many seconds the command of an attempt ran, by the clock of its worker; None if the worker did not
-    report it. `facts` are those that the worker measured, one of each kind.
+    `at`: time of the end, in seconds since the epoch by the operator's clock (a worker's time is already
+    corrected for skew). `trigger`: the task to blame if it is another task. `ran`: seconds for which the
+    attempt's command ran by the worker's clock; None if not reported. `facts`: measurements by the worker, at
+    most one of each kind.
     """
 
     reason: EndReason
@@ -81,11 +81,11 @@ class End(Value, frozen=True, kw_only=True):
     facts: tuple[Fact, ...] = ()
 
     def because(self, reason: EndReason) -> End:
-        """The same end with another reason."""
+        """Return the same end with another reason."""
         return self._as(reason, self.at, self.trigger)
 
     def of_job(self, culprit: TaskId, at: float) -> End:
-        """The end of a job that one of its tasks, the culprit, ended like this."""
+        """Return the end of a job that was ended by its task `culprit`."""
         return self._as(self.reason, at, self.trigger or culprit)
 
     def _as(self, reason: EndReason, at: float, trigger: TaskId | None) -> End:
@@ -101,31 +101,31 @@ class End(Value, frozen=True, kw_only=True):
         )
 
     def of_task(self) -> End:
-        """The same for the task or the job; the log and the run time stay with the attempt."""
+        """Return the same end for the task or the job; log tail, run time and facts stay with the attempt."""
         return End(
             reason=self.reason, at=self.at, exit_code=self.exit_code, trigger=self.trigger, error=self.error
         )
 
 
 def fact_of(end: End, kind: FactKind) -> Fact | None:
-    """The fact of that kind, or None."""
+    """Return the fact of this kind, or None."""
     return next((fact for fact in end.facts if fact.kind is kind), None)
 
 
 def signal_of(end: End) -> str | None:
-    """The signal that ended the command (`SIGKILL`), or None. A shell may exit with 137 without one."""
+    """Return the name of the signal that ended the command (`SIGKILL`), or None: exit 137 may have another cause."""
     return _signal_name(end.exit_code) if end.reason is EndReason.SIGNAL else None
 
 
 def vm_is_preempted(facts: tuple[Fact, ...]) -> bool:
-    """Whether the end of the VM was announced when these facts were gathered."""
+    """Return whether the end of the VM was announced when these facts were gathered."""
     return any(fact.kind is FactKind.PREEMPTED and fact.proven for fact in facts)
 
 
 def reason_of_exit(exit_code: int, cause: str, facts: tuple[Fact, ...] = ()) -> EndReason:
-    """The reason that a worker's exit record stands for. `cause` is empty, `timeout`, `oom`, or `signal`.
+    """Return the reason for a worker's exit record. `cause` is empty, `timeout`, `oom`, or `signal`.
 
-    A failure on a VM whose end is announced is blamed on that, as if its host had gone before.
+    A failure on a VM whose end is announced counts as a preemption.
     """
     if cause == EndReason.TIMEOUT:
         return EndReason.TIMEOUT
@@ -140,7 +140,7 @@ def reason_of_exit(exit_code: int, cause: str, facts: tuple[Fact, ...] = ()) -> 
 
 
 def _signal_name(exit_code: int | None) -> str | None:
-    """The signal behind a shell's exit status above 128, or None."""
+    """Return the name of the signal behind a shell's exit status above 128, or None."""
     if exit_code is None or not 128 < exit_code < 128 + 65:
         return None
     try:
@@ -150,7 +150,7 @@ def _signal_name(exit_code: int | None) -> str | None:
 
 
 class TaskState(StrEnum):
-    """`RUNNING` starts when the worker says that the user's command started."""
+    """State of a task. `RUNNING` starts when the worker reports that the user's command started."""
 
     PENDING = "PENDING"
     ASSIGNED = "ASSIGNED"
@@ -165,14 +165,14 @@ class TaskState(StrEnum):
     def terminal(self) -> bool:
         return self not in _OPEN
 
-    __hash__ = str.__hash__  # that of the text it is equal to; an enum's own one is much slower
+    __hash__ = str.__hash__  # the hash of the equal string; an enum's own hash is much slower
 
 
 _OPEN = frozenset({TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING})
 
 
 class AttemptState(StrEnum):
-    """Only `ENDED` releases what the attempt holds: not a decision, not a kill that was sent."""
+    """State of an attempt. Only `ENDED` releases the attempt's resources: neither a decision nor a sent kill does."""
 
     ASSIGNED = "ASSIGNED"
     RUNNING = "RUNNING"
@@ -181,7 +181,7 @@ class AttemptState(StrEnum):
 
 
 class StopOrder(Value, frozen=True, kw_only=True):
-    """Why an attempt is being stopped, since when, and the `skew` then: another one shows that a clock was set."""
+    """Reason and time of a stop order, and the worker's `skew` then: if it differs later, a clock was set."""
 
     reason: EndReason
     at: float
@@ -192,7 +192,7 @@ class StopOrder(Value, frozen=True, kw_only=True):
 class _Phase(Value, frozen=True, kw_only=True, tag_field="state"):
     """One phase of an attempt, with the data that only this phase has.
 
-    Tell them apart by `type(phase) is Ended`: `isinstance` asks the metaclass of a struct, and takes 20 times as long.
+    Compare with `type(phase) is Ended`: `isinstance` asks the metaclass of a struct and takes 20 times as long.
     """
 
 
@@ -201,51 +201,51 @@ class Assigned(_Phase, frozen=True, kw_only=True, tag=AttemptState.ASSIGNED.valu
     """The task was placed; its command has not started."""
 
     state: ClassVar[AttemptState] = AttemptState.ASSIGNED
-    acknowledged: bool = False  # the worker said that it has it
-    taken_over: bool = False  # its dispatcher died or slept: only the worker may say "not started" now
-    held_up: str = ""  # the worker was told to start it, and did not: what is known of that
+    acknowledged: bool = False  # the worker acknowledged it
+    taken_over: bool = False  # its dispatcher died or slept: only the worker may report "not started" now
+    held_up: str = ""  # why the worker did not start it after the launch order
 
 
 @final
 class Running(_Phase, frozen=True, kw_only=True, tag=AttemptState.RUNNING.value):
-    """The worker said that the command has started."""
+    """The worker reported that the command has started."""
 
     state: ClassVar[AttemptState] = AttemptState.RUNNING
     started_at: float
-    orphaned: bool = False  # its wrapper is gone: it runs, and nobody there watches over it
-    quiet_since: float | None = None  # its last output, if it is marked quiet
+    orphaned: bool = False  # its wrapper is gone: it runs without supervision on the worker
+    quiet_since: float | None = None  # time of its last output if it is marked quiet
 
 
 @final
 class Stopping(_Phase, frozen=True, kw_only=True, tag=AttemptState.STOPPING.value):
-    """A stop was ordered. `before` is the interrupted phase: it changes if the command starts after the order."""
+    """A stop was ordered. `before` is the interrupted phase; it changes if the command starts after the order."""
 
     state: ClassVar[AttemptState] = AttemptState.STOPPING
     order: StopOrder
     before: Assigned | Running
-    unkillable: bool = False  # a process of it survived SIGKILL: only a reboot ends that
+    unkillable: bool = False  # one of its processes survived SIGKILL: only a reboot ends it
 
 
 @final
 class Ended(_Phase, frozen=True, kw_only=True, tag=AttemptState.ENDED.value):
-    """The attempt is over. `before` is the phase in which it ended."""
+    """The attempt has ended. `before` is the phase in which it ended."""
 
     state: ClassVar[AttemptState] = AttemptState.ENDED
     end: End
     at: float  # when the end was recorded; `end.at` is when it happened
     before: Assigned | Running | Stopping
-    refused: bool = False  # the worker said no
-    presumed: bool = False  # taken for dead: by `replace_lost`, by the operator's word, or as its lease ended
-    reaped_at: float | None = None  # nothing of its output is left on the worker
+    refused: bool = False  # the worker refused the launch
+    presumed: bool = False  # presumed dead: by `replace_lost`, by the operator, or because its lease expired
+    reaped_at: float | None = None  # when its output was deleted on the worker
 
 
 Phase = Assigned | Running | Stopping | Ended
 
 
 class Attempt(Record, kw_only=True):
-    """One try at one task on one worker. Times are seconds since the epoch by the operator's clock.
+    """One attempt of a task on one worker. Times are seconds since the epoch by the operator's clock.
 
-    The properties read the data of its phase and of the phases before it; what none of them has is None, False or "".
+    The properties read the data of its phase and of earlier phases; data that no phase has is None, False or "".
     """
 
     number: int
@@ -254,8 +254,8 @@ class Attempt(Record, kw_only=True):
     phase: Phase = Assigned()
     round: int = 0
     gpus: tuple[int, ...] = ()
-    ports: tuple[int, ...] = ()  # one for each name of its job
-    chosen: str = ""  # why it was placed there, if others were passed over for it
+    ports: tuple[int, ...] = ()  # one for each port name of its job
+    chosen: str = ""  # why it was placed on this worker, if others were passed over
     assigned_at: float = 0.0
 
     @property
@@ -268,7 +268,7 @@ class Attempt(Record, kw_only=True):
 
     @property
     def progress(self) -> Assigned | Running:
-        """How far it got: its phase, or the phase that a stop or the end interrupted."""
+        """The last phase before any stop or end: Assigned or Running."""
         phase = self.phase.before if type(self.phase) is Ended else self.phase
         return phase.before if type(phase) is Stopping else phase
 
@@ -289,7 +289,7 @@ class Attempt(Record, kw_only=True):
 
     @property
     def started_at(self) -> float | None:
-        if type(self.phase) is Running:  # most are
+        if type(self.phase) is Running:  # the most frequent case
             return self.phase.started_at
         progress = self.progress
         return progress.started_at if type(progress) is Running else None
@@ -301,7 +301,7 @@ class Attempt(Record, kw_only=True):
 
     @property
     def quiet_since(self) -> float | None:
-        """The time of its last output if it runs and is marked quiet."""
+        """The time of its last output if it is running and marked quiet."""
         return self.phase.quiet_since if type(self.phase) is Running else None
 
     @property
@@ -340,14 +340,14 @@ class Attempt(Record, kw_only=True):
 
 
 class Task(Record, kw_only=True):
-    """One replica of a job. `attempts[n].number == n`; the last one is the current attempt."""
+    """One replica of a job. `attempts[n].number == n`; the last attempt is the current one."""
 
     id: TaskId
     state: TaskState = TaskState.PENDING
     attempts: tuple[Attempt, ...] = ()
     failures: int = 0  # charged against max_retries_failure
     preemptions: int = 0  # charged against max_retries_preemption
-    refusals: int = 0  # refused by workers, in a row
+    refusals: int = 0  # consecutive refusals by workers
     end: End | None = None
 
     @property
@@ -364,5 +364,5 @@ class Task(Record, kw_only=True):
 
     @property
     def current_id(self) -> AttemptId:
-        """The id of the last attempt. The task must have been placed once."""
+        """The id of the last attempt. Valid only if the task was placed at least once."""
         return AttemptId(self.id, len(self.attempts) - 1)

@@ -1,4 +1,4 @@
-"""The names of environment variables, and where the value of a secret one comes from."""
+"""Names of environment variables, and sources of secret values."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _OF_CLIENTS = re.compile(
 
 
 def is_variable(name: str) -> bool:
-    """Whether an environment variable can have this name."""
+    """Return whether an environment variable can have this name."""
     return _NAME.fullmatch(name) is not None
 
 
 def is_kept_by_shells(name: str) -> bool:
-    """Whether some shell keeps the variable to itself: it can be set for a program, and not by `export`."""
+    """Return whether some shell reserves the variable: it can be set for a program, but not by `export`."""
     return name in _KEPT_BY_SHELLS or name.startswith("BASH")
 
 
 def is_of_container_clients(name: str) -> bool:
-    """Whether docker or podman reads the variable itself: the value for a program in a container must not reach it."""
+    """Return whether docker or podman reads the variable: a value for a contained program must not reach them."""
     return _OF_CLIENTS.fullmatch(name) is not None
 
 
 def check_variable(name: str) -> None:
-    """Raises UsageError for what can't be, or may not be, the name of a variable of a job."""
+    """Raise UsageError if a job can't set a variable of this name."""
     if not is_variable(name):
         raise UsageError(
             f"{clip(name)!r} is not the name of an environment variable",
@@ -47,14 +47,14 @@ def check_variable(name: str) -> None:
 
 
 def secret_source(words: str) -> tuple[str, str]:
-    """The name of a secret, and the file that it is read from, "" for the operator's environment.
+    """Return the name of a secret and the file it is read from, "" for the operator's environment.
 
-    Written `NAME` or `NAME=@FILE`. Raises UsageError, which never repeats what stands behind the name.
+    Written `NAME` or `NAME=@FILE`. Raises UsageError, which never repeats the text after the name.
     """
     name, sign, source = words.partition("=")
     check_variable(name)
     if is_kept_by_shells(name):
-        # It would have to be set in the arguments of a command, for all the world to see.
+        # It would have to be set in the arguments of a command, visible to every user of the host.
         raise UsageError(f"{name} can't be a secret: the shell sets it")
     if sign and (not source.startswith("@") or source == "@"):
         raise UsageError(

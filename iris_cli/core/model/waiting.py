@@ -1,4 +1,4 @@
-"""When a job may compete for workers, how long a gang has waited for them, and how long tasks have been quiet."""
+"""When a job may compete for workers, how long a gang has been pending, and how long tasks have been quiet."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from iris_cli.core.model.job import Job
 from iris_cli.core.model.task import AttemptState, Task, TaskState
 from iris_cli.core.units import count, format_duration
 
-_COARSE = 60.0  # seconds from which on only minutes are told
+_COARSE = 60.0  # seconds from which durations are shown in minutes
 
 
 def competes_since(job: Job, get_job: Callable[[JobId], Job | None]) -> float:
-    """The time since which the job may compete: its submission, its release, or the last end of the jobs that it
-    comes `after`.
+    """Return the time since which the job may compete: the latest of its submission, its release, and the ends of
+    `after`.
 
-    `inf` while one of them has not ended, and while it is held. Jobs that `get_job` does not know are ignored.
+    `inf` while the job is held or a job in `after` has not ended. Jobs unknown to `get_job` are ignored.
     """
     since = max(job.submitted_at, job.released_at) if job.held_at is None else inf
     for dependency in map(get_job, job.after):
@@ -29,24 +29,24 @@ def competes_since(job: Job, get_job: Callable[[JobId], Job | None]) -> float:
 
 
 def overdue_since(cluster: Cluster, job: Job, patience: float, now: float) -> float | None:
-    """Since when a gang has waited, if that is at least `patience` seconds; 0: there is no such limit."""
+    """Return the time since which a gang has been pending, if at least `patience` seconds ago; patience 0: no limit."""
     since = _waits_since(cluster, job) if patience > 0 and job.end is None else None
     return since if since is not None and now - since >= patience else None
 
 
 def overdue(cluster: Cluster, job: Job, patience: float, now: float) -> str:
-    """`has waited 14m, longer than 10m` of a gang that is overdue, else ''."""
+    """Return `pending for 14m, longer than 10m` for an overdue gang, else ''."""
     since = overdue_since(cluster, job, patience, now)
     return overdue_words(now - since, patience) if since is not None else ""
 
 
 def overdue_words(waited: float, patience: float) -> str:
-    """The same of one that has waited so many seconds."""
+    """Return the text for a gang that has been pending for `waited` seconds."""
     return f"pending for {_coarse(waited)}, longer than {format_duration(patience)}"
 
 
 def _waits_since(cluster: Cluster, job: Job) -> float | None:
-    """Since when a gang could have been placed, had there been room; None if it is placed, or is no gang."""
+    """Return the time since which a gang could have been placed; None if it is placed, held, or not a gang."""
     tasks = cluster.tasks_of(job.id) if job.is_gang else ()
     if not tasks or any(task.state is not TaskState.PENDING for task in tasks):
         return None
@@ -57,17 +57,17 @@ def _waits_since(cluster: Cluster, job: Job) -> float | None:
 
 
 def _coarse(seconds: float) -> str:
-    """`42m`, `13s`: from a minute on in whole minutes."""
+    """Return `42m` or `13s`: whole minutes from one minute on."""
     return format_duration(seconds - seconds % _COARSE if seconds >= _COARSE else float(max(0, int(seconds))))
 
 
 def quiet_for(seconds: float) -> str:
-    """`quiet 42m`."""
+    """Return `quiet 42m`."""
     return f"quiet {_coarse(seconds)}"
 
 
 def quiet_words(job: Job, tasks: Iterable[Task], now: float) -> str:
-    """`quiet 42m` of one task, else `3 of 4 ranks quiet 42m: rank 2, then 0-1`, the longest first; '' if none is."""
+    """Return `quiet 42m` for one task, else `3 of 4 ranks quiet 42m: rank 2, then 0-1`, longest first; or ''."""
     running = {
         task.index: task.attempts[-1].quiet_since
         for task in tasks

@@ -1,4 +1,4 @@
-"""A worker: one host that runs tasks, what it is, what it holds and has left, and whether it takes something new."""
+"""A worker: one host that runs tasks, with its attributes, claims, free capacity and condition."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from iris_cli.core.structs import Record, Value
 
 
 class Connection(Value, frozen=True, kw_only=True):
-    """SSH settings of one worker. Empty or zero means: as `~/.ssh/config` says, else ssh's own default.
+    """SSH settings of one worker. Empty or zero: the value in `~/.ssh/config`, else ssh's default.
 
-    `known_hosts` is `strict` (the host key must be known beforehand) or `accept-new` (a first key is taken at
-    the probe). `remote_dir` is the directory on the worker below which iris keeps its files.
+    `known_hosts` is `strict` (the host key must be known beforehand) or `accept-new` (the probe accepts a first
+    key). `remote_dir` is the directory on the worker below which iris keeps its files.
     """
 
     host: str
@@ -35,27 +35,27 @@ class Connection(Value, frozen=True, kw_only=True):
 
 NOWHERE = Connection(host="")  # settings for connections whose host is not known yet
 
-MOST_SKEW = 30.0  # seconds of skew that are worth a word
+MOST_SKEW = 30.0  # seconds of skew above which users are warned
 
 
 class WorkerCondition(StrEnum):
-    """Whether the worker answers, and as whom. Draining and quarantine are orders beside it."""
+    """Result of the latest contacts with the worker. Draining and quarantine are separate flags."""
 
     UNPROBED = "unprobed"  # in the configuration, has never answered a probe
     HEALTHY = "healthy"
     SUSPECT = "suspect"  # a poll failed
-    LOST = "lost"  # polls have failed for long
+    LOST = "lost"  # polls have failed for a long time
     AUTH_FAILED = "auth_failed"
-    UNTRUSTED = "untrusted"  # somebody answers, and it may not be the same machine
+    UNTRUSTED = "untrusted"  # a host answers that may not be the same machine
 
 
 class Claim(Value, frozen=True, kw_only=True):
-    """What one live attempt holds of its worker: CPU in thousandths of a core, memory in bytes, GPUs by index."""
+    """Resources of a worker held by one live attempt: CPU in thousandths of a core, memory in bytes, GPUs by index."""
 
     cpu_millis: int = 0
     memory: int = 0
     gpus: tuple[int, ...] = ()
-    chips: bool = False  # all chips of the worker: they have one tenant
+    chips: bool = False  # all chips of the worker: only one attempt can hold them
 
     @staticmethod
     def of(resources: Resources, gpus: tuple[int, ...] = ()) -> Claim:
@@ -67,12 +67,12 @@ class Claim(Value, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=1024)
 def _claim(cpu_millis: int, memory: int, gpus: tuple[int, ...], chips: bool) -> Claim:
-    """The tasks of a job hold the same of their workers, and so do those of many jobs."""
+    """Return a shared claim: tasks of one job, and of many jobs, hold the same resources."""
     return Claim(cpu_millis=cpu_millis, memory=memory, gpus=gpus, chips=chips)
 
 
 class Ghost(Value, frozen=True, kw_only=True):
-    """An attempt taken for dead without proof, with its host: only a reboot of that same machine ends it."""
+    """An attempt presumed dead without proof, with its host: only a reboot of that same machine ends it."""
 
     attempt: AttemptId
     token: Token
@@ -81,26 +81,26 @@ class Ghost(Value, frozen=True, kw_only=True):
 
 
 class Span(Value, frozen=True, kw_only=True):
-    """Watched time in seconds, from look to look up to `last`. In the longest step a clock may have jumped."""
+    """Observed time in seconds up to `last`, in steps between observations; a clock may have jumped in the longest."""
 
     last: float
     total: float = 0.0
     longest: float = 0.0
 
     def until(self, at: float) -> Span:
-        """The span with one more look. A clock that steps back adds nothing."""
+        """Return the span with one more observation. A clock that steps back adds nothing."""
         step = max(0.0, at - self.last)
         return Span(last=at, total=self.total + step, longest=max(self.longest, step))
 
     def at_least(self, most_of_one_step: float = 0.0) -> float:
-        """How long it was, where so much at most is believed of its longest step."""
+        """Return its duration, counting at most `most_of_one_step` seconds of its longest step."""
         return self.total - self.longest + min(self.longest, most_of_one_step)
 
 
 class Worker(Record, kw_only=True):
     """One host. `cpu` in cores, `memory` in bytes; `claims` holds one entry for each live attempt on it.
 
-    `attributes` are final: what the configuration declares lies over what the probe found.
+    `attributes` are the probed ones, overridden by those declared in the configuration.
     """
 
     id: WorkerId
@@ -110,30 +110,30 @@ class Worker(Record, kw_only=True):
     chips: int = 0
     gpus: int = 0
     claims: dict[AttemptId, Claim] = field(default_factory=dict)
-    freed_at: float = 0.0  # when the last live attempt ended there; 0: none ever has
-    outgrown: tuple[AttemptId, ...] = ()  # what was there when a probe found less than before
+    freed_at: float = 0.0  # when the last live attempt on it ended; 0: never
+    outgrown: tuple[AttemptId, ...] = ()  # the live attempts when a probe found fewer resources than before
     connection: Connection = NOWHERE
     condition: WorkerCondition = WorkerCondition.HEALTHY
-    reason: str = ""  # why the condition is what it is, or why the worker can't be used
-    unschedulable: bool = False  # probed, but what it said of itself makes no sense (`reason`)
+    reason: str = ""  # explains the condition, or why the worker can't be used
+    unschedulable: bool = False  # probed, but its report was invalid (`reason`)
     draining: bool = False
     drain_reason: str = ""
     quarantined: bool = False
     quarantine_reason: str = ""
     quarantined_at: float = 0.0
     cooldown_until: float = 0.0
-    refusals: int = 0  # launches refused in a row, of any jobs
-    failed_polls: int = 0  # in a row
+    refusals: int = 0  # consecutive refused launches, of any job
+    failed_polls: int = 0  # consecutive
     silent_since: float | None = None
-    unwell: Span | None = None  # since it is not healthy, from one failed poll to the next
-    silence: Span | None = None  # while others answered, and it did not
+    unwell: Span | None = None  # while it is not healthy, from one failed poll to the next
+    silence: Span | None = None  # time in which other workers answered and it did not
     boot_id: str = ""
     incarnation: str = ""
-    taints: tuple[str, ...] = ()  # set by hand, beside those of the configuration
-    vm: str = ""  # what the metadata server calls the machine
-    containment: str = ""  # of a task's processes: `cgroup`, or its `session` and marker alone
-    skew: float = 0.0  # seconds that its clock is ahead of ours
-    declared: str = ""  # fingerprint of the configuration entry that `attributes` were made with
+    taints: tuple[str, ...] = ()  # set by hand, in addition to those of the configuration
+    vm: str = ""  # the VM's id from the metadata server
+    containment: str = ""  # how a task's processes are contained: `cgroup`, or `session` and marker
+    skew: float = 0.0  # seconds by which its clock is ahead of the operator's
+    declared: str = ""  # fingerprint of the configuration entry used for `attributes`
 
     @property
     def cpu_millis(self) -> int:
@@ -141,12 +141,12 @@ class Worker(Record, kw_only=True):
 
     @property
     def all_attributes(self) -> dict[str, AttributeValue]:
-        """The attributes that constraints are matched with: also its id."""
+        """The attributes against which constraints are matched, including the worker's id."""
         return {**self.attributes, WORKER_ID_ATTRIBUTE_KEY: AttributeValue(self.id)}
 
     @property
     def own_attributes(self) -> dict[str, AttributeValue]:
-        """The attributes without the taints that were set by hand."""
+        """The attributes without the taints set by hand."""
         by_hand = {taint_key(taint) for taint in self.taints}
         return {key: value for key, value in self.attributes.items() if key not in by_hand}
 
@@ -154,22 +154,22 @@ class Worker(Record, kw_only=True):
 def with_taints(
     attributes: Mapping[str, AttributeValue], taints: tuple[str, ...]
 ) -> dict[str, AttributeValue]:
-    """A worker's own attributes, and these taints, which were set by hand: taints are attributes too."""
+    """Return a worker's own attributes and these taints set by hand: taints are attributes too."""
     return {**attributes, **{taint_key(taint): AttributeValue("true") for taint in taints}}
 
 
 def has_wrong_clock(worker: Worker) -> bool:
-    """Whether one of the two clocks, its own or ours, needs to be set."""
+    """Return whether the worker's clock or the operator's clock needs to be set."""
     return abs(worker.skew) > MOST_SKEW
 
 
 def cooling(worker: Worker, now: float, limits: Limits) -> bool:
-    """Whether the worker takes nothing new for a while. A wait longer than the longest back-off counts as over."""
+    """Return whether the worker takes no new work for a while. A wait above the longest back-off counts as over."""
     return 0 < worker.cooldown_until - now <= limits.backoff_max
 
 
 class Amounts(NamedTuple):
-    """So much of everything: thousandths of a core, bytes, GPUs, and 1 for all the chips of a worker."""
+    """A resource vector: thousandths of a core, bytes, GPUs, and 1 for all the chips of a worker."""
 
     cpu_millis: int
     memory: int
@@ -178,14 +178,14 @@ class Amounts(NamedTuple):
 
     @classmethod
     def needed(cls, resources: Resources) -> Amounts:
-        """What one task takes of its worker."""
+        """Return the resources that one task takes from its worker."""
         device = resources.device
         gpus = device.count if device and device.kind == "gpu" else 0
         return cls(resources.cpu_millis, resources.memory, gpus, int(resources.device_type == "tpu"))
 
     @classmethod
     def idle(cls, worker: Worker) -> Amounts:
-        """What a worker has while nothing runs there; who has chips is a matter of the device."""
+        """Return the resources of an idle worker. `chips` is 1: attributes tell which workers have chips."""
         return cls(worker.cpu_millis, worker.memory, worker.gpus, 1)
 
     @classmethod
@@ -193,15 +193,15 @@ class Amounts(NamedTuple):
         return cls(claim.cpu_millis, claim.memory, len(claim.gpus), int(claim.chips))
 
     def covers(self, need: Amounts) -> bool:
-        """Whether there is enough of everything."""
+        """Return whether every amount is at least the needed one."""
         return all(have >= wanted for have, wanted in zip(self, need, strict=True))
 
 
 class WorkerCapacity(NamedTuple):
-    """What one worker has left when a cycle begins, derived from the claims of its live attempts.
+    """Free resources of one worker at the start of a cycle, derived from the claims of its live attempts.
 
-    `gpus` are the free ones by index, `attempts` counts the live ones. Amounts are negative where a worker
-    has shrunk below what runs on it.
+    `gpus` are the indexes of free GPUs, `attempts` is the number of live attempts. Amounts are negative if a
+    worker has shrunk below the claims on it.
     """
 
     left: Amounts
@@ -210,7 +210,7 @@ class WorkerCapacity(NamedTuple):
 
     @classmethod
     def of(cls, worker: Worker) -> WorkerCapacity:
-        """Derive it; the chips have one tenant at most."""
+        """Derive the capacity; at most one attempt holds the chips."""
         claims = worker.claims
         if not claims:
             return _idle(worker.cpu, worker.memory, worker.gpus)
@@ -228,5 +228,5 @@ class WorkerCapacity(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _idle(cpu: float, memory: int, gpus: int) -> WorkerCapacity:
-    """Kept, for most workers are like many others."""
+    """Return the capacity of an idle worker. Cached: many workers are equal."""
     return WorkerCapacity(Amounts(round(cpu * 1000), memory, gpus, 1), tuple(range(gpus)), 0)

@@ -176,7 +176,7 @@ def test_a_process_that_has_the_number_of_a_loop_by_now_is_left_alone(
     held.sign(Runner(kind=LOOP, pid=bystander.pid, actor=operator.state.actor, started="7"))
     monkeypatch.setattr(start, "_TURNED", 0.1)
     monkeypatch.setattr(start, "_KILLED", 0.1)
-    with pytest.raises(Exception, match="does not end"):
+    with pytest.raises(Exception, match="did not stop"):
         start.stop(operator.state, SystemClock())
     assert bystander.poll() is None
     bystander.kill()
