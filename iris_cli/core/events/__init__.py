@@ -1,1 +1,1 @@
-"""Every event of the log."""
+"""The events of the log."""

@@ -1,4 +1,4 @@
-"""What all events have in common."""
+"""Base classes of the events, and the error for an event that does not fit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from iris_cli.core.ids import AttemptId, TaskId
 
 
 class Event(Struct, frozen=True, tag_field="type", tag=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Something that happened. The name of the class is the `type` in the log."""
+    """An event in the log. The name of the class is its `type`."""
 
 
 class AttemptEvent(Event, frozen=True, kw_only=True):
@@ -25,10 +25,10 @@ class AttemptEvent(Event, frozen=True, kw_only=True):
 
 
 class IllegalTransitionError(Exception):
-    """An event does not fit the state it met. The message is one line.
+    """An event does not fit the current state. The message is one line.
 
-    `story` has one line for each attempt of `task` and one for each event about it; the journal adds the events of the
-    log. A traceback prints the story as notes.
+    `story` has one line for each attempt of `task` and one for each event about it; the journal adds the events
+    of the log. A traceback prints the story as notes.
     """
 
     task: TaskId | None = None
@@ -41,7 +41,7 @@ class IllegalTransitionError(Exception):
         return (*self.record, *self.events)
 
     def tell(self, task: TaskId | None, record: Iterable[str] = (), earlier: Iterable[str] = ()) -> None:
-        """Set the task, and add lines before those of the same kind."""
+        """Set the task, and insert lines before the existing ones of the same kind."""
         self.task = task
         self.record = (*record, *self.record)
         self.events = (*earlier, *self.events)

@@ -1,7 +1,7 @@
-"""Every event of the log, in one place (those of slices stand beside it). Past tense, small, nothing derivable.
+"""The events of the log except those of slices. Named in the past tense, small, without derivable data.
 
-The annotations are the schema of the log: strings, numbers, booleans, None, the id types, enums, tuples,
-string-keyed mappings, attribute values and the values of the core. A field at its default is not written.
+The annotations are the schema of the log: strings, numbers, booleans, None, the id types, enums, tuples, string-keyed
+mappings, attribute values and the values of the core. A field at its default is not written.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ class ClusterCreated(Event, frozen=True, kw_only=True):
 
 
 class LogCompacted(Event, frozen=True, kw_only=True):
-    """The lines up to seq `through` went to the archive, and this one heads the log. `name` is the cluster's."""
+    """The lines up to seq `through` were archived; this is the log's first line. `name` is the cluster's."""
 
     name: str
     through: int
 
 
 class WorkerRegistered(Event, frozen=True, kw_only=True):
-    """A host of the configuration was seen for the first time. It takes nothing before a probe."""
+    """A host of the configuration was added as a worker. It accepts no work before a probe."""
 
     worker: WorkerId
     connection: Connection
 
 
 class WorkerUpdated(Event, frozen=True, kw_only=True):
-    """A probe told what the worker is. `refusal`: why it can't be used, if so.
+    """A probe reported the worker's properties. `refusal`: why it can't be used, if so.
 
-    `declared` is the fingerprint of the configuration entry whose words lie over the probe's; `vm` is what the
-    metadata server calls the machine, "" where there is none. `containment` is what keeps the processes of a task
-    together there: `cgroup` or `session`.
+    `declared` is the fingerprint of the configuration entry that overrides the probe; `vm` is the VM's id from
+    the metadata server, "" without one. `containment` is how the processes of a task are kept together: `cgroup`
+    or `session`.
     """
 
     worker: WorkerId
@@ -74,7 +74,7 @@ class WorkerUpdated(Event, frozen=True, kw_only=True):
 
 
 class WorkerConditionChanged(Event, frozen=True, kw_only=True):
-    """Polls began to fail, still fail, or succeed again; this is the whole state of the back-off."""
+    """Polls began to fail, failed again, or succeeded again. The event holds the whole state of the back-off."""
 
     worker: WorkerId
     condition: WorkerCondition
@@ -84,21 +84,21 @@ class WorkerConditionChanged(Event, frozen=True, kw_only=True):
 
 
 class WorkerSilenceCounted(Event, frozen=True, kw_only=True):
-    """The worker did not answer in a cycle in which others did. `anew`: what was counted so far is void."""
+    """The worker did not answer in a cycle in which others did. `anew`: the silence counted so far is void."""
 
     worker: WorkerId
     anew: bool = False
 
 
 class WorkerSkewChanged(Event, frozen=True, kw_only=True):
-    """The clock of the worker is `skew` seconds ahead of ours, as far as a round trip can tell; behind if negative."""
+    """The worker's clock is `skew` seconds ahead (negative: behind), within the error of a round trip."""
 
     worker: WorkerId
     skew: float
 
 
 class WorkerQuarantined(Event, frozen=True, kw_only=True):
-    """The worker refused too often, or a process there can't be killed; `lifted`: a probe went well after its time."""
+    """The worker refused too often, or has an unkillable process. `lifted`: a probe succeeded after the quarantine."""
 
     worker: WorkerId
     reason: str
@@ -106,7 +106,7 @@ class WorkerQuarantined(Event, frozen=True, kw_only=True):
 
 
 class WorkerTainted(Event, frozen=True, kw_only=True):
-    """A taint was set by hand, or removed."""
+    """A taint was set or removed by hand."""
 
     worker: WorkerId
     taint: str
@@ -114,14 +114,14 @@ class WorkerTainted(Event, frozen=True, kw_only=True):
 
 
 class WorkerDrained(Event, frozen=True, kw_only=True):
-    """The worker takes nothing new; what runs there runs on."""
+    """The worker accepts no new tasks; running tasks continue."""
 
     worker: WorkerId
     reason: str = ""
 
 
 class WorkerUncordoned(Event, frozen=True, kw_only=True):
-    """Drain, quarantine and cool-down are lifted."""
+    """Drain, quarantine and cool-down were lifted."""
 
     worker: WorkerId
 
@@ -135,7 +135,7 @@ class WorkerUnwedged(Event, frozen=True, kw_only=True):
 
 
 class WorkerForgotten(Event, frozen=True, kw_only=True):
-    """The worker is gone from the books. `dead`: the operator's word that nothing runs there any more."""
+    """The worker was removed from the tables. `dead`: the operator asserted that nothing is running on it any more."""
 
     worker: WorkerId
     dead: bool = False
@@ -146,14 +146,14 @@ class WorkerForgotten(Event, frozen=True, kw_only=True):
 
 
 class JobSubmitted(Event, frozen=True, kw_only=True):
-    """`origin`: the attempt and the request of it that this was, for a child job submitted from inside a task."""
+    """A job was accepted. `origin`: attempt and request of a child job submitted from inside a task."""
 
     job: Job
     origin: Origin | None = None
 
 
 class JobAdopted(Event, frozen=True, kw_only=True):
-    """A later attempt of its parent submitted the same job again, without a name: this is the one it means."""
+    """A later attempt of the parent submitted the same job without a name: it gets the existing job."""
 
     job: JobId
     origin: Origin
@@ -165,7 +165,7 @@ class JobCancelled(Event, frozen=True, kw_only=True):
 
 
 class JobChanged(Event, frozen=True, kw_only=True):
-    """The operator held, released or reordered an open job. None: as it was."""
+    """The operator held, released or reordered an open job. None: unchanged."""
 
     job: JobId
     held: bool | None = None
@@ -179,7 +179,7 @@ class JobEnded(Event, frozen=True, kw_only=True):
 
 
 class GangRoundEnded(Event, frozen=True, kw_only=True):
-    """The verdict on a round: the task to blame (None: all ranks share the fate), why, and whether it is charged."""
+    """The verdict on a round: the task to blame (None: no single task), why, and whether it is charged."""
 
     job: JobId
     round: int
@@ -192,7 +192,7 @@ class GangRoundEnded(Event, frozen=True, kw_only=True):
 
 
 class TaskAssigned(AttemptEvent, frozen=True, kw_only=True):
-    """A task was placed: in the log before anything is sent. `chosen`: whom the cycle passed over, if anybody."""
+    """A task was placed; recorded before the launch is sent. `chosen`: workers that the cycle passed over, if any."""
 
     worker: WorkerId
     token: Token
@@ -202,7 +202,7 @@ class TaskAssigned(AttemptEvent, frozen=True, kw_only=True):
 
 
 class DispatchTakenOver(AttemptEvent, frozen=True, kw_only=True):
-    """The launch got no answer: anybody may launch it again, and only the worker can say that it did not start."""
+    """The launch got no answer: any invocation may retry it; only the worker can report that it did not start."""
 
 
 class TaskDispatched(AttemptEvent, frozen=True, kw_only=True):
@@ -210,67 +210,67 @@ class TaskDispatched(AttemptEvent, frozen=True, kw_only=True):
 
 
 class TaskDispatchFailed(AttemptEvent, frozen=True, kw_only=True):
-    """The attempt never starts; its task is pending again. `refused`: the worker said no (disk full, chips held)."""
+    """The attempt will never start; its task is pending again. `refused`: by the worker (disk full, chips in use)."""
 
     error: str
     refused: bool = False
 
 
 class TaskRunning(AttemptEvent, frozen=True, kw_only=True):
-    """The user's command has started, `started_at` by the operator's clock."""
+    """The user's command started; `started_at` by the operator's clock."""
 
     started_at: float
 
 
 class AttemptHeldUp(AttemptEvent, frozen=True, kw_only=True):
-    """The worker was told to start it, and did not: a refusal, if it never starts. Its stop is another event."""
+    """The worker got the launch order but did not start the command. If it never starts this counts as a refusal."""
 
     error: str
 
 
 class AttemptOrphaned(AttemptEvent, frozen=True, kw_only=True):
-    """The wrapper of the attempt is gone, its processes live: nobody there limits or records them any more."""
+    """The attempt's wrapper is gone but its processes live: nothing limits or records them any more."""
 
 
 class TaskQuiet(AttemptEvent, frozen=True, kw_only=True):
-    """The running task has written nothing since `since`, for its `silent_after` or longer; None: it writes again."""
+    """The running task has had no output since `since`, for `silent_after` or longer. None: it has output again."""
 
     since: float | None
 
 
 class AttemptUnkillable(AttemptEvent, frozen=True, kw_only=True):
-    """A process of the attempt survived SIGKILL. It holds what it holds until a reboot, or `forget --dead`."""
+    """A process of the attempt survived SIGKILL. Its resources are held until a reboot or `forget --dead`."""
 
 
 class AttemptPresumedGone(AttemptEvent, frozen=True, kw_only=True):
-    """Taken for dead without proof, by `replace_lost` or by the operator's word. Its end is another event.
+    """Presumed dead without proof, by `replace_lost` or by the operator. Its end is another event.
 
-    It may still run: should its worker answer again, it is stopped there before anything else happens.
-    `by_lease`: its lease ended, and it with that, unless what was to see to it there was killed as well.
+    It may still run: if its worker answers again, it is stopped before anything else. `by_lease`: its lease
+    expired and should have ended it, unless its wrapper and watchdog were killed, too.
     """
 
     by_lease: bool = False
 
 
 class AttemptProvenGone(AttemptEvent, frozen=True, kw_only=True):
-    """Proof, at last, that nothing is left of an attempt that was presumed gone."""
+    """Proof that nothing is left of an attempt that was presumed gone."""
 
 
 class AttemptEnded(AttemptEvent, frozen=True, kw_only=True):
-    """Proof that the attempt is over; releases what it held. What it means for the task is another event."""
+    """Proof that the attempt ended; releases its resources. The effect on the task is another event."""
 
     end: End
 
 
 class AttemptStopRequested(AttemptEvent, frozen=True, kw_only=True):
-    """The attempt is to be stopped. Frees nothing."""
+    """A stop of the attempt was ordered. Releases nothing."""
 
     reason: EndReason
     trigger: TaskId | None = None
 
 
 class AttemptStopped(AttemptEvent, frozen=True, kw_only=True):
-    """Proof that nothing of the attempt is left or can ever start; releases what it held."""
+    """Proof that nothing of the attempt is left or can ever start; releases its resources."""
 
     exit_code: int | None = None
     log_tail: str = ""
@@ -278,7 +278,7 @@ class AttemptStopped(AttemptEvent, frozen=True, kw_only=True):
 
 
 class EndpointRegistered(AttemptEvent, frozen=True, kw_only=True):
-    """The task made a port of its own known under a name, by that request; until its attempt ends."""
+    """The task registered a port under a name with this request. It stays registered until the attempt ends."""
 
     name: str
     port: int
@@ -287,14 +287,14 @@ class EndpointRegistered(AttemptEvent, frozen=True, kw_only=True):
 
 
 class EndpointRemoved(AttemptEvent, frozen=True, kw_only=True):
-    """The task took one back. What the end of the attempt takes back is no event of its own."""
+    """The task removed an endpoint. Endpoints removed by the end of the attempt have no event."""
 
     name: str
     request: RequestId
 
 
 class AttemptsReaped(Event, frozen=True, kw_only=True):
-    """The files of `attempts` are gone from the worker; those of `left` may still be there, for a later call."""
+    """The files of `attempts` were deleted on the worker; those of `left` may remain until a later call."""
 
     worker: WorkerId
     attempts: tuple[AttemptId, ...] = ()
@@ -302,14 +302,14 @@ class AttemptsReaped(Event, frozen=True, kw_only=True):
 
 
 class TaskRequeued(Event, frozen=True, kw_only=True):
-    """The task is pending again. `reason` says what ended its attempt; single tasks are charged by it."""
+    """The task is pending again. `reason` is the end of its attempt, by which a single task is charged."""
 
     task: TaskId
     reason: EndReason
 
 
 class TaskEnded(Event, frozen=True, kw_only=True):
-    """The task is over for good."""
+    """The task ended for good."""
 
     task: TaskId
     state: TaskState

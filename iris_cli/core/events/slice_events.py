@@ -1,4 +1,4 @@
-"""The events of slices that are made on demand."""
+"""The events of slices that are created on demand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iris_cli.core.model.slice import SliceHost, SliceTemplate
 
 
 class SliceRequested(Event, frozen=True, kw_only=True):
-    """A slice is to be made, by this name and no other; `wanted_by` are jobs that it was asked for."""
+    """A slice with this unique name is to be created; `wanted_by` are the jobs for which it was requested."""
 
     slice: str
     group: str
@@ -22,20 +22,20 @@ class SliceRequested(Event, frozen=True, kw_only=True):
 
 
 class SliceCreated(Event, frozen=True, kw_only=True):
-    """The provider makes it."""
+    """The provider is creating the slice."""
 
     slice: str
 
 
 class SliceRefused(Event, frozen=True, kw_only=True):
-    """The provider will not make it: there is nothing to delete."""
+    """The provider will not create the slice: there is nothing to delete."""
 
     slice: str
     error: str
 
 
 class SliceStarted(Event, frozen=True, kw_only=True):
-    """The provider says that it is there; its VMs are probed before they are given anything."""
+    """The provider reports the slice ready; its VMs are probed before they accept work."""
 
     slice: str
     hosts: tuple[SliceHost, ...]
@@ -43,7 +43,7 @@ class SliceStarted(Event, frozen=True, kw_only=True):
 
 
 class SliceSetUp(Event, frozen=True, kw_only=True):
-    """The set-up of a slice ended on one VM. If it failed, `error` says why, `log_tail` how its output ends."""
+    """The set-up on one VM of a slice ended. If it failed: `error` and `log_tail`, the end of its output."""
 
     slice: str
     vm: int
@@ -52,13 +52,13 @@ class SliceSetUp(Event, frozen=True, kw_only=True):
 
 
 class SliceJoined(Event, frozen=True, kw_only=True):
-    """Every VM of it has passed its probe, and is set up."""
+    """Every VM of the slice has passed its probe and is set up."""
 
     slice: str
 
 
 class SliceDeletionRequested(Event, frozen=True, kw_only=True):
-    """A slice is to be deleted. `group` and `template` of a slice of ours that the log does not know."""
+    """A slice is to be deleted. `group` and `template` are set for an iris slice that is missing in the log."""
 
     slice: str
     reason: str
@@ -67,13 +67,13 @@ class SliceDeletionRequested(Event, frozen=True, kw_only=True):
 
 
 class SliceDeleted(Event, frozen=True, kw_only=True):
-    """Nothing is left of it: its provider lists it no more."""
+    """The slice is gone: its provider no longer lists it."""
 
     slice: str
 
 
 class SlicesAdopted(Event, frozen=True, kw_only=True):
-    """Slices are managed from this `place` (for people: `where`) alone; `counted`: numbers beyond those of the log."""
+    """Only this `place` (shown to users: `where`) manages slices; `counted`: slice numbers beyond those of the log."""
 
     place: str
     where: str = ""
@@ -81,7 +81,7 @@ class SlicesAdopted(Event, frozen=True, kw_only=True):
 
 
 class ScaleGroupBackedOff(Event, frozen=True, kw_only=True):
-    """Nothing more is made in a scale group before `until`. `failures` in a row are the whole state of that."""
+    """No slice is created in the scale group before `until`. `failures` in a row: the state of the back-off."""
 
     group: str
     error: str
