@@ -1,4 +1,4 @@
-"""An ended job submitted again: the request that it was accepted from, its name, and the tasks that are left."""
+"""Resubmission of an ended job: its request, its new name, and the tasks that did not succeed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from iris_cli.core.model.job_fields import JOB_FIELDS
 from iris_cli.errors import UsageError
 
 AGAIN = "iris launch --again "
-_LONGEST_STEM = 55  # characters: the number behind it has room
+_LONGEST_STEM = 55  # characters: leaves room for the number
 
 
 def submitted_again(cluster: Cluster, job: Job, said: JobRequest) -> JobRequest:
-    """Return the request for an ended job again, with another name; `said` overrides its fields. Raises UsageError.
+    """Return the request to resubmit an ended job with a new name; `said` overrides its fields. Raises UsageError.
 
-    Without `after`: what the job waited for is over. A child job becomes a root job.
+    Without `after`: those dependencies are settled. A child job becomes a root job.
     """
     state = cluster.job_state(job.id)
     if not state.terminal:
@@ -34,25 +34,25 @@ def submitted_again(cluster: Cluster, job: Job, said: JobRequest) -> JobRequest:
 
 
 def free_name(cluster: Cluster, job: Job) -> JobId:
-    """The stem of the first job of a chain with the lowest number, from 2, that no job has: train, train-2, train-3."""
+    """Return the stem of the chain's first job with the lowest free number, from 2: train, train-2, train-3."""
     while job.again is not None:
         job = cluster.jobs[job.again]
     name = job.id.rpartition("/")[2]
     stem, _, number = name.rpartition("-")
-    if not (number.isdecimal() and stem == stem_of(job.command)):  # else the number is iris's own
+    if not (number.isdecimal() and stem == stem_of(job.command)):  # otherwise iris added the number
         stem = name[:_LONGEST_STEM].rstrip("-._")
-    stem = "job" if stem in ("task", "attempt") else stem  # task-2 would be a task
+    stem = "job" if stem in ("task", "attempt") else stem  # task-2 would be the id of a task
     return next(name for each in count(2) if (name := JobId(f"{stem}-{each}")) not in cluster.jobs)
 
 
 def again_command(cluster: Cluster, job: Job) -> str:
-    """The command that submits an ended job again; of an array of which some tasks succeeded, only the others."""
+    """Return the command that resubmits an ended job; for a partly successful array, only the other tasks."""
     some = bool(job.indexes) and any(task.state is TaskState.SUCCEEDED for task in cluster.tasks_of(job.id))
     return f"{AGAIN}{job.id}{' --failed' if some else ''}"
 
 
 def _failed(cluster: Cluster, job: Job, said: JobRequest) -> str | None:
-    """The indexes that did not succeed, if only those are wanted. Raises UsageError."""
+    """Return the indexes that did not succeed, if only those are wanted. Raises UsageError."""
     if not said.failed:
         return None
     if said.array is not None or said.each_line is not None:
@@ -78,7 +78,7 @@ def _array(indexes: list[int] | tuple[int, ...], limit: int) -> str:
 
 
 def _fields(job: Job, said: JobRequest) -> dict[str, Any]:
-    """The fields of a request that the job would be accepted from, without those that `said` leaves no room for."""
+    """Return the request fields from which the job would be accepted again, without those that `said` excludes."""
     same = {row.name for row in JOB_FIELDS} & set(Job.__struct_fields__) - _WORKED_OUT
     fields = {name: getattr(job, name) for name in same}
     resources, signal = job.resources, job.signal
@@ -102,7 +102,7 @@ def _fields(job: Job, said: JobRequest) -> dict[str, Any]:
 _WORKED_OUT = frozenset(
     ("again", "after", "replicas", "slices", "array", "each_line", "secrets", "signal", "client")
 )
-"""Fields with the same name in a request and in a job, but not with the same value, or not for the next job."""
+"""Fields with the same name in a request and in a job but other values, or other values for the next job."""
 
 
 def _device(job: Job) -> dict[str, str]:
@@ -113,7 +113,7 @@ def _device(job: Job) -> dict[str, str]:
 
 
 def _shape(job: Job, said: JobRequest) -> dict[str, Any]:
-    """The number of tasks: of an array its indexes; of a TPU gang of another type or size what follows from that."""
+    """Return the array, or the replicas, slices and group, that the request does not determine itself."""
     if said.array is not None or said.each_line is not None:
         lines = job.each_line if said.each_line is None else None
         return {"lines": lines, "keep_going": job.keep_going if job.indexes else None}

@@ -1,4 +1,4 @@
-"""What a request says of arrays, secrets, ports and the end of a task, as fields of a job."""
+"""Conversion of request fields to job fields: arrays, secrets, ports, images and early signals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST_IMAGE = 512
 
 
 def array_of(request: JobRequest) -> tuple[JobRequest, dict[str, Any]]:
-    """The request with as many replicas as the array has indexes, or the file lines; and what the job says of it."""
+    """Return the request with one replica for each array index or line, and the array fields of the job."""
     lines = request.lines
     if request.array is None and lines is None:
         return request, {}
@@ -45,7 +45,7 @@ def secrets_of(request: JobRequest) -> dict[str, Any]:
 
 
 def check_client(job: Job) -> None:
-    """A terminal shows one program. Raises UsageError."""
+    """Raise UsageError for a `client` job with more than one task: a terminal shows one program."""
     if job.client and (job.replicas > 1 or job.is_gang or job.indexes):
         raise UsageError(
             f"a terminal shows one task, and this job has {job.replicas}",
@@ -54,7 +54,7 @@ def check_client(job: Job) -> None:
 
 
 def check_image(image: str | None, secrets: Sequence[str]) -> None:
-    """Refuse text that docker and podman would take for an option, and secrets that they would take for their own."""
+    """Refuse an image that docker and podman would read as an option, and secrets that they would read themselves."""
     if image is None:
         return
     if _IMAGE.fullmatch(image) is None or len(image) > _LONGEST_IMAGE:
@@ -87,7 +87,7 @@ def check_end(job: Job) -> None:
 
 
 def check_ports(job: Job) -> None:
-    """Names that can stand in that of a variable, and are as different there."""
+    """Refuse port names that can't be part of a variable's name, or that differ only in case."""
     if len(job.ports) > MOST_PORTS:
         raise UsageError(f"{len(job.ports)} ports are more than {MOST_PORTS}")
     seen: set[str] = set()
@@ -103,7 +103,7 @@ def check_ports(job: Job) -> None:
 
 
 def over(request: JobRequest, beneath: JobRequest) -> JobRequest:
-    """`request` where it says something, `beneath` where it doesn't. Of mappings both, the upper one wins."""
+    """Return `request` with unset fields from `beneath`. Mappings are merged; `request` overrides."""
     merged: dict[str, Any] = {}
     for name in JobRequest.__struct_fields__:
         upper, lower = getattr(request, name), getattr(beneath, name)

@@ -1,4 +1,4 @@
-"""What a worker's word about one attempt means for the attempt and for its task."""
+"""Effects of a worker's report on an attempt and its task."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _FENCED = frozenset({RemoteState.STOPPED, RemoteState.CANCELLED})
 _NOT_STARTED = "iris: not started: "
 _LONGEST_WORDS = 300
 _SAID_AND_DONE = frozenset({EndReason.OK, EndReason.TIMEOUT})
-"""Exits that no shutdown of the host can have caused: so a reboot since then takes nothing from them."""
-_VANISHED = frozenset({RemoteState.LOST, RemoteState.NOSTART})  # "not started" of what did start is no answer
+"""Exits that a shutdown of the host can't have caused: a later reboot does not change them."""
+_VANISHED = frozenset({RemoteState.LOST, RemoteState.NOSTART})  # NOSTART of a started attempt counts as lost
 
 
 def reported(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
-    """Weigh one line of a worker's answer. A late word about an attempt that is over changes nothing.
+    """Apply one line of a worker's answer. A late report about an ended attempt changes nothing.
 
-    A gang's round is weighed afterwards, by `gangs.settle`, when the whole poll is in.
+    The round of a gang is decided by `gangs.settle` after the whole poll.
     """
     attempt = draft.cluster.attempt(attempt_id)
     if not attempt.live or attempt.token != report.token:
@@ -63,14 +63,14 @@ def reported(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits:
 
 
 def not_sent(draft: Draft, attempt_id: AttemptId, error: str) -> None:
-    """The invocation that assigned this attempt never sent it. Only it may say so, before a take-over."""
+    """Record that an attempt was never sent. Only the invocation that assigned it may call this, before a take-over."""
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.state is not AttemptState.ENDED and not attempt.taken_over and not attempt.acknowledged:
         draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
 
 
 def take_over(draft: Draft, limits: Limits) -> None:
-    """Adopt the attempts whose dispatcher died or slept: from now on only the worker's word ends them."""
+    """Take over the attempts whose dispatcher died or slept: from now on only the worker's report ends them."""
     stale = [
         attempt_id
         for attempt_id, attempt in draft.cluster.live_attempts()
@@ -82,7 +82,7 @@ def take_over(draft: Draft, limits: Limits) -> None:
 
 
 def give_up(draft: Draft, launched: Iterable[AttemptId]) -> None:
-    """Leave attempts whose launch got no answer to the next cycle of anybody: only the worker's word ends them."""
+    """Leave attempts whose launch got no answer to the next cycle: only the worker's report ends them."""
     for attempt_id in launched:
         attempt = draft.cluster.attempt(attempt_id)
         if attempt.state is AttemptState.ASSIGNED and not attempt.taken_over:
@@ -90,7 +90,7 @@ def give_up(draft: Draft, launched: Iterable[AttemptId]) -> None:
 
 
 def give_back(draft: Draft, unable: Container[JobId]) -> list[JobId]:
-    """Fence what was taken over but can't be started from here, so that it holds nothing; returns the jobs."""
+    """Fence taken-over attempts that can't be started from this machine, to release resources; return their jobs."""
     held = [
         attempt_id
         for attempt_id, attempt in draft.cluster.live_attempts()
@@ -105,7 +105,7 @@ def give_back(draft: Draft, unable: Container[JobId]) -> list[JobId]:
 
 
 def held_up(draft: Draft, attempt_id: AttemptId, limits: Limits) -> None:
-    """The worker was told to start it, and did not: it is fenced, and the worker treated as if it had refused."""
+    """Fence an attempt that the worker did not start after the launch order; treat this as a refusal by the worker."""
     worker = draft.cluster.attempt(attempt_id).worker
     refusals = draft.cluster.workers[worker].refusals
     error = f"{worker} acknowledged the launch but did not start it"
@@ -116,7 +116,7 @@ def held_up(draft: Draft, attempt_id: AttemptId, limits: Limits) -> None:
 
 
 def ended(draft: Draft, attempt_id: AttemptId, end: End) -> None:
-    """The attempt is over, by proof. A failure after the order of `iris retry` is not charged: it ends as stopped."""
+    """End an attempt by proof. A failure after `iris retry` is not charged: the attempt ends as stopped."""
     stop = draft.cluster.attempt(attempt_id).stop
     if stop is not None and stop.reason is EndReason.RETRIED and end.reason is not EndReason.OK:
         return _stopped(draft, attempt_id, end.exit_code, end.log_tail, end.ran)
@@ -125,7 +125,7 @@ def ended(draft: Draft, attempt_id: AttemptId, end: End) -> None:
 
 
 def stopped(draft: Draft, attempt_id: AttemptId, report: AttemptReport | None = None) -> None:
-    """Nothing of an attempt that was to be stopped is left, by proof. What follows depends on why it was."""
+    """End a stopping attempt by proof. The effect depends on the reason of its stop."""
     if report is None:
         _stopped(draft, attempt_id, None, "", None)
     else:
@@ -145,28 +145,28 @@ def _stopped(
 
 
 def worker_gone(draft: Draft, attempt_id: AttemptId, error: str) -> None:
-    """The worker of an attempt is gone, and the attempt with it. What never started is not charged."""
+    """End an attempt whose worker is gone. An attempt that never started is not charged."""
     attempt = draft.cluster.attempt(attempt_id)
     if draft.cluster.tasks[attempt_id.task].state.terminal:
         stopped(draft, attempt_id)
     elif attempt.started_at is None:
         draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
-    else:  # also one that is being stopped: its host may be what made its siblings fail
+    else:  # also a stopping one: its host may have caused the failure of its siblings
         end = End(reason=EndReason.WORKER_FAILED, at=draft.at, error=f"{error} ({attempt.worker})")
         ended(draft, attempt_id, end)
 
 
 def outlasted(draft: Draft, attempt_id: AttemptId, report: AttemptReport, error: str) -> None:
-    """The report of an earlier boot about an attempt: a success counts; any other exit may be the shutdown's doing."""
-    code = report.exit_code if report.state is RemoteState.EXITED else None  # else it is that of a set-up
+    """Apply an earlier boot's report: a success or time-out counts; the shutdown may have caused any other exit."""
+    code = report.exit_code if report.state is RemoteState.EXITED else None  # else of a set-up
     if code is not None and reason_of_exit(code, report.cause) in _SAID_AND_DONE:
-        # When that was, its clock can't tell any more.
+        # The worker's clock can't tell any more when it ended.
         return _exited(draft, attempt_id, report.without_times())
     return worker_gone(draft, attempt_id, error)
 
 
 def _settle_task(draft: Draft, task_id: TaskId, end: End) -> None:
-    """What the end of its attempt means for a single task that goes on."""
+    """Requeue or end a single task after the end of its attempt."""
     task = draft.cluster.tasks[task_id]
     job = draft.cluster.jobs[task.job]
     if job.is_gang or task.state.terminal:
@@ -179,12 +179,12 @@ def _settle_task(draft: Draft, task_id: TaskId, end: End) -> None:
         state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
     draft.record(events.TaskEnded(task=task_id, state=state, end=end.of_task()))
     if state is TaskState.SUCCEEDED and _others_are_open(draft.cluster, job, task.index):
-        return None  # nothing follows from it yet; whether anything does costs a look at every task
+        return None  # no effect on the job yet; checking costs a look at every task
     return jobs.settle(draft, task.job)
 
 
 def _others_are_open(cluster: Cluster, job: Job, index: int) -> bool:
-    """Whether another task goes on. Tasks mostly end in their order: so the next one is looked at first."""
+    """Return whether another task is open. Tasks mostly end in order, so the next one is checked first."""
     others = chain(range(index + 1, job.replicas), range(index))
     return any(not cluster.tasks[TaskId(job.id, other)].state.terminal for other in others)
 
@@ -207,11 +207,11 @@ def _acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptReport, li
         return
     if report.state is RemoteState.LAUNCHING and (report.started_ago or 0.0) > limits.launch_timeout:
         held_up(draft, attempt_id, limits)
-    # The worker ends a set-up that takes too long; this is for the one whose watchdog died. By the worker's own
-    # clock, if it can tell: one that was set ahead here must cost nobody a try.
+    # The worker stops a set-up that takes too long; this covers a dead watchdog. It uses the worker's clock if
+    # known: an operator's clock set ahead must not cost an attempt.
     setup_timeout = draft.cluster.jobs[attempt_id.task.job].setup_timeout
     took = draft.at - attempt.assigned_at if report.started_ago is None else report.started_ago
-    others = limits.settle_seconds + 2 * limits.device_wait  # it waits for devices before and after
+    others = limits.settle_seconds + 2 * limits.device_wait  # time of waiting for devices
     late = 0 < setup_timeout < took - others
     if report.state is RemoteState.PREPARING and late:
         jobs.stop(draft, attempt_id, EndReason.SETUP_FAILED)
@@ -231,7 +231,7 @@ def _running(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None
 
 
 def _note_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
-    """Record that a running task went quiet, or that it writes again."""
+    """Record that a running task went quiet, or has output again."""
     attempt = draft.cluster.attempt(attempt_id)
     if report.last_output_ago is None or attempt.state is not AttemptState.RUNNING:
         return
@@ -239,7 +239,7 @@ def _note_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
     silent_after = limits.silent_after if own is None else own
     is_quiet = 0 < silent_after <= report.last_output_ago
     before, since = attempt.quiet_since, round(draft.at - report.waited - report.last_output_ago, 3)
-    # If nobody polled while it wrote, it has been quiet twice: at least `silent_after` lies between the two.
+    # If it wrote between two polls, it was quiet twice, at least `silent_after` apart.
     if is_quiet and (before is None or since >= before + silent_after):
         draft.record(events.TaskQuiet(task=attempt_id.task, attempt=attempt_id.number, since=since))
     elif before is not None and not is_quiet and not _is_older(draft.at, before, since, silent_after):
@@ -247,9 +247,9 @@ def _note_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
 
 
 def _is_older(now: float, marked: float, told: float, silent_after: float) -> bool:
-    """Whether an answer is about the marked silence, from before it was long enough: another poll was faster.
+    """Return whether an answer predates the marked silence: another poll was faster.
 
-    What is written after the mark is written at least `silent_after` later; times are not exact.
+    Output after the mark comes at least `silent_after` after the marked time; times are not exact.
     """
     return silent_after <= now - marked and abs(told - marked) < silent_after / 2
 
@@ -267,8 +267,8 @@ def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
         and not (alone and reason is EndReason.OK)
         and not _before(draft, attempt, at)
     ):
-        # What ends after its stop was ordered ends because of it: its exit code is no evidence. But what was to
-        # be stopped only to go again elsewhere, and had succeeded before the stop reached it, doesn't go again.
+        # An attempt that ends after its stop order ended because of it: its exit code is no evidence. But a
+        # task that succeeded before a stop for a retry reached it is not retried.
         return stopped(draft, attempt_id, report)
     limit = format_duration(draft.cluster.jobs[task.job].timeout) if reason is EndReason.TIMEOUT else ""
     end = End(
@@ -284,7 +284,7 @@ def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
 
 
 def _before(draft: Draft, attempt: Attempt, at: float) -> bool:
-    """Whether an attempt ended before its stop was ordered. Not where a clock was set since: that tells no order."""
+    """Return whether an attempt ended before its stop order; False if a clock was set since then."""
     assert attempt.stop is not None
     was_set = draft.at < attempt.stop.at or draft.cluster.workers[attempt.worker].skew != attempt.stop.skew
     return at < attempt.stop.at and not was_set
@@ -324,7 +324,7 @@ def _not_started(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
 
 
 def _refusal(report: AttemptReport) -> str:
-    """Why a worker doesn't start it, with the words that it left at the end of the attempt's log."""
+    """Return why a worker refused to start an attempt, with the last line of the attempt's log."""
     words = report.log_tail.rstrip().rpartition("\n")[2]
     detail = words.removeprefix(_NOT_STARTED)[:_LONGEST_WORDS] if words.startswith(_NOT_STARTED) else ""
     error = f"the worker refused to start it: {report.cause or 'no cause given'}"
@@ -332,7 +332,7 @@ def _refusal(report: AttemptReport) -> str:
 
 
 def _directory_gone(draft: Draft, attempt_id: AttemptId, attempt: Attempt) -> None:
-    """What has been there isn't, but its processes may be: it is fenced, never launched into a new directory."""
+    """Fence an attempt whose directory is gone: its processes may live, so it is not launched into a new directory."""
     if attempt.stop is None:
         started = attempt.started_at is not None
         jobs.stop(draft, attempt_id, EndReason.WORKER_FAILED if started else EndReason.DISPATCH_FAILED)
@@ -341,12 +341,12 @@ def _directory_gone(draft: Draft, attempt_id: AttemptId, attempt: Attempt) -> No
 def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
     lease = report.cause == "lease"
     if lease:
-        _running(draft, attempt_id, report)  # only what has started has one, whoever heard of it
+        _running(draft, attempt_id, report)  # only a started attempt has a lease
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.state is AttemptState.STOPPING:
         stopped(draft, attempt_id, report)
     elif attempt.state is AttemptState.ASSIGNED:
-        # Fenced by an invocation that died before it could say so: it never started, and never will.
+        # An invocation fenced it and died before recording that: it never started, and never will.
         error = "fenced before it started"
         draft.record(events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
     else:

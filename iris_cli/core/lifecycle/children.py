@@ -1,7 +1,6 @@
-"""Child jobs: what a task submits from inside, what it takes over from its job, and what it may touch.
+"""Child jobs: submission from inside a task, inherited fields, and access rules.
 
-A task is its user's program, and may be anybody's mistake: it sees its own job and what descends from that, and of
-everything else not even whether it is there.
+A task runs user code that may be wrong: it can see only its own job and descendants of that job.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from iris_cli.core.model.job_fields import JOB_FIELDS
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 
 MOST_BROUGHT = 4
-"""How often `limits.workspace_size` all directories may take together that the tasks of a job pack."""
+"""Limit of all directories packed by the tasks of a job, as a multiple of `limits.workspace_size`."""
 
 
 class Submission(Struct, frozen=True, kw_only=True):
-    """What jobs are accepted by: the workers there could be, what is set for jobs that don't say, and limits."""
+    """Context for accepting jobs: all possible workers, defaults for fields that are not given, and limits."""
 
     fleet: Fleet
     defaults: JobRequest
@@ -37,7 +36,7 @@ class Submission(Struct, frozen=True, kw_only=True):
 
 
 def check_asker(cluster: Cluster, asker: AttemptId) -> None:
-    """Whether an attempt may ask for anything: it is the one that its task goes on with. Raises IrisError."""
+    """Raise IrisError unless the attempt is the current, live attempt of its task and is not being stopped."""
     task = cluster.tasks.get(asker.task)
     if task is None or not task.attempts or task.current_id != asker or not task.attempts[-1].live:
         raise IrisError(f"{asker} is not the current attempt of its task")
@@ -46,7 +45,7 @@ def check_asker(cluster: Cluster, asker: AttemptId) -> None:
 
 
 def visible(cluster: Cluster, asker: AttemptId, job: JobId | None) -> JobId:
-    """A job that the task may see, its own if none is named. Raises NotFoundError."""
+    """Return a job that the task may see, by default its own. Raises NotFoundError."""
     own = asker.task.job
     if job is None or job == own:
         return own
@@ -64,10 +63,10 @@ def visible(cluster: Cluster, asker: AttemptId, job: JobId | None) -> JobId:
 
 
 def submit_child(draft: Draft, origin: Origin, wanted: JobRequest, by: Submission) -> tuple[JobId, bool]:
-    """Run a child job, once for each attempt and request, for ever. Returns its id, and whether this made it.
+    """Submit a child job, once for each attempt and request. Return its id, and whether this request created it.
 
-    The same again from a later attempt of the parent is the job that is there; so is anything under its name that
-    was submitted from inside with the same words. Raises IrisError, and then records nothing.
+    The same request from a later attempt of the parent returns the existing job; so does the same request under
+    an existing name. Raises IrisError, and then records nothing.
     """
     cluster, parent = draft.cluster, draft.cluster.jobs[origin.attempt.task.job]
     children = cluster.children_of(parent.id)
@@ -99,7 +98,7 @@ def _is_of(known: Origin | None, origin: Origin) -> bool:
 def _the_same(
     cluster: Cluster, parent: JobId, name: str | None, children: Sequence[Job], origin: Origin
 ) -> Job | None:
-    """The child that is there already for this: by its name, or else the first that an earlier attempt left."""
+    """Return the existing child for this request: by name, otherwise the first left by an earlier attempt."""
     if name is None:
         earlier = (child for child in children if _is_left(child, origin))
         return next(earlier, None)
@@ -116,7 +115,7 @@ def _the_same(
 
 
 def _is_left(child: Job, origin: Origin) -> bool:
-    """Whether an earlier attempt of the same task submitted the same, and this one hasn't been given it yet."""
+    """Return whether an earlier attempt of the same task left this child, and this attempt has not adopted it."""
     if child.origin is None or child.origin.digest != origin.digest:
         return False
     last = child.adopted or child.origin
@@ -137,7 +136,7 @@ def _check_room(parent: JobId, children: Sequence[Job], limits: Limits) -> None:
 
 
 def _check_brought(parent: Job, children: Sequence[Job], wanted: Workspace, limits: Limits) -> None:
-    """Whether a directory that was packed inside the task may come here. What is here already counts once."""
+    """Raise IrisError if a directory packed inside the task is too large. A stored directory counts once."""
     there = [job.workspace for job in children if job.workspace != parent.workspace]
     total = sum({each.hash: each.size for each in [*there, wanted] if each is not None}.values())
     for size, times in ((wanted.size, 1), (total, MOST_BROUGHT)):
@@ -151,7 +150,7 @@ def _check_brought(parent: Job, children: Sequence[Job], wanted: Workspace, limi
 
 
 def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, by: Submission) -> Job:
-    """The child as a job of its own, with what it takes over from its parent."""
+    """Return the child job, with the fields inherited from its parent."""
     _check_named(cluster, parent, wanted)
     stem = f"{parent.id}/{wanted.name or stem_of(wanted.command or ('job',))}"
     inherited: dict[str, Any] = {row.name: getattr(parent, row.name) for row in JOB_FIELDS if row.inherited}
@@ -165,7 +164,7 @@ def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, by: Submission) -
 
 
 def _with_source(parent: Job, secret: str) -> str:
-    """A secret of the parent, read from where the parent's is."""
+    """Return a secret of the parent with the parent's source."""
     file = parent.secret_files.get(secret)
     return f"{secret}=@{file}" if file else secret
 
@@ -179,14 +178,14 @@ def _constraints(parent: Job, wanted: JobRequest) -> tuple[Constraint, ...]:
 def inherited_constraints(
     parent: Sequence[Constraint], child: Sequence[Constraint] | None
 ) -> Sequence[Constraint]:
-    """The constraints of a child job: None takes over all of the parent's, none at all takes over none."""
+    """Return the constraints of a child job: None inherits all of the parent's, () inherits none."""
     if child is None:
         return parent
     return merge_constraints(parent, child) if child else ()
 
 
 def _check_named(cluster: Cluster, parent: Job, wanted: JobRequest) -> None:
-    """What a request names must be the parent's own: nothing of the operator's, and of no other job."""
+    """Refuse secrets and dependencies that do not belong to the parent."""
     foreign = [name for name in wanted.secrets or () if name not in parent.secrets]
     if foreign:
         raise UsageError(
@@ -203,7 +202,7 @@ def _check_named(cluster: Cluster, parent: Job, wanted: JobRequest) -> None:
 
 
 def cancel_visible(draft: Draft, asker: AttemptId, job: JobId, reason: str) -> bool:
-    """End a job that the task may touch. Returns whether it is cancelled now, also if it was before."""
+    """Cancel a job that the task may change. Return whether it is cancelled, now or before."""
     found = visible(draft.cluster, asker, job)
     if not draft.cluster.job_state(found).terminal:
         check_asker(draft.cluster, asker)
@@ -214,7 +213,7 @@ def cancel_visible(draft: Draft, asker: AttemptId, job: JobId, reason: str) -> b
 def register_endpoint(
     draft: Draft, asker: AttemptId, request: RequestId, wanted: RegisterEndpoint, limits: Limits
 ) -> None:
-    """Make a port of a task known. Raises IrisError."""
+    """Register an endpoint of a task. Raises IrisError."""
     check_asker(draft.cluster, asker)
     announced = draft.cluster.endpoints.get(asker, Announced())
     if request in announced.requests:
@@ -235,7 +234,7 @@ def register_endpoint(
 
 
 def remove_endpoint(draft: Draft, asker: AttemptId, request: RequestId, name: str) -> bool:
-    """Take an endpoint back. Returns whether this did. Raises IrisError."""
+    """Remove an endpoint. Return whether this request removed it. Raises IrisError."""
     check_asker(draft.cluster, asker)
     announced = draft.cluster.endpoints.get(asker, Announced())
     if request in announced.requests:

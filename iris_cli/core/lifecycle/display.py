@@ -1,7 +1,7 @@
-"""The words for jobs and tasks on the screen: the state, made precise by what the attempts do.
+"""Display words for jobs and tasks: the state, refined by the states of the attempts.
 
-The log and the `state` fields of JSON keep the states; `display` stands beside them. A display is a word, in some cases
-followed by a note: `RETRYING (1 of 3)`, `PENDING (3 of 20 done)`, `FAILED exit 1`.
+The log and the `state` fields of JSON keep the states; `display` is a separate field. A display is a word, in some
+cases followed by a note: `RETRYING (1 of 3)`, `PENDING (3 of 20 done)`, `FAILED exit 1`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, 
 
 
 class DisplayWord(StrEnum):
-    """The words that are no states. Tasks are `STOPPED`, with their gang; tasks and open jobs the other two."""
+    """Display words that are not states: `STOPPED` for tasks, with their gang; the others also for jobs."""
 
     STOPPED = "STOPPED"
     STOPPING = "STOPPING"
@@ -23,7 +23,7 @@ class DisplayWord(StrEnum):
 
 
 Tried = tuple[Task, int, End]
-"""A task that is to run again, or does: with the number of the attempt after which, and the end of that attempt."""
+"""A task that was or will be retried, with the number and the end of the failed attempt."""
 
 _RETRIED_AFTER = PROGRAM_FAILURES | INFRASTRUCTURE | {EndReason.RETRIED}
 _OWN_FAILURES = PROGRAM_FAILURES | {EndReason.TIMEOUT}
@@ -36,17 +36,17 @@ _WORST_FIRST: tuple[str, ...] = (
 
 
 def word_of(display: str) -> str:
-    """The word of a display, without its note."""
+    """Return the word of a display, without its note."""
     return display.partition(" ")[0]
 
 
 def job_display(cluster: Cluster, job_id: JobId) -> str:
-    """The display of a job: its state if that is final, `RUNNING` only while an attempt runs."""
+    """Return the display of a job: its final state, or `RUNNING` only while an attempt is running."""
     return display_of(cluster.jobs[job_id], cluster.tasks_of(job_id))
 
 
 def display_of(job: Job, tasks: Sequence[Task]) -> str:
-    """The display of a job with these tasks."""
+    """Return the display of a job with these tasks."""
     state = state_of(job, tasks)
     if state.terminal:
         return state
@@ -63,7 +63,7 @@ def display_of(job: Job, tasks: Sequence[Task]) -> str:
 
 
 def task_displays(cluster: Cluster, job_id: JobId) -> list[str]:
-    """The displays of the tasks of a job, by index."""
+    """Return the displays of the tasks of a job, by index."""
     return displays_of(cluster.jobs[job_id], cluster.tasks_of(job_id))
 
 
@@ -77,7 +77,7 @@ def displays_of(job: Job, tasks: Sequence[Task]) -> list[str]:
 
 
 def counted(displays: Iterable[str]) -> dict[str, int]:
-    """The number of tasks by the word of their display, the worst first."""
+    """Return the number of tasks by the word of their display, the worst first."""
     found = Counter[str]()
     for display, number in Counter(displays).items():
         found[word_of(display)] += number
@@ -85,7 +85,7 @@ def counted(displays: Iterable[str]) -> dict[str, int]:
 
 
 def in_words(counts: Mapping[str, int]) -> str:
-    """`17 pending, 3 succeeded`; `1 failed, 3 stopped with it`."""
+    """Return `17 pending, 3 succeeded` or `1 failed, 3 stopped with it`."""
     words = {word: word.lower().replace("_", " ") for word in counts}
     failed = counts.get(TaskState.FAILED, 0) + counts.get(TaskState.WORKER_FAILED, 0)
     if DisplayWord.STOPPED in counts and failed:
@@ -94,8 +94,8 @@ def in_words(counts: Mapping[str, int]) -> str:
 
 
 def filter_words(cluster: Cluster, job_id: JobId) -> frozenset[str]:
-    """All words by which `--state` finds a job: its state, its display, `STOPPED` if a task is, `STOPPING` if
-    attempts outlast its end.
+    """Return all words by which `--state` finds a job: its state, its display, `STOPPED` if a task is stopped,
+    and `STOPPING` if attempts outlast its end.
     """
     found = {str(cluster.job_state(job_id)), word_of(job_display(cluster, job_id))}
     if any(
@@ -108,9 +108,9 @@ def filter_words(cluster: Cluster, job_id: JobId) -> frozenset[str]:
 
 
 def retries_made(job: Job, tasks: Sequence[Task], after: Collection[EndReason] = PROGRAM_FAILURES) -> int:
-    """The number of retries that were placed after such ends: rounds of a gang, otherwise attempts of tasks.
+    """Return the number of retries after such ends: rounds of a gang, otherwise attempts of tasks.
 
-    An end that no other attempt follows made no retry, charged or not.
+    An end without a later attempt is no retry, charged or not.
     """
     if not job.is_gang:
         ends = [each.end for task in tasks for each in task.attempts[:-1]]
@@ -120,7 +120,7 @@ def retries_made(job: Job, tasks: Sequence[Task], after: Collection[EndReason] =
 
 
 def last_tries(job: Job, tasks: Sequence[Task]) -> list[Tried]:
-    """The last failure of each task that is to run again, or does, the latest first; of a gang that of its last round.
+    """Return the last failure of each task that was or will be retried, latest first; for a gang of its last round.
 
     Empty for a job that has ended or was not retried.
     """
@@ -130,7 +130,7 @@ def last_tries(job: Job, tasks: Sequence[Task]) -> list[Tried]:
 
 
 def _last_round(job: Job, tasks: Sequence[Task]) -> list[Tried]:
-    """The culprit of the last round that failed and has its verdict."""
+    """Return the culprit of the last failed round that has a verdict."""
     spoiled = _spoiled_rounds(tasks) if job.settled_rounds else {}
     last = max((number for number in spoiled if number < job.settled_rounds), default=None)
     return [_culprit(spoiled[last])] if last is not None else []
@@ -146,7 +146,7 @@ def _spoiled_rounds(tasks: Sequence[Task]) -> dict[int, list[Tried]]:
 
 
 def _culprit(spoiled: Sequence[Tried]) -> Tried:
-    """The rank to blame: a lost host outranks exit codes, then the earliest end counts."""
+    """Return the rank to blame: a lost host outranks exit codes, then the earliest end counts."""
     return min(spoiled, key=lambda each: (each[2].reason not in INFRASTRUCTURE, each[2].at, each[0].index))
 
 
@@ -163,7 +163,7 @@ def _last_of_tasks(tasks: Sequence[Task]) -> list[Tried]:
 
 
 def _is_stopping(attempt: Attempt) -> bool:
-    """Whether it is being stopped. An attempt that is fenced because it could not be started never ran."""
+    """Return whether it is being stopped, except a fenced attempt that never started."""
     fenced = (
         attempt.stop is not None
         and attempt.stop.reason is EndReason.DISPATCH_FAILED
@@ -184,7 +184,7 @@ def _retrying(job: Job, tried: Tried) -> str:
 
 
 def _task_display(task: Task, pending: str) -> str:
-    """The display of a task; `pending` is the display of a pending task."""
+    """Return the display of a task; `pending` is the display of a pending task."""
     last = task.attempts[-1] if task.attempts else None
     if last is not None and type(last.phase) is Stopping:
         return DisplayWord.STOPPING

@@ -1,4 +1,4 @@
-"""Gangs: placed, stopped and retried only together. One round is one placement of all ranks."""
+"""Gangs are placed, stopped and retried only as a whole. One round is one placement of all ranks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from iris_cli.core.lifecycle import jobs
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, End, Task, TaskState
 
 _CONSEQUENCES = frozenset({EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED})
-"""Ends that were ordered: they tell nothing about what went wrong."""
+"""Ends that were ordered: they are no evidence of a cause."""
 
 
 def settle(draft: Draft, job_id: JobId, limits: Limits, unheard: Container[WorkerId] = ()) -> None:
-    """Decide what the ends seen so far mean for the round in flight.
+    """Decide the current round of a gang from the ends recorded so far.
 
-    A round that can't succeed any more is stopped at once; who is to blame waits until the evidence is in.
-    `unheard` are the workers that were asked in this poll and haven't answered yet.
+    A round that can't succeed any more is stopped at once; the verdict waits until the evidence is complete.
+    `unheard` are the workers polled now that have not answered yet.
     """
     job = draft.cluster.jobs[job_id]
     if job.end is not None or job.rounds == job.settled_rounds:
@@ -45,7 +45,7 @@ def _members(draft: Draft, job: JobId) -> list[tuple[Task, Attempt]]:
 
 
 def _fence_unready(draft: Draft, job: Job) -> None:
-    """A rank whose worker fell silent before any rank started holds up the others, but not for ever."""
+    """Stop a rank whose worker fell silent before any rank started, once its set-up time is over."""
     members = _members(draft, job.id)
     if any(attempt.started_at is not None for _, attempt in members):
         return
@@ -67,7 +67,7 @@ def _spoils(reason: EndReason) -> bool:
 
 
 def _spoiling_end(attempt: Attempt) -> End | None:
-    """The end that spoiled the round, if any: a stop for its own fault counts even if the attempt ended well."""
+    """Return the end that spoiled the round, or None. A stop for its own fault counts even after exit 0."""
     end, stop = attempt.end, attempt.stop
     if end is None or _spoils(end.reason):
         return end
@@ -77,7 +77,7 @@ def _spoiling_end(attempt: Attempt) -> End | None:
 
 
 def _weight(item: tuple[Task, End]) -> tuple[int, float, int]:
-    """A lost host outranks exit codes, for peers die with exit 1 when a host vanishes; then the earliest end."""
+    """Return the rank of blame: a lost host outranks exit codes (its peers exit with 1); then the earliest end."""
     task, end = item
     kind = 0 if end.reason in INFRASTRUCTURE else 2 if end.reason is EndReason.DISPATCH_FAILED else 1
     return kind, end.at, task.index
@@ -90,18 +90,18 @@ def _evidence_may_come(
     limits: Limits,
     unheard: Container[WorkerId],
 ) -> bool:
-    """Whether something may still be learned that weighs more than what is known."""
+    """Return whether evidence that outweighs the known ends may still arrive."""
     if worst.reason in (EndReason.DISPATCH_FAILED, EndReason.RETRIED):
-        return False  # nothing is charged: no need to know more
+        return False  # nothing is charged: no more evidence is needed
     if any(attempt.live and attempt.worker in unheard for _, attempt in members):
-        return True  # however long ago the last poll was: this one will be over soon
+        return True  # regardless of the last poll's age: the current one ends soon
     recorded = [
         attempt.ended_at
         for _, attempt in members
         if attempt.ended_at is not None and _spoiling_end(attempt) is not None
     ]
     if not 0 <= draft.at - min(recorded) < limits.settle_seconds:
-        return False  # a clock that stepped back must not hold a verdict for ever
+        return False  # a clock that stepped back must not delay a verdict forever
     return any(
         attempt.live
         and (
@@ -133,7 +133,7 @@ def _verdict(draft: Draft, job: Job, culprit: Task, end: End) -> None:
 
 
 def _budget_left(job: Job, reason: EndReason) -> bool:
-    """Whether the round that was just charged leaves another one."""
+    """Return whether the retry budget allows another round after the one just charged."""
     if reason in INFRASTRUCTURE:
         return job.preempted_rounds <= job.max_retries_preemption
     if reason in PROGRAM_FAILURES:

@@ -1,6 +1,4 @@
-"""Who answered? A worker is one machine since one boot; what was taken for dead there without proof may still run.
-
-What changes of a machine is proof, or reason for doubt. A ghost is remembered until its worker proves it gone."""
+"""Identity of workers: one machine in one boot. Ghosts of attempts presumed dead remain until proven gone."""
 
 from __future__ import annotations
 
@@ -16,10 +14,10 @@ from iris_cli.core.messages.observations import OVER, AttemptReport, RemoteState
 
 
 def answered(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
-    """A worker answered a poll or a call. Returns whether it is the one in the log, since the same boot."""
+    """Check the sender of an answer. Return whether it is the worker in the log, in the same boot."""
     worker = draft.cluster.workers[report.worker]
     if not worker.incarnation or worker.condition is WorkerCondition.UNPROBED:
-        return False  # this answer can be compared with nothing yet, or a probe comes first
+        return False  # no identity to compare with yet, or a probe comes first
     if report.incarnation != worker.incarnation or _is_untold(worker, report.boot_id):
         workers.untrusted(draft, worker.id, _doubt(worker, report.boot_id), limits)
         return False
@@ -31,10 +29,10 @@ def answered(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
 
 
 def probed(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: bool = False) -> None:
-    """A probe told what a worker is. `trusted`: the operator's word that it may be another machine now.
+    """Apply a probe. `trusted`: the operator accepts that it may be another machine.
 
-    Of a host that was rebooted the old boot id stays on record while attempts live there: how they ended may be on
-    its disk, and a poll tells. Until then it refuses every launch, for that is meant for the old boot.
+    After a reboot the old boot id stays on record while attempts live on the worker: their ends may be on its
+    disk, and a poll reads them. Until then the worker refuses every launch, which names the old boot.
     """
     worker = draft.cluster.workers[found.worker]
     known = bool(worker.incarnation)
@@ -66,7 +64,7 @@ def release(draft: Draft, worker_id: WorkerId, error: str) -> None:
 
 
 def _fence(draft: Draft, worker_id: WorkerId) -> None:
-    """The host forgot our attempts, but it is the same since the same boot: what runs there is stopped first."""
+    """Stop the attempts that a host of the same boot has forgotten: their processes may still run."""
     for attempt_id, attempt in list(draft.cluster.live_on(worker_id)):
         if attempt.state is not AttemptState.STOPPING:
             started = attempt.started_at is not None
@@ -75,7 +73,7 @@ def _fence(draft: Draft, worker_id: WorkerId) -> None:
 
 
 def _is_untold(worker: Worker, boot_id: str) -> bool:
-    """Whether a host can't tell its boot as it could before: that proves nothing."""
+    """Return whether a host that reported its boot id before can't any more: that proves nothing."""
     return bool(worker.boot_id) and not boot_id
 
 
@@ -88,7 +86,7 @@ def _doubt(worker: Worker, boot_id: str) -> str:
 
 
 def _moved(worker: Worker, found: WorkerUpdated) -> str:
-    """Why what answers can't be the host that was probed before, unless the configuration says so."""
+    """Return why the host can't be the one probed before, or "" if the configuration changed or nothing differs."""
     if worker.vm and found.vm and found.vm != worker.vm:
         return f"its VM was {worker.vm} and is now {found.vm}"
     if found.declared != worker.declared:
@@ -101,7 +99,7 @@ def _moved(worker: Worker, found: WorkerUpdated) -> str:
 
 
 def _rebooted(draft: Draft, worker: Worker, report: WorkerReport) -> None:
-    """End what was there, if this answer tells of all of it: else the worker is to be asked for the rest first."""
+    """End the old boot's attempts if this answer covers them all; else the worker is polled for the rest first."""
     said = {each.token: each for each in report.attempts}
     live = list(draft.cluster.live_on(worker.id))
     if any(attempt.token not in said for _, attempt in live):
@@ -114,7 +112,7 @@ def _rebooted(draft: Draft, worker: Worker, report: WorkerReport) -> None:
 
 
 def _of_boot(found: WorkerUpdated, boot_id: str) -> WorkerUpdated:
-    """The same word on a worker, of another boot."""
+    """Return the same properties with another boot id."""
     return WorkerUpdated(
         worker=found.worker,
         connection=found.connection,
@@ -133,7 +131,7 @@ def _of_boot(found: WorkerUpdated, boot_id: str) -> WorkerUpdated:
 
 
 def _recorded(worker: Worker) -> WorkerUpdated:
-    """The last word of the log on what a worker is."""
+    """Return the properties of a worker as recorded in the log."""
     return WorkerUpdated(
         worker=worker.id,
         connection=worker.connection,
@@ -152,19 +150,19 @@ def _recorded(worker: Worker) -> WorkerUpdated:
 
 
 def presume_gone(draft: Draft, attempt_ids: Iterable[AttemptId], error: str) -> None:
-    """Take attempts for dead: what they held is free for others, and they are remembered as ghosts."""
+    """Presume attempts dead: their resources are released, and they are kept as ghosts."""
     for attempt_id in attempt_ids:
         draft.record(AttemptPresumedGone(task=attempt_id.task, attempt=attempt_id.number))
         attempts.worker_gone(draft, attempt_id, error)
 
 
 def declared_dead(draft: Draft, worker: WorkerId, error: str) -> None:
-    """The operator's word that nothing runs on a worker any more: also nothing that could not be killed."""
+    """Presume all attempts on a worker dead, including unkillable ones, because the operator asserts it."""
     presume_gone(draft, [attempt_id for attempt_id, _ in draft.cluster.live_on(worker)], error)
 
 
 def machine_gone(draft: Draft, worker_id: WorkerId, error: str) -> list[AttemptId]:
-    """Proof that the machine is no more: what lived there has ended with it, and the worker is off the books."""
+    """End everything on a machine proven gone, and forget the worker. Return the ended attempts."""
     is_known = worker_id in draft.cluster.workers
     ended = [attempt_id for attempt_id, _ in draft.cluster.live_on(worker_id)] if is_known else []
     for attempt_id in ended:
@@ -177,7 +175,7 @@ def machine_gone(draft: Draft, worker_id: WorkerId, error: str) -> list[AttemptI
 
 
 def reported(draft: Draft, worker: WorkerId, reports: Iterable[AttemptReport]) -> None:
-    """A worker said how its ghosts are: those that are over are gone; one that can't be killed is no good."""
+    """Apply a worker's report on its ghosts: ended ones are gone; an unkillable one quarantines the worker."""
     said = {report.token: report.state for report in reports}
     for ghost in draft.cluster.ghosts.get(worker, ()):
         state = said.get(ghost.token)
@@ -188,7 +186,7 @@ def reported(draft: Draft, worker: WorkerId, reports: Iterable[AttemptReport]) -
 
 
 def gone_by_reboot(draft: Draft, worker_id: WorkerId) -> None:
-    """A worker is known to be up since another boot than its ghosts: they did not outlive that."""
+    """End the ghosts of earlier boots: they did not survive the reboot."""
     boot_id = draft.cluster.workers[worker_id].boot_id
     for ghost in draft.cluster.ghosts.get(worker_id, ()):
         if ghost.boot_id and ghost.boot_id != boot_id:
@@ -196,7 +194,7 @@ def gone_by_reboot(draft: Draft, worker_id: WorkerId) -> None:
 
 
 def elsewhere(cluster: Cluster, worker: WorkerId, boot_id: str, incarnation: str) -> str:
-    """Why whoever answers as a worker that is new to the log can't speak for the ghosts of that name, or ""."""
+    """Return why a worker that is new to the log can't prove the end of the ghosts under its name, or ""."""
     strange = [
         str(ghost.attempt)
         for ghost in cluster.ghosts.get(worker, ())
@@ -210,7 +208,7 @@ def elsewhere(cluster: Cluster, worker: WorkerId, boot_id: str, incarnation: str
 
 
 def haunted_words(cluster: Cluster, worker: WorkerId) -> str:
-    """Why a worker takes nothing new because of its ghosts, in a sentence; "" for one that has none."""
+    """Return why a worker accepts no new work because of its ghosts, in a sentence; "" without ghosts."""
     ghosts = cluster.ghosts.get(worker, ())
     if not ghosts:
         return ""

@@ -1,4 +1,4 @@
-"""The end of a job: what it does to its tasks, its attempts and its children."""
+"""The end of a job, and its effect on tasks, attempts and child jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from iris_cli.core.model.task import AttemptState, End, EndReason, Task, TaskSta
 
 
 def cancel(draft: Draft, job: JobId, reason: str = "") -> bool:
-    """End a job by its user's wish. Returns False, and does nothing, where it is over already."""
+    """Cancel a job. Return False, without effect, if it has already ended."""
     if draft.cluster.job_state(job).terminal:
         return False
     draft.record(JobCancelled(job=job, reason=reason))
@@ -21,13 +21,13 @@ def cancel(draft: Draft, job: JobId, reason: str = "") -> bool:
 
 
 def abandon(draft: Draft, gone: Collection[JobId]) -> None:
-    """End the jobs whose clients are gone: their programs have no terminal any more."""
+    """Cancel the jobs whose clients are gone: their programs have no terminal any more."""
     for job in gone:
         cancel(draft, job, "its terminal is gone")
 
 
 def retry(draft: Draft, job: JobId, index: int | None = None) -> list[AttemptId]:
-    """Stop the live attempts of a job, or of one task that is alone; returns those not stopping before."""
+    """Stop the live attempts of a job, or of one independent task; return those that were not stopping before."""
     whole = index is None or draft.cluster.jobs[job].is_gang
     found = [
         attempt_id
@@ -49,7 +49,7 @@ def change(
     priority: Priority | None = None,
     scheduling_timeout: float | None = None,
 ) -> bool:
-    """Hold, release or reorder an open job. Returns False, and does nothing, where it is so already."""
+    """Hold, release or reorder an open job. Return False if that changes nothing."""
     job = draft.cluster.jobs[job_id]
     event = JobChanged(
         job=job_id,
@@ -64,7 +64,7 @@ def change(
 
 
 def settle(draft: Draft, job_id: JobId) -> None:
-    """Record the end of a job whose tasks leave no other way: stop what lives, cancel its children."""
+    """Record the end of a job once its tasks determine it; stop its live attempts and cancel its children."""
     if draft.cluster.jobs[job_id].end is not None:
         return
     state = draft.cluster.job_state(job_id)
@@ -78,14 +78,14 @@ def settle(draft: Draft, job_id: JobId) -> None:
 
 
 def stop(draft: Draft, attempt: AttemptId, reason: EndReason, trigger: TaskId | None = None) -> None:
-    """Order the stop of an attempt. It holds what it holds until the stop is proven."""
+    """Order the stop of an attempt. It holds its resources until the stop is proven."""
     draft.record(
         AttemptStopRequested(task=attempt.task, attempt=attempt.number, reason=reason, trigger=trigger)
     )
 
 
 def stop_live(draft: Draft, job: JobId, reason: EndReason, trigger: TaskId | None = None) -> None:
-    """Order the stop of every attempt of a job that isn't being stopped yet: ASSIGNED ones too."""
+    """Order the stop of every live attempt of a job that isn't stopping yet, including ASSIGNED ones."""
     for attempt_id, attempt in draft.cluster.live_of(job):
         if attempt.state is not AttemptState.STOPPING:
             stop(draft, attempt_id, reason, trigger)
@@ -118,7 +118,7 @@ def _end_of(draft: Draft, job_id: JobId, state: JobState) -> End:
 
 
 def _culprit(job: Job, tasks: list[Task]) -> Task | None:
-    """The first task whose own end made the job fail. A tolerated failure is blamed only if there is no other."""
+    """Return the first task whose own end failed the job. A tolerated failure is blamed only if there is no other."""
     failures = sum(task.state is TaskState.FAILED for task in tasks)
     tolerated = not job.is_gang and failures <= job.max_task_failures
     by_exit, by_host = TaskState.FAILED, TaskState.WORKER_FAILED

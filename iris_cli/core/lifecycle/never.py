@@ -1,4 +1,4 @@
-"""Jobs that no worker of the cluster could ever run, refused when they are submitted."""
+"""Jobs that no worker of the cluster could ever run: refused at submission."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LISTED = 5
 
 
 class Offer(NamedTuple):
-    """A worker that exists, or any one of a scale group. `idle` is None if nobody knows how large it is.
+    """A registered or declared worker, or any worker of a scale group. `idle` is None if its size is unknown.
 
-    `slices`: the most slices that the scale group may have; 0 for a worker that exists.
+    `slices`: the maximum number of slices of the scale group; 0 for a single worker.
     """
 
     attributes: Mapping[str, AttributeValue]
@@ -27,16 +27,16 @@ class Offer(NamedTuple):
 
 
 def check_possible(job: Job, offers: Sequence[Offer]) -> None:
-    """Raise UnschedulableError if every offer is known and none of them could ever run a task of the job.
+    """Raise UnschedulableError if every offer is known and none could ever run a task of the job.
 
-    The same for a gang that is larger than any group could ever be; that there are too few groups for its `--slices` is
-    no reason. Only facts count that no job and no operator changes for a while: device, attributes and sizes. A worker
-    of unknown size may have any of them.
+    Also if a gang is larger than any group could ever be; too few groups for `--slices` is no reason. Only facts
+    that jobs and operators do not change at run time count: device, attributes and sizes. A worker of unknown
+    size may have any of them.
     """
     serving = [each for each in offers if _has(job.resources.device, each)]
     if not serving:
-        return  # there is no worker yet; an unknown accelerator was refused before
-    taint = constraints.TAINT_KEY_PREFIX  # taints are set and removed by hand, at any time
+        return  # no worker is known yet; an unknown accelerator was refused before
+    taint = constraints.TAINT_KEY_PREFIX  # taints are set and removed by hand at any time
     required = [each for each in job.constraints if each.required and not each.key.startswith(taint)]
     right = [each for each in serving if all(_may_match(constraint, each) for constraint in required)]
     if not right:
@@ -112,10 +112,10 @@ class _Groups(NamedTuple):
     serving: Sequence[Offer]
 
     def largest(self, offers: Sequence[Offer]) -> tuple[str, int] | None:
-        """The value of `key` that most of these workers could ever share, and their number; None if nobody knows.
+        """Return the value of `key` that most of these workers could share, and their number; None if unknown.
 
-        A worker that was not probed may join any group; the VMs of a slice that are not registered may all fit, and
-        join any group if `key` is not that of slices.
+        An unprobed worker may join any group. All unregistered VMs of a slice may fit; they may join any
+        group unless `key` is the slice name.
         """
         sizes: Counter[str] = Counter()
         anywhere = 0
@@ -157,12 +157,12 @@ class _Groups(NamedTuple):
         return largest is not None and largest[1] >= self.ranks
 
     def sized(self, offers: Sequence[Offer], need: Amounts | None = None) -> list[Offer]:
-        """The offers that are large enough, or may be."""
+        """Return the offers that are large enough or of unknown size."""
         size = need or self.need
         return [each for each in offers if each.idle is None or each.idle.covers(size)]
 
     def too_much(self, offers: Sequence[Offer]) -> list[int]:
-        """The dimensions that leave too few of these offers, each by itself; if none does, all that exclude one."""
+        """Return the dimensions that each leave too few of these offers; if none does, all that exclude an offer."""
         lacking = [
             number
             for number, wanted in enumerate(self.need)
@@ -175,7 +175,7 @@ class _Groups(NamedTuple):
         return [each for each in lacking if not self.hold(self.sized(offers, only[each]))] or lacking
 
     def nearest(self, offers: Sequence[Offer]) -> str:
-        """The largest size in one dimension that a group of these offers could hold; '' if none could."""
+        """Return the largest size in one dimension that a group of these offers could hold; '' if none could."""
         for number in self.too_much(offers):
             sizes = {each.idle[number] for each in offers if each.idle is not None}
             for size in sorted((each for each in sizes if 0 < each < self.need[number]), reverse=True):
@@ -186,7 +186,7 @@ class _Groups(NamedTuple):
 
 
 def _fixes(groups: _Groups, that: str, right: Sequence[Offer]) -> list[str]:
-    """What to give up so that a group could hold the gang: the constraints, the size, or both."""
+    """Return changes that would let a group hold the gang: drop the constraints, reduce the size, or both."""
     fixes = []
     without = groups.largest(groups.sized(groups.serving))
     if that and without is not None and without[1] >= groups.ranks:
@@ -199,9 +199,9 @@ def _fixes(groups: _Groups, that: str, right: Sequence[Offer]) -> list[str]:
 
 
 def _excluded(groups: _Groups, that: str, right: Sequence[Offer]) -> tuple[str, Sequence[Offer]]:
-    """Return what leaves too few workers, such as `workers with 8 cores that satisfy zone=z`, and these workers.
+    """Return a description such as `workers with 8 cores that satisfy zone=z`, and the workers that it covers.
 
-    The size or the constraints are left out if the other one excludes too many by itself and this one does not.
+    The size or the constraints are omitted if only the other excludes too many workers by itself.
     """
     sized = groups.sized(groups.serving)
     by_size, by_constraint = groups.hold(right), groups.hold(sized)
@@ -217,7 +217,7 @@ def _excluded(groups: _Groups, that: str, right: Sequence[Offer]) -> tuple[str, 
 
 
 def _not_registered(serving: Sequence[Offer], names: Iterable[str]) -> dict[str, int]:
-    """Return how many VMs of the named slices are neither registered nor declared."""
+    """Return the number of VMs of each named slice that are neither registered nor declared."""
     there: Counter[str] = Counter()
     whole: dict[str, int] = {}
     for each in serving:
@@ -233,7 +233,7 @@ def _not_registered(serving: Sequence[Offer], names: Iterable[str]) -> dict[str,
 
 
 def _slice_sizes(serving: Sequence[Offer]) -> set[int]:
-    """Return the numbers of VMs that slices have; none if that of one of them is not known."""
+    """Return the numbers of VMs that slices have; empty if the size of any slice is unknown."""
     sizes = [each.attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY) for each in serving]
     known = {each.value for each in sizes if each is not None and isinstance(each.value, int)}
     return set() if any(each is None for each in sizes) else known
@@ -261,7 +261,7 @@ def _unmatched(required: Sequence[Constraint], serving: Sequence[Offer]) -> Unsc
 
 
 def _values(constraint: Constraint, fleet: Sequence[Mapping[str, AttributeValue]]) -> str:
-    """The values that the workers have for the key of a constraint: `region is us-east1 or us-west4`."""
+    """Return the values that workers have for the key of a constraint: `region is us-east1 or us-west4`."""
     found = sorted({str(each[constraint.key].value) for each in fleet if constraint.key in each})
     if not found:
         return f"no worker has an attribute {constraint.key}"
@@ -284,8 +284,8 @@ def _too_large(need: Amounts, sizes: Sequence[Amounts]) -> UnschedulableError:
 
 
 def _amount(number: int, size: int) -> str:
-    """`8 cores`, `16GiB of memory`: so much in one dimension of `Amounts`."""
-    from iris_cli.core.scheduling.explain.wording import amount  # only a refusal pays for it
+    """Return `8 cores` or `16GiB of memory`: the size in one dimension of `Amounts`."""
+    from iris_cli.core.scheduling.explain.wording import amount  # imported only for a refusal
     from iris_cli.core.scheduling.sets import AMOUNT_KINDS
 
     return amount(AMOUNT_KINDS[number], size)

@@ -1,4 +1,4 @@
-"""What a plan means: deadlines that have passed, dependencies that failed, and the assignments."""
+"""Carrying out a plan: expired deadlines, failed dependencies, and assignments."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from iris_cli.core.lifecycle import jobs
 from iris_cli.core.scheduling import Plan
 
 FIRST_PORT = 30_000
-PORTS = 2_700  # below those that Linux gives to outgoing connections, above those where gangs meet
+PORTS = 2_700  # below Linux's range for outgoing connections, above the ports where gangs meet
 
 
 def choose_ports(cluster: Cluster, worker: WorkerId, job: Job, attempt: AttemptId) -> tuple[int, ...]:
-    """A port for each name that no live attempt on the worker has, other ones in each try; taken ones if all are."""
+    """Return a port for each name, unused on the worker and different for each attempt; used ones if all are used."""
     taken = {port for _, each in cluster.live_on(worker) for port in each.ports}
     start = job.order * 97 + attempt.task.index * 17 + attempt.number * 7
     numbers = [FIRST_PORT + (start + step) % PORTS for step in range(PORTS)]
@@ -26,7 +26,7 @@ def choose_ports(cluster: Cluster, worker: WorkerId, job: Job, attempt: AttemptI
 
 
 def carry_out(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[AttemptId]:
-    """Record what the plan decides, gangs in one transaction; returns the attempts, each with a `new_token`."""
+    """Record the decisions of a plan, gangs in one transaction. Return the attempts, each with a `new_token`."""
     _unschedulable(draft, plan.timed_out_tasks, EndReason.SCHEDULING_TIMEOUT, partial(_too_late, plan))
     _unschedulable(
         draft, plan.dependency_failed, EndReason.DEPENDENCY_FAILED, partial(_in_vain, draft.cluster)
@@ -35,7 +35,7 @@ def carry_out(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[
     for assignment in plan.assignments:
         task = draft.cluster.tasks[assignment.task]
         if task.state is not TaskState.PENDING:
-            continue  # its job has just ended, with another task of it or with its parent
+            continue  # its job has just ended, with another of its tasks or with its parent
         attempt, job = AttemptId(task.id, len(task.attempts)), draft.cluster.jobs[task.job]
         draft.record(
             TaskAssigned(
@@ -64,14 +64,14 @@ def _unschedulable(
 
 
 def _too_late(plan: Plan, job: Job, task: TaskId) -> str:
-    """How long it waited, and for what."""
+    """Return the scheduling timeout of a task, and the reason why it was pending."""
     reason = plan.too_late.get(job.id if job.is_gang else task)
     words = f"not placed within its scheduling_timeout of {format_duration(job.scheduling_timeout)}"
     return f"{words}: {reason.text}" if reason is not None else words
 
 
 def _in_vain(cluster: Cluster, job: Job, _: TaskId) -> str:
-    """Which of the jobs that it waits for did not succeed."""
+    """Return the dependencies of a job that did not succeed."""
     states = {each: cluster.job_state(each) if each in cluster.jobs else None for each in job.after}
     failed = [
         f"{each} ({'unknown' if state is None else state})"

@@ -1,4 +1,4 @@
-"""Attempts taken for dead without proof of their own: by a worker's long silence, or by the end of their lease."""
+"""Attempts presumed dead without proof: after a long silence of their worker, or after the end of their lease."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Seen = WorkerReport | ProbeReport | ReapReport | Silence
 def weigh(
     draft: Draft, seen: Iterable[Seen], policies: Mapping[WorkerId, ReplaceLost], limits: Limits
 ) -> list[JobId]:
-    """At the end of a cycle: count the silence of those who did not answer, and presume where it is enough.
+    """Count the silence of workers that did not answer in a cycle; presume attempts dead after enough silence.
 
-    `seen` is everything that was said in the polls of this cycle, and weighed before; `policies` what the
-    configuration says of each worker. Returns the jobs that lost attempts, which are to be settled.
+    `seen` are all answers to the polls of this cycle, already applied; `policies` are the configured ones of the
+    workers. Returns the jobs that lost attempts, which the caller settles.
     """
     last = {each.worker: each for each in seen if each.worker in draft.cluster.workers}
     answered = [worker for worker, said in last.items() if not isinstance(said, Silence)]
@@ -44,14 +44,14 @@ def weigh(
 
 
 def replaces(job: Job, worker: Worker, policy: ReplaceLost) -> bool:
-    """Whether the work of a job moves on when this worker is lost. The job's word wins over the worker's."""
+    """Return whether a job's tasks are rescheduled if this worker is lost. The job's setting overrides the worker's."""
     wanted = job.replace_lost or policy
     preemptible = worker.attributes.get(PREEMPTIBLE_ATTRIBUTE_KEY) == AttributeValue("true")
     return wanted is ReplaceLost.ALWAYS or (wanted is ReplaceLost.PREEMPTIBLE and preemptible)
 
 
 def witnesses(cluster: Cluster, asked: Container[WorkerId]) -> list[WorkerId]:
-    """Healthy workers to ask as well, so that each silent one has a witness outside its slice."""
+    """Return healthy workers to poll in addition, so that each silent worker has a witness outside its slice."""
     healthy = [worker for worker in cluster.workers.values() if worker.condition is WorkerCondition.HEALTHY]
     standing_by = [worker for worker in healthy if worker.id in asked]
     extra: list[WorkerId] = []
@@ -80,20 +80,20 @@ def _presume(draft: Draft, worker_id: WorkerId, policy: ReplaceLost, limits: Lim
 
 
 def _is_silence(worker: Worker, said: Seen) -> bool:
-    """Unanswered connects and time-outs; and whoever answers in the place of a worker doesn't break its silence."""
+    """Return whether an answer counts as silence: failed connects, time-outs, and any answer of an untrusted worker."""
     if worker.condition is WorkerCondition.UNTRUSTED:
         return True
     return isinstance(said, Silence) and said.kind in SILENT
 
 
 def _witnessed(cluster: Cluster, silent: Worker, answered: Iterable[WorkerId]) -> bool:
-    """Whether somebody outside its slice answered in the same cycle."""
+    """Return whether a worker outside its slice answered in the same cycle."""
     others = (cluster.workers[each] for each in answered)
     return any(each.condition is WorkerCondition.HEALTHY and _outside(each, silent) for each in others)
 
 
 def _most_answer(cluster: Cluster) -> bool:
-    """Whether less than half of the fleet is silent: else we are cut off. Hosts never probed don't count."""
+    """Return whether less than half of the probed workers are silent; otherwise this machine may be cut off."""
     fleet = [worker for worker in cluster.workers.values() if worker.incarnation]
     return 2 * sum(map(_does_not_answer, fleet)) < len(fleet)
 
@@ -110,21 +110,21 @@ def _outside(worker: Worker, other: Worker) -> bool:
 
 
 def _long_enough(silence: Span | None, limits: Limits) -> bool:
-    """Half of the time at least must have been watched in smaller steps: a clock that jumps is no silence."""
+    """Return whether it was silent long enough; at most half of that in one step, in which a clock may have jumped."""
     wanted = limits.worker_lost_after
     return silence is not None and silence.at_least(most_of_one_step=wanted / 2) >= wanted
 
 
-MARGIN = 60.0  # for clocks that run unevenly, and for a worker that takes its time with the stop
+MARGIN = 60.0  # for clocks of uneven speed, and for slow stops
 
 
 def may_renew_leases(worker: Worker, age: float, limits: Limits) -> bool:
-    """Whether a poll renews leases: its worker was healthy in a log read `age` seconds ago, within `dispatch_lease`."""
+    """Return whether a poll may renew leases: the log, read `age` seconds ago, says that the worker is healthy."""
     return worker.condition is WorkerCondition.HEALTHY and 0 <= age <= limits.dispatch_lease
 
 
 def end_leases(draft: Draft, limits: Limits) -> list[JobId]:
-    """End the attempts whose lease must have ended by now; returns their jobs, which are to be settled."""
+    """End the attempts whose lease must have expired; return their jobs, which the caller settles."""
     over = [
         attempt_id
         for worker in draft.cluster.workers.values()
@@ -135,14 +135,14 @@ def end_leases(draft: Draft, limits: Limits) -> list[JobId]:
     for attempt_id in over:
         worker, job = draft.cluster.attempt(attempt_id).worker, draft.cluster.jobs[attempt_id.task.job]
         error = f"its lease of {format_duration(job.lease)} expired while {worker} was unreachable"
-        # The wrapper and its watchdog may have been killed meanwhile: what they should have stopped is a ghost.
+        # Its wrapper and watchdog may have been killed: then it may still run, as a ghost.
         draft.record(AttemptPresumedGone(task=attempt_id.task, attempt=attempt_id.number, by_lease=True))
         attempts.ended(draft, attempt_id, End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error))
     return [attempt_id.task.job for attempt_id in over]
 
 
 def _lease_is_over(job: Job, attempt: Attempt, worker: Worker, limits: Limits) -> bool:
-    """Whether its lease must have ended, even if a clock jumped or this machine slept in the longest step."""
+    """Return whether its lease must have expired, even if a clock jumped or this machine slept in the longest step."""
     watched_over = job.lease > 0 and attempt.started_at is not None
     if not watched_over or attempt.orphaned or attempt.unkillable or worker.unwell is None:
         return False

@@ -1,4 +1,4 @@
-"""When the files of attempts that have ended go from their workers. How they ended stays there, and in the log."""
+"""Deletion of the files of ended attempts on their workers. Their exit records remain, on the worker and in the log."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from iris_cli.core import AttemptId, Cluster, Limits, Worker, WorkerCondition, W
 from iris_cli.core.events.events import AttemptsReaped
 from iris_cli.core.evolve import Draft
 
-FLATTENED = 3600.0  # seconds between two calls to a worker that is asked for something else anyway
-ALONE = 86400.0  # seconds between two calls to a worker that is connected for nothing else
+FLATTENED = 3600.0  # seconds between two calls to a worker that is called anyway
+ALONE = 86400.0  # seconds between two calls to a worker that is connected only for them
 
 
 def due(
     cluster: Cluster, worker: Worker, now: float, limits: Limits, *, pause: float = FLATTENED
 ) -> tuple[AttemptId, ...]:
-    """The attempts to reap now, at most a batch of the oldest; none within `pause` seconds of the last call."""
+    """Return the attempts to reap now, at most a batch of the oldest; none within `pause` seconds of the last call."""
     outputs = cluster.outputs.get(worker.id)
     if outputs is None or not limits.reap_after or worker.condition is not WorkerCondition.HEALTHY:
         return ()
@@ -27,7 +27,7 @@ def due(
 
 
 def ended_before(cluster: Cluster, worker: Worker, latest: float) -> tuple[AttemptId, ...]:
-    """The attempts that ended for certain up to that time and still have files, the oldest first."""
+    """Return the attempts that were proven to end by `latest` and still have files, the oldest first."""
     outputs = cluster.outputs.get(worker.id)
     if outputs is None:
         return ()
@@ -38,7 +38,7 @@ def ended_before(cluster: Cluster, worker: Worker, latest: float) -> tuple[Attem
 def told(
     draft: Draft, worker: WorkerId, asked: Sequence[AttemptId], reaped: Collection[AttemptId] = ()
 ) -> None:
-    """Record which attempts nothing is left of, unless another call did; the others are asked for again."""
+    """Record which attempts have no files left, unless another call did; the others are retried later."""
     outputs = draft.cluster.outputs.get(worker)
     known = set(asked)
     first = tuple(takewhile(known.__contains__, outputs.first)) if outputs is not None else ()

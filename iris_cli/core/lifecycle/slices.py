@@ -1,7 +1,7 @@
-"""What providers say of slices, and what follows: they start, join, die and go. The list decides, not a call's answer.
+"""Effects of the providers' lists of slices: slices start, join, fail and end. The list decides, not a call's answer.
 
-A slice is asked for, and asked to go, only after the log says so. A call that was never made, or whose answer was lost,
-is made again by the same name; a slice that is listed as ours and that the log does not know is deleted.
+A slice is requested, and deleted, only after the log says so. A lost call is repeated under the same name; a listed
+iris slice that the log does not know is deleted.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from iris_cli.core.lifecycle.workers import hold_until_complete
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
 from iris_cli.core.model.slice import INCOMPLETE, Slice, SliceOwner, SliceState, SliceTemplate, slice_number
 
-_QUOTA_WAITS = 5  # times as long as other failures: quota and machines don't come back in a minute
+_QUOTA_WAITS = 5  # as a multiple of other back-offs: quota and capacity do not return within a minute
 _NO_ROOM = (Refusal.QUOTA, Refusal.STOCKOUT)
 
 
 class Listing(Struct, frozen=True, kw_only=True):
-    """All slices of ours in one place, and the slices of the log as they were before anybody asked."""
+    """All iris slices in one scope, and the slices of the log before the list was requested."""
 
     scope: Scope
     slices: tuple[CloudSlice, ...]
@@ -36,9 +36,9 @@ class Listing(Struct, frozen=True, kw_only=True):
 def observed(
     draft: Draft, listing: Listing, connections: Mapping[str, Connection], limits: Limits
 ) -> list[JobId]:
-    """Follow a list: the jobs whose attempts have ended with a slice. `connections` are those of groups, by name.
+    """Apply a list of slices; return the jobs whose attempts ended with a slice. `connections` are by group name.
 
-    What is missing there counts only for slices that nobody has touched since before the list was asked for.
+    A missing slice counts only if its record has not changed since before the list was requested.
     """
     there = {each.name: each for each in listing.slices}
     touched: list[JobId] = []
@@ -65,7 +65,7 @@ def observed(
 
 
 def joined(draft: Draft) -> None:
-    """Slices all of whose VMs have passed their probes, and are set up, become workers, whole."""
+    """Make the VMs of each slice workers once all of them have passed their probes and are set up."""
     for each in list(draft.cluster.slices.values()):
         booted = each.state is SliceState.BOOTING and not each.to_set_up
         if booted and all(is_well(draft.cluster, worker) for worker in each.workers):
@@ -76,7 +76,7 @@ def joined(draft: Draft) -> None:
 
 
 def set_ups_due(cluster: Cluster) -> list[tuple[Slice, int]]:
-    """The VMs that are well, and are to be set up or asked how that goes: slices and numbers there."""
+    """Return the healthy VMs to set up or whose set-up is to be polled: slices and VM numbers."""
     return [
         (each, vm)
         for each in cluster.slices.values()
@@ -87,7 +87,7 @@ def set_ups_due(cluster: Cluster) -> list[tuple[Slice, int]]:
 
 
 def set_up_ended(draft: Draft, ended: events.SliceSetUp, limits: Limits) -> None:
-    """The set-up of a VM has ended. Where it failed the whole slice has, for the next one would do no better soon."""
+    """Record the end of a set-up. A failure deletes the whole slice, since an immediate retry would fail, too."""
     known = draft.cluster.slices.get(ended.slice)
     if known is None or known.state is not SliceState.BOOTING or ended.vm not in known.to_set_up:
         return
@@ -98,7 +98,7 @@ def set_up_ended(draft: Draft, ended: events.SliceSetUp, limits: Limits) -> None
 
 
 def intend(draft: Draft, plan: ScalingPlan, limits: Limits) -> None:
-    """Record what a plan wants. A group whose slice has just failed backs off: a request would expire unasked."""
+    """Record the decisions of a plan. A group whose slice just failed backs off: a request would expire unsent."""
     for removal in plan.delete:
         remove(draft, removal, limits)
     for order in plan.create:
@@ -117,7 +117,7 @@ def intend(draft: Draft, plan: ScalingPlan, limits: Limits) -> None:
 
 
 def remove(draft: Draft, removal: Removal, limits: Limits) -> None:
-    """A slice is to go: its VMs take nothing new, and those that hold nothing are no workers any more."""
+    """Order the deletion of a slice: its VMs accept no new work, and VMs without attempts are forgotten."""
     known = draft.cluster.slices[removal.slice]
     draft.record(events.SliceDeletionRequested(slice=removal.slice, reason=removal.reason))
     if removal.failed:
@@ -128,7 +128,7 @@ def remove(draft: Draft, removal: Removal, limits: Limits) -> None:
 def calls_due(
     cluster: Cluster, listed: Mapping[Scope, Iterable[str]], now: float, limits: Limits
 ) -> tuple[list[Slice], list[Slice]]:
-    """The slices to ask for, unless their group backs off, and those to delete, in the places that were listed."""
+    """Return the slices to create, unless their group backs off, and those to delete, in the listed scopes."""
     create, delete = [], []
     names = {scope: frozenset(some) for scope, some in listed.items()}
     for each in cluster.slices.values():
@@ -145,7 +145,7 @@ def calls_due(
 
 
 def create_answered(draft: Draft, outcome: CallOutcome, limits: Limits) -> None:
-    """What became of the request for a slice. No answer leaves everything open: it is asked for again."""
+    """Record the answer to a request for a slice. Without an answer the request is repeated."""
     known = draft.cluster.slices.get(outcome.slice)
     if known is None or known.state is not SliceState.REQUESTED:
         return
@@ -160,7 +160,7 @@ def create_answered(draft: Draft, outcome: CallOutcome, limits: Limits) -> None:
 
 
 def back_off(draft: Draft, group: str, error: str, limits: Limits, *, quota: bool = False) -> None:
-    """Make nothing in a group for a while; failures that were met at the same time count once."""
+    """Stop creating slices in a group for a while; simultaneous failures count once."""
     record = draft.cluster.scale_groups.get(group)
     if record is not None and backing_off(record, draft.at, limits):
         return
@@ -182,7 +182,7 @@ def _seen(
         draft.record(events.SliceCreated(slice=known.name))
     if seen.state is CloudState.CREATING:
         return []
-    # What lists no machine at all, as a request that lost its own does, says nothing of another one.
+    # A list entry without a machine, as of a request that lost its machine, is no evidence of another machine.
     another = bool(known.incarnation and seen.incarnation) and seen.incarnation != known.incarnation
     if seen.state is CloudState.READY and not another:
         if known.hosts != seen.hosts and not _is_half_made(known, seen):
@@ -196,13 +196,13 @@ def _seen(
 
 
 def _is_half_made(known: Slice, seen: CloudSlice) -> bool:
-    """Whether VMs lack that a slice of its type has. They may follow; if not, it is given up in time."""
+    """Return whether VMs of the slice are missing. They may follow; otherwise a timeout deletes the slice."""
     kind = lookup(known.template.type)
     return len(seen.hosts) < (kind.vms if kind is not None else 1)
 
 
 def _missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
-    """It is not listed: one that was never made yet is asked for again; any other one is gone."""
+    """Handle a slice that is not listed: REQUESTED is requested again; any other is gone."""
     if known.state is SliceState.REQUESTED:
         return []
     if known.state is SliceState.DELETING:
@@ -217,7 +217,7 @@ def _missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
 
 
 def _started(draft: Draft, known: Slice, seen: CloudSlice, connections: Mapping[str, Connection]) -> None:
-    """Its VMs are registered, and take nothing before all of them are well."""
+    """Register its VMs, which accept no work before all of them are healthy."""
     draft.record(events.SliceStarted(slice=known.name, hosts=seen.hosts, incarnation=seen.incarnation))
     connection = connections.get(known.group)
     if connection is None:
@@ -229,7 +229,7 @@ def _started(draft: Draft, known: Slice, seen: CloudSlice, connections: Mapping[
 
 
 def connections_of(known: Slice, connection: Connection) -> dict[WorkerId, Connection]:
-    """The connection to each VM of a slice. A new host's first key is accepted unless its provider has told it."""
+    """Return the connection to each VM. A new host's first key is accepted unless the provider reported its key."""
     return {
         worker: Connection(
             host=host.host,
@@ -256,7 +256,7 @@ def _dismiss(draft: Draft, known: Slice, reason: str) -> None:
 
 
 def _dead(draft: Draft, known: Slice, reason: str) -> list[JobId]:
-    """The provider's word that its machines don't run any more is proof: what lived there has ended with them."""
+    """End the attempts on the machines of a slice: the provider's report that they do not run is proof."""
     touched: list[JobId] = []
     for worker_id in [each for each in known.workers if each in draft.cluster.workers]:
         ended = identity.machine_gone(draft, worker_id, f"slice {known.name} is gone: {reason}")
@@ -269,11 +269,10 @@ def is_well(cluster: Cluster, worker_id: WorkerId) -> bool:
     return worker is not None and worker.condition is WorkerCondition.HEALTHY and not worker.unschedulable
 
 
-# Which state directory looks after the slices of a log: exactly one, for a copy knows nothing of what came after it.
-#
-# A copy has the same owner, so what its original has made since is listed as its own, and unknown to its log; and what
-# works for its original is idle to it. So the log names the directory that it is in, and a directory that is another
-# one asks for nothing and deletes nothing. Where a log was put back in its own place, the numbers of slices tell.
+# Exactly one state directory manages the slices of a log, because a copy does not know later events. A copy has the
+# same owner: it would see the original's newer slices as unknown slices of its own, and its busy slices as idle. So
+# the log names its directory, and any other directory creates and deletes no slices. If an old log was restored in
+# the same directory, the slice numbers reveal it.
 
 
 class Objection(Struct, frozen=True, kw_only=True):
@@ -293,7 +292,7 @@ class Objection(Struct, frozen=True, kw_only=True):
 def objection(
     cluster: Cluster, here: SliceOwner, owner: str, listed: Iterable[CloudSlice] = ()
 ) -> Objection | None:
-    """What speaks against making and deleting slices from `here`, as far as what is `listed` shows it."""
+    """Return the objection to changing slices from this directory, as far as the `listed` slices show it; or None."""
     kept = cluster.keeper
     elsewhere = kept.where or kept.place if kept is not None and kept.place != here.place else ""
     beyond = tuple(sorted(each.name for each in listed if _is_beyond(cluster, each.name, owner)))
@@ -301,7 +300,7 @@ def objection(
 
 
 def _is_beyond(cluster: Cluster, name: str, owner: str) -> bool:
-    """Whether a slice has a number that the log has not come to. It counts them before anybody is asked."""
+    """Return whether a slice's number is higher than any in the log, which counts slices before it requests them."""
     numbered = slice_number(name, owner)
     if numbered is None or name in cluster.slices:
         return False
@@ -310,13 +309,13 @@ def _is_beyond(cluster: Cluster, name: str, owner: str) -> bool:
 
 
 def claim(draft: Draft, here: SliceOwner) -> None:
-    """With the first slice of a log its directory becomes the one that looks after them."""
+    """Record this directory as the manager of slices with the log's first slice."""
     if draft.cluster.keeper is None and draft.cluster.slices:
         draft.record(SlicesAdopted(place=here.place, where=here.where))
 
 
 def adopt(draft: Draft, here: SliceOwner, owner: str, unheard_of: Iterable[str]) -> None:
-    """The operator's word that this is the one by now, and that these slices may go."""
+    """Record this directory as the manager of slices, and accept the deletion of these unknown slices."""
     counted: dict[str, int] = {}
     for name in unheard_of:
         numbered = slice_number(name, owner)

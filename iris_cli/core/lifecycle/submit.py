@@ -1,4 +1,4 @@
-"""From a request to a job: what is implied is made explicit, and what can't be meant is refused."""
+"""From a request to a job: defaults are made explicit, and invalid requests are refused."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from iris_cli.core.topology import canonical_type, describe, lookup
 from iris_cli.errors import NotFoundError, UnschedulableError, UsageError
 
 MAX_REPLICAS = 10_000
-MAX_STRINGS = 1 << 20  # all of them together; Linux takes 2 MiB with the default 8 MiB stack
+MAX_STRINGS = 1 << 20  # total; Linux allows 2 MiB with the default 8 MiB stack
 
 Fleet = Sequence[Mapping[str, AttributeValue]]
-"""The attributes of every worker there is or could be: registered, or declared in the configuration."""
+"""The attributes of every possible worker: registered, or declared in the configuration."""
 
 
 def submit(draft: Draft, request: JobRequest, fleet: Fleet, limits: Limits | None = None) -> JobId:
-    """Accept a request: records the job and returns its id. Raises IrisError, and then records nothing."""
+    """Accept a request: record the job and return its id. Raises IrisError, and then records nothing."""
     job = accept(draft.cluster, request, fleet, limits)
     draft.record(JobSubmitted(job=job))
     return job.id
 
 
 def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits | None = None) -> Job:
-    """The job that a request describes. Raises UsageError, NotFoundError or UnschedulableError."""
+    """Return the job that a request describes. Raises UsageError, NotFoundError or UnschedulableError."""
     command = request.command or ()
     if not command:
         raise UsageError("there is no command to run", hint="iris launch [OPTIONS] -- COMMAND ...")
@@ -79,7 +79,7 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
 
 
 def _failing(request: JobRequest, gang: bool) -> dict[str, bool]:
-    """Return whether the tasks go on after one of them failed: by default those of an array do. Raises UsageError."""
+    """Return whether tasks continue after one of them failed (default: in arrays only). Raises UsageError."""
     if gang and request.keep_going:
         raise UsageError(
             "--keep-going does not apply to gangs: a gang ends with its first failed rank",
@@ -90,13 +90,13 @@ def _failing(request: JobRequest, gang: bool) -> dict[str, bool]:
 
 
 def _inherited(cluster: Cluster, name: JobId) -> dict[str, Any]:
-    """Return the fields that a child job has from its parent unless its request names its own."""
+    """Return the fields that a child job inherits from its parent unless its request sets them."""
     parent = parent_of(name)
     return {"priority": cluster.jobs[parent].priority} if parent is not None else {}
 
 
 def _chosen(request: JobRequest) -> dict[str, Any]:
-    """Return the fields that go from request to job as they are; one that was not said keeps the job's default."""
+    """Return the request fields copied to the job unchanged; a field not given keeps the job's default."""
     same = set(Job.__struct_fields__) - _WORKED_OUT
     return {
         row.name: value
@@ -130,7 +130,7 @@ def _device(request: JobRequest) -> Device | None:
 
 
 def _shape(request: JobRequest, device: Device | None, fleet: Fleet) -> tuple[int, int, str]:
-    """Replicas, the number of groups they spread over, and the attribute that makes them a gang, or ""."""
+    """Return the replicas, the number of groups, and the attribute that makes them a gang, or ""."""
     group_by = request.group_by
     if group_by is not None and not group_by.strip():
         raise UsageError("coscheduling.group_by is empty", hint="name an attribute, such as --group-by rack")
@@ -145,7 +145,7 @@ def _shape(request: JobRequest, device: Device | None, fleet: Fleet) -> tuple[in
 
 
 def _tpu_shape(request: JobRequest, device: Device, fleet: Fleet) -> tuple[int, int, str]:
-    """A TPU gang has one task for each VM of its slices; on slices of one VM each task is on its own."""
+    """Return the shape of a TPU job: one task for each VM. On slices of one VM the tasks are independent."""
     vms = _vm_count(device, fleet) or _spread(request.replicas or request.slices or 1, request.slices or 1)
     gang = vms > 1 or request.group_by is not None or (request.slices or 1) > 1
     replicas = request.replicas or (request.slices or 1) * vms
@@ -162,7 +162,7 @@ def _tpu_shape(request: JobRequest, device: Device, fleet: Fleet) -> tuple[int, 
 
 
 def _spread(replicas: int, slices: int) -> int:
-    """How many replicas go to each of the groups. Raises UsageError."""
+    """Return the number of replicas in each group. Raises UsageError."""
     if replicas % slices:
         raise UsageError(
             f"{replicas} replicas can't be spread over {slices} slices", hint="choose a multiple"
@@ -171,7 +171,7 @@ def _spread(replicas: int, slices: int) -> int:
 
 
 def _vm_count(device: Device, fleet: Fleet) -> int | None:
-    """VMs of one slice: what the fleet's slices really have wins over the table. None where it is open."""
+    """Return the VMs of one slice, from the fleet or else from the table. None if unknown."""
     variant = AttributeValue(device.variant)
     for attributes in fleet:
         count = attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
@@ -186,7 +186,7 @@ def _check_offered(device: Device, fleet: Fleet) -> None:
     for attributes in fleet:
         kind = attributes.get(constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
         if kind is None and not _is_multi_host(device):
-            return  # a host that was never probed may turn out to be anything but a slice of several
+            return  # an unprobed host may turn out to be anything except a VM of a larger slice
         if kind == AttributeValue(device.kind):
             offered.append(
                 str(attributes.get(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY, AttributeValue(AUTO)).value)
@@ -241,7 +241,7 @@ def _name(cluster: Cluster, request: JobRequest, command: Sequence[str]) -> JobI
 
 
 def stem_of(command: Sequence[str]) -> str:
-    """The stem of a name from the command: `python train.py` -> `train`."""
+    """Return the stem of a name from the command: `python train.py` -> `train`."""
     words = [word.rpartition("/")[2] for word in command[:3] if not word.startswith("-")]
     scripts = [word.rpartition(".")[0] for word in words if word.endswith((".py", ".sh"))]
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", (scripts or words or ["job"])[0]).strip("-._")[:50]
@@ -249,7 +249,7 @@ def stem_of(command: Sequence[str]) -> str:
 
 
 def free_name(cluster: Cluster, stem: str) -> JobId:
-    """The stem with the first number that is free, so that few names need to be looked up: they mostly follow on."""
+    """Return the stem with a free number, by a search that looks up few names: numbers are mostly consecutive."""
     taken, free = 0, 1
     while f"{stem}-{free}" in cluster.jobs:
         taken, free = free, 2 * free
@@ -317,7 +317,7 @@ def _check(job: Job) -> None:
 
 
 def _check_strings(job: Job) -> None:
-    """Everything that travels to the worker arrives byte for byte, or is refused here."""
+    """Refuse strings that can't be passed to the worker unchanged."""
     for name in job.env:
         check_variable(name)
     strings = [

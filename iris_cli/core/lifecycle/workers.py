@@ -1,4 +1,4 @@
-"""Workers that are silent, refuse, or answer again. Silence is not death: it ends, stops and charges nothing."""
+"""Workers that are silent, refuse or recover. Silence is not death: it ends, stops and charges nothing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ VM_IS_PREEMPTED = "its VM is being preempted"
 
 _LOST_AFTER_POLLS = 3
 _ASKED_AGAIN = frozenset({*SILENT, SilenceKind.PROTOCOL})
-"""A launch that ended so was cut off. Another key, or a refused one, is no less so a moment later."""
+"""Failures after which the worker is polled again at once. A wrong or refused key would not change."""
 
 
 def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
-    """Follow the configuration: register new hosts, drain removed ones, forget those that are empty."""
+    """Apply the configuration: register new hosts, drain removed ones, forget removed ones without attempts."""
     for worker_id, connection in hosts.items():
         worker = draft.cluster.workers.get(worker_id)
         if worker is None:
@@ -37,7 +37,7 @@ def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
 
 
 def hold_until_complete(draft: Draft, worker_id: WorkerId) -> None:
-    """The VM of a slice that is still being made takes nothing, whatever the operator did with it meanwhile."""
+    """Drain a VM whose slice is not complete yet, even if the operator re-registered or uncordoned it."""
     known = draft.cluster.slices.get(slice_of(worker_id))
     if known is not None and known.coming:
         draft.record(events.WorkerDrained(worker=worker_id, reason=INCOMPLETE))
@@ -46,10 +46,10 @@ def hold_until_complete(draft: Draft, worker_id: WorkerId) -> None:
 def silent(
     draft: Draft, silence: Silence, limits: Limits, *, asked_at: float | None = None, launching: bool = False
 ) -> None:
-    """Record a call without an answer, and for how long the worker is left alone.
+    """Record a call without an answer, and the back-off of the worker.
 
-    After a call that was `launching` something the next cycle asks the worker: the back-off begins when that fails.
-    A call that was sent (`asked_at`) before the last silence was recorded tells nothing new.
+    After a failed launch (`launching`) the next cycle polls the worker: the back-off begins when that fails. A
+    call sent (`asked_at`) before the last recorded silence adds nothing.
     """
     worker = draft.cluster.workers[silence.worker]
     launching = launching and silence.kind in _ASKED_AGAIN
@@ -67,19 +67,19 @@ def silent(
 
 
 def _recorded_since(worker: Worker, asked_at: float, now: float) -> bool:
-    """Whether a silence of the worker was recorded after that time. None is in the future, unless a clock was set."""
+    """Return whether a silence of the worker was recorded after `asked_at`. A future one is ignored."""
     return worker.unwell is not None and asked_at < worker.unwell.last <= now
 
 
 def recovered(draft: Draft, worker_id: WorkerId) -> None:
-    """The worker answers, and is who it was."""
+    """Record that the worker answers with its known identity."""
     worker = draft.cluster.workers[worker_id]
     if worker.condition is not WorkerCondition.HEALTHY or worker.failed_polls:
         draft.record(events.WorkerConditionChanged(worker=worker_id, condition=WorkerCondition.HEALTHY))
 
 
 def lost_track(draft: Draft) -> None:
-    """Lines of the log are lost: nobody takes anything before a probe has shown what he runs."""
+    """Block all workers until a probe has shown their attempts, because lines of the log were lost."""
     reason = "lines of the log were lost: a probe will show what is running"
     for worker in draft.cluster.workers.values():
         if worker.incarnation and worker.condition is not WorkerCondition.UNPROBED:
@@ -91,7 +91,7 @@ def lost_track(draft: Draft) -> None:
 
 
 def untrusted(draft: Draft, worker_id: WorkerId, reason: str, limits: Limits) -> None:
-    """Somebody answers who may not be the machine in the log: nothing is released, nothing is placed there."""
+    """Record that the answering host may be another machine: nothing is released, and nothing is placed on it."""
     worker = draft.cluster.workers[worker_id]
     failed = worker.failed_polls + 1
     draft.record(
@@ -106,7 +106,7 @@ def untrusted(draft: Draft, worker_id: WorkerId, reason: str, limits: Limits) ->
 
 
 def refused(draft: Draft, worker_id: WorkerId, error: str, limits: Limits) -> None:
-    """The worker refused a launch: it cools down, and after several in a row it is quarantined."""
+    """Record a refused launch: the worker cools down, and is quarantined after several refusals in a row."""
     worker = draft.cluster.workers[worker_id]
     draft.record(
         events.WorkerConditionChanged(
@@ -142,7 +142,7 @@ def preempted(draft: Draft, worker_id: WorkerId, seconds_ago: float, limits: Lim
 
 
 def unkillable(draft: Draft, worker_id: WorkerId) -> None:
-    """Something there can't be killed: the worker takes nothing new until somebody has seen to it."""
+    """Quarantine a worker with an unkillable process until the operator has repaired it."""
     if not draft.cluster.workers[worker_id].quarantined:
         reason = (
             "a process of a stopped attempt can't be killed; reboot the host, then `iris worker uncordon`"
@@ -151,7 +151,7 @@ def unkillable(draft: Draft, worker_id: WorkerId) -> None:
 
 
 def requalified(draft: Draft, worker_id: WorkerId, limits: Limits) -> None:
-    """A probe went well: a quarantine that is old enough ends, unless something there still can't be killed."""
+    """Lift an old enough quarantine after a successful probe, unless an attempt is stopping or may still run."""
     worker = draft.cluster.workers[worker_id]
     stopping = any(attempt.state is AttemptState.STOPPING for _, attempt in draft.cluster.live_on(worker_id))
     stuck = stopping or worker_id in draft.cluster.ghosts
@@ -160,12 +160,12 @@ def requalified(draft: Draft, worker_id: WorkerId, limits: Limits) -> None:
 
 
 def quarantine_served(worker: Worker, now: float, limits: Limits) -> bool:
-    """Whether a quarantine is old enough to be lifted. One that began in the future is: a clock was wrong."""
+    """Return whether a quarantine is old enough to be lifted, or began in the future because a clock was wrong."""
     return worker.quarantined and not 0 <= now - worker.quarantined_at < limits.quarantine_retry
 
 
 def left_alone(cluster: Cluster, worker: Worker, now: float, limits: Limits) -> bool:
-    """Whether to ask a worker nothing now. One that answers is asked, even while it is given nothing new."""
+    """Return whether the worker is not polled now. A worker that answers is polled even while it gets no new work."""
     if worker.condition is WorkerCondition.HEALTHY or not cooling(worker, now, limits):
         return False
     last = worker.unwell.last if worker.unwell is not None else now
@@ -173,7 +173,7 @@ def left_alone(cluster: Cluster, worker: Worker, now: float, limits: Limits) -> 
 
 
 def _is_witness(cluster: Cluster, worker: Worker, now: float, limits: Limits) -> bool:
-    """Whether a verdict waits for this silent worker: a longer back-off would outlast the wait."""
+    """Return whether a verdict waits for this silent worker: a longer back-off would outlast the wait."""
     return worker.condition in (WorkerCondition.SUSPECT, WorkerCondition.LOST) and any(
         attempt.stop is not None
         and attempt.stop.reason is EndReason.SIBLING
@@ -199,11 +199,11 @@ def _condition_after(
 
 
 _MATERIAL = 5.0
-_RESOLUTION = 1.0  # workers tell whole seconds
+_RESOLUTION = 1.0  # workers report whole seconds
 
 
 def clock_told(draft: Draft, worker_id: WorkerId, clock: float, asked_at: float, heard_at: float) -> None:
-    """Record the skew of a worker's clock if it is news: only what lies outside of the round trip is. 0: not told."""
+    """Record a worker's clock skew if the round trip proves a change. A `clock` of 0 means not reported."""
     if not clock or worker_id not in draft.cluster.workers:
         return
     least, most = clock - heard_at, clock + _RESOLUTION - asked_at
