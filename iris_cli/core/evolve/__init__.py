@@ -1,6 +1,6 @@
-"""The one interpreter of the log: what each event does to the tables. It records; it decides nothing.
+"""The only interpreter of the log: applies events to the tables, without decisions.
 
-Live use and replay go through the same functions, so that tomorrow's rules never rewrite yesterday's log.
+Live use and replay share these functions, so that later rules never change the meaning of an older log.
 """
 
 from iris_cli.core.evolve.edit import IllegalTransitionError, ImpossibleHistoryError

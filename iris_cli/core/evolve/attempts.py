@@ -1,4 +1,4 @@
-"""What events do to jobs, tasks and their attempts, and to what these hold of their workers."""
+"""Effects of events on jobs, tasks and attempts, and on the resources of workers that they hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _job_submitted(edit: Edit, event: ev.JobSubmitted, at: float) -> None:
     job = event.job
     if job.id in edit.cluster.jobs:
         raise IllegalTransitionError(f"job {job.id} exists already")
-    submitted = copy(job)  # the event's own stays as it was submitted
+    submitted = copy(job)  # the event's own record stays as submitted
     submitted.submitted_at, submitted.order = at, len(edit.cluster.jobs)
     submitted.origin = event.origin
     edit.add_job(submitted)
@@ -77,7 +77,7 @@ def _gang_round_ended(edit: Edit, event: ev.GangRoundEnded, _at: float) -> None:
 
 
 def _open_job(edit: Edit, event: Event, job_id: JobId) -> Job:
-    """A job that has not ended, to assign to."""
+    """Return a job that has not ended, for assignment."""
     job = edit.job(job_id)
     if job.end is not None:
         raise IllegalTransitionError(f"{event}: the job has ended already ({job.end.reason})")
@@ -221,7 +221,7 @@ def _endpoint_removed(edit: Edit, event: ev.EndpointRemoved, at: float) -> None:
 
 
 def _move(edit: Edit, event: ev.AttemptEvent, at: float) -> tuple[Task, Attempt]:
-    """Put the attempt of an event into its next phase; return its task and it, to assign to."""
+    """Put the attempt of an event into its next phase; return the task and the attempt, for assignment."""
     return _enter_next_phase(edit, event.task, event.attempt, event, at)
 
 
@@ -240,7 +240,7 @@ def _enter_next_phase(
 
 
 def _ended(edit: Edit, event: ev.AttemptEvent, at: float) -> tuple[Task, Attempt]:
-    """As `_move`, for an event that ends the attempt: what it held is released."""
+    """Apply an event that ends the attempt, and release its resources; return as `_move` does."""
     task, attempt = _move(edit, event, at)
     worker = edit.worker(attempt.worker)
     over = event.attempt_id
@@ -248,7 +248,7 @@ def _ended(edit: Edit, event: ev.AttemptEvent, at: float) -> tuple[Task, Attempt
     edit.cluster.endpoints.pop(over, None)
     if not worker.claims:
         worker.freed_at = at
-    if not attempt.presumed:  # else it may still run
+    if not attempt.presumed:  # otherwise it may still run
         _keep_output(edit, attempt.worker, over)
     return task, attempt
 

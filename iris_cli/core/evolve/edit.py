@@ -1,4 +1,4 @@
-"""A cluster being changed, and what an event that does not fit is answered with."""
+"""A cluster being changed, and the errors for an event that does not fit."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from iris_cli.errors import LogDamagedError
 
 E = TypeVar("E", bound=Event)
 Change = Callable[..., None]
-"""Applies one type of event: `(edit, event, at)`. The types of its arguments were checked by `on`."""
+"""Applies one type of event: `(edit, event, at)`. `on` has checked the types of its arguments."""
 
 
 class Edit:
-    """Hands out records of the cluster's tables to assign to. All methods raise KeyError.
+    """Returns records of the cluster's tables for assignment. All methods raise KeyError.
 
-    Others may hold a record, and compare what was with what is: so each is copied when it is first asked for, and the
-    copy stands in its table from then on.
+    Others may hold a record and compare it with its successor, so each record is copied when it is first
+    requested; the copy then replaces it in its table.
     """
 
     __slots__ = ("_attempts", "_groups", "_jobs", "_slices", "_tasks", "_workers", "cluster")
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        # The keys of the records that nobody else holds.
+        # The keys of the records that are not shared.
         self._jobs: set[JobId] = set()
         self._tasks: set[TaskId] = set()
         self._attempts: set[tuple[TaskId, int]] = set()
@@ -38,7 +38,7 @@ class Edit:
         self._groups: set[str] = set()
 
     def publish(self) -> None:
-        """From now on others may hold any record: each is copied again before it is assigned to."""
+        """Mark all records as shared: each is copied again before the next assignment."""
         for own in (self._jobs, self._tasks, self._attempts, self._workers, self._slices, self._groups):
             own.clear()
 
@@ -50,7 +50,7 @@ class Edit:
         return job
 
     def add_job(self, job: Job) -> None:
-        """Put a job that nobody else holds into its table; the other `add` methods do the same."""
+        """Put a job that is not shared into its table; the other `add` methods do the same."""
         self.cluster.jobs[job.id] = job
         self._jobs.add(job.id)
 
@@ -66,7 +66,7 @@ class Edit:
         self._tasks.add(task.id)
 
     def attempt(self, task: Task, number: int) -> Attempt:
-        """An attempt of a task that was handed out."""
+        """Return an attempt of a task that was returned for assignment."""
         attempt = task.attempts[number]
         if (task.id, number) not in self._attempts:
             attempt = copy(attempt)
@@ -79,7 +79,7 @@ class Edit:
         self._attempts.add((task.id, attempt.number))
 
     def worker(self, worker_id: WorkerId) -> Worker:
-        """A worker; its claims may be changed, too."""
+        """Return a worker whose claims may be changed, too."""
         worker = self.cluster.workers[worker_id]
         if worker_id not in self._workers:
             worker = copy(worker)
@@ -103,7 +103,7 @@ class Edit:
         self._slices.add(added.name)
 
     def group(self, name: str) -> GroupRecord:
-        """What the log knows of a scale group; nothing yet if it is new."""
+        """Return the record of a scale group; a new one if the group is unknown."""
         group = self.cluster.scale_groups.get(name)
         if group is None or name not in self._groups:
             group = self.cluster.scale_groups[name] = GroupRecord(name=name) if group is None else copy(group)
@@ -112,12 +112,12 @@ class Edit:
 
 
 def on(kind: type[E], change: Callable[[Edit, E, float], None]) -> tuple[type[Event], Change]:
-    """A row of the table of events: the type checker sees that the function takes events of this very type."""
+    """Return a row of the table of events. The type checker verifies that the function takes this type of event."""
     return kind, change
 
 
 class ImpossibleHistoryError(IllegalTransitionError, LogDamagedError):
-    """A transaction that stands in the log, and can't have happened by the rules of this program."""
+    """A transaction in the log that is impossible by the rules of this version."""
 
     def __init__(self, seq: int, error: IllegalTransitionError) -> None:
         what = (
@@ -131,11 +131,11 @@ class ImpossibleHistoryError(IllegalTransitionError, LogDamagedError):
 _OF_A_TASK = (ev.AttemptEvent, ev.TaskRequeued, ev.TaskEnded)
 _SHOWN = 400  # characters of a message
 _LINE = 240  # characters of a line of a story
-_ATTEMPTS = 10  # the last of them are told
+_ATTEMPTS = 10  # maximum number of attempts shown, the last ones
 
 
 def illegal(event: Event, task: Task) -> IllegalTransitionError:
-    """The refusal of an event about a task, with the record of the task."""
+    """Return the error for an event that does not fit a task, with the record of the task."""
     attempts = task.attempts
     last = f"its last attempt {attempts[-1].state}" if attempts else "never placed"
     error = IllegalTransitionError(f"{event!r:.{_LINE}} does not fit {task.id}: it is {task.state}, {last}")
@@ -144,7 +144,7 @@ def illegal(event: Event, task: Task) -> IllegalTransitionError:
 
 
 def unknown(event: Event, error: KeyError, cluster: Cluster) -> IllegalTransitionError:
-    """The refusal of an event about something that does not exist, with the record of its task if that exists."""
+    """Return the error for an event about a missing object, with the record of its task if that exists."""
     refused = IllegalTransitionError(f"{event!r:.{_LINE}} refers to what does not exist: {error}")
     if isinstance(event, _OF_A_TASK) and (task := cluster.tasks.get(event.task)) is not None:
         refused.tell(task.id, _record(task))
@@ -159,7 +159,7 @@ def _record(task: Task) -> Iterator[str]:
 
 
 def lines_about(task: TaskId, events: Iterable[Event], when: str) -> Iterator[str]:
-    """One line for each event about a task or about its job as a whole; `when` it happened."""
+    """Return one line for each event about a task or about its whole job; `when` prefixes each line."""
     return (f"{when} {event!r:.{_LINE}}" for event in events if _is_about(event, task))
 
 

@@ -1,4 +1,4 @@
-"""What events do to the cluster, its workers, and slices that are made on demand."""
+"""Effects of events on the cluster, its workers, and on-demand slices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _cluster_created(edit: Edit, event: ev.ClusterCreated, _at: float) -> None:
 
 
 def _log_compacted(edit: Edit, event: ev.LogCompacted, _at: float) -> None:
-    """Where the lines are that say what happened changes nothing of it."""
+    """Change nothing: moving lines to the archive does not change the state."""
 
 
 def _worker_registered(edit: Edit, event: ev.WorkerRegistered, _at: float) -> None:
@@ -27,7 +27,7 @@ def _worker_registered(edit: Edit, event: ev.WorkerRegistered, _at: float) -> No
 def _worker_updated(edit: Edit, event: ev.WorkerUpdated, _at: float) -> None:
     worker = edit.worker(event.worker)
     if event.incarnation != worker.incarnation:
-        edit.cluster.outputs.pop(worker.id, None)  # whatever was there
+        edit.cluster.outputs.pop(worker.id, None)  # outputs of another incarnation are gone
     if event.cpu < worker.cpu or event.memory < worker.memory or event.gpus < worker.gpus:
         worker.outgrown = tuple(worker.claims)
     worker.connection, worker.declared = event.connection, event.declared
@@ -91,7 +91,7 @@ def _worker_uncordoned(edit: Edit, event: ev.WorkerUncordoned, _at: float) -> No
 
 
 def _worker_unwedged(edit: Edit, event: ev.WorkerUnwedged, _at: float) -> None:
-    """On record for people: what was stopped was none of ours."""
+    """Change nothing: the event is a record for people, because the stopped processes were not iris's."""
     if event.worker not in edit.cluster.workers:
         raise KeyError(event.worker)
 
@@ -189,7 +189,7 @@ def _adopted(edit: Edit, event: ev.SlicesAdopted, _at: float) -> None:
 
 
 def _in(edit: Edit, event: Event, name: str, *states: SliceState) -> Slice:
-    """The slice, to assign to, in one of these states. Raises IllegalTransitionError, KeyError."""
+    """Return the slice for assignment if it is in one of these states. Raises IllegalTransitionError, KeyError."""
     if edit.cluster.slices[name].state not in states:
         raise IllegalTransitionError(f"{event} does not fit {name}, {edit.cluster.slices[name].state}")
     return edit.slice(name)

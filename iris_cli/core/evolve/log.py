@@ -1,4 +1,4 @@
-"""Events in their order, one after the other, onto a copy of the tables."""
+"""Application of events, in order, to a copy of the tables."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from iris_cli.core.evolve.edit import (
 )
 
 CHANGES = dict([*fleet.CHANGES, *attempts.CHANGES])
-"""What each type of event does to a cluster."""
+"""The change that each type of event makes to a cluster."""
 
 
 class Draft:
-    """A cluster being decided on: what is recorded here is applied at once, and waits to be committed."""
+    """A cluster with recorded events: they are applied at once and wait to be committed."""
 
     def __init__(self, cluster: Cluster, at: float) -> None:
         self._start = cluster
@@ -46,19 +46,19 @@ class Draft:
             self.events.append(event)
 
     def take_back(self, kept: int) -> None:
-        """Take back what was recorded after the first `kept` events, wherever that stopped."""
+        """Discard the events recorded after the first `kept` ones, even after a failed event."""
         again = Draft(self._start, self.at)
         again.record(*self.events[:kept])
         self.events, self._edit = again.events, again._edit
 
     @property
     def tasks_to_kill(self) -> tuple[TaskId, ...]:
-        """The tasks whose live attempts are to be stopped by what was recorded, in that order."""
+        """The tasks whose live attempts are stopped by the recorded events, in that order."""
         return tuple(event.task for event in self.events if isinstance(event, ev.AttemptStopRequested))
 
 
 def evolve(cluster: Cluster, events: Iterable[Event], at: float) -> Cluster:
-    """The cluster after `events`, all of time `at`; the given one is untouched. Raises IllegalTransitionError."""
+    """Return the cluster after `events` of time `at`; the given one is unchanged. Raises IllegalTransitionError."""
     draft = Draft(cluster, at)
     draft.record(*events)
     return draft.cluster
@@ -86,7 +86,7 @@ def replay(transactions: Iterable[Transaction], start: Cluster | None = None) ->
 
 
 def _apply(edit: Edit, event: Event, at: float) -> None:
-    """Apply one event. Records that others hold stay as they were."""
+    """Apply one event. Records held by others stay unchanged."""
     edit.publish()
     try:
         CHANGES[type(event)](edit, event, at)

@@ -1,6 +1,6 @@
-"""The transitions of attempts: one table from the phase and the event to the next phase.
+"""The transitions of attempts: one table from phase and event to the next phase.
 
-`docs/task-states.md` shows the table and a diagram of it, written from here.
+The table and diagram in `docs/task-states.md` are generated from it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ To = TypeVar("To", Assigned, Running, Stopping, Ended)
 
 
 class Moment(Struct, frozen=True):
-    """The attempt that an event meets, in its cluster, and when."""
+    """The attempt of an event, its cluster, and the event's time."""
 
     cluster: Cluster
     attempt: Attempt
@@ -54,7 +54,7 @@ def row(
 
 
 def next_phase(phase: Phase, event: ev.Event, moment: Moment) -> Phase | None:
-    """The phase after an event, or None if the event does not fit this one."""
+    """Return the phase after an event, or None if the event does not fit this phase."""
     found = _ROWS.get((type(phase), type(event)))
     return found.apply(phase, event, moment) if found is not None else None
 
@@ -180,6 +180,6 @@ TRANSITIONS = (
     row(Ended, ev.AttemptProvenGone, Ended, _same),
     row(Ended, ev.AttemptsReaped, Ended, _reaped),
 )
-"""Every event that an attempt may meet in each phase. An event without a row is illegal there."""
+"""All legal events of an attempt by phase. An event without a row is illegal in that phase."""
 
 _ROWS = {(each.before, each.event): each for each in TRANSITIONS}

@@ -1,1 +1,1 @@
-"""Values that come from workers, tasks and providers, or go to people."""
+"""Messages from workers, tasks and providers, and notifications to people."""

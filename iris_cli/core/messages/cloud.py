@@ -1,4 +1,4 @@
-"""What providers of slices say: what there is, and what became of a request."""
+"""Reports of slice providers: lists of slices, and answers to requests."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from msgspec import Struct
 from iris_cli.core.model.slice import Provider, SliceHost, SliceTemplate
 
 LABEL_PREFIX: Final = "iris-"
-"""With this begin the keys of all labels by which a provider's list tells what iris made."""
+"""Prefix of all labels by which iris recognizes its slices in a provider's list."""
 
 
 class Scope(NamedTuple):
-    """Where slices are listed: all that one provider has in one place."""
+    """The place of a list of slices: one provider, project and zone."""
 
     provider: Provider
     project: str
@@ -29,17 +29,17 @@ class Scope(NamedTuple):
 
 
 class CloudState(StrEnum):
-    """What the many words of providers come to."""
+    """State of a slice, the same for all providers."""
 
-    CREATING = "creating"  # also waiting for room, or being mended
+    CREATING = "creating"  # also waiting for capacity, or being repaired
     READY = "ready"
-    FAILED = "failed"  # it will never be ready, and eats quota until it is deleted
-    STOPPED = "stopped"  # preempted or suspended: nothing runs there any more, and it never comes back
+    FAILED = "failed"  # it will never be ready, and uses quota until it is deleted
+    STOPPED = "stopped"  # preempted or suspended: nothing runs on it, and it never returns
     DELETING = "deleting"
 
 
 class CloudSlice(Struct, frozen=True, kw_only=True):
-    """One slice of ours as its provider lists it. `quota`: what it failed for was quota, or a lack of machines."""
+    """One iris slice as its provider lists it. `quota`: it failed for lack of quota or capacity."""
 
     name: str
     state: CloudState
@@ -51,17 +51,17 @@ class CloudSlice(Struct, frozen=True, kw_only=True):
 
 
 class Refusal(StrEnum):
-    """What kind of no it was. Only `UNANSWERED` leaves open whether the provider did what it was asked."""
+    """Why the provider refused a request. Only after `UNANSWERED` the request may have taken effect."""
 
     QUOTA = "quota"
     STOCKOUT = "stockout"
-    INVALID = "invalid"  # the request can't be meant
-    DENIED = "denied"  # who we are, or what we may
-    UNANSWERED = "unanswered"  # a time-out, a server's error, no network
+    INVALID = "invalid"  # the request is malformed
+    DENIED = "denied"  # authentication or permission
+    UNANSWERED = "unanswered"  # a time-out, a server error, or no network
 
 
 class CallOutcome(Struct, frozen=True, kw_only=True):
-    """What a provider said to one request about one slice; without a refusal it took it on."""
+    """A provider's answer to one request about one slice; without a refusal the request was accepted."""
 
     slice: str
     refusal: Refusal | None = None

@@ -1,8 +1,8 @@
-"""What somebody is to be told, and what they have been told: worked out from the state alone.
+"""Notifications: news and delivery state, derived from the cluster's state alone.
 
-Whoever looks keeps books: which jobs there were and which of them were open. What has ended since then is news, and
-waits in a queue for each channel until it was told. So nothing is lost, whoever wrote it into the log, and
-whatever became of the log's older lines meanwhile.
+An observer records the number of jobs and the open ones at each look. Later ends are news, queued for each channel
+until they are delivered. So no news is lost, whichever command wrote it to the log, even if older lines of the log
+are archived.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from iris_cli.core.model.past import in_memory
 from iris_cli.core.model.waiting import overdue, quiet_words
 from iris_cli.core.structs import Value
 
-MOST_WAITING = 10_000  # notices that wait in one queue; of more the oldest are given up
+MOST_WAITING = 10_000  # notices waiting in one queue; beyond that the oldest are dropped
 
-MOST_TRIES = 20  # after so many failures a notice is given up
+MOST_TRIES = 20  # failed deliveries after which a notice is dropped
 
-LONGEST_PAUSE = 3600.0  # seconds that a channel is left alone at most after failures
+LONGEST_PAUSE = 3600.0  # longest pause in seconds after failures of a channel
 
 JOB_ENDED, GANG_WAITS, SCHEDULER_STOPPED = "job_ended", "gang_waits", "scheduler_stopped"
 TASKS_QUIET = "tasks_quiet"
 
 
 class Notice(Value, frozen=True, kw_only=True):
-    """One thing to tell. `job`, `state` and `reason` are empty where there is none; `at` is when it was noticed."""
+    """One notification. `job`, `state` and `reason` may be empty; `at` is the time of the observation."""
 
     event: str
     job: str = ""
@@ -51,7 +51,7 @@ class Notice(Value, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The same whenever it is told, and no other's: whoever is told twice can tell."""
+        """The same for each delivery of this notice, and unique: receivers can drop duplicates by it."""
         name = {
             JOB_ENDED: self.job,
             GANG_WAITS: f"{self.job}/{self.round}",
@@ -68,7 +68,7 @@ class Notice(Value, frozen=True, kw_only=True):
 
 
 class Channel(Value, frozen=True, kw_only=True):
-    """One way to tell. After `failures` in a row it is left alone until `retry_at`; `trouble` is the last one's."""
+    """One delivery channel. After `failures` in a row it pauses until `retry_at`; `trouble` is the last failure."""
 
     waiting: tuple[Notice, ...] = ()
     failures: int = 0
@@ -78,7 +78,7 @@ class Channel(Value, frozen=True, kw_only=True):
     told_at: float = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Whether there is something to tell. A wait longer than the longest one is over: the clock was set."""
+        """Return whether a notice can be sent. A wait beyond the longest pause counts as over: a clock was set."""
         return bool(self.waiting) and not 0 < self.retry_at - now <= LONGEST_PAUSE
 
     def with_notices(self, notices: Iterable[Notice]) -> Channel:
@@ -94,11 +94,11 @@ class Channel(Value, frozen=True, kw_only=True):
         )
 
     def told(self, now: float) -> Channel:
-        """The first notice got through."""
+        """Return the channel after the delivery of its first notice."""
         return Channel(waiting=self.waiting[1:], given_up=self.given_up, told_at=now)
 
     def failed(self, trouble: str, now: float, limits: Limits) -> Channel:
-        """The first notice did not: the others have their turn before it is tried again."""
+        """Return the channel after a failed delivery of its first notice: the others are tried before it."""
         first, *rest = self.waiting
         again = first.tried_again()
         failures = self.failures + 1
@@ -113,7 +113,7 @@ class Channel(Value, frozen=True, kw_only=True):
 
 
 class Books(Value, frozen=True, kw_only=True):
-    """The first `jobs` jobs of a log at the last look: `open`, `quiet`, and the rounds that gangs wait for."""
+    """Observation of the first `jobs` jobs of a log: `open`, `quiet`, and the rounds for which gangs are pending."""
 
     cluster_id: str
     jobs: int = 0
@@ -124,9 +124,9 @@ class Books(Value, frozen=True, kw_only=True):
 
 
 class Look(Struct, frozen=True, kw_only=True):
-    """One look at a cluster. `cause` says why a job ended, `waiting` why a gang waits; "": not for workers, if it does.
+    """One observation of a cluster. `cause` explains the end of a job, `waiting` why a gang waits for workers, else "".
 
-    `stopped` is how long there was no cycle before this one, in words, if that was too long.
+    `stopped` is the time without a cycle before this one, in words, if it was too long.
     """
 
     cluster: Cluster
@@ -139,7 +139,7 @@ class Look(Struct, frozen=True, kw_only=True):
 
 
 def first_books(look: Look, channels: Iterable[str]) -> Books:
-    """Books that begin now: what was over before is not news."""
+    """Return an audit state that starts now: earlier ends are not news."""
     return Books(
         cluster_id=look.cluster_id,
         jobs=len(look.cluster.jobs),
@@ -149,7 +149,7 @@ def first_books(look: Look, channels: Iterable[str]) -> Books:
 
 
 def brought_up_to_date(books: Books, look: Look, channels: Collection[str]) -> Books:
-    """The books after this look, with what is new in the queue of each channel."""
+    """Return the state after this observation, with the new notices in the queue of each channel."""
     jobs = look.cluster.jobs
     if books.cluster_id != look.cluster_id or books.jobs > len(jobs):  # another log, or an older one
         first = first_books(look, ())
@@ -185,20 +185,20 @@ def brought_up_to_date(books: Books, look: Look, channels: Collection[str]) -> B
 
 
 def _since(cluster: Cluster, seen: int) -> list[Job]:
-    """The jobs that were submitted after the first `seen`."""
+    """Return the jobs submitted after the first `seen`."""
     new = len(cluster.jobs) - seen
     found = [job for job in in_memory(cluster.jobs) if job.order >= seen] if new else []
-    if len(found) < new:  # some are over, and were left in the snapshot
+    if len(found) < new:  # some have ended and are only in the snapshot
         found = [cluster.jobs[job] for job in [*islice(cluster.jobs, seen, None)]]
     return sorted(found, key=lambda job: job.order)
 
 
 def _notice(look: Look, event: str, job: Job, reason: str, number: int = 0) -> Notice:
-    """`number` is that of the round that a gang waits for."""
+    """Return a notice about a job; `number` is the round for which a gang is pending."""
     state = look.cluster.job_state(job.id).value
     return Notice(event=event, job=job.id, state=state, reason=reason, at=look.now, round=number)
 
 
 def _overdue(look: Look, job: Job) -> str:
-    """How long a gang has waited for workers, if that is longer than it takes until some are reserved for it."""
+    """Return how long a gang has been pending if workers may be reserved for it now; otherwise ""."""
     return overdue(look.cluster, job, look.limits.gang_reserve_after, look.now) if look.waiting(job) else ""

@@ -1,4 +1,4 @@
-"""What was seen of a worker. `remote` makes these values, `lifecycle` weighs them; neither knows the other."""
+"""Observations of workers. `remote` creates these values and `lifecycle` applies them, independently."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from iris_cli.core.model.task import Fact
 
 
 class RemoteState(StrEnum):
-    """What a worker says about one launch token (the words of the worker protocol)."""
+    """State of one launch token as a worker reports it (the words of the worker protocol)."""
 
-    ABSENT = "ABSENT"  # nothing there: it hasn't started *yet*
+    ABSENT = "ABSENT"  # no trace of it: it has not started *yet*
     PREPARING = "PREPARING"  # set-up is running
     PREPARED = "PREPARED"  # waits for `go`
-    LAUNCHING = "LAUNCHING"  # `go` was won, the user's command hasn't reported yet
+    LAUNCHING = "LAUNCHING"  # `go` was won, the user's command has not reported yet
     RUNNING = "RUNNING"
     EXITED = "EXITED"  # final, with an exit code
     CANCELLED = "CANCELLED"  # final: stopped by iris
@@ -24,30 +24,29 @@ class RemoteState(StrEnum):
     ORPHANED = "ORPHANED"  # the wrapper is gone, processes of the attempt live
     LOST = "LOST"  # no process and no exit record: the result is unknown
     STOPPING = "STOPPING"
-    STOPPED = "STOPPED"  # final: the fence is proven; a tombstone says the same of what never started
+    STOPPED = "STOPPED"  # final: the fence is proven; a tombstone proves it before any start
     UNKILLABLE = "UNKILLABLE"
 
 
 OVER = frozenset(
     {RemoteState.EXITED, RemoteState.CANCELLED, RemoteState.NOSTART, RemoteState.LOST, RemoteState.STOPPED}
 )
-"""Nothing of the attempt is left, and nothing of it will ever start."""
+"""Nothing of the attempt is left, and it can never start."""
 
 
 class AttemptReport(Struct, frozen=True, kw_only=True):
-    """One token's line in a worker's answer.
+    """The line of one token in a worker's answer.
 
-    `exit_code` is the raw number (0-255) of an EXITED attempt. `cause` is the no-start cause
-    (`setup`, `disk`, `chips`, `port`, `workspace`, `commands`), or what ended it: an EXITED one `timeout`, `oom` or
-    `signal` (its shell reported one), a CANCELLED one `lease` (nobody renewed it).
-    `started_ago` and `ended_ago` are seconds before the answer on the worker's own clock, so that a wrong wall
-    clock there does no harm. Of a PREPARING one `started_ago` is since its set-up began; of a PREPARED one since
-    it was first told to start, None if it never was or nobody noted it; of a LAUNCHING one since the last sign of
-    life of what starts it. `last_output_ago`: seconds since a RUNNING or ORPHANED one wrote to its output, or since
-    its start if it never did, at the time of the answer; None if not measured. `waited`: seconds since the answer.
-    `ran` is the time from start to end by that clock; None if either is unknown or the two contradict each other.
-    `log_tail` is the end of the task's output, decoded with replacement.
-    `facts`: why it failed, as far as the worker knows.
+    `exit_code` is the raw number (0-255) of an EXITED attempt. `cause` is the no-start cause (`setup`, `disk`,
+    `chips`, `port`, `workspace`, `commands`), or the cause of the end: of an EXITED one `timeout`, `oom` or
+    `signal` (reported by its shell), of a CANCELLED one `lease` (not renewed). `started_ago` and `ended_ago` are
+    seconds before the answer on the worker's clock, so that its wrong wall clock does no harm. `started_ago` of
+    PREPARING: since the set-up began; of PREPARED: since the first launch order, None if there was none or its
+    time is unknown; of LAUNCHING: since the launcher's last sign of life. `last_output_ago`: seconds since the
+    last output of a RUNNING or ORPHANED one, or since its start without output; None if not measured. `waited`:
+    seconds since the answer. `ran`: seconds from start to end by the worker's clock; None if either is unknown or
+    they contradict each other. `log_tail` is the end of the task's output, decoded with replacement. `facts`:
+    causes of the failure known to the worker.
     """
 
     token: Token
@@ -76,7 +75,7 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
 
     @property
     def consistent(self) -> bool:
-        """Whether exit code and cause are such that go with the state."""
+        """True if exit code and cause are valid for the state."""
         code, cause = self.exit_code, self.cause
         if code is not None and not 0 <= code <= 255:
             return False
@@ -88,7 +87,7 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
 
 
 class OutboxFile(Struct, frozen=True, kw_only=True):
-    """A request from inside a task, as it was found: `data` is None if it is too large to be one. `size` in bytes."""
+    """A request file from inside a task as found: `data` is None if it is too large for a request. `size` in bytes."""
 
     token: Token
     id: RequestId
@@ -97,7 +96,7 @@ class OutboxFile(Struct, frozen=True, kw_only=True):
 
 
 class FromWorker(Struct, frozen=True, kw_only=True):
-    """What an answer begins with: who says it, and in which life."""
+    """The header of an answer: the worker, its boot and its incarnation."""
 
     worker: WorkerId
     boot_id: str
@@ -105,10 +104,10 @@ class FromWorker(Struct, frozen=True, kw_only=True):
 
 
 class WorkerReport(FromWorker, frozen=True, kw_only=True):
-    """A complete answer of one worker. `clock` and `uptime` are its own, in seconds.
+    """A complete answer of one worker. `clock` and `uptime` are the worker's, in seconds.
 
-    `lacking` are the workspaces, by their hashes, that attempts in this call need and that aren't there.
-    `requests` are some of what the attempts ask for, in order of their names; those in `asking` have more.
+    `lacking` are the hashes of workspaces that attempts in this call need and that are missing on the worker.
+    `requests` are the first requests of the attempts by name; those in `asking` have more.
     """
 
     clock: float = 0.0
@@ -120,13 +119,12 @@ class WorkerReport(FromWorker, frozen=True, kw_only=True):
 
 
 class ProbeReport(FromWorker, frozen=True, kw_only=True):
-    """What a worker is: the answer to a probe. Memory and disk in bytes; `cpus` counts logical cores.
+    """The answer to a probe: the worker's properties. Memory and disk in bytes; `cpus` counts logical cores.
 
-    `metadata` holds what the TPU metadata server said, by the server's own keys (`accelerator-type`,
-    `agent-worker-number`, `instance-id`, `tpu-name`, `zone`, `preemptible`); empty where there is none.
-    `containment` is what keeps a task's processes together there: `cgroup`, or its `session` and marker alone.
-    `tokens` are the attempts found there that were not stopped, whether or not the log knows them. `warnings`
-    are in words.
+    `metadata` holds the answers of the TPU metadata server by its own keys (`accelerator-type`,
+    `agent-worker-number`, `instance-id`, `tpu-name`, `zone`, `preemptible`); empty without a server.
+    `containment` is how a task's processes are kept together: `cgroup`, or `session` and marker alone. `tokens`
+    are all attempts on the worker that were not stopped, known to the log or not. `warnings` are sentences.
     """
 
     cpus: int = 0
@@ -144,7 +142,7 @@ class ProbeReport(FromWorker, frozen=True, kw_only=True):
 
 
 class ReapReport(FromWorker, frozen=True, kw_only=True):
-    """Of which attempts nothing is left on a worker but their tokens, of those that it was asked to reap."""
+    """The answer to a reap call: the attempts of which only the token is left on the worker."""
 
     clock: float = 0.0
     uptime: float = 0.0
@@ -152,13 +150,13 @@ class ReapReport(FromWorker, frozen=True, kw_only=True):
 
 
 class UsageReport(FromWorker, frozen=True, kw_only=True):
-    """How many bytes the files of attempts take on a worker, of those that it was asked about and that have any."""
+    """Bytes used on a worker by the files of each queried attempt that has files."""
 
     sizes: tuple[tuple[Token, int], ...] = ()
 
 
 class CacheReport(FromWorker, frozen=True, kw_only=True):
-    """How many bytes a worker keeps in its caches that nobody has used for long: of each workspace and set-up."""
+    """Bytes of each workspace and set-up in a worker's caches that has not been used for long."""
 
     sizes: tuple[tuple[str, int], ...] = ()
 
@@ -168,20 +166,20 @@ class CacheReport(FromWorker, frozen=True, kw_only=True):
 
 
 class LockFile(StrEnum):
-    """The lock file of the TPU library on a worker, which a killed program leaves behind."""
+    """State of the TPU library's lock file on a worker. A killed program leaves the file behind."""
 
     NONE = "none"
-    HELD = "held"  # somebody has it open, or a chip
-    STALE = "stale"  # nobody has: the next start on these chips removes it
-    FOREIGN = "foreign"  # no plain file, or another user's: left alone
+    HELD = "held"  # a process has it or a chip open
+    STALE = "stale"  # no process has: the next start on these chips removes it
+    FOREIGN = "foreign"  # not a plain file, or owned by another user: left unchanged
 
 
 class Holder(Struct, frozen=True, kw_only=True):
-    """A process that holds chips. `boot_id`, `pid` and `start` (clock ticks since boot) name it, and no other.
+    """A process that holds chips. `boot_id`, `pid` and `start` (clock ticks since boot) identify it uniquely.
 
-    `token` is the attempt it belongs to, by its own word (the marker in its environment) or by proof; None is a
-    process that iris didn't start, or that hides it. `devices` is empty for one that was to be stopped, holds
-    nothing any more and still lives. `command` is as the worker has it: not fit for a terminal.
+    `token` is its attempt according to the marker in its environment or by proof; None if iris didn't start the
+    process, or it hides the marker. `devices` is empty for a process that was to be stopped and still lives but
+    holds nothing. `command` is raw text from the worker: not safe for a terminal.
     """
 
     boot_id: str
@@ -193,11 +191,10 @@ class Holder(Struct, frozen=True, kw_only=True):
 
 
 class UnwedgeReport(FromWorker, frozen=True, kw_only=True):
-    """What holds up a worker, beside the attempts that are iris's own.
+    """Processes that hold chips, unknown attempts, and the lock file of a worker.
 
-    `attempts` are those that the caller doesn't know, and that nobody has stopped yet: running or over. With
-    them are those that this call was to stop. `unseen` is how many processes of other users could not be looked
-    into: what they hold is not known.
+    `attempts` are those unknown to the caller and not stopped yet, running or ended, and those that this call was
+    to stop. `unseen` is the number of other users' processes that could not be inspected.
     """
 
     holders: tuple[Holder, ...] = ()
@@ -207,26 +204,26 @@ class UnwedgeReport(FromWorker, frozen=True, kw_only=True):
 
 
 class SilenceKind(StrEnum):
-    """Why there is no answer. Only the first two are silence of the worker; the rest are said by somebody."""
+    """Reason of a missing answer. Only the first two count as silence of the worker."""
 
     UNREACHABLE = "unreachable"  # refused, no route, name not found, connect timed out
     TIMEOUT = "timeout"  # connected, but no complete answer before the deadline
-    AUTH = "auth"  # the worker answered and refused our key
-    HOST_KEY = "host_key"  # the worker shows another host key than the one on record
-    UNKNOWN_HOST = "unknown_host"  # no host key on record, and this call may not take a first one
-    PROTOCOL = "protocol"  # bytes came back, but not a complete, well-formed frame
-    LOCAL = "local"  # our own fault: key file missing, ~/.ssh/config unreadable
+    AUTH = "auth"  # the worker answered and refused the key
+    HOST_KEY = "host_key"  # the worker presented another host key than the recorded one
+    UNKNOWN_HOST = "unknown_host"  # no host key on record, and this call may not accept a first one
+    PROTOCOL = "protocol"  # bytes arrived, but not a complete, well-formed frame
+    LOCAL = "local"  # an error of this machine: key file missing, ~/.ssh/config unreadable
 
 
-SILENT = frozenset({SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT})  # nobody said anything
+SILENT = frozenset({SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT})  # no answer of any kind
 
 
 class Silence(Struct, frozen=True, kw_only=True):
-    """No answer: nothing is known of what happened on the worker. `step` names where it ended."""
+    """A missing answer: the effect of the call on the worker is unknown. `step` is the step that failed."""
 
     worker: WorkerId
     kind: SilenceKind
     step: str
     detail: str
     hint: str = ""
-    sent: bool = True  # False only if it is certain that not one byte of the call was sent
+    sent: bool = True  # False only if certainly no byte of the call was sent

@@ -1,7 +1,7 @@
-"""What a task may ask for from inside, and what it is answered: values; `config/request_text.py` has them as JSON.
+"""Requests from inside a task, and their answers, as values; `config/request_text.py` maps them to JSON.
 
-A request is a file in the attempt's `outbox`, named by its id, its answer one of that name in its `inbox`. Ids count
-for ever: what changes something is done once for each attempt and id, however often it is read.
+A request is a file in the attempt's `outbox` named by its id; the answer has the same name in its `inbox`. Ids are
+never reused: a change is made once for each attempt and id, however often the request is read.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from iris_cli.core import JobId, JobRequest, TaskId
 from iris_cli.errors import ExitCode, IrisError, UsageError
 
 FORMAT = 1
-MOST_BYTES = 64 << 10  # the size of a request; what is larger is refused without being read
+MOST_BYTES = 64 << 10  # the size of a request; larger ones are refused unread
 LONGEST_LOG_PIECE = 64 << 10  # the most bytes of a log in one answer
 
 
 class Submit(Struct, frozen=True, kw_only=True):
-    """Run a child job. `job.name` is the last part of its id; constraints None inherit the parent's, () none."""
+    """Submit a child job. `job.name` is the last part of its id; constraints None inherit the parent's, () none."""
 
     job: JobRequest
 
@@ -34,25 +34,25 @@ class Cancel(Struct, frozen=True, kw_only=True):
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """How a job stands: `{"job": {...}, "tasks": [...]}`; None is the job of the task that asks."""
+    """Return the status of a job: `{"job": {...}, "tasks": [...]}`; None is the job of the requesting task."""
 
     job: JobId | None = None
 
 
 class Tasks(Struct, frozen=True, kw_only=True):
-    """The tasks of a job: `{"tasks": [...]}`."""
+    """Return the tasks of a job: `{"tasks": [...]}`."""
 
     job: JobId | None = None
 
 
 class Wait(Struct, frozen=True, kw_only=True):
-    """As `Status`, answered when the job is over."""
+    """Return the same as `Status`, once the job has ended."""
 
     job: JobId
 
 
 class Logs(Struct, frozen=True, kw_only=True):
-    """A piece of the output of a task: `{"offset": N, "size": N, "data": BASE64}`.
+    """Return a piece of a task's output: `{"offset": N, "size": N, "data": BASE64}`.
 
     A negative offset counts from the end; `attempt` is its number, None the last one.
     """
@@ -65,13 +65,13 @@ class Logs(Struct, frozen=True, kw_only=True):
 
 
 class Endpoints(Struct, frozen=True, kw_only=True):
-    """The endpoints of a job's tasks: `{"endpoints": [{"task", "name", "address", "port", "metadata"}]}`."""
+    """Return the endpoints of a job: `{"endpoints": [{"task", "name", "address", "port", "metadata"}]}`."""
 
     job: JobId | None = None
 
 
 class RegisterEndpoint(Struct, frozen=True, kw_only=True):
-    """Make a port of this task known under a name, until its attempt ends. A name that it has is overwritten."""
+    """Register a port of this task under a name until its attempt ends. An existing name is overwritten."""
 
     name: str
     port: int
@@ -79,7 +79,7 @@ class RegisterEndpoint(Struct, frozen=True, kw_only=True):
 
 
 class RemoveEndpoint(Struct, frozen=True, kw_only=True):
-    """Take one back. Result: `{"removed": BOOL}`."""
+    """Remove an endpoint. Result: `{"removed": BOOL}`."""
 
     name: str
 
@@ -97,13 +97,13 @@ OPS: Mapping[str, type[Request]] = {
     "register_endpoint": RegisterEndpoint,
     "remove_endpoint": RemoveEndpoint,
 }
-"""The words of the requests."""
+"""The names of the requests."""
 
 
 class JobPart(Struct, frozen=True, kw_only=True):
     """A job in an answer. Times are seconds since the epoch by the operator's clock; `--json` prints them as text.
 
-    An older iris may answer without the fields that have a default. `why` is the cause of the end, or of waiting.
+    An older iris may omit fields that have a default. `why` is the cause of the end, or of pending.
     """
 
     id: str
@@ -134,7 +134,7 @@ class TaskPart(Struct, frozen=True, kw_only=True):
 
 
 class EndpointPart(Struct, frozen=True, kw_only=True):
-    """Where a task listens, in an answer."""
+    """The address of a task's endpoint, in an answer."""
 
     task: str
     name: str
@@ -144,7 +144,7 @@ class EndpointPart(Struct, frozen=True, kw_only=True):
 
 
 class JobAnswer(Struct, frozen=True, kw_only=True):
-    """The result of `iris status` inside a task: the fields of `iris status JOB` that are known there.
+    """The result of `iris status` inside a task: those fields of `iris status JOB` that are known to tasks.
 
     It is the answer to `Status` and `Wait`. An older iris may omit optional fields.
     """
@@ -170,13 +170,13 @@ class Registered(Struct, frozen=True):
 
 
 class Removed(Struct, frozen=True):
-    """The result of `RemoveEndpoint`, and of `iris register-endpoint --remove`: whether there was such an endpoint."""
+    """The result of `RemoveEndpoint`, and of `iris register-endpoint --remove`: whether the endpoint existed."""
 
     removed: bool
 
 
 class CancelAnswer(Struct, frozen=True):
-    """The result of `Cancel`. `state` is that of the job; an older iris answers without it."""
+    """The result of `Cancel`. `state` is the job's state; an older iris omits it."""
 
     job: str
     cancelled: bool
@@ -184,7 +184,7 @@ class CancelAnswer(Struct, frozen=True):
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
-    """Why something was not done: an error as `iris` would show it. `kind` is one of `KINDS`."""
+    """The reason of a refused request: an error as `iris` would show it. `kind` is one of `KINDS`."""
 
     kind: str
     message: str
@@ -192,16 +192,16 @@ class Refusal(Struct, frozen=True, kw_only=True):
     exit_code: ExitCode = ExitCode.FAILED
 
     def error(self) -> IrisError:
-        """The same as an exception, of the class that the operator's commands raise."""
+        """Return the same as an exception, of the class that the operator's commands raise."""
         return KINDS.get(self.kind, IrisError)(self.message, hint=self.hint)
 
 
 Answer = Mapping[str, Any] | Refusal
-"""What a request is answered: a result of plain JSON values, or a refusal."""
+"""The answer to a request: a result of plain JSON values, or a refusal."""
 
 
 def check_end_can_come(own: JobId, job: JobId) -> None:
-    """Raises UsageError if a task of `own` would wait for its own end: its job is over only after it."""
+    """Raise UsageError if a task of `own` would wait for its own end: its job can only end after it."""
     if f"{own}/".startswith(f"{job}/"):
         raise UsageError(f"{job} can't end before this task, which is part of it", hint="wait for child jobs")
 
@@ -212,7 +212,7 @@ KINDS: Mapping[str, type[IrisError]] = {
     "not_found": errors.NotFoundError,
     "unreachable": errors.UnreachableError,
     "unschedulable": errors.UnschedulableError,
-    "refused": IrisError,  # everything else: limits, attempts that are over
+    "refused": IrisError,  # any other error: limits, ended attempts
 }
 
 

@@ -26,7 +26,7 @@ class Frame(Struct, frozen=True):
 
 
 class Thread(Struct, frozen=True, kw_only=True):
-    """`frames` begin with the innermost call. `state` is py-spy's word, such as `idle`, or empty."""
+    """A thread with its `frames`, innermost call first. `state` is py-spy's word, such as `idle`, or empty."""
 
     id: str
     name: str = ""
@@ -36,10 +36,10 @@ class Thread(Struct, frozen=True, kw_only=True):
 
 
 def threads_of(text: str) -> tuple[Thread, ...]:
-    """The threads of a program, in the order of the dump; lines that belong to none are passed over.
+    """Return the threads of a program in the order of the dump; unrelated lines are skipped.
 
-    Formats: `py-spy dump`, and `faulthandler.register` of Python 3.9 to 3.14. Of two dumps in one text the first. Where
-    there is no thread at all, the lines themselves are taken for one.
+    Formats: `py-spy dump`, and `faulthandler.register` of Python 3.9 to 3.14. Of two dumps in one text the first
+    is used. A text without threads becomes one thread of its lines.
     """
     lines = [line.rstrip("\r") for line in text.split("\n")[:_MOST_LINES]]
     found = _threads(lines)
@@ -54,7 +54,7 @@ def threads_of(text: str) -> tuple[Thread, ...]:
 
 
 def _threads(lines: Iterable[str]) -> list[tuple[Thread, list[Frame]]]:
-    """The threads up to the first that comes a second time, each without and with its frames."""
+    """Return the threads up to the first repeated one, each without and with its frames."""
     found: list[tuple[Thread, list[Frame]]] = []
     seen = set()
     for line in lines:
@@ -85,13 +85,13 @@ def _frame(line: str) -> Frame | None:
 
 
 def _place(file: str) -> str:
-    """A file of the task by its name there: its directory is another one for each rank."""
+    """Return a file of the task relative to its directory, which differs between ranks."""
     inside = _IN_A_TASK.match(file)
     return file[inside.end() :] if inside else file
 
 
 def _main_of(threads: list[Thread]) -> Thread:
-    """By its name with py-spy. faulthandler has the newest thread first."""
+    """Return the main thread: by name with py-spy. faulthandler lists the newest thread first."""
     named = [each for each in threads if each.name == "MainThread"]
     if named:
         return named[0]
@@ -107,10 +107,10 @@ _NO_CHANNEL = ("", "0")
 
 
 class KernelThread(Struct, frozen=True, kw_only=True):
-    """One thread. `state` is the kernel's letter, `wait_channel` the kernel function it sleeps in, '' if unknown.
+    """One thread. `state` is the kernel's letter, `wait_channel` the kernel function in which it sleeps, '' if unknown.
 
-    `cpu_seconds` is its CPU time so far; `cpu` the share of one core that it used between the readings, None if it was
-    not there at both.
+    `cpu_seconds` is its CPU time so far; `cpu` the share of one core used between the readings, None if it is not
+    in both.
     """
 
     id: int
@@ -122,20 +122,20 @@ class KernelThread(Struct, frozen=True, kw_only=True):
 
     @property
     def spins(self) -> bool:
-        """Whether it used half a core or more; a tenth if it is still runnable, for the host may be overloaded."""
+        """True if it used half a core or more; a tenth if it is still runnable, since the host may be overloaded."""
         least = _SPINS_ON_A_BUSY_HOST if self.state == "R" else _SPINS
         return self.cpu is not None and self.cpu >= least
 
 
 def kernel_threads(said: str) -> tuple[KernelThread, ...]:
-    """The threads of the second reading, the main thread first. Lines that are none of a reading are skipped."""
+    """Return the threads of the last reading, the main thread first. Other lines are skipped."""
     readings: list[tuple[int, dict[int, dict[str, str]]]] = []
     for line in said.split("\n"):
         if at := _AT.fullmatch(line):
             readings.append((int(at[1]), {}))
         elif readings and (match := _LINE.fullmatch(line)):
             files = readings[-1][1].setdefault(int(match[1]), {})
-            text = f"{files[match[2]]}\n" if match[2] in files else ""  # a name may hold line feeds
+            text = f"{files[match[2]]}\n" if match[2] in files else ""  # a name may contain line feeds
             files[match[2]] = f"{text}{match[3]}"
     if len(readings) < 2:
         return ()
@@ -150,7 +150,7 @@ def kernel_threads(said: str) -> tuple[KernelThread, ...]:
 def _kernel_thread(
     number: int, files: dict[str, str], before: dict[str, str], elapsed: float
 ) -> KernelThread | None:
-    """One thread from what the two readings say of it; None if the second one is not complete."""
+    """Return one thread from two readings; None if the second one is not complete."""
     seconds, earlier = _cpu_seconds(files), _cpu_seconds(before)
     if seconds is None:
         return None
@@ -167,7 +167,7 @@ def _kernel_thread(
 
 
 def _cpu_seconds(files: dict[str, str]) -> float | None:
-    """The CPU time in one reading. The name may hold anything: the fields follow the last parenthesis."""
+    """Return the CPU time in one reading. The name may contain anything: the fields follow the last parenthesis."""
     fields = files.get("stat", "").rpartition(") ")[2].split()
     if len(fields) < 13 or not (_NUMBERS.fullmatch(fields[11]) and _NUMBERS.fullmatch(fields[12])):
         return None
