@@ -1,4 +1,4 @@
-"""Who is placed where, and why not: pending tasks and workers in, assignments and typed reasons out."""
+"""The scheduler: from pending tasks and workers to assignments and typed reasons."""
 
 from iris_cli.core.scheduling.cycle import SchedulingResult, Waiting, WaitingKey, find_assignments
 from iris_cli.core.scheduling.explain.expected import ExpectedStart, time_limits

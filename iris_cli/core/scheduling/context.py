@@ -1,4 +1,4 @@
-"""What one cycle has to give, and what it has given away so far."""
+"""The capacity of one cycle, and the capacity given away so far."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.sets import Dimension, Group, Levels, mask_of
 
 Change = tuple[int, Amounts | None]
-"""A position whose room has shrunk, and what a task took there; None for a reservation."""
+"""A position whose room has shrunk, and the amounts that a task took; None for a reservation."""
 
 
 class Parcel(Struct, frozen=True):
-    """What one task takes, packed. `taken`: the numbers of the amounts that it takes any of, `signs` their signs."""
+    """The amounts of one task, packed. `taken`: the indexes of its nonzero amounts, `signs` their sign bits."""
 
     need: Amounts
     packed: int
@@ -27,9 +27,9 @@ class Parcel(Struct, frozen=True):
 
 
 class Packing:
-    """One field for each amount. The top bit of a field is its sign: set where the amount isn't negative.
+    """Amounts packed into one integer, a field for each. The top bit of a field is set if the amount isn't negative.
 
-    Fields are wide enough for the difference of any two of the amounts, so that none borrows from the next.
+    Fields are wide enough for the difference of any two amounts, so that no field borrows from the next.
     """
 
     def __init__(self, amounts: Iterable[Amounts]) -> None:
@@ -41,11 +41,11 @@ class Packing:
         self.signs = sum(self._zero << shift for shift in self._shifts)
 
     def stock(self, left: Amounts) -> int:
-        """What a worker has left."""
+        """Return the packed free amounts of a worker."""
         return self.signs + self._pack(left)
 
     def parcel(self, need: Amounts) -> Parcel:
-        """What a task takes. A stock minus `packed` is the new stock if all signs are still set."""
+        """Return the packed amounts of a task. A stock minus `packed` is the new stock if all signs are still set."""
         taken = tuple(number for number, amount in enumerate(need) if amount)
         return Parcel(need, self._pack(need), taken, sum(self._zero << self._shifts[each] for each in taken))
 
@@ -60,7 +60,7 @@ class Packing:
 
 
 class Load(Struct, eq=False):
-    """The size of an idle worker, what is left, what each attempt holds; one object for all that are alike."""
+    """The size of an idle worker, its free amounts, and those of each attempt; equal workers share one object."""
 
     idle: Amounts
     left: Amounts
@@ -68,11 +68,11 @@ class Load(Struct, eq=False):
 
 
 class SchedulingContext:
-    """The state of one cycle, thrown away with it. Nothing that was given in is changed.
+    """The state of one cycle. The input is not changed.
 
-    `needs` are those of every entry of the queue. `changes` lists where room has shrunk;
-    `version` moves on when a worker that was no candidate, or a worse one, may have become the best. The room on a
-    reserved worker is what others may still take.
+    `needs` are those of every entry of the queue. `changes` lists where room has shrunk; `version` changes when a
+    worker that was no candidate, or a worse one, may have become the best. The room of a reserved worker is what
+    other entries may still take.
     """
 
     def __init__(self, fleet: Fleet, needs: Sequence[Amounts]) -> None:
@@ -82,7 +82,7 @@ class SchedulingContext:
         self._free_gpus = [each.gpus for each in capacities]
         self._survey_room([each.left for each in capacities], needs)
         self.changes: list[Change] = []
-        self._sorted = 0  # so many of the changes are in `_placed`
+        self._sorted = 0  # number of changes already in `_placed`
         self._placed: dict[int, list[Amounts]] = {}
         self._loads: dict[int, Load] = {}
         self._alike: dict[tuple[Amounts | int, ...], Load] = {}
@@ -91,7 +91,7 @@ class SchedulingContext:
         self.reserved_by: dict[int, TaskId | JobId] = {}
         self.reservations: dict[TaskId | JobId, list[Group]] = {}
         self._withheld: dict[int, Amounts] = {}
-        self._shares: dict[tuple[int, Amounts], tuple[Amounts, int, Amounts]] = {}  # alike for many workers
+        self._shares: dict[tuple[int, Amounts], tuple[Amounts, int, Amounts]] = {}  # equal for many workers
         self._survey_slices()
 
     # Room
@@ -110,11 +110,11 @@ class SchedulingContext:
         ]
 
     def parcel(self, need: Amounts) -> Parcel:
-        """What one task takes, in the form in which it is taken."""
+        """Return the amounts of one task in packed form."""
         return self._packing.parcel(need)
 
     def with_room(self, need: Amounts) -> int:
-        """The workers with room for one task now, whatever else may speak against them."""
+        """Return the workers with room for one task now, regardless of other reasons."""
         return (
             self.cpu.now[need.cpu_millis]
             & self.memory.now[need.memory]
@@ -123,7 +123,7 @@ class SchedulingContext:
         )
 
     def had_room(self, need: Amounts) -> int:
-        """The same before anybody got something in this cycle."""
+        """Return the workers that had room for one task at the start of the cycle."""
         return (
             self.cpu.at_start[need.cpu_millis]
             & self.memory.at_start[need.memory]
@@ -132,19 +132,19 @@ class SchedulingContext:
         )
 
     def has_room(self, position: int, parcel: Parcel) -> bool:
-        """Whether one worker has room for one task now."""
+        """Return whether one worker has room for one task now."""
         return (self._stock[position] - parcel.packed) & self._signs == self._signs
 
     def left(self, position: int) -> Amounts:
-        """What one worker has left now."""
+        """Return the free amounts of one worker now."""
         return self._packing.left(self._stock[position])
 
     def left_to_owner(self, position: int) -> Amounts:
-        """What a reserved worker has left now for those that it is reserved for."""
+        """Return the free amounts of a reserved worker for the entry that it is reserved for."""
         return Amounts(*map(int.__add__, self.left(position), self._withheld[position]))
 
     def load(self, position: int) -> Load:
-        """The load of one worker: of live attempts, and of tasks placed in this cycle."""
+        """Return the load of one worker: live attempts, and tasks placed in this cycle."""
         if self._sorted < len(self.changes):
             for where, taken in self.changes[self._sorted :]:
                 if taken is not None:
@@ -164,10 +164,10 @@ class SchedulingContext:
         return found
 
     def take(self, position: int, parcel: Parcel) -> bool:
-        """Give one task its share of a worker, but for the GPUs' numbers. False where there is no room."""
+        """Take one task's share of a worker, except the GPU indexes. Return False without room."""
         before = self._stock[position]
         after = before - parcel.packed
-        if (after - self._most) & parcel.signs != parcel.signs:  # somebody may ask for more than what is left
+        if (after - self._most) & parcel.signs != parcel.signs:  # an entry may need more than the rest
             if after & self._signs != self._signs:
                 return False
             self._shrink(position, before, parcel)
@@ -179,17 +179,17 @@ class SchedulingContext:
         return True
 
     def take_gpus(self, position: int, count: int) -> tuple[int, ...]:
-        """The indexes of the GPUs that go with what was taken: the lowest free ones."""
+        """Return the indexes of the taken GPUs: the lowest free ones."""
         free, by_free = self._free_gpus[position], self._by_free_gpus
         self._free_gpus[position] = free[count:]
         fewer = len(free) - count
         by_free[len(free)] ^= 1 << position
         by_free[fewer] = by_free.get(fewer, 0) | 1 << position
-        self.version += 1  # it may be the best fit for other tasks now
+        self.version += 1  # the worker may now be the best fit for other tasks
         return free[:count]
 
     def gpu_tiers(self, count: int) -> Iterator[int]:
-        """The workers with at least so many free GPUs, those with the fewest first."""
+        """Yield the workers with at least `count` free GPUs, those with the fewest first."""
         return (those for free, those in sorted(self._by_free_gpus.items()) if free >= count)
 
     @cached_property
@@ -207,7 +207,7 @@ class SchedulingContext:
 
     @cached_property
     def idle(self) -> list[Levels]:
-        """What workers have while nothing runs there, in the order of `Amounts`."""
+        """The amounts of idle workers, in the order of `Amounts`."""
         return _levels(_alike(self._idle))
 
     @cached_property
@@ -215,14 +215,14 @@ class SchedulingContext:
         return list(map(Amounts.idle, self.fleet.workers))
 
     def large_enough(self, need: Amounts) -> int:
-        """The workers that would have room if nothing ran there."""
+        """Return the workers that would have room if they were idle."""
         found = self.fleet.everyone
         for levels, amount in zip(self.idle, need, strict=True):
             found &= levels.reaching([amount])[amount]
         return found
 
     def reserve(self, key: TaskId | JobId, groups: list[Group], spare: Mapping[int, Amounts]) -> None:
-        """Reserve workers for a gang or a task. Of each one those after it in the queue may take what is `spare`."""
+        """Reserve workers for a gang or a task. Later entries may take the `spare` amounts of each worker."""
         for position, amounts in spare.items():
             share = self._stock[position], amounts
             if share not in self._shares:
@@ -238,7 +238,7 @@ class SchedulingContext:
         self.reservations[key] = groups
         self.changes += [(position, None) for position in spare]
 
-    # Slices nobody has touched yet
+    # Untouched slices
 
     def _survey_slices(self) -> None:
         self._slices = self.fleet.groups(TPU_NAME_ATTRIBUTE_KEY)
@@ -256,17 +256,17 @@ class SchedulingContext:
         self._rank_tiers()
 
     def _begin(self, position: int) -> None:
-        """A worker gets its first attempt: its slice, if it has one, may have been untouched."""
+        """Update the tiers if a worker's first attempt touches an untouched slice."""
         if self._whole >> position & 1:
             self._whole &= ~self._slices.groups[self._slices.at[position]].mask
             self.version += 1
             self._rank_tiers()
 
     def _rank_tiers(self) -> None:
-        """Whom single tasks go to first, so that whole slices stay whole; the last tier is everybody.
+        """Rank the workers for single tasks so that whole slices stay whole; the last tier is all workers.
 
-        CPU work: hosts without accelerators, then hosts of slices already broken into, then accelerator
-        hosts outside slices. Accelerator work: any host but those of an untouched slice of several VMs.
+        CPU work: hosts without accelerators, then hosts of touched slices, then accelerator hosts outside
+        slices. Accelerator work: any host except those of an untouched slice of several VMs.
         """
         everyone = self.fleet.everyone
         plain = everyone & ~self._accelerated
@@ -276,7 +276,7 @@ class SchedulingContext:
 
 
 def _alike(amounts: Iterable[Amounts]) -> dict[Amounts, list[int]]:
-    """Given what each worker has, the positions of those who have the same."""
+    """Return the positions of the workers by their amounts."""
     found: dict[Amounts, list[int]] = {}
     for position, each in enumerate(amounts):
         found.setdefault(each, []).append(position)
@@ -284,7 +284,7 @@ def _alike(amounts: Iterable[Amounts]) -> dict[Amounts, list[int]]:
 
 
 def _levels(alike: Mapping[Amounts, list[int]]) -> list[Levels]:
-    """Who has how much of each of the amounts."""
+    """Return the levels of each of the amounts."""
     return [
         Levels((amounts[number], those) for amounts, those in alike.items())
         for number in range(len(Amounts._fields))

@@ -24,7 +24,7 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.reservation import Reservations
 from iris_cli.core.scheduling.sets import Group, first_of, positions_of
 
-WaitingKey = TaskId | JobId  # a single task by its own id, a gang by that of its job
+WaitingKey = TaskId | JobId  # a single task by its own id, a gang by its job's id
 
 _Unmet = dict[WaitingKey, Requirement | Reason]
 
@@ -32,7 +32,7 @@ _NO_JOB = Reason(kind=ReasonKind.INVALID, text="its job is unknown")
 
 
 class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
-    """What waits, and why: one reason or more, in order of precedence, put into words when looked at."""
+    """The pending entries with one reason or more, in order of precedence; the words are made on access."""
 
     def __init__(self, explainer: Explainer, unmet: _Unmet) -> None:
         self._explainer = explainer
@@ -43,7 +43,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         return (found,) if isinstance(found, Reason) else self._explainer.reasons(found, key)
 
     def causes(self, keys: Sequence[WaitingKey]) -> Sequence[object]:
-        """What each waits for: the same object for those that wait for the same. None if it does not wait."""
+        """Return the unmet object of each key: identical for equal requirements, None if not pending."""
         found = list(map(self._unmet.get, keys))
         if kept := self._explainer.kept:
             return [
@@ -62,24 +62,24 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         return repr(dict(self))
 
     def explain(self, key: WaitingKey) -> Explanation:
-        """Everything the cycle knows about what `key` waits for. Raises KeyError for what doesn't wait."""
+        """Return everything known about why `key` is pending. Raises KeyError if it is not pending."""
         found = self._unmet[key]
         if isinstance(found, Reason):
             return Explanation(reasons=(found,))
         return self._explainer.explain(found, key)
 
     def expected_start(self, key: WaitingKey, limits: TimeLimits) -> ExpectedStart | None:
-        """The start of what waits only for tasks with time limits, else None. Raises KeyError for what doesn't wait."""
+        """Return the start of an entry blocked only by tasks with time limits, else None. Raises KeyError."""
         found = self._unmet[key]
         return None if isinstance(found, Reason) else self._explainer.expected_start(found, key, limits)
 
 
 class SchedulingResult(Struct, frozen=True, kw_only=True):
-    """What a cycle decided: `assignments` in the order of decision, a gang's in the order of its tasks.
+    """The decisions of a cycle: `assignments` in the order of decision, those of a gang in the order of its tasks.
 
-    `timed_out_tasks` were not placed within their `scheduling_timeout`. Everything else is `waiting`: single
-    tasks by their ids, gangs by those of their jobs. `reservations` names the groups reserved for a gang, or the worker
-    for a task; `kept` the reserved workers and for which gang or task.
+    `timed_out_tasks` were not placed within their `scheduling_timeout`. All others are `waiting`: single tasks by
+    their ids, gangs by their jobs' ids. `reservations` names the groups reserved for a gang, or the worker for a
+    task; `kept` maps each reserved worker to its gang or task.
     """
 
     assignments: tuple[Assignment, ...]
@@ -90,7 +90,7 @@ class SchedulingResult(Struct, frozen=True, kw_only=True):
     choices: Choices
 
     def only(self, assignments: tuple[Assignment, ...]) -> SchedulingResult:
-        """The result with these of its assignments."""
+        """Return the result with only these assignments."""
         return SchedulingResult(
             assignments=assignments,
             timed_out_tasks=self.timed_out_tasks,
@@ -101,11 +101,11 @@ class SchedulingResult(Struct, frozen=True, kw_only=True):
         )
 
     def chosen(self, task: TaskId) -> str:
-        """Why a task was placed where it is (`chose v4b: v4a busy`), "" for one that wasn't."""
+        """Return why a task was placed on its worker (`chose v4b: v4a busy`), "" if it was not placed."""
         return self.choices.reason(task)
 
     def worth_telling(self) -> dict[TaskId, str]:
-        """The same for the first task placed of each job, where somebody was passed over for it."""
+        """Return that text for the first placed task of each job for which workers were passed over."""
         return self.choices.worth_telling()
 
 
@@ -121,13 +121,13 @@ def find_assignments(
     unconfirmed_stops: UnconfirmedStops = (),
     offered: Collection[Device] = (),
 ) -> SchedulingResult:
-    """Decide who is placed where. `now` in seconds since the epoch. Tasks grouped by job are all pending.
+    """Decide the assignments of one cycle at `now`, in seconds since the epoch. Tasks grouped by job must be pending.
 
-    The same input in any order gives the same result, and nothing of it is changed. Capacity is what the
-    claims of the workers leave. Workers in `unconfirmed_stops` take nothing new. A gang, or a task that needs much of
-    a worker, reserves workers once it has waited for `gang_reserve_after` seconds (0: never); a cool-down longer
-    than `backoff_max` counts as over, for then a clock was wrong. What needs a device that scale groups have
-    `offered` is not said never to run.
+    The result does not depend on the order of the input, which is not changed. Capacity is what the workers'
+    claims leave. Workers in `unconfirmed_stops` accept no new tasks. A gang, or a task that needs much of a
+    worker, reserves workers after `gang_reserve_after` seconds (0: never); a cool-down longer than `backoff_max`
+    counts as over, because a clock was wrong. A missing device that scale groups have `offered` is not reported
+    as "will never run".
     """
     queue = queue_of(pending_tasks, get_job, now)
     fleet = Fleet(workers, now, Limits(backoff_max=backoff_max), unconfirmed_stops, offered)
@@ -148,7 +148,7 @@ def find_assignments(
 
     def requirement_of(job_id: JobId) -> Requirement:
         job = get_job(job_id)
-        assert job is not None  # it was placed
+        assert job is not None  # the job was placed
         return requirements[queue.numbers[job.signature]]
 
     return SchedulingResult(
@@ -168,7 +168,7 @@ def _again(*args: Any, **kwargs: Any) -> tuple[Assignment, ...]:
 
 
 class _Served(NamedTuple):
-    """What became of a queue. A gang that can't be meant waits with its reason."""
+    """Result of serving a queue. A malformed gang stays pending with its reason."""
 
     placed: list[Assignment]
     timed_out: list[TaskId]
@@ -182,7 +182,7 @@ def _serve(
     context: SchedulingContext,
     reservations: Reservations,
 ) -> _Served:
-    """Everybody's turn comes once. Most of the time of a large cycle is spent in this loop."""
+    """Serve each entry once. Most of the time of a large cycle is spent in this loop."""
     served = _Served([], [], {}, {})
     placed, timed_out, malformed, unmet = served
     gangs, now = GangPlacer(context, reservations), context.fleet.now
@@ -214,7 +214,7 @@ def _serve(
     return served
 
 
-# Why something was placed where it is: what stood before it in rank and could not serve.
+# Reasons for a placement: workers ahead in rank that could not serve.
 
 
 _WORDS = {
@@ -224,11 +224,11 @@ _WORDS = {
 }
 
 
-_LOOKED_AT = 64  # so many of those that come first by name are looked at
+_LOOKED_AT = 64  # maximum number of workers or groups ahead that are checked
 
 
 class Choices:
-    """The choices of a cycle, put into words when asked. `asked` tells what a job asked for."""
+    """The placement choices of a cycle; the words are made on access. `asked` returns a job's requirement."""
 
     def __init__(
         self, context: SchedulingContext, asked: Callable[[JobId], Requirement], record: CycleRecord
@@ -245,7 +245,7 @@ class Choices:
     __hash__ = None  # type: ignore[assignment]  # the record of a cycle grows
 
     def reason(self, task: TaskId) -> str:
-        """`chose v4b: v4a busy`, or "" for a task that wasn't placed."""
+        """Return `chose v4b: v4a busy`, or "" for a task that was not placed."""
         mates = [each for each in self._record.placed if each.task.job == task.job]
         there = [each for each in mates if each.task == task]
         if not there:
@@ -253,7 +253,7 @@ class Choices:
         return self._in_words(task.job, mates if self._asked(task.job).shape else there)
 
     def worth_telling(self) -> dict[TaskId, str]:
-        """The same for the first task that was placed of each job, where somebody was passed over for it."""
+        """Return that text for the first placed task of each job for which workers were passed over."""
         by_job: dict[JobId, list[Assignment]] = {}
         for each in self._record.placed:
             if each.task.job not in by_job or self._asked(each.task.job).shape:
@@ -269,7 +269,7 @@ class Choices:
         return f"chose {names}" + (f": {passed}" if passed else "")
 
     def _passed_over(self, job: JobId, requirement: Requirement, chosen: Group) -> Iterator[str]:
-        """Those that come first by name and serve no worse, but were busy, unwell or given to others before."""
+        """Yield the groups ahead by name that serve no worse, but were busy, unhealthy or taken by others before."""
         context = self._context
         before = refused_before(Case(context, requirement, context.open), chosen.number)
         for verdict in islice(before, _LOOKED_AT):
@@ -284,7 +284,7 @@ class Choices:
                 yield f"{verdict.group.key} {_word(context, verdict)}"
 
     def _could_serve(self, requirement: Requirement, group: Group) -> bool:
-        """Whether it could on another day: that it is too small is no news."""
+        """Return whether the group could serve if it were idle."""
         large_enough = self._large_enough.get(requirement)
         if large_enough is None:
             large_enough = self._context.large_enough(requirement.need)
@@ -293,14 +293,14 @@ class Choices:
 
 
 def _serves_no_worse(context: SchedulingContext, requirement: Requirement, one: Group, chosen: Group) -> bool:
-    """By preferences met; and CPU work has hosts without accelerators first."""
+    """Return whether a group meets no fewer preferences; CPU work prefers hosts without accelerators."""
     plain_first = requirement.shape is None and requirement.plain and chosen.mask & context.cpu_tiers[0]
     no_less_liked = _preferences(requirement, one) >= _preferences(requirement, chosen)
     return no_less_liked and bool(not plain_first or one.mask & context.cpu_tiers[0])
 
 
 def _preferences(requirement: Requirement, group: Group) -> int:
-    """How many are met by those of a group's workers that meet the most, as many as are needed."""
+    """Return the number of preferences met by the best workers of a group, as many as are needed."""
     wanted, found = requirement.shape.size if requirement.shape else 1, 0
     for met, level in zip(reversed(range(len(requirement.levels))), requirement.levels, strict=True):
         there = min(wanted, (group.mask & requirement.selected & level).bit_count())

@@ -1,4 +1,4 @@
-"""What the workers are: indexes from attributes to sets of workers, built for one cycle."""
+"""Indexes from attributes to sets of workers, built for one cycle."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from iris_cli.core.scheduling.sets import GroupIndex, mask_of, vm_count
 
 
 class Fleet:
-    """Sets of workers by what they are. Positions follow the worker ids as text: `w-10` comes before `w-2`.
+    """Sets of workers by their properties. Positions follow the worker ids as text: `w-10` comes before `w-2`.
 
-    `healthy`: may be given something at all; `rested`: not cooling down; `settled`: no stop unconfirmed.
-    `offered` are devices of workers that there may be one day.
+    `healthy`: may accept tasks at all; `rested`: not cooling down; `settled`: no unconfirmed stop. `offered` are
+    the devices of workers that scale groups could add.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class Fleet:
         self._of_type: dict[str, int] = {}
 
     def members(self, key: str) -> dict[AttributeValue, list[int]]:
-        """For each value of an attribute the positions of the workers that have it, in ascending order."""
+        """Return, for each value of an attribute, the positions of its workers in ascending order."""
         found = self._members.get(key)
         if found is None:
             found = self._members[key] = dict(self._by_value(key).values())
         return found
 
     def holders(self, key: str) -> dict[AttributeValue, int]:
-        """For each value of an attribute the workers that have it."""
+        """Return, for each value of an attribute, the set of its workers."""
         found = self._holders.get(key)
         if found is None:
             found = {value: mask_of(those) for value, those in self.members(key).items()}
@@ -64,7 +64,7 @@ class Fleet:
         return found
 
     def values(self, key: str) -> list[AttributeValue | None]:
-        """The value of an attribute by position; None for the workers without it."""
+        """Return the value of an attribute by position; None for workers without it."""
         found: list[AttributeValue | None] = [None] * len(self.workers)
         for value, those in self.members(key).items():
             for position in those:
@@ -72,7 +72,7 @@ class Fleet:
         return found
 
     def satisfying(self, constraint: Constraint) -> int:
-        """The workers that satisfy a constraint, evaluated once for each value there is."""
+        """Return the workers that satisfy a constraint, evaluated once for each existing value."""
         found = self._satisfying.get(constraint)
         if found is None:
             found, without = 0, self.everyone
@@ -86,7 +86,7 @@ class Fleet:
         return found
 
     def tolerating(self, tolerations: Collection[str]) -> int:
-        """The workers without a taint, of those known in the fleet, that isn't tolerated."""
+        """Return the workers without untolerated taints."""
         tainted = 0
         for taint, those in self.taints.items():
             if taint not in tolerations:
@@ -94,7 +94,7 @@ class Fleet:
         return self.everyone & ~tainted
 
     def of_type(self, job_device_type: str) -> int:
-        """The workers whose device type serves a job's; a worker that reports none has only its CPU."""
+        """Return the workers whose device type serves a job's; a worker that reports no type has only its CPU."""
         if job_device_type in self._of_type:
             return self._of_type[job_device_type]
         kinds = self.holders(attributes.DEVICE_TYPE_ATTRIBUTE_KEY)
@@ -109,7 +109,7 @@ class Fleet:
         return found
 
     def equipped(self, device: Device | None) -> int:
-        """The workers with a compatible device: the type first, then the variant."""
+        """Return the workers with a compatible device: the type first, then the variant."""
         right_type = self.of_type(device.kind if device else "cpu")
         if device is None or device.kind == "cpu" or device.variant == AUTO:
             return right_type
@@ -117,7 +117,7 @@ class Fleet:
         return right_type & variants.get(AttributeValue(device.variant), 0)
 
     def may_get(self, device: Device | None) -> bool:
-        """Whether a scale group may add workers with a compatible device, or a first probe find them."""
+        """Return whether a scale group may add workers with a compatible device, or a first probe may find them."""
         kind, variant = (device.kind, device.variant) if device else ("cpu", AUTO)
         offered = any(
             device_compatible(kind, each.kind) and (kind == "cpu" or variant in (AUTO, each.variant))
@@ -127,11 +127,11 @@ class Fleet:
 
     @cached_property
     def unknown(self) -> int:
-        """The number of workers that may have a device because none of their probes was answered."""
+        """The number of workers that may have any device because they were never probed."""
         return sum(map(_unknown, self.workers))
 
     def stopping(self, positions: Iterable[int]) -> Iterator[JobId]:
-        """The jobs of which something is being stopped on these workers, as far as that is known."""
+        """Yield the jobs with unconfirmed stops on these workers, if known."""
         for position in positions:
             yield from filter(None, self._stops.get(self.ids[position], ()))
 
@@ -143,7 +143,7 @@ class Fleet:
 
     @cached_property
     def single_vms(self) -> int:
-        """The workers that are no VM of a larger slice, by their own account or by what is registered."""
+        """The workers that are not VMs of a larger slice, by their own report or by registration."""
         slices = self.groups(attributes.TPU_NAME_ATTRIBUTE_KEY)
         return self._all_but(
             vm_count(worker) not in (None, 1) or (at >= 0 and len(slices.groups[at].members) > 1)
@@ -151,11 +151,11 @@ class Fleet:
         )
 
     def _all_but(self, exceptions: Iterable[object]) -> int:
-        """Everyone but those for whom something holds; given for each position."""
+        """Return all workers except those for which the given condition is true, by position."""
         return self.everyone & ~mask_of(list(compress(count(), exceptions)))
 
     def _by_value(self, key: str) -> dict[object, tuple[AttributeValue, list[int]]]:
-        """Found by the plain values, which hash faster; their types keep `1` and `1.0` apart."""
+        """Return positions by plain values, which hash faster; their types keep `1` and `1.0` apart."""
         found: dict[object, tuple[AttributeValue, list[int]]] = {}
         if key == attributes.WORKER_ID_ATTRIBUTE_KEY:
             return {each: (AttributeValue(each), [position]) for position, each in enumerate(self.ids)}
@@ -194,7 +194,7 @@ def _unknown(worker: Worker) -> bool:
 
 
 def takes_new(worker: Worker) -> bool:
-    """Whether a worker may be given anything at all. Cool-down is another matter: it passes by itself."""
+    """Return whether a worker accepts tasks at all. Cool-down is separate: it ends by itself."""
     return worker.condition is WorkerCondition.HEALTHY and not (
         worker.unschedulable or worker.draining or worker.quarantined
     )

@@ -1,4 +1,4 @@
-"""Gangs: whole or not at all, each on exactly its groups."""
+"""Placement of gangs: all tasks or none, each gang on exactly its number of groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iris_cli.core.scheduling.sets import Group, GroupQueue, Rank, Ranker, flags
 
 
 class GangPlacer:
-    """Places the gangs of one cycle, and reserves for those that have waited long."""
+    """Places the gangs of one cycle, and reserves workers for gangs that have been pending for long."""
 
     def __init__(self, context: SchedulingContext, reservations: Reservations) -> None:
         self.context = context
@@ -21,7 +21,7 @@ class GangPlacer:
         self._searches: dict[Requirement, GroupSearch] = {}
 
     def place(self, job: Job, tasks: list[Task], requirement: Requirement, placed: list[Assignment]) -> bool:
-        """Place all tasks of a gang, or none. Its tasks must be there, every one."""
+        """Place all tasks of a gang, or none. `tasks` must be complete."""
         if not requirement.exhausted:
             seats = self._search(requirement).seats()
             if seats is not None:
@@ -44,7 +44,7 @@ class GangPlacer:
 
 
 class GroupSearch:
-    """The groups that could take a gang of one requirement: now, or once what runs there has ended."""
+    """The groups that could take a gang with one requirement: now, or after running attempts end."""
 
     def __init__(self, context: SchedulingContext, requirement: Requirement) -> None:
         assert requirement.shape is not None
@@ -59,11 +59,11 @@ class GroupSearch:
         self._waiting: GroupQueue | None = None
 
     def seats(self) -> list[int] | None:
-        """One position for each task in the order of its index, or None if the gang does not fit.
+        """Return one position for each task by index, or None if the gang does not fit.
 
-        Of several groups a set of one zone goes first, then one of one region. Then groups by rank: most preferences
-        met, then the fewest fitting workers, then the group's key. Within a group the workers that meet the most, in
-        the order of their numbers in the slice, otherwise of their ids.
+        Several groups are preferably in one zone, then in one region. Groups rank by preferences met, then
+        fewest fitting workers, then key. In a group the workers with the most preferences met are used, in
+        the order of their numbers in the slice or else of their ids.
         """
         if self._fitting is None:
             self._fitting = GroupQueue(self._index, self._context.changes, self._by_fit, self._sites.tiers)
@@ -73,7 +73,7 @@ class GroupSearch:
         return [position for group in groups for position in self._first_members(group)]
 
     def reservable(self, waits: Waits) -> tuple[list[Group], list[int]] | None:
-        """The groups with the fewest attempts to wait for, and the workers to reserve; None if more is in the way."""
+        """Return the groups with the fewest attempts in the way, and the workers to reserve; or None."""
         if self._waiting is None:
             could = self._requirement.healthy & self._context.large_enough(self._requirement.need)
             self._could = flags_of(could, self._context.fleet.everyone)
@@ -104,7 +104,7 @@ class GroupSearch:
         return rank
 
     def _first_members(self, group: Group) -> list[int]:
-        """The members that serve, in the order of their ranks; of more than are needed those that are preferred."""
+        """Return the members used, in the order of their ranks; preferred ones if there are more than needed."""
         if self._shape.whole:
             return list(group.members)
         fitting = filter(self._fits, group.members)
@@ -123,7 +123,7 @@ class GroupSearch:
         return rank
 
     def _soonest(self, group: Group) -> list[tuple[int, int]]:
-        """The members with the fewest live attempts to wait for, as many as are needed; else none."""
+        """Return the members with the fewest live attempts in the way, as many as needed; else none."""
         taken = self._context.reserved_by
         if not has_shape(group, self._shape):
             return []
@@ -139,11 +139,11 @@ class GroupSearch:
 
 
 def why_malformed(job: Job, tasks: list[Task]) -> Reason | None:
-    """Why a gang can't even be looked at: it isn't there as a whole, or can't be spread over its groups."""
+    """Return why a gang can't be considered: its tasks are incomplete, or don't divide into its groups."""
     if job.slices < 1 or job.replicas % job.slices:
         text = f"{job.replicas} replicas can't be spread over {job.slices} slices"
         return Reason(kind=ReasonKind.INVALID, text=text, need=job.slices, have=job.replicas)
-    if len(tasks) == job.replicas == tasks[-1].id.index + 1:  # none comes twice
+    if len(tasks) == job.replicas == tasks[-1].id.index + 1:  # no task occurs twice
         return None
     placed_once = job.rounds > 0 or any(task.attempts for task in tasks)
     return Reason(

@@ -1,7 +1,7 @@
-"""For whom slices were made: they are the first choice of those.
+"""Affinity of jobs to the slices that were created for them.
 
-Else who may run anywhere might take the very slice that another one had made for it, and needs: then one more would be
-made, for nothing.
+Otherwise a job that can run on any slice might take a slice created for another job that needs it; then another slice
+would be created needlessly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 
 
 class Homes:
-    """The scale groups that made slices for jobs, and the jobs as a cycle looks at them."""
+    """The scale groups that created slices for jobs, and the jobs with matching preferences."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -28,13 +28,13 @@ class Homes:
                 self._groups.setdefault(job_id, {})[each.group] = None
         self._coming = {each.group for each in cluster.slices.values() if each.coming}
         self._made: dict[JobId, Job] = {}
-        # Of the cycle that is being looked at:
+        # State of the cycle being examined:
         self._lacking: dict[JobId, None] = {}
         self._owners: dict[str, list[JobId]] = {}
         self._turns: dict[JobId, int] = {}
 
     def job(self, job_id: JobId) -> Job | None:
-        """The job, which prefers the groups that made slices for it to all others."""
+        """Return the job with a preference for the groups that created slices for it."""
         job = self._cluster.jobs.get(job_id)
         if job is None or job_id not in self._groups:
             return job
@@ -45,10 +45,9 @@ class Homes:
     def waiting_for_theirs(
         self, result: SchedulingResult, held: Collection[WaitingKey]
     ) -> dict[WaitingKey, Reason]:
-        """Who in a cycle takes a slice that was made for another one, and is to wait instead; and those that would be
-        the next to take it. Who was `held` back for that before waits, too.
-
-        One waits only as long as slices are on their way: its own, or others of a gang before it that needs several.
+        """Return the entries that take a slice created for another job and must wait instead, and those that
+        would take it next; also those `held` for that reason before. They wait only while slices are being
+        created: their own, or others of a gang ahead of them that needs several.
         """
         away = self._away(result) if self._coming else []
         if not away:
@@ -58,7 +57,7 @@ class Homes:
         self._owners = self._by_group(jobs)
         self._turns = self._turns_of(jobs)
         found: dict[WaitingKey, Reason] = {}
-        wanted: dict[str, Slice] = {}  # one slice of each group that is not for all who would take it
+        wanted: dict[str, Slice] = {}  # one slice of each group with an objection
         for key, known in away:
             why = self._objection(_job_of(key), known)
             if why and key not in found:
@@ -74,7 +73,7 @@ class Homes:
         return next((why for known in slices if (why := self._objection(job, known))), "")
 
     def _objection(self, job: JobId, known: Slice) -> str:
-        """Why a job must not take a slice, "" if it may."""
+        """Return why a job must not take a slice, "" if it may."""
         mine, owners = self._groups.get(job, {}), self._owners.get(known.group, ())
         if known.group in mine:
             return ""
@@ -92,7 +91,7 @@ class Homes:
         return several and more_coming and self._turns[gang] < self._turns[job]
 
     def _by_group(self, jobs: Iterable[JobId]) -> dict[str, list[JobId]]:
-        """The jobs for which each group made slices."""
+        """Return the jobs for which each group created slices."""
         found: dict[str, list[JobId]] = {}
         for job in jobs:
             for group in self._groups.get(job, ()):
@@ -105,7 +104,7 @@ class Homes:
         return {job: turn for turn, (_, _, job, *_) in enumerate(queue.entries)}
 
     def _away(self, result: SchedulingResult) -> list[tuple[WaitingKey, Slice]]:
-        """Who goes to slices of groups that made none for it, and to which."""
+        """Return the entries placed on slices of groups that created none for them, with these slices."""
         found: list[tuple[WaitingKey, Slice]] = []
         for each in result.assignments:
             job_id, known = each.task.job, self._cluster.slices.get(slice_of(each.worker))
@@ -119,7 +118,7 @@ def _job_of(key: WaitingKey) -> JobId:
 
 
 def _preferring(job: Job, groups: list[str]) -> Job:
-    """More often than it prefers anything else: routing has weighed that already."""
+    """Return the job with a preference for these groups that outweighs all others: routing has weighed those."""
     home = Constraint.of(
         SCALE_GROUP_ATTRIBUTE_KEY, ConstraintOp.IN, values=groups, mode=ConstraintMode.PREFERRED
     )

@@ -1,4 +1,4 @@
-"""The part of a plan that no answer of a worker that is still being asked can change."""
+"""The part of a plan that no missing answer of a polled worker can change."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from iris_cli.core.scheduling.plan import Plan
 from iris_cli.core.scheduling.sets import mask_of
 
 _UNKNOWN = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
-"""The next probe of these may find other devices, amounts and attributes."""
+"""The next probe of these workers may find other devices, amounts and attributes."""
 
 
 class Reach:
-    """The workers that could serve each job if all were idle and healthy, as positions; slices are in it whole."""
+    """For each job, the workers that could serve it if all were idle and healthy, with their whole slices."""
 
     def __init__(self, cluster: Cluster, now: float) -> None:
         self._fleet = Fleet(cluster.workers.values(), now, Limits(), ())
@@ -29,11 +29,11 @@ class Reach:
         self._found: dict[Signature, int] = {}
 
     def mask(self, workers: Iterable[WorkerId]) -> int:
-        """These workers as a set of positions; workers that the cluster does not have are left out."""
+        """Return these workers as a set of positions; unknown workers are omitted."""
         return mask_of([self._position[each] for each in workers if each in self._position])
 
     def of(self, job: Job) -> int:
-        """The workers that could serve a job. A worker without a probe could have what is not known of it."""
+        """Return the workers that could serve a job. An unprobed worker may have any unknown property."""
         signature = job.signature
         if signature not in self._found:
             self._found[signature] = self._of(job)
@@ -57,7 +57,7 @@ class Reach:
         return found
 
     def _in_large_groups(self, job: Job, found: int) -> int:
-        """Of these workers those in groups with enough of them for a gang; one without a probe may join any group."""
+        """Return those in groups that are large enough for a gang; an unprobed worker may join any group."""
         shape = shape_of(job)
         if shape is None:
             return found
@@ -71,7 +71,7 @@ class Reach:
 
 
 class Independent(Struct, frozen=True, kw_only=True):
-    """`assignments` can be committed now; what becomes of the jobs in `dependent` depends on a missing answer."""
+    """`assignments` can be committed now; the jobs in `dependent` depend on a missing answer."""
 
     assignments: tuple[Assignment, ...]
     dependent: frozenset[JobId]
@@ -90,7 +90,7 @@ def independent(
     has all or none. No job takes a worker that could serve a dependent job ahead of it.
     """
     reach = Reach(cluster, now)
-    claimed = reach.mask(unheard)  # by what depends on an answer
+    claimed = reach.mask(unheard)  # by jobs that depend on an answer
     placed: dict[JobId, list[Assignment]] = {}
     for each in plan.assignments:
         placed.setdefault(each.task.job, []).append(each)

@@ -1,4 +1,4 @@
-"""Who goes first, and whose deadline has passed."""
+"""The order of the queue, and expired scheduling timeouts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ _Age = int | tuple[float, ...]
 Entry = tuple[_Age, float, JobId, Job, list[Task], int, bool]
 """A job and its pending tasks, by index. A gang competes as a whole, other tasks one after another.
 
-The first three order the queue. The last two are the number of its signature, and `is_overdue`.
-"""
+The first three order the queue. The last two are the number of its signature, and `is_overdue`."""
 
 
 class Queue(NamedTuple):
-    """What competes, in order, and tasks of unknown jobs; `asked` has one job of each signature, by number."""
+    """The competing entries in order, and tasks of unknown jobs; `asked` has one job of each signature, by number."""
 
     entries: list[Entry]
     asked: list[Job]
@@ -33,8 +32,8 @@ class Queue(NamedTuple):
 def queue_of(
     pending: Iterable[Task] | TasksByJob, get_job: Callable[[JobId], Job | None], now: float
 ) -> Queue:
-    """Priority, then deeper jobs before their ancestors, then the older root job, then the order of submission,
-    then the task index. Age is the position in the log, not the clock, which may have been wrong.
+    """Return the queue by priority, deeper jobs before ancestors, older root job, submission, task index. The age
+    is the position in the log, because clocks may be wrong.
     """
     children: dict[Priority, list[Entry]] = {each: [] for each in Priority}
     roots: dict[Priority, list[Entry]] = {each: [] for each in Priority}
@@ -57,7 +56,7 @@ def queue_of(
             roots[job.priority].append((job.order, at, job_id, job, tasks, number, overdue))
     entries: list[Entry] = []
     for priority in Priority:
-        entries += sorted(children[priority])  # no two are equal: their ids are not
+        entries += sorted(children[priority])  # no two are equal: their ids differ
         entries += sorted(roots[priority])
     return Queue(entries, asked, numbers, sorted(orphans))
 
@@ -86,7 +85,7 @@ def split_overdue(job: Job, tasks: list[Task], now: float) -> tuple[list[Task], 
 
 
 def by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
-    """Those of the tasks that are pending, by job and by index; what is grouped already stays as it is."""
+    """Return the pending tasks by job and index; grouped tasks are returned unchanged."""
     if isinstance(pending, dict):
         return pending
     found: TasksByJob = {}
@@ -95,11 +94,11 @@ def by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
     for task in pending:
         if task.state is _PENDING:
             job_id, index = task.id.job, task.id.index
-            if job_id is not job:  # those of a job mostly stand together
+            if job_id is not job:  # tasks of a job are mostly adjacent
                 job = job_id
                 tasks = found.setdefault(job, [])
                 last = tasks[-1].id.index if tasks else -1
-            if index <= last:  # they nearly always come in order
+            if index <= last:  # tasks mostly come in order
                 disordered[job] = None
             tasks.append(task)
             last = index
@@ -113,6 +112,6 @@ def _age(child: Job, root: Job) -> tuple[float, ...]:
 
 
 def _by_index(tasks: list[Task]) -> list[Task]:
-    """Each index once, in ascending order."""
+    """Return the tasks in ascending order of their indexes, each index once."""
     by_index = {task.id.index: task for task in tasks}
     return [by_index[index] for index in sorted(by_index)]

@@ -1,4 +1,4 @@
-"""What entries ask for, which workers and sites could serve that, and the best worker for a single task."""
+"""Requirements of entries, the workers and sites that could serve them, and the best worker for a single task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from iris_cli.core.scheduling.sets import Group, first_of
 
 
 class Shape(NamedTuple):
-    """The shape of a gang: so many groups of so many workers. `whole`: the groups are whole TPU slices."""
+    """The shape of a gang: `groups` of `size` workers each. `whole`: the groups are whole TPU slices."""
 
     group_by: str
     groups: int
@@ -24,13 +24,13 @@ class Shape(NamedTuple):
 
 
 class Requirement:
-    """What some entries ask for, as sets of workers.
+    """The demand of equal entries, as sets of workers.
 
-    `selected` satisfy device, constraints and tolerations; of these a TPU task alone takes only slices of one VM if
-    there are any (`right_slices`; `one_vm`: that excludes others). `eligible` may also be given something in this
-    cycle, if they have room. `levels` are sets of workers by how many preferences they meet, the most first.
-    `exhausted`: nothing fits any more, and as room only shrinks, nothing will in this cycle. `reservable`: it is not
-    known yet that no worker can be reserved for a single task.
+    `selected` satisfy device, constraints and tolerations; a single TPU task uses only slices of one VM if there
+    are any (`right_slices`; `one_vm`: that excludes others). `eligible` may also accept tasks in this cycle if
+    they have room. `levels` are sets of workers by number of preferences met, the most first. `exhausted`:
+    nothing fits any more in this cycle, because room only shrinks. `reservable`: a worker may still be found to
+    reserve for a single task.
     """
 
     def __init__(self, job: Job, context: SchedulingContext) -> None:
@@ -59,16 +59,16 @@ class Requirement:
         self.exhausted = not self.eligible
         self.reservable = True
         self.seat = -1  # the position chosen last
-        self.worker = WorkerId("")  # who that is
-        self.seat_version = -1  # and the version of the context then
+        self.worker = WorkerId("")  # its worker
+        self.seat_version = -1  # the version of the context at that time
 
     def candidates(self, context: SchedulingContext) -> int:
-        """The workers that fit now."""
+        """Return the workers that fit now."""
         return self.eligible & context.with_room(self.need)
 
 
 def shape_of(job: Job) -> Shape | None:
-    """The shape of a gang; None for a job of single tasks."""
+    """Return the shape of a gang; None for a job of single tasks."""
     if job.coscheduling is None:
         return None
     groups = max(1, job.slices)
@@ -77,14 +77,14 @@ def shape_of(job: Job) -> Shape | None:
 
 
 def has_shape(group: Group, shape: Shape) -> bool:
-    """Whether a group has enough workers; for a TPU gang, whether it is a whole slice of that size."""
+    """Return whether a group has enough workers; for a TPU gang, whether it is a whole slice of that size."""
     if shape.whole:
         return group.whole and len(group.members) == shape.size
     return len(group.members) >= shape.size
 
 
 def _levels(everyone: int, preferred: list[int]) -> tuple[int, ...]:
-    met = [everyone]  # met[n]: the workers that meet exactly n of the preferences looked at so far
+    met = [everyone]  # met[n]: the workers that meet exactly n of the preferences so far
     for those in preferred:
         one_less, same = [0, *met], [*met, 0]
         met = [(less & those) | (as_many & ~those) for less, as_many in zip(one_less, same, strict=True)]
@@ -92,7 +92,7 @@ def _levels(everyone: int, preferred: list[int]) -> tuple[int, ...]:
 
 
 class Assignment(Struct):
-    """One task goes to one worker: unpacks into that pair. `gpus` are the indexes it gets there."""
+    """The assignment of one task to one worker; unpacks into that pair. `gpus` are the assigned GPU indexes."""
 
     task: TaskId
     worker: WorkerId
@@ -107,10 +107,10 @@ class Assignment(Struct):
 
 
 def find_seat(context: SchedulingContext, requirement: Requirement) -> bool:
-    """Take a place for one task, whose position is then `requirement.seat`. False where nothing fits any more.
+    """Take room for one task at the position `requirement.seat`. Return False if nothing fits any more.
 
-    The last choice is the best again while it has room: room only shrinks, and a change that could lift
-    another worker above it moves the context's version.
+    The last choice stays the best while it has room: room only shrinks, and a change that could rank another
+    worker above it changes the context's version.
     """
     if requirement.seat_version == context.version and context.take(requirement.seat, requirement.parcel):
         return True
@@ -118,13 +118,13 @@ def find_seat(context: SchedulingContext, requirement: Requirement) -> bool:
 
 
 def assign(context: SchedulingContext, requirement: Requirement, task: Task, position: int) -> Assignment:
-    """The assignment of a task that has taken its share of a worker."""
+    """Return the assignment of a task whose share of a worker is already taken."""
     worker, count = context.fleet.ids[position], requirement.need.gpus
     return Assignment(task.id, worker, context.take_gpus(position, count) if count else ())
 
 
 def _choose(context: SchedulingContext, requirement: Requirement) -> bool:
-    """Find the first worker: most preferences met, tiers that keep slices whole, fewest free GPUs if needed, id."""
+    """Find the first worker by preferences met, tiers that keep slices whole, fewest free GPUs if needed, and id."""
     candidates = requirement.candidates(context)
     if not candidates:
         requirement.exhausted = True
@@ -140,7 +140,7 @@ def _choose(context: SchedulingContext, requirement: Requirement) -> bool:
 
 
 def _first_common(workers: int, sets: Iterable[int]) -> int:
-    """What workers have in common with the first of these sets in which any of them is."""
+    """Return the intersection of the workers with the first of these sets that contains any of them."""
     for each in sets:
         if common := workers & each:
             return common
@@ -148,22 +148,21 @@ def _first_common(workers: int, sets: Iterable[int]) -> int:
 
 
 VARIANT, REGION, ZONE = 1, 2, 3
-"""How much the groups of a site share: the device variant, also the region, also the zone."""
+"""Depth to which groups of a site are alike: the device variant, also the region, also the zone."""
 
 
 Place = tuple[AttributeValue | None, ...]
-"""A device variant, a region and a zone, or only the first of them: what some workers share.
+"""A device variant, a region and a zone, or only the first of them, shared by some workers.
 
-None stands for workers without the attribute: they count as one region (or zone, or variant) of their own. Work that
-needs no device is nowhere by its variant, which is None then.
-"""
+None stands for workers without the attribute: they count as one region (or zone, or variant) of their own. For work
+that needs no device the variant is None."""
 
 
 class Sites:
-    """The groups that have the shape of a gang, by number, divided into the sites that may serve it.
+    """The groups with the shape of a gang, by number, divided into the sites that may serve it.
 
-    `tiers`: the sites that share a zone, those that share a region and, for a job with `spread`, those that share a
-    device variant. Each site has as many groups as the gang needs, or more. A gang of one group has one site.
+    `tiers`: the sites that share a zone, those that share a region and, for a job with `spread`, those that share
+    a device variant. Each site has at least as many groups as the gang needs. A gang of one group has one site.
     """
 
     def __init__(self, fleet: Fleet, requirement: Requirement) -> None:
@@ -184,31 +183,31 @@ class Sites:
             ]
 
     def serve(self, groups: Iterable[int]) -> bool:
-        """Whether enough of these groups are at one site."""
+        """Return whether enough of these groups are at one site."""
         return len(self.largest(groups, self.reach)) >= self.needed
 
     def largest(self, groups: Iterable[int], depth: int) -> list[int]:
-        """As many of these groups as share that much; of equally many the first by number."""
+        """Return the largest subset of these groups that are alike to `depth`; of equal ones the first by number."""
         if self.needed == 1:
             return list(groups)
         return max(self.divided(groups, depth).values(), key=len, default=[])
 
     def regions(self, groups: Iterable[int]) -> int:
-        """The number of regions that these groups are in. A group that is in several counts as one more."""
+        """Return the number of regions of these groups. A group in several regions counts as one more."""
         places = [(number, self.place_of(number)) for number in groups]
         return len({place[:REGION] if len(place) >= REGION else number for number, place in places})
 
     def place_of(self, group: int) -> Place:
-        """What the members of a group share."""
+        """Return the place shared by the members of a group."""
         return self._places[group]
 
     def variants(self, groups: Iterable[int]) -> dict[str, int]:
-        """The number of these groups by device variant."""
+        """Return the number of these groups by device variant."""
         sites = self.divided(groups, VARIANT).items()
         return {str(variant or "no variant"): len(site) for (variant,), site in sites}
 
     def divided(self, groups: Iterable[int], depth: int) -> dict[Place, list[int]]:
-        """The groups by what they share, that much of it; those whose own members do not share it are left out."""
+        """Return the groups by their common place to `depth`; groups whose members differ are omitted."""
         found: dict[Place, list[int]] = {}
         for number in groups:
             place = self._places[number]
@@ -218,7 +217,7 @@ class Sites:
 
 
 def places(fleet: Fleet, *, plain: bool) -> list[Place]:
-    """The place of each worker, by position; of those that serve `plain` work, which needs no device."""
+    """Return the place of each worker by position. `plain`: for work that needs no device."""
     variants = [None] * len(fleet.workers) if plain else fleet.values(DEVICE_VARIANT_ATTRIBUTE_KEY)
     return list(
         zip(variants, fleet.values(REGION_ATTRIBUTE_KEY), fleet.values(ZONE_ATTRIBUTE_KEY), strict=True)
@@ -226,7 +225,7 @@ def places(fleet: Fleet, *, plain: bool) -> list[Place]:
 
 
 def common(places: Iterable[Place]) -> Place:
-    """What these places share. Raises StopIteration if there are none."""
+    """Return the common part of these places. Raises StopIteration if there are none."""
     there = iter(places)
     shared = next(there)
     for place in there:

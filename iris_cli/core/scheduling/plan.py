@@ -1,4 +1,4 @@
-"""From the state of a cluster to a plan: what must be held back is, the rest is scheduled."""
+"""From the state of a cluster to a plan: entries that must wait are held back, the others are scheduled."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _ATTEMPTS = attrgetter("attempts")
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What one cycle wants to happen. `held` are the entries that were kept out of the cycle.
+    """The decisions of one cycle. `held` are the entries kept out of the cycle.
 
-    The tasks in `dependency_failed` can never run: a job that they wait for did not succeed. `too_late` is what those
-    lacked whose time to be placed is over, where they lack it still. Of those held, `waiting_for_theirs` could have run
-    on slices that were made for others.
+    The tasks in `dependency_failed` can never run, because a job in their `after` did not succeed. `too_late` are
+    the current reasons of the entries whose scheduling timeout expired. `waiting_for_theirs` are held entries
+    that could have run on slices created for other jobs.
     """
 
     result: SchedulingResult
@@ -40,27 +40,27 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def assignments(self) -> tuple[Assignment, ...]:
-        """Who goes where, in order of decision."""
+        """The placed tasks with their workers, in order of decision."""
         return self.result.assignments
 
     @property
     def waiting(self) -> Mapping[WaitingKey, tuple[Reason, ...]]:
-        """Everything that waits: single tasks by their ids, gangs by those of their jobs."""
+        """Everything pending: single tasks by their ids, gangs by their jobs' ids."""
         return ChainMap(self.held, self.result.waiting)  # type: ignore[arg-type]  # only ever read
 
     def reasons_of(self, key: WaitingKey) -> tuple[Reason, ...]:
-        """Why one task or gang is pending; nothing if it is not."""
+        """Return the reasons why one task or gang is pending; empty if it is not."""
         return self.held.get(key) or self.result.waiting.get(key, ())
 
     def causes(self, keys: Sequence[WaitingKey]) -> Sequence[object]:
-        """What each waits for: the same object for those that wait for the same. None if it does not wait."""
+        """Return the cause for each key: identical for equal causes, None if not pending."""
         free = self.result.waiting.causes(keys)
         return (
             [self.held.get(key) or what for key, what in zip(keys, free, strict=True)] if self.held else free
         )
 
     def only(self, assignments: tuple[Assignment, ...]) -> Plan:
-        """Return the plan with these of its assignments, and without ends for tasks that it does not place."""
+        """Return the plan with only these assignments, and without ends for tasks that it does not place."""
         return Plan(
             result=self.result.only(assignments),
             timed_out_tasks=(),
@@ -71,7 +71,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         )
 
     def reasons(self, job: JobId) -> tuple[Reason, ...]:
-        """Why a gang or tasks of a job wait, each reason once; nothing where none does."""
+        """Return why a gang or tasks of a job are pending, each reason once; empty if none is."""
         waiting = self.waiting
         if job in waiting:
             return waiting[job]
@@ -79,12 +79,12 @@ class Plan(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(reason for task in tasks for reason in waiting[task]))
 
     def explain(self, key: WaitingKey) -> Explanation:
-        """Everything known about what one task or gang waits for. Raises KeyError for what doesn't wait."""
+        """Return everything known about why one task or gang is pending. Raises KeyError if it is not pending."""
         held = self.held.get(key)
         return Explanation(reasons=held) if held is not None else self.result.waiting.explain(key)
 
     def expected_start(self, key: WaitingKey, limits: TimeLimits) -> ExpectedStart | None:
-        """The start of one task or gang that waits only for tasks with time limits, else None."""
+        """Return the start of one task or gang blocked only by tasks with time limits, else None."""
         if key in self.held or key not in self.result.waiting:
             return None
         return self.result.waiting.expected_start(key, limits)
@@ -100,11 +100,11 @@ def plan(
     missing: Missing = NOTHING_MISSING,
     offered: Collection[Device] = (),
 ) -> Plan:
-    """Plan one cycle at `now`, in seconds since the epoch. `gang_reserve_after` overrules the limits.
+    """Plan one cycle at `now`, in seconds since the epoch. `gang_reserve_after` overrides the limits.
 
-    Held back are jobs that their operator holds, jobs of which something is `missing`, jobs whose dependencies haven't
-    ended, and tasks and gangs of which an older attempt hasn't. Deadlines hold for those too, unless they wait for
-    their operator, a dependency, or the throttle of their array. `offered` are the devices that scale groups could add.
+    Held back are jobs held by the operator or with `missing` secrets or files, jobs with unfinished dependencies,
+    and tasks and gangs with unfinished attempts. Scheduling timeouts still apply, except to waits for the
+    operator, a dependency, or an array's throttle. `offered` are the devices that scale groups could add.
     """
     limits = limits or Limits()
     gate = _Gate(cluster, now, missing)
@@ -150,7 +150,7 @@ def plan(
 
 
 def _patient(homes: Homes, job_id: JobId) -> Job | None:
-    """The job as if its time to be placed were not over."""
+    """Return the job without its scheduling timeout."""
     job = homes.job(job_id)
     if job is not None:
         job = copy(job)
@@ -159,7 +159,7 @@ def _patient(homes: Homes, job_id: JobId) -> Job | None:
 
 
 class _Gate:
-    """Decides job by job what may compete in the cycle."""
+    """Decides for each job which tasks compete in the cycle."""
 
     def __init__(self, cluster: Cluster, now: float, missing: Missing) -> None:
         self._cluster = cluster
@@ -173,7 +173,7 @@ class _Gate:
         self.failed: list[TaskId] = []
 
     def admit(self, job: Job, tasks: list[Task]) -> None:
-        """Sort the pending tasks of one job into what is ready, held, too late or without a future."""
+        """Sort the pending tasks of one job into ready, held, timed out and impossible ones."""
         tasks = self._within_limit(job, tasks) if job.max_running else tasks
         held = job.held_at is not None
         if not (held or job.after or job.rounds or job.id in self._unable or any(map(_ATTEMPTS, tasks))):
@@ -196,7 +196,7 @@ class _Gate:
                 )
 
     def hold_back(self, waits: Mapping[WaitingKey, Reason]) -> None:
-        """These gangs and single tasks were ready, and are to wait nevertheless."""
+        """Hold back gangs and single tasks that were ready."""
         self.held |= {key: (reason,) for key, reason in waits.items()}
         for job in dict.fromkeys(key.job if isinstance(key, TaskId) else key for key in waits):
             left = [task for task in self.ready.pop(job) if job not in waits and task.id not in waits]
@@ -204,9 +204,9 @@ class _Gate:
                 self.ready[job] = left
 
     def _within_limit(self, job: Job, tasks: list[Task]) -> list[Task]:
-        """As many as may start beside those that run, the first ones; the others are behind them.
+        """Return the first tasks that `max_running` admits; hold the others.
 
-        Who waits for the end of an attempt of its own has its place already, and takes no other.
+        A task whose previous attempt still lives already counts as one of the live ones.
         """
         live = sum(map(_is_live, self._cluster.tasks_of(job.id)))
         room = max(0, job.max_running - live)
@@ -243,7 +243,7 @@ class _Gate:
         return tuple(reasons)
 
     def _of_gang(self, job: Job) -> list[Reason]:
-        """A new round never meets the last one: its attempts must have ended, its verdict be known."""
+        """Return why a gang can't start a new round: attempts of the last round live, or its verdict is missing."""
         if job.rounds == 0:
             return []
         reasons = [reason for task in self._cluster.tasks_of(job.id) for reason in _still_stopping(task)]
@@ -278,9 +278,9 @@ def _still_stopping(task: Task) -> list[Reason]:
 
 
 def _unconfirmed_stops(cluster: Cluster) -> dict[WorkerId, list[JobId | None]]:
-    """The workers where something is being stopped, or is to be before anything else happens there, and whose.
+    """Return the workers with stopping attempts or ghosts, with the jobs of these attempts.
 
-    None stands for an attempt that was taken for dead: the end of its job says nothing about it.
+    None stands for a ghost: the end of its job does not confirm its end.
     """
     found: dict[WorkerId, list[JobId | None]] = {}
     for worker in cluster.workers.values():

@@ -1,4 +1,4 @@
-"""Why something waits: typed, with need and have, in a fixed vocabulary."""
+"""Typed reasons for pending entries, with need and have, in a fixed vocabulary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class ReasonKind(StrEnum):
-    """In order of precedence: a worker that is refused for several reasons counts under the first."""
+    """Kind of a reason, in order of precedence: a worker rejected for several reasons counts under the first."""
 
     INVALID = "invalid"
     NO_SUCH_DEVICE = "no_such_device"
@@ -39,9 +39,9 @@ _RANK = {kind: rank for rank, kind in enumerate(ReasonKind)}
 class Reason(Struct, frozen=True, kw_only=True):
     """One reason, in words and in numbers.
 
-    `need` and `have` are in the unit of the kind: thousandths of a core, bytes, GPUs, workers with free chips; for
-    the shape of a gang workers or groups. `refused` counts the workers (for a gang: the groups) that only this
-    reason rejects.
+    `need` and `have` are in the unit of the kind: thousandths of a core, bytes, GPUs, workers with free chips;
+    for the shape of a gang workers or groups. `refused` is the number of workers (for a gang: groups) rejected
+    under this reason.
     """
 
     kind: ReasonKind

@@ -1,7 +1,7 @@
-"""Reservations: workers that wait for a gang or a large task, and what others may run there until then.
+"""Reservations of workers for a gang or a large task, and the use of these workers by other tasks until then.
 
-No cycle remembers a reservation: each one derives it again from the live attempts. A task that is admitted to a
-reserved worker delays nothing: every set of attempts whose end would have been enough is still enough.
+No cycle stores a reservation: each cycle derives it again from the live attempts. A task admitted to a reserved
+worker delays nothing: every set of attempts whose end would have been enough is still enough.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from iris_cli.core.scheduling.explain.verdicts import alone
 from iris_cli.core.scheduling.placement import Requirement
 from iris_cli.core.scheduling.sets import Group, Levels, first_of
 
-_MOST_SUMS = 1 << 16  # sums of amounts are counted up to this multiple of their largest common unit
+_MOST_SUMS = 1 << 16  # sums of amounts are enumerated up to this multiple of their largest common unit
 
 
 class Reservations:
@@ -39,12 +39,12 @@ class Reservations:
         return found
 
     def reserve(self, key: TaskId | JobId, groups: list[Group], positions: list[int], need: Amounts) -> None:
-        """Reserve room for one task on each of these workers, which are members of the groups."""
+        """Reserve room for one task on each of these members of the groups."""
         spare = self.waits(need).spare
         self._context.reserve(key, groups, {position: spare(position) for position in positions})
 
     def reserve_worker(self, task: TaskId, requirement: Requirement) -> bool:
-        """Reserve the worker with the fewest attempts to wait for, then the first by id. False if there is none."""
+        """Reserve the worker with the fewest attempts in the way, then the first by id. Return False without one."""
         line = self._lines.get(requirement)
         if line is None:
             line = self._lines[requirement] = self._line(requirement)
@@ -61,29 +61,29 @@ class Reservations:
         return False
 
     def _line(self, requirement: Requirement) -> _Line:
-        """The workers that could be reserved. Both the waits and the reservations of a cycle only grow."""
+        """Return the workers that could be reserved. Both waits and reservations only grow in a cycle."""
         context, need = self._context, requirement.need
         could = requirement.healthy & context.open & context.large_enough(need)
         return _Line(self._bounds, need, could if could and _needs_much(context, requirement) else 0)
 
 
 class _Line:
-    """Workers in the order of the number of attempts to wait for, then of position.
+    """Workers in the order of the number of attempts in the way, then of position.
 
-    `queue` is a heap of the workers seen so far, with numbers that may be too small. Others are not seen before that is
-    necessary: of most workers it is enough to know the least number that it could be.
+    `queue` is a heap of the workers seen so far, with numbers that may be too small. Workers are seen as late as
+    possible: for most of them a lower bound is enough.
     """
 
     def __init__(self, bounds: _Bounds, need: Amounts, workers: int) -> None:
         self._bounds = bounds
         self._need = need
         self._count = -1
-        self._those = 0  # not seen yet, and at least `_count` attempts to wait for
-        self._later = workers  # not seen yet, and more than that
+        self._those = 0  # not seen yet, with at least `_count` attempts in the way
+        self._later = workers  # not seen yet, with more attempts in the way
         self.queue: list[tuple[int, int]] = []
 
     def first(self) -> tuple[int, int] | None:
-        """The first worker and its number, which may be too small; None if there are no more workers."""
+        """Return the first worker and its number, which may be too small; None if no workers are left."""
         while not self._those and self._later and (not self.queue or self.queue[0][0] > self._count):
             self._count += 1
             self._those = self._later & self._bounds.enough(self._need, self._count)
@@ -97,9 +97,9 @@ class _Line:
 
 
 class _Bounds:
-    """The least number of attempts to wait for on each worker, for all needs of the cycle at once.
+    """Lower bounds of the attempts in the way on each worker, for all needs of the cycle at once.
 
-    For each number of attempts it has the workers on which the largest amounts held by so many would be enough.
+    For each number of attempts it has the workers on which the largest amounts of so many attempts are enough.
     """
 
     def __init__(self, context: SchedulingContext) -> None:
@@ -107,7 +107,7 @@ class _Bounds:
         self._tiers: list[list[dict[int, int]]] = []
 
     def enough(self, need: Amounts, count: int) -> int:
-        """The workers on which the end of `count` attempts may be enough for a task; on others it is not."""
+        """Return the workers on which the end of `count` attempts may be enough; on others it is not."""
         while len(self._tiers) <= count:
             self._tiers.append([self._tier(number, len(self._tiers)) for number in range(len(need))])
         found = self._context.fleet.everyone
@@ -125,7 +125,7 @@ class _Bounds:
 
     @cached_property
     def _sums(self) -> list[tuple[list[list[int]], list[int]]]:
-        """For workers that are alike, by dimension, what is free after the end of 0, 1, 2 ... attempts at most."""
+        """For equal workers, by dimension, the most that is free after the end of 0, 1, 2 ... attempts."""
         alike: dict[Load, list[int]] = {}
         for position in range(len(self._context.fleet.workers)):
             alike.setdefault(self._context.load(position), []).append(position)
@@ -141,7 +141,7 @@ def _most_free(load: Load) -> list[list[int]]:
 
 
 def _needs_much(context: SchedulingContext, requirement: Requirement) -> bool:
-    """True for a whole accelerator host, or at least half of the largest worker that may serve in any dimension."""
+    """Return True for a whole accelerator host, or at least half of the largest suitable worker in any dimension."""
     need, workers = requirement.need, requirement.selected
     largest = [levels.most(workers) for levels in context.idle]
     if any(0 < wanted <= have <= 2 * wanted for wanted, have in zip(need, largest, strict=True)):
@@ -151,7 +151,7 @@ def _needs_much(context: SchedulingContext, requirement: Requirement) -> bool:
 
 
 class Waits:
-    """The live attempts that must end on each worker before it has room for one task, once for all that are alike."""
+    """The live attempts that must end on each worker before it has room for one task; equal workers share results."""
 
     def __init__(self, context: SchedulingContext, need: Amounts) -> None:
         self._context = context
@@ -160,7 +160,7 @@ class Waits:
         self._spares: dict[Load, Amounts] = {}
 
     def count(self, position: int) -> int:
-        """The number of attempts to wait for on one worker, with those placed in this cycle: 0 if it has room."""
+        """Return the number of attempts in the way on one worker, including those of this cycle: 0 if it has room."""
         load = self._context.load(position)
         found = self._counts.get(load)
         if found is None:
@@ -170,7 +170,7 @@ class Waits:
         return found
 
     def spare(self, position: int) -> Amounts:
-        """What others may take of a worker, beside what is taken, without a delay for the task."""
+        """Return the amounts of a worker that others may take without delaying the task."""
         load = self._context.load(position)
         found = self._spares.get(load)
         if found is None:
@@ -181,7 +181,7 @@ class Waits:
         return found
 
     def _short_of(self, load: Load) -> tuple[int, list[int], list[Amounts]]:
-        """The number of attempts that must end in any case, what is short then, and what each of the others holds."""
+        """Return the number of attempts that must end anyway, the shortage after that, and the others' amounts."""
         cpu, memory, gpus, chips = map(sub, load.idle, self._need)
         ending, others = list[Amounts](), list[Amounts]()
         for claim in load.held:
@@ -192,7 +192,7 @@ class Waits:
 
 
 def _fewest(short: int, held: Sequence[int]) -> int:
-    """The number of the largest amounts that together are not less than what is short."""
+    """Return the smallest number of these amounts whose sum covers the shortage."""
     count = 0
     for amount in sorted(held, reverse=True):
         if short <= 0:
@@ -203,7 +203,7 @@ def _fewest(short: int, held: Sequence[int]) -> int:
 
 
 def _least_excess(short: int, held: Sequence[int]) -> int:
-    """The least by which some of the amounts together exceed what is short; 0 if their sums are too many to tell."""
+    """Return the least excess of a sum of these amounts over the shortage; 0 if there are too many sums."""
     if short <= 0:
         return -short
     unit = gcd(*held)

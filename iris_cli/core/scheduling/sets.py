@@ -1,8 +1,8 @@
-"""Sets of workers as integers: by how much they have of something, and as groups that share an attribute.
+"""Sets of workers as integers: by available amounts, and as groups that share an attribute.
 
-A worker is known by its position: 0 upwards in the order of worker ids. A set of workers is an integer with
-one bit for each position, so that "fits the constraints and has 16 cores left" is one `&` however large the
-fleet is, and the first worker of a set is its lowest bit.
+A worker is identified by its position: 0 upwards in the order of worker ids. A set of workers is an integer with one
+bit for each position, so "fits the constraints and has 16 cores left" is one `&` for any size of the fleet, and the
+first worker of a set is its lowest bit.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from iris_cli.core.scheduling.reasons import ReasonKind
 
 
 def mask_of(positions: Sequence[int]) -> int:
-    """The set of these positions, none of which comes twice."""
+    """Return the set of these distinct positions."""
     if not positions:
         return 0
     first, last = min(positions), max(positions)
-    if last - first == len(positions) - 1:  # as in a slice
+    if last - first == len(positions) - 1:  # consecutive, as in a slice
         return (1 << len(positions)) - 1 << first
     bits = bytearray((last >> 3) + 1)
     for position in positions:
@@ -31,7 +31,7 @@ def mask_of(positions: Sequence[int]) -> int:
 
 
 def positions_of(mask: int) -> Iterator[int]:
-    """The members of a set, in ascending order."""
+    """Yield the members of a set in ascending order."""
     bits = bin(mask)[:1:-1]
     position = bits.find("1")
     while position >= 0:
@@ -40,37 +40,37 @@ def positions_of(mask: int) -> Iterator[int]:
 
 
 def flags_of(mask: int, everyone: int) -> str:
-    """The set as text, `"1"` at the index of each member: for looking positions up one by one."""
+    """Return the set as text, `"1"` at the index of each member: for looking up single positions."""
     return bin(mask | everyone + 1)[:2:-1]
 
 
 def first_of(mask: int) -> int:
-    """The lowest position in a set that isn't empty."""
+    """Return the lowest position in a set that isn't empty."""
     return (mask & -mask).bit_length() - 1
 
 
 AMOUNT_KINDS = (ReasonKind.CPU, ReasonKind.MEMORY, ReasonKind.GPUS, ReasonKind.CHIPS)
-"""The kinds of reason that speak of amounts, in the order of `Amounts`."""
+"""The kinds of reason about amounts, in the order of `Amounts`."""
 
 
 class Levels:
-    """Who has how much: the workers by amount, the largest amount first."""
+    """Workers by their amount of one resource, the largest amount first."""
 
     __slots__ = ("_levels",)
 
     def __init__(self, holders: Iterable[tuple[int, Sequence[int]]]) -> None:
-        """From amounts and the positions of those who have them; an amount may come several times."""
+        """Build the levels from amounts and the positions of their holders; an amount may occur several times."""
         positions: dict[int, list[int]] = {}
         for amount, those in holders:
             positions.setdefault(amount, []).extend(those)
         self._levels = [(amount, mask_of(positions[amount])) for amount in sorted(positions, reverse=True)]
 
     def most(self, workers: int) -> int:
-        """The largest amount that one of these workers has; 0 where there are none."""
+        """Return the largest amount of these workers; 0 without workers."""
         return next((amount for amount, those in self._levels if those & workers), 0)
 
     def reaching(self, needs: Iterable[int]) -> dict[int, int]:
-        """For each of these amounts the workers that have it or more. `needs` are in descending order."""
+        """Return, for each of these amounts, the workers with at least that much. `needs` are in descending order."""
         found: dict[int, int] = {}
         who = used = 0
         for need in needs:
@@ -82,7 +82,7 @@ class Levels:
 
 
 class Dimension:
-    """One resource: for each amount that anybody asks for, who has it, at the start of the cycle and now."""
+    """One resource: for each requested amount the workers that have it, at the start of the cycle and now."""
 
     __slots__ = ("_needs", "at_start", "levels", "now")
 
@@ -93,14 +93,14 @@ class Dimension:
         self.now = dict(self.at_start)
 
     def shrink(self, position: int, before: int, after: int) -> None:
-        """A worker has less now: it leaves the sets of those who have what it no longer has."""
+        """Record that a worker has less now: remove it from the sets of amounts that it no longer has."""
         needs = self._needs
         for need in needs[bisect_right(needs, after) : bisect_right(needs, before)]:
             self.now[need] ^= 1 << position
 
 
 class Group(NamedTuple):
-    """`members` in the order of their ranks. `whole`: a slice that is all there, its workers numbered 0 to n-1."""
+    """A group with `members` in the order of their ranks. `whole`: a complete slice, its workers numbered 0 to n-1."""
 
     number: int
     key: AttributeValue
@@ -133,7 +133,7 @@ RankedSet = tuple[Rank, list[int]]
 
 
 class _Site:
-    """Groups that may serve together. `best`: as many as are needed, with their rank; None if not known."""
+    """Groups that may serve together. `best`: the best set of the needed size, with its rank; None if unknown."""
 
     __slots__ = ("best", "heap")
 
@@ -143,12 +143,12 @@ class _Site:
         self.best: RankedSet | None = None
 
     def first(self, count: int, ranks: Sequence[Rank | None]) -> RankedSet | None:
-        """The `count` best groups, or None if there are not as many."""
+        """Return the `count` best groups, or None if there are fewer."""
         if self.best is None:
             found: list[tuple[Rank, int]] = []
             while self.heap and len(found) < count:
                 entry = heappop(self.heap)
-                if ranks[entry[1]] is entry[0]:  # otherwise it was ranked again since
+                if ranks[entry[1]] is entry[0]:  # otherwise it has a newer rank
                     found.append(entry)
             for entry in found:
                 heappush(self.heap, entry)
@@ -161,9 +161,9 @@ class _Site:
 class GroupQueue:
     """The sets of groups that may serve, kept current as workers are taken.
 
-    `ranker()` gives a function from a group to its rank (lower is better) or None, valid until the next change. Only
-    groups of workers that changed since the last look are ranked again. A set of groups has the sums of their ranks;
-    of equal sets the first one by number goes first.
+    `ranker()` returns a function from a group to its rank (lower is better) or None, valid until the next change.
+    Only groups with changed workers are ranked again. The rank of a set is the sum of its groups' ranks; of equal
+    sets the first by number wins.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class GroupQueue:
         ranker: Callable[[], Ranker],
         tiers: Iterable[Iterable[Sequence[int]]],
     ) -> None:
-        """`tiers` hold the sites, as numbers of groups: all groups of a set are of one site."""
+        """Rank all groups. `tiers` hold the sites, as numbers of groups: all groups of a set are of one site."""
         self._index = index
         self._changes = changes
         self._seen = len(changes)
@@ -191,7 +191,7 @@ class GroupQueue:
                     self._sites_of[number].append(site)
 
     def first(self, count: int, *, by_tier: bool = False) -> list[Group] | None:
-        """The best set of `count` groups, or None; `by_tier`: of the first tier that has one."""
+        """Return the best set of `count` groups, or None; `by_tier`: of the first tier with a set."""
         self._catch_up()
         found: list[tuple[Rank, int, list[int]]] = []
         for number, tier in enumerate(self._tiers):
@@ -218,12 +218,12 @@ class GroupQueue:
 
 
 def vm_count(worker: Worker) -> int | None:
-    """How many workers the slice has by the worker's own account, or None."""
+    """Return the number of workers in the slice as the worker reports it, or None."""
     return _integer(worker, TPU_VM_COUNT_ATTRIBUTE_KEY)
 
 
 def worker_number(worker: Worker) -> int | None:
-    """The worker's place in its slice, or None where it has no integer one: a blank is never taken for 0."""
+    """Return the worker's number in its slice, or None without an integer: a blank is never taken for 0."""
     return _integer(worker, TPU_WORKER_ID_ATTRIBUTE_KEY)
 
 

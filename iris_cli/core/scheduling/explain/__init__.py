@@ -1,1 +1,1 @@
-"""Why something is not placed, what would change that, and the words for it."""
+"""Explanations of pending entries, the change that would place them, and the wording."""

@@ -1,4 +1,4 @@
-"""The single change that would place what waits: a constraint to drop, a job to await, a worker to mend."""
+"""The single change that would place a pending entry: a constraint to drop, a job to wait for, a worker to repair."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from iris_cli.core.scheduling.placement import VARIANT, Sites
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import Group, first_of, mask_of, positions_of
 
-_NEAREST = 20  # near misses looked at
-_TRIES = 10  # changes tried, each of them a cycle
+_NEAREST = 20  # near misses examined
+_TRIES = 10  # changes tried, each in a cycle of its own
 _BUSY = frozenset(
     {
         ReasonKind.CHIPS,
@@ -37,7 +37,7 @@ _TO_THE_JOB = frozenset(
 def single_change(
     case: Case, job: Job, nearest: list[Verdict], would_go_to: Callable[[Change], list[WorkerId]]
 ) -> Change | None:
-    """The first change, by nearness, after which tasks of the job would go somewhere (`would_go_to` tries it)."""
+    """Return the first change, by nearness, that would place tasks of the job (`would_go_to` tries it), or None."""
     proposals = dict.fromkeys(islice(_proposals(case, job, nearest), 2 * _NEAREST))
     for change in list(proposals)[:_TRIES]:
         workers = would_go_to(change)
@@ -56,11 +56,11 @@ def _proposals(case: Case, job: Job, nearest: list[Verdict]) -> Iterator[Change]
     yield from _reductions(case)
 
 
-# What to ask for instead
+# Changes of the request
 
 
 def _relaxations(case: Case) -> Iterator[Change]:
-    """A spread over regions, each constraint left out, each taint tolerated, if that leaves enough workers."""
+    """Yield a spread over regions, each constraint dropped, each taint tolerated, if that leaves enough workers."""
     fleet, requirement = case.context.fleet, case.requirement
     ready = fleet.healthy & fleet.rested & fleet.settled & requirement.equipped & case.had_room
     several = requirement.shape is not None and requirement.shape.groups > 1
@@ -81,7 +81,7 @@ def _relaxations(case: Case) -> Iterator[Change]:
 
 
 def _serve(case: Case, workers: int, depth: int = 0) -> bool:
-    """Whether these workers are enough; with a `depth` for a gang whose groups need not share more than that."""
+    """Return whether these workers are enough; `depth` (for a gang): how much its groups must share."""
     shape = case.requirement.shape
     if shape is None:
         return bool(workers)
@@ -92,7 +92,7 @@ def _serve(case: Case, workers: int, depth: int = 0) -> bool:
 
 
 def _reductions(case: Case) -> Iterator[Change]:
-    """Less of one thing, but not less than half of it."""
+    """Yield requests for less of one resource, but at least half of it."""
     for number, kind in enumerate(_LESS):
         need, enough = case.requirement.need[number], _enough_for_one_more(case, number)
         if enough < need <= 2 * enough:
@@ -100,7 +100,7 @@ def _reductions(case: Case) -> Iterator[Change]:
 
 
 def _enough_for_one_more(case: Case, number: int) -> int:
-    """The most of one dimension that as many workers have as are needed, of those that lack nothing else."""
+    """Return the most of one dimension that enough workers have, of those that lack nothing else."""
     context, requirement = case.context, case.requirement
     others = [other for other in range(len(requirement.need)) if other != number]
     able = requirement.eligible
@@ -123,15 +123,15 @@ def _enough_for_one_more(case: Case, number: int) -> int:
 
 
 def _nth(amounts: list[int], number: int) -> int:
-    """The nth largest, 0 where there aren't as many."""
+    """Return the nth largest amount, 0 if there are fewer."""
     return sorted(amounts, reverse=True)[number - 1] if len(amounts) >= number else 0
 
 
-# What to wait for, or to mend
+# Changes to wait for, and repairs
 
 
 def _mends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
-    """What would make one near miss serve."""
+    """Yield the changes that would make one near miss serve."""
     if verdict.kind in _BUSY:
         for job in wording.holders(case.context, verdict.lacking):
             if job == own:
@@ -147,7 +147,7 @@ def _mends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
 
 
 def _own_ends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
-    """Tasks of the same job that run there: the job as a whole isn't waited for."""
+    """Yield the ends of single tasks of the same job on these workers: the job itself can't wait for its own end."""
     for position in positions_of(verdict.lacking):
         for attempt in sorted(case.context.fleet.workers[position].claims):
             if attempt.task.job == own:
@@ -155,7 +155,7 @@ def _own_ends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
 
 
 def _after_end_of(case: Case, group: Group, job: JobId) -> int:
-    """The workers that could serve if nobody came before, and those of a group that could with a job gone."""
+    """Return the workers that could serve with an empty queue, or after the end of a job on a group."""
     requirement, freed = case.requirement, []
     for position in group.members:
         worker = case.context.fleet.workers[position]
@@ -178,11 +178,11 @@ def _recovery(worker: Worker) -> ChangeKind:
     return ChangeKind.RESTS if worker.condition is WorkerCondition.HEALTHY else ChangeKind.RECOVERS
 
 
-# In words
+# Wording
 
 
 def _in_words(case: Case, change: Change, workers: list[WorkerId]) -> str:
-    """`workers`: where it would go."""
+    """Return the words for a change that would place the entry on `workers`."""
     fleet, shape = case.context.fleet, case.requirement.shape
     groups = list(dict.fromkeys(group_on(case.context, case.requirement, worker) for worker in workers))
     if change.kind not in _TO_THE_JOB:

@@ -1,4 +1,4 @@
-"""The earliest start of pending work whose way is barred only by tasks with time limits, found by trial."""
+"""The earliest start of pending work that only tasks with time limits block, found by trial."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iris_cli.core.scheduling.explain.explanation import CycleRecord
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 
 TimeLimits = Callable[[AttemptId], float | None]
-"""When an attempt ends at the latest, by its time limit, in seconds since the epoch; None: it may run for ever."""
+"""The latest end of an attempt by its time limit, in seconds since the epoch; None: unlimited."""
 
 _BUSY = frozenset((ReasonKind.CHIPS, ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU))
 
@@ -29,12 +29,12 @@ class ExpectedStart(Struct, frozen=True, kw_only=True):
 
 
 def time_limits(cluster: Cluster) -> TimeLimits:
-    """The ends of running attempts by their time limits. A time limit is never retried, so they end for good."""
+    """Return the function for the ends of running attempts by their time limits, which are never retried."""
 
     def end_of(attempt_id: AttemptId) -> float | None:
         attempt, limit = cluster.attempt(attempt_id), cluster.jobs[attempt_id.task.job].timeout
         if attempt.state is not AttemptState.RUNNING or attempt.started_at is None or attempt.orphaned:
-            return None  # nobody enforces the limit of an attempt without its wrapper
+            return None  # no wrapper enforces its limit
         return attempt.started_at + limit if limit > 0 else None
 
     return end_of
@@ -43,9 +43,9 @@ def time_limits(cluster: Cluster) -> TimeLimits:
 def expected_start(
     record: CycleRecord, job: Job, reasons: Iterable[Reason], limits: TimeLimits, now: float
 ) -> ExpectedStart | None:
-    """The start of (one more task of) a job, if all that it waits for are tasks with time limits; else None.
+    """Return the start of (one more task of) a job that only tasks with time limits block; else None.
 
-    None, too, if work ahead of it would take the room, or if a task without a limit is in the way: it may end earlier.
+    Also None if work ahead of it would take the room, or if a task without a limit is in the way: it may end earlier.
     """
     if any(reason.kind not in _BUSY for reason in reasons):
         return None
@@ -53,7 +53,7 @@ def expected_start(
     ends = {attempt: limits(attempt) for attempt in claims}
     times = sorted({end for end in ends.values() if end is not None and end > now})
 
-    def at_best(time: float) -> bool:  # all without a limit have ended, and nobody is ahead
+    def at_best(time: float) -> bool:  # all attempts without a limit have ended, and the queue is empty
         return record.more_placed(
             job, _without(record.workers, _ended(ends, time, lasting=False)), alone=True
         )
@@ -72,14 +72,14 @@ def expected_start(
 
 
 def _ended(ends: Mapping[AttemptId, float | None], time: float, *, lasting: bool) -> frozenset[AttemptId]:
-    """The attempts that have ended by then. `lasting`: those without a limit have not."""
+    """Return the attempts that have ended by then. `lasting`: those without a limit have not."""
     return frozenset(
         attempt for attempt, end in ends.items() if (not lasting if end is None else end <= time)
     )
 
 
 def _without(workers: Iterable[Worker], ended: frozenset[AttemptId]) -> list[Worker]:
-    """The workers as they are once these attempts have ended."""
+    """Return the workers as they are after the end of these attempts."""
     found = []
     for worker in workers:
         claims = {attempt: claim for attempt, claim in worker.claims.items() if attempt not in ended}

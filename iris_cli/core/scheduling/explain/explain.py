@@ -1,8 +1,8 @@
-"""Why an entry waits, from the very sets that the cycle decided with: there is no second scheduler.
+"""Explanation of pending entries, from the sets that the cycle decided with: there is no second scheduler.
 
-A worker, or for a gang a group, counts under the first kind of reason that speaks against it. Where nobody
-has the device, satisfies constraints and tolerations and has the shape, the one of these that left nobody is
-the reason. Else the reasons are all that keeps those who do from serving now.
+A worker, or for a gang a group, counts under the first kind of reason against it. If no worker has the device,
+satisfies constraints and tolerations and has the shape, the reason is the stage that left none. Otherwise the reasons
+are all those that make suitable workers unavailable now.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Survey = tuple[dict[int, Verdict], Tally]
 
 
 class Explainer:
-    """Explains at the end of a cycle, once for each requirement and only when asked."""
+    """Explains entries at the end of a cycle, once for each requirement and only on request."""
 
     def __init__(self, context: SchedulingContext, record: CycleRecord) -> None:
         self._context = context
@@ -48,18 +48,18 @@ class Explainer:
         self._turns = explanation.Turns(record)
         self._surveys: dict[Requirement, Survey] = {}
         self._told: dict[tuple[Requirement, Refusal, int], Reason] = {}
-        self._usual: dict[Requirement, tuple[Reason, ...]] = {}  # where nothing is kept for who asks
+        self._usual: dict[Requirement, tuple[Reason, ...]] = {}  # without reservations for the entry
         self._reasons: dict[tuple[Requirement, int], tuple[Reason, ...]] = {}
 
     def reasons(self, requirement: Requirement, entry: TaskId | JobId) -> tuple[Reason, ...]:
-        """Why the requirement isn't met, in order of precedence, and what is reserved for this entry."""
+        """Return why the requirement isn't met, in order of precedence, with reservations for this entry."""
         kept = self._context.reservations.get(entry)
         if not kept:
             found = self._usual.get(requirement)
             if found is None:
                 found = self._usual[requirement] = self._once(requirement, self._context.open)
             return found
-        # It waits for what is busy among the workers reserved for it, and for all that is reserved for others.
+        # It waits for busy workers among those reserved for it, and for all workers reserved for others.
         first, *others = self._once(requirement, self._open_to(entry))
         names = ", ".join(wording.unit_name(requirement.shape, group) for group in kept)
         text = f"{first.text}; {names} reserved for it"
@@ -68,14 +68,14 @@ class Explainer:
 
     @property
     def kept(self) -> Mapping[TaskId | JobId, list[Group]]:
-        """What is reserved, by the entry that it is for."""
+        """The reserved groups, by the entry that they are reserved for."""
         return self._context.reservations
 
     def explain(self, requirement: Requirement, entry: TaskId | JobId) -> explanation.Explanation:
-        """Everything that there is to say about an entry that waits."""
+        """Return the full explanation of a pending entry."""
         fleet, shape = self._context.fleet, requirement.shape
         job = self._record.get_job(entry.job if isinstance(entry, TaskId) else entry)
-        assert job is not None  # what nobody knows the job of is never a requirement
+        assert job is not None  # a task of an unknown job never becomes a requirement
         case = Case(self._context, requirement, self._open_to(entry))
         refusals = sift(fleet.everyone, [*selection(requirement), *availability(case)])
         groups = [verdict.group for verdict in judge(case, shape)] if shape else []
@@ -100,7 +100,7 @@ class Explainer:
     def expected_start(
         self, requirement: Requirement, entry: TaskId | JobId, limits: TimeLimits
     ) -> ExpectedStart | None:
-        """The start of an entry that waits only for tasks with time limits: an estimate."""
+        """Return the estimated start of an entry that only tasks with time limits block, or None."""
         job = self._record.get_job(entry.job if isinstance(entry, TaskId) else entry)
         assert job is not None
         now = self._context.fleet.now
@@ -133,12 +133,12 @@ class Explainer:
         return [self._context.fleet.ids[position] for position in positions_of(workers)]
 
     def _open_to(self, entry: TaskId | JobId) -> int:
-        """The workers that are not reserved for another entry."""
+        """Return the workers that are not reserved for another entry."""
         return self._context.open | self._own.get(entry, 0)
 
     @cached_property
     def _own(self) -> dict[TaskId | JobId, int]:
-        """By gang or task, the workers that are reserved for it."""
+        """The workers reserved for each gang or task."""
         found: dict[TaskId | JobId, list[int]] = {}
         for position, key in self._context.reserved_by.items():
             found.setdefault(key, []).append(position)
@@ -177,7 +177,7 @@ class Explainer:
 
     def _of_groups(self, case: Case, shape: Shape) -> Iterator[Reason]:
         verdicts, tally = self._survey(case.requirement, shape)
-        if case.own:  # a reservation changes the verdict on its own groups alone
+        if case.own:  # a reservation changes only the verdicts on its own groups
             at = self._context.fleet.groups(shape.group_by).at
             touched = frozenset(at[position] for position in positions_of(case.own)) - {-1}
             before = [verdict for verdict in map(verdicts.get, touched) if verdict is not None]
@@ -203,7 +203,7 @@ class Explainer:
     def _at_one_site(
         self, requirement: Requirement, verdicts: dict[int, Verdict], reasons: list[Reason]
     ) -> list[Reason]:
-        """The reasons of a gang of several groups: these, and that those which could serve are not at one site."""
+        """Return the reasons of a gang of several groups, including that its candidates are not at one site."""
         sites = Sites(self._context.fleet, requirement)
         free = [number for number, verdict in verdicts.items() if verdict.kind is None]
         if len(sites.largest(free, VARIANT)) >= sites.needed > len(sites.largest(free, REGION)):
@@ -216,7 +216,7 @@ class Explainer:
         return sorted([*reasons, *apart], key=lambda reason: reason.kind.rank)
 
     def _survey(self, requirement: Requirement, shape: Shape) -> Survey:
-        """The verdicts on groups by number, where nothing is kept for whoever asks; counted once."""
+        """Return the verdicts on groups by number without reservations for the entry; counted once."""
         found = self._surveys.get(requirement)
         if found is None:
             verdicts = judge(Case(self._context, requirement, self._context.open), shape)
@@ -236,9 +236,9 @@ class Explainer:
         )
 
     def _unselected(self, requirement: Requirement, refusals: list[Refusal], serving: int = 0) -> Reason:
-        """The last of the refusals is the one that left nobody; there is none where there are no workers.
+        """Return the reason of the refusal that left no worker; there is no refusal without workers.
 
-        Of groups some may be `serving`, but not enough.
+        Some groups may be `serving`, but not enough.
         """
         fleet, shape, device = self._context.fleet, requirement.shape, requirement.job.resources.device
         kind = refusals[-1].kind if refusals else ReasonKind.NO_SUCH_DEVICE
@@ -258,7 +258,7 @@ class Explainer:
         return Reason(kind=kind, text=text, need=need, have=serving, refused=refused)
 
     def _unavailable(self, requirement: Requirement, refusal: Refusal, serving: int) -> Reason:
-        """Told once: gangs that keep workers for themselves differ in little else."""
+        """Return the reason for a refusal, cached: gangs with reservations differ in little else."""
         key = requirement, refusal, serving
         if key not in self._told:
             self._told[key] = self._tell(*key)
@@ -283,7 +283,7 @@ class Explainer:
 
 
 def _apart(requirement: Requirement, sites: Sites, groups: list[int], *, free: bool) -> Reason:
-    """Enough groups could serve, but not of one device variant, or not in one region; `free`: all of these now."""
+    """Return the reason why enough groups serve, but not in one region or of one variant; `free`: all serve now."""
     shape, alike = requirement.shape, sites.largest(groups, VARIANT)
     assert shape is not None
     if len(alike) < sites.needed:

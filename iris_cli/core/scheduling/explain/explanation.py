@@ -1,4 +1,4 @@
-"""What there is to say about an entry that waits, as data, and who took the room that it lacks."""
+"""Data that explains a pending entry, and the jobs that took the room it lacks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 class Taker(Struct, frozen=True, kw_only=True):
     """A job that was placed earlier in this cycle, and the workers it took.
 
-    It may be the pending job itself, by other tasks.
+    It may be the pending job itself, with other tasks.
     """
 
     job: JobId
@@ -35,23 +35,23 @@ class Taker(Struct, frozen=True, kw_only=True):
 
 
 class Turns:
-    """The order in which the jobs of a cycle were served, and what each took; worked out when asked."""
+    """The order in which the jobs of a cycle were served, and the workers each took; computed on access."""
 
     def __init__(self, record: CycleRecord) -> None:
         self._record = record
 
     def takers(self, job: Job, workers: Iterable[WorkerId]) -> list[Taker]:
-        """Those who took room on these workers before a job had its turn, in the order of theirs."""
+        """Return the jobs that took room on these workers before a job's turn, in the order of their turns."""
         return list(self._takers(self._turns[job.id], workers))
 
     def first_before(self, job: JobId, workers: Iterable[WorkerId]) -> Taker | None:
-        """Who took the first of these workers before a job had its turn, not counting the job itself."""
+        """Return the other job that first took room on these workers before a job's turn, or None."""
         turns = (self._taken[worker][0] for worker in workers if worker in self._taken)
         first = min(turns, default=len(self._turns))
         return self._taker(first, []) if first < self._turns[job] else None
 
     def takers_before_all_like(self, job: Job, workers: Iterable[WorkerId]) -> Iterator[Taker]:
-        """The same for the first of those that ask for the same and wait: they came before all of these."""
+        """Yield the takers before the first pending job with the same signature: they precede all of these."""
         return self._takers(self._first_waiting[job.signature], workers)
 
     def _takers(self, turn: int, workers: Iterable[WorkerId]) -> Iterator[Taker]:
@@ -82,7 +82,7 @@ class Turns:
 
     @cached_property
     def _taken(self) -> dict[WorkerId, tuple[int, ...]]:
-        """By worker, whose turn it was when something of it was taken."""
+        """The turns that took room, by worker."""
         found: dict[WorkerId, dict[int, None]] = {}
         for each in self._record.placed:
             found.setdefault(each.worker, {})[self._turns[each.task.job]] = None
@@ -112,7 +112,7 @@ class DimensionCount(Struct, frozen=True, kw_only=True):
 class NearMiss(Struct, frozen=True, kw_only=True):
     """A worker or group that almost fits, the first kind of reason against it, and the workers it applies to.
 
-    `text` says what is lacking: `2 cores free, not 4 cores`.
+    `text` names the shortage: `2 cores free, needs 4 cores`.
     """
 
     name: str
@@ -124,7 +124,7 @@ class NearMiss(Struct, frozen=True, kw_only=True):
 class Explanation(Struct, frozen=True, kw_only=True):
     """Everything that the cycle knows about why a task or a gang is pending.
 
-    `refused`: the number of workers that each kind of reason rejects, of those that the kinds before accept. For
+    `refused`: the number of workers rejected by each kind of reason, of those that the kinds before accept. For
     gangs, `groups_found` counts the groups with a compatible device, and `largest` is the name and size of the
     largest. `near_misses` begin with the nearest. `behind`: jobs that took room earlier in this cycle. `hints`:
     probable typing errors in the constraints. `change`: the one change that would place it, found by a trial.
@@ -145,18 +145,18 @@ class Explanation(Struct, frozen=True, kw_only=True):
     change: Change | None = None
 
 
-# The same cycle once more with one thing changed: whether a change would do is tried, not reckoned.
+# The same cycle again with one change: a trial decides whether the change is enough.
 
 
 UnconfirmedStops = Mapping[WorkerId, Collection[JobId | None]] | Collection[WorkerId]
-"""The workers where a stop isn't confirmed, and of which jobs. None stands for what ends with none of them."""
+"""The workers with unconfirmed stops, and their jobs. None stands for a ghost, which no job's end confirms."""
 
 
-_LAST = 1 << 62  # the order of a job that is launched anew: behind all that have its priority by now
+_LAST = 1 << 62  # the order of a resubmitted job: behind all jobs of its priority
 
 
 class ChangeKind(StrEnum):
-    """What would be otherwise."""
+    """Kind of a change to the entry or the cluster."""
 
     DROP = "drop"
     TOLERATE = "tolerate"
@@ -190,7 +190,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
-    """The input of a cycle, what it placed and `kept_out` of its queue; `decide` runs one on other input."""
+    """The input of a cycle, its placements, and the tasks and jobs `kept_out`; `decide` runs a cycle on other input."""
 
     queue: Sequence[Entry]
     kept_out: Collection[TaskId | JobId]
@@ -202,7 +202,7 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def due(self) -> list[tuple[Job, list[Task]]]:
-        """What competed, in order."""
+        """The competing jobs and tasks, in order."""
         queue = [(job, tasks) for _, _, _, job, tasks, _, _ in self.queue]
         out = self.kept_out
         if not out:
@@ -211,10 +211,10 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
         return [(job, tasks) for job, tasks in rest if tasks and job.id not in out]
 
     def with_change(self, job_id: JobId, change: Change) -> list[WorkerId]:
-        """Where the tasks of a job would be that are not placed without the change."""
+        """Return the workers of the job's tasks that are placed only with the change."""
         turn = next(at for at, (job, _) in enumerate(self.due) if job.id == job_id)
-        queue = self.due[: turn + 1]  # who comes later makes no difference
-        if change.kind is ChangeKind.JOB_ENDS:  # the tasks of it that still wait end, too
+        queue = self.due[: turn + 1]  # later jobs make no difference
+        if change.kind is ChangeKind.JOB_ENDS:  # its pending tasks end, too
             queue = [(job, tasks) for job, tasks in queue if job.id != change.subject]
         asked = self.get_job(job_id)
         assert asked is not None
@@ -245,7 +245,7 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
         return sum(each.task.job == job.id for each in after) > before
 
     def _stops_after(self, change: Change) -> list[WorkerId]:
-        """When a job has ended, its own stops are confirmed."""
+        """Return the unconfirmed stops after a change: the end of a job confirms its stops."""
         stops = self.unconfirmed_stops
         if change.kind is not ChangeKind.JOB_ENDS or not isinstance(stops, Mapping):
             return list(stops)

@@ -1,4 +1,4 @@
-"""What speaks against each worker and each group, read off the sets that the cycle decided with."""
+"""Verdicts on each worker and group, derived from the sets that the cycle decided with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iris_cli.core.scheduling.placement import Requirement, Shape, has_shape
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import Group, mask_of, positions_of
 
-Stage = tuple[ReasonKind, int]  # a kind of reason, and the workers it does not speak against
+Stage = tuple[ReasonKind, int]  # a kind of reason, and the workers that it does not reject
 
 
 class Case(NamedTuple):
@@ -30,29 +30,29 @@ class Case(NamedTuple):
 
     @property
     def own(self) -> int:
-        """The workers that are reserved for the entry itself."""
+        """The workers reserved for the entry itself."""
         return self.open & ~self.context.open
 
     @property
     def room(self) -> int:
-        """The workers with room, the reserved ones as well if it is left to this entry."""
+        """The workers with room, including its reserved ones with enough room for it."""
         need = self.requirement.need
         own = [each for each in positions_of(self.own) if self.left(each).covers(need)]
         return self.context.with_room(need) | mask_of(own)
 
     def left(self, position: int) -> Amounts:
-        """What a worker has left for the entry."""
+        """Return the free amounts of a worker for the entry."""
         own = self.own >> position & 1
         return self.context.left_to_owner(position) if own else self.context.left(position)
 
     @property
     def had_room(self) -> int:
-        """The workers with room before anybody got something in this cycle, whatever else may speak against them."""
+        """The workers with room at the start of the cycle, regardless of other reasons."""
         return self.context.had_room(self.requirement.need)
 
 
 class Verdict(NamedTuple):
-    """The first kind of reason against a group (or worker), None where it fits, and the workers that lack it."""
+    """The first kind of reason against a group (or worker), None if it fits, and the workers rejected by it."""
 
     group: Group
     kind: ReasonKind | None
@@ -60,12 +60,12 @@ class Verdict(NamedTuple):
 
     @property
     def serves(self) -> bool:
-        """Whether the group serves, now or once it is available."""
+        """True if the group serves, now or once it is available."""
         return self.kind is None or self.kind.rank > ReasonKind.GROUP_SHAPE.rank
 
 
 class Refusal(NamedTuple):
-    """How many workers or groups one kind rejects, those that lack it, and those that don't in the nearest group."""
+    """The number of workers or groups rejected by one kind, the workers, and the most accepted workers in a group."""
 
     kind: ReasonKind
     units: int
@@ -74,7 +74,7 @@ class Refusal(NamedTuple):
 
 
 def selection(requirement: Requirement) -> list[Stage]:
-    """What a worker is or isn't, whatever it is doing."""
+    """Return the stages about properties of a worker, independent of its load."""
     return [
         (ReasonKind.NO_SUCH_DEVICE, requirement.equipped),
         (ReasonKind.CONSTRAINT, requirement.allowed),
@@ -84,7 +84,7 @@ def selection(requirement: Requirement) -> list[Stage]:
 
 
 def availability(case: Case) -> list[Stage]:
-    """What keeps a worker that is right from serving now. Who passes all of these fits."""
+    """Return the stages about a suitable worker's availability. A worker that passes all of them fits."""
     context, need, room = case.context, case.requirement.need, case.room
     fleet = context.fleet
     return [
@@ -101,7 +101,7 @@ def availability(case: Case) -> list[Stage]:
 
 
 def sift(workers: int, stages: list[Stage]) -> list[Refusal]:
-    """The refusals of each stage among those left by the stages before."""
+    """Return the refusals of each stage among the workers left by earlier stages."""
     refusals = []
     for kind, passing in stages:
         refused = workers & ~passing
@@ -121,7 +121,7 @@ class Tally:
             self._count(each, 1)
 
     def refusals(self) -> list[Refusal]:
-        """What they come to, in order of precedence."""
+        """Return the totals in order of precedence."""
         return [
             Refusal(kind, rests.total(), self._lacking[kind], max(+rests))
             for kind, rests in sorted(self._rests.items(), key=lambda item: item[0].rank)
@@ -129,7 +129,7 @@ class Tally:
         ]
 
     def but(self, before: Iterable[Verdict], now: Iterable[Verdict]) -> Tally:
-        """The same with other verdicts on some groups."""
+        """Return a tally with other verdicts on some groups."""
         other = Tally(())
         other._lacking.update(self._lacking)
         other._rests.update((kind, rests.copy()) for kind, rests in self._rests.items())
@@ -147,7 +147,7 @@ class Tally:
 
 
 def near_misses(case: Case) -> list[Verdict]:
-    """The workers or groups that almost serve, the nearest first: those with the least serious reason."""
+    """Return the workers or groups that almost serve, the nearest first: those with the least serious reason."""
     requirement = case.requirement
     if requirement.shape is not None:
         return sorted((each for each in judge(case, requirement.shape) if each.kind), key=_distance)
@@ -160,13 +160,13 @@ def near_misses(case: Case) -> list[Verdict]:
 
 
 def alone(context: SchedulingContext, position: int) -> Group:
-    """One worker as a group of its own."""
+    """Return one worker as a group of its own."""
     key = AttributeValue(context.fleet.workers[position].id)
     return Group(position, key, (position,), 1 << position, whole=True)
 
 
 def group_on(context: SchedulingContext, requirement: Requirement, worker: WorkerId) -> Group:
-    """What an entry with this requirement is placed on there: the worker's group, or itself."""
+    """Return the placement unit of a worker for a requirement: its group, or itself."""
     position = bisect_left(context.fleet.ids, worker)
     if requirement.shape is None:
         return alone(context, position)
@@ -175,7 +175,7 @@ def group_on(context: SchedulingContext, requirement: Requirement, worker: Worke
 
 
 def fits(group: Group, shape: Shape | None, workers: int) -> bool:
-    """Whether a group serves with these of its workers."""
+    """Return whether a group serves with these of its workers."""
     if shape is None:
         return bool(group.mask & workers)
     least = len(group.members) if shape.whole else shape.size
@@ -188,7 +188,7 @@ def _distance(verdict: Verdict) -> tuple[int, int, int]:
 
 
 def judge(case: Case, shape: Shape, among: Collection[int] | None = None) -> list[Verdict]:
-    """A verdict on every group, or each of these numbers, that has workers with a compatible device."""
+    """Return verdicts on all groups, or on `among`, that have workers with a compatible device."""
     first, later = selection(case.requirement), availability(case)
     groups = case.context.fleet.groups(shape.group_by).groups
     there = groups if among is None else [groups[number] for number in sorted(among)]
@@ -196,7 +196,7 @@ def judge(case: Case, shape: Shape, among: Collection[int] | None = None) -> lis
 
 
 def refused_before(case: Case, number: int) -> Iterator[Verdict]:
-    """On every group, or worker as a group of one, before that number that is right and does not fit now."""
+    """Yield verdicts on the suitable groups or workers before `number` that do not fit now."""
     requirement, context = case.requirement, case.context
     later = availability(case)
     unfit = requirement.selected & ~case.candidates

@@ -1,4 +1,4 @@
-"""The words for what keeps an entry waiting."""
+"""The wording of the reasons for pending entries."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ _FREE = {
 
 
 def unit(shape: Shape | None) -> str:
-    """`worker`, `slice`, `rack group`: what the entry is placed on."""
+    """Return the unit of placement: `worker`, `slice`, `rack group`."""
     if shape is None:
         return "worker"
     return "slice" if shape.group_by == constraints.TPU_NAME_ATTRIBUTE_KEY else f"{shape.group_by} group"
 
 
 def unit_name(shape: Shape | None, group: Group) -> str:
-    """`worker cpu-0`, `slice v4a`, `rack group 7`."""
+    """Return `worker cpu-0`, `slice v4a`, `rack group 7`."""
     return f"{unit(shape)} {group.key}"
 
 
 def amount(kind: ReasonKind, number: int) -> str:
-    """`16 cores`, `64GiB of memory`, `4 GPUs`, `all chips`."""
+    """Return `16 cores`, `64GiB of memory`, `4 GPUs`, `all chips`."""
     if kind is ReasonKind.CHIPS:
         return "all chips"
     if kind is ReasonKind.MEMORY:
@@ -60,11 +60,11 @@ def amount(kind: ReasonKind, number: int) -> str:
     return f"{number / 1000:g} core{'' if number == 1000 else 's'}"
 
 
-# A whole fleet that can't serve
+# No worker can serve
 
 
 def no_device(fleet: Fleet, device: Device | None) -> str:
-    """Nobody has the device: it waits for ever, unless such workers are added or found."""
+    """Return the text for a missing device: it waits forever unless such workers are added or found."""
     if device is None or not (fleet.workers or fleet.may_get(device)):
         return "no worker accepts CPU tasks" if fleet.workers else "there are no workers"
     wanted = _named(device)
@@ -86,13 +86,13 @@ def _named(device: Device) -> str:
 
 
 def too_few_equipped(shape: Shape, device: Device, *, other: bool) -> str:
-    """Groups have workers with the device, but none has enough of them; `other`: none but those that serve."""
+    """Return the text if no group has the device on enough workers; `other`: except those that serve."""
     where = "all its workers" if shape.whole else count(shape.size, "worker")
     return f"no {'other ' * other}{unit(shape)} has {_named(device)} on {where}"
 
 
 def constraints_unmet(requirement: Requirement, fleet: Fleet, refusal: Refusal, *, other: bool) -> str:
-    """Which constraints are to blame, and where types alone make a comparison impossible."""
+    """Return the unmet constraints, and any type clash that makes a comparison impossible."""
     failing = [each for each in requirement.required if refusal.lacking & ~fleet.satisfying(each)]
     never = [each for each in failing if not refusal.lacking & fleet.satisfying(each)]
     names = few(format_constraint(each) for each in never or failing)
@@ -108,7 +108,7 @@ def constraints_unmet(requirement: Requirement, fleet: Fleet, refusal: Refusal, 
 
 
 def tainted(requirement: Requirement, fleet: Fleet, refusal: Refusal, *, other: bool) -> str:
-    """Which taints keep it from all that it could use."""
+    """Return the taints of all workers that are otherwise suitable."""
     in_the_way = [
         taint
         for taint, those in fleet.taints.items()
@@ -121,25 +121,25 @@ def tainted(requirement: Requirement, fleet: Fleet, refusal: Refusal, *, other: 
 
 
 def too_few(shape: Shape, serving: int) -> str:
-    """Fewer groups than the gang has slices serve at all."""
+    """Return the text if fewer groups serve than the gang needs."""
     return f"needs {count(shape.groups, unit(shape))}, only {serving} suitable"
 
 
 def in_several_regions(shape: Shape, variant: str, groups: int, regions: int, *, free: bool) -> str:
-    """Enough groups for the gang, but too few in each region."""
+    """Return the text if enough groups serve, but too few in each region."""
     kind = f"{variant} {unit(shape)}" if variant else unit(shape)
     there = count(groups, f"{'free' if free else 'suitable'} {kind}")
     return f"{there} in {regions} regions; pass --spread to use {'both' if groups == 2 else 'several'}"
 
 
 def of_several_variants(shape: Shape, variants: Mapping[str, int]) -> str:
-    """Enough groups for the gang, but too few of each device variant, which are given by variant."""
+    """Return the text if enough groups serve, but too few of each device variant."""
     there = few(f"{count} of {variant}" for variant, count in variants.items()) or "none"
     return f"needs {count(shape.groups, unit(shape))} of one device type; suitable: {there}"
 
 
 def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None, *, all_serve: bool) -> str:
-    """No group has the shape of the gang; unless `all_serve` otherwise, some that do are refused for more."""
+    """Return the text if no group has the gang's shape; `all_serve`: no group was rejected for another reason."""
     if largest is None:
         return f"no suitable worker has the attribute {shape.group_by}"
     size = len(largest.members)
@@ -157,7 +157,7 @@ def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None, *, all_serve:
 
 
 def too_large(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, largest: int) -> str:
-    """No worker would have room even if it were idle; how large those are that there may be is not known."""
+    """Return the text if no worker would have room even when idle; scale groups may add larger ones."""
     most = (
         format_memory(largest)
         if kind is ReasonKind.MEMORY
@@ -171,7 +171,7 @@ def too_large(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, 
 
 
 def unavailable(context: SchedulingContext, requirement: Requirement, refusal: Refusal, serving: int) -> str:
-    """`1 of 3 slices is unavailable (v4a-2: draining)`, `both v4-32 slices are busy (train)`; `serving` counts all."""
+    """Return `1 of 3 slices is unavailable (v4a-2: draining)`, `both v4-32 slices are busy (train)`."""
     kind, refused, lacking, _ = refusal
     if kind is ReasonKind.BEHIND:
         return f"waiting for {_scarce(context, requirement, lacking)}"
@@ -188,7 +188,7 @@ def unavailable(context: SchedulingContext, requirement: Requirement, refusal: R
 
 
 def _share(requirement: Requirement, refused: int, serving: int) -> str:
-    """`the only worker`, `both v4-32 slices`, `3 of 4 suitable workers`."""
+    """Return `the only worker`, `both v4-32 slices`, `3 of 4 suitable workers`."""
     device = requirement.job.resources.device
     noun = "one-VM slice" if requirement.one_vm else unit(requirement.shape)
     if device is not None and device.variant != AUTO:
@@ -203,7 +203,7 @@ def _share(requirement: Requirement, refused: int, serving: int) -> str:
 
 
 def _scarce(context: SchedulingContext, requirement: Requirement, lacking: int) -> str:
-    """What the jobs ahead leave too little of on these workers: `free cores`, `a free slice`."""
+    """Return the resource that the jobs ahead leave short on these workers: `free cores`, `a free slice`."""
     if requirement.shape is not None:
         return f"a free {unit(requirement.shape)}"
     left = zip(AMOUNT_KINDS, requirement.need, context.dimensions, strict=True)
@@ -212,7 +212,7 @@ def _scarce(context: SchedulingContext, requirement: Requirement, lacking: int) 
 
 
 def holders(context: SchedulingContext, lacking: int, kind: ReasonKind | None = None) -> Iterator[JobId]:
-    """The jobs with live attempts on these workers (holding some of a `kind`), by worker, some more than once."""
+    """Yield the jobs with live attempts on these workers (holding some of a `kind`), by worker, with repetitions."""
     for position in positions_of(lacking):
         claims = context.fleet.workers[position].claims
         yield from sorted(attempt.task.job for attempt, claim in claims.items() if _holds(claim, kind))
@@ -243,7 +243,7 @@ def _detail(context: SchedulingContext, kind: ReasonKind, lacking: int) -> str:
 
 
 def state(worker: Worker) -> str:
-    """In a word or two, why a worker takes nothing new."""
+    """Return in a word or two why a worker accepts no tasks."""
     if worker.unschedulable:
         return worker.reason or "unusable"
     if worker.quarantined:
@@ -254,7 +254,7 @@ def state(worker: Worker) -> str:
 
 
 def few(names: Iterable[str]) -> str:
-    """The first few different names; the rest isn't even looked at."""
+    """Return the first few different names; the rest is not evaluated."""
     listed: dict[str, None] = {}
     for name in names:
         if len(listed) == _FEW and name not in listed:
@@ -264,7 +264,7 @@ def few(names: Iterable[str]) -> str:
 
 
 def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict) -> str:
-    """What a near miss lacks: `2 cores free, not 4 cores`, `region is us`, `held by train-7`."""
+    """Return what a near miss lacks: `2 cores free, needs 4 cores`, `region is us`, `held by train-7`."""
     fleet, kind = context.fleet, verdict.kind
     position = first_of(verdict.lacking)
     worker = fleet.workers[position]
@@ -302,17 +302,17 @@ def _shape_lacks(group: Group, shape: Shape) -> str:
 
 
 def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
-    """What may have been meant by constraints that nobody satisfies."""
+    """Yield probable corrections of constraints that no worker satisfies."""
     never = [each for each in requirement.required if not fleet.satisfying(each)]
     if never:
         yield from near_misses(never, [worker.all_attributes for worker in fleet.workers])
 
 
-# What would have to be otherwise
+# The necessary change
 
 
 def change(fleet: Fleet, need: Amounts, change: Change, names: str, *, several: bool) -> str:
-    """`drop region=eu: slice v4b fits`; `names` says where it would go then."""
+    """Return `drop region=eu: slice v4b fits`; `names` are the units where the entry would be placed."""
     subject, fit = change.subject, "fit" if several else "fits"
     match change.kind:
         case ChangeKind.DROP | ChangeKind.TOLERATE:
