@@ -1,4 +1,4 @@
-"""From what waits to slices that are made or given back: demand, routing, decisions."""
+"""Autoscaling: from pending tasks to slices to create or delete, by demand, routing and scaling."""
 
 from iris_cli.core.autoscaling.catalogue import UnmetKind, UnmetReason
 from iris_cli.core.autoscaling.demand import DemandEntry, compute_demand_entries

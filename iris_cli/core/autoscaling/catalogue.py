@@ -1,7 +1,7 @@
-"""What scale groups offer, which of them could serve an entry, and why none does, with the scheduler's own eyes.
+"""The offers of scale groups, the groups that could serve an entry, and the reason if none does.
 
-Each group stands there as one worker that it could make, in the order of the waterfall, so that a set of groups is a
-set of workers (an integer, one bit for each), and constraints mean here exactly what they mean in a cycle.
+Each group is one worker that it could create, in the order of trial. So a set of groups is a set of workers (an
+integer, one bit for each), and constraints mean exactly the same as in a scheduling cycle.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from iris_cli.core.units import count
 
 
 class UnmetKind(StrEnum):
-    """In the order in which a reason is looked for: the first thing that no group has is the culprit."""
+    """Kind of an unmet requirement, in the order of checks: the first that no remaining group meets is the reason."""
 
     INVALID = "invalid"
     NO_GROUPS = "no_groups"
@@ -50,7 +50,7 @@ class UnmetKind(StrEnum):
 
 
 class UnmetReason(Struct, frozen=True, kw_only=True):
-    """One reason in words. The last two kinds pass; the others stay until somebody changes something."""
+    """One reason in words. The last two kinds are temporary; the others stay until somebody changes something."""
 
     kind: UnmetKind
     text: str
@@ -60,7 +60,7 @@ class UnmetReason(Struct, frozen=True, kw_only=True):
 
 
 class Criterion(NamedTuple):
-    """One thing that an entry asks for, and the groups that have it. `subject`: the key or the taint it is about."""
+    """One requirement of an entry, and the groups that meet it. `subject`: the key or taint it is about."""
 
     kind: UnmetKind
     groups: int
@@ -69,7 +69,7 @@ class Criterion(NamedTuple):
 
 
 class Catalogue:
-    """Scale groups by what they offer; a group is known by its place in the waterfall."""
+    """Scale groups by their offers; a group is identified by its rank in the order of trial."""
 
     def __init__(self, groups: Iterable[GroupState | ScaleGroup]) -> None:
         self.states = by_waterfall(groups)
@@ -84,7 +84,7 @@ class Catalogue:
         self._large_enough: dict[Amounts, int] = {}
 
     def criteria(self, entry: DemandEntry) -> Iterator[Criterion]:
-        """What an entry asks for, one thing after the other, in the order in which a reason is looked for."""
+        """Yield the requirements of an entry in the order of checks."""
         device = entry.resources.device
         yield Criterion(UnmetKind.DEVICE, self.fleet.equipped(device))
         if entry.shape is not None:
@@ -109,25 +109,25 @@ class Catalogue:
         yield Criterion(UnmetKind.SIZE, self._covering(Amounts.needed(entry.resources)))
 
     def serving(self, entry: DemandEntry) -> int:
-        """The groups whose slices would serve an entry, whether or not they may make any."""
+        """Return the groups whose slices would serve an entry, whether or not they may create any."""
         found = self.everyone
         for criterion in self.criteria(entry):
             found &= criterion.groups
         return found
 
     def preferred(self, entry: DemandEntry) -> list[int]:
-        """For each preference of an entry the groups that meet it."""
+        """Return, for each preference of an entry, the groups that meet it."""
         return [self.fleet.satisfying(each) for each in entry.constraints if not each.required]
 
     def place(self, entry: DemandEntry, rank: int) -> Place:
-        """The device variant, the region and the zone of a group's slices, as they count for an entry."""
+        """Return the device variant, region and zone of a group's slices as they count for an entry."""
         plain = entry.resources.device_type == "cpu"
         if plain not in self._places:
             self._places[plain] = places(self.fleet, plain=plain)
         return self._places[plain][rank]
 
     def seats(self, entry: DemandEntry, rank: int) -> tuple[int, ...]:
-        """The VMs of a slice of a group that may take a task of an entry, by their numbers there."""
+        """Return the numbers of the VMs of a slice that may accept a task of an entry."""
         vms = range(self.vms(entry, rank))
         numbered = [
             each
@@ -140,11 +140,11 @@ class Catalogue:
         return tuple(vm for vm in vms if all(each.matches(found[vm]) for each in numbered))
 
     def vms(self, entry: DemandEntry, rank: int) -> int:
-        """How many VMs a slice of a group has; where nobody knows, as many as the entry asks for."""
+        """Return the number of VMs of a group's slice; if unknown, as many as the entry needs."""
         return self.states[rank].vm_count or (entry.shape.size if entry.shape is not None else 1)
 
     def values(self, key: str, groups: int) -> list[str]:
-        """What these groups have for an attribute, each value once, in the order of the waterfall."""
+        """Return the values of an attribute in these groups, each once, in the order of trial."""
         first = {
             (those & groups) & -(those & groups): str(value)
             for value, those in self.fleet.holders(key).items()
@@ -164,15 +164,15 @@ class Catalogue:
         return found
 
     def _has_shape(self, rank: int, shape: Shape) -> bool:
-        """Whether slices of a group can be the groups of a gang: a slice each, or all of them one together."""
+        """Return whether slices of a group can be the groups of a gang: each slice, or all of them as one group."""
         vms = self.states[rank].vm_count
-        if shape.group_by != keys.TPU_NAME_ATTRIBUTE_KEY:  # what the group declares, all of its slices share
+        if shape.group_by != keys.TPU_NAME_ATTRIBUTE_KEY:  # its slices share the declared attributes
             there = shape.group_by in self.fleet.workers[rank].attributes
             return there and not shape.whole and shape.groups == 1
         return vms is None or (vms == shape.size if shape.whole else vms >= shape.size)
 
     def _with_seats(self, entry: DemandEntry) -> int:
-        """The groups of whose slices enough VMs have a number that the entry allows."""
+        """Return the groups whose slices have enough VMs with numbers that the entry allows."""
         shape = entry.shape
         least = shape.size if shape is not None and shape.group_by == keys.TPU_NAME_ATTRIBUTE_KEY else 1
         return mask_of([rank for rank in range(len(self.states)) if len(self.seats(entry, rank)) >= least])
@@ -185,7 +185,7 @@ class Catalogue:
         return found
 
     def _tiers(self) -> list[int]:
-        """The groups of equal priority, the lowest one first."""
+        """Return the groups by equal priority, the lowest first."""
         found: dict[int, list[int]] = {}
         for rank, state in enumerate(self.states):
             found.setdefault(state.group.priority, []).append(rank)
@@ -200,7 +200,7 @@ _WANTED = (ConstraintOp.EQ, ConstraintOp.IN)
 
 
 def why_nobody_serves(catalogue: Catalogue, entry: DemandEntry) -> UnmetReason:
-    """The first thing that none of the groups has that have all before it."""
+    """Return the first requirement that no remaining group meets."""
     if not catalogue.states:
         return UnmetReason(kind=UnmetKind.NO_GROUPS, text="there are no scale groups")
     left = catalogue.everyone
@@ -213,10 +213,10 @@ def why_nobody_serves(catalogue: Catalogue, entry: DemandEntry) -> UnmetReason:
 
 
 def why_no_region(catalogue: Catalogue, entry: DemandEntry, left: Mapping[int, int]) -> UnmetReason | None:
-    """Several regions together could hold a gang, and none alone; `left`: how many slices each group may still make."""
+    """Return the reason if a gang fits only in several regions; `left`: slices that each group may still create."""
     if entry.shape is None or entry.shape.groups == 1 or entry.spread:
         return None
-    found: dict[Place, dict[Place, int]] = {}  # by variant, then by region: how many slices could be there
+    found: dict[Place, dict[Place, int]] = {}  # by variant, then by region: the number of possible slices
     there = [(catalogue.place(entry, rank), slices) for rank, slices in left.items()]
     for place, slices in (*((site.place, site.slices) for site in entry.idle), *there):
         regions = found.setdefault(place[:VARIANT], {})
@@ -234,7 +234,7 @@ def why_no_region(catalogue: Catalogue, entry: DemandEntry, left: Mapping[int, i
 
 
 def capacity_reason(entry: DemandEntry, left: Sequence[tuple[GroupState, int]]) -> UnmetReason:
-    """Groups would serve, and none of them may make as many slices now: those groups, and how many each still may."""
+    """Return the reason if the serving groups may not create enough slices now, with their remaining slices."""
     kind = UnmetKind.BACK_OFF if any(each.backing_off for each, _ in left) else UnmetKind.MAX_SLICES
     return UnmetReason(kind=kind, text=f"{kind}: {few(_why_not_now(entry, *each) for each in left)}")
 
@@ -321,7 +321,7 @@ def _constraint_words(catalogue: Catalogue, criterion: Criterion, left: int) -> 
 
 
 def _meant(wanted: Iterable[str], known: Sequence[str]) -> str:
-    """`; did you mean x?` of the first word that is no value anywhere; values that begin alike are tried first."""
+    """Return `; did you mean x?` for the first unknown word; values with the same start are tried first."""
     for word in wanted:
         if word in known or word in DEVICE_KINDS or lookup(word) is not None:
             continue

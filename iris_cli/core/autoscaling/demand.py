@@ -1,4 +1,4 @@
-"""Demand: what waits that no worker will ever have room for unless a slice is made."""
+"""Demand: pending entries that no worker will ever have room for unless a slice is created."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from iris_cli.core.scheduling.sets import positions_of
 
 
 class IdleSite(NamedTuple):
-    """Idle groups that may serve one gang together, `slices` of them, and their workers. `place`: what they share."""
+    """Idle groups that may serve one gang together: their number, workers, and the `place` they share."""
 
     place: Place
     slices: int
@@ -35,7 +35,7 @@ class IdleSite(NamedTuple):
 
 
 class Leftovers:
-    """The workers that nothing runs on and nothing was placed on. What is kept for one gang no other gang gets."""
+    """The workers without attempts and placements. A worker kept for one gang is not kept for another."""
 
     def __init__(self, result: SchedulingResult, workers: Sequence[Worker], now: float) -> None:
         self._workers = workers
@@ -45,7 +45,7 @@ class Leftovers:
         self.kept_for: dict[JobId, tuple[IdleSite, ...]] = {}
 
     def keep_for(self, job: Job) -> tuple[IdleSite, ...]:
-        """Keep the groups that serve a gang, at each site fewer than it needs. The site with the most is first."""
+        """Keep the groups that serve a gang, fewer per site than it needs. The site with the most is first."""
         context = SchedulingContext(self._fleet, [Amounts.needed(job.resources)])
         requirement = Requirement(job, context)
         shape, sites = requirement.shape, Sites(self._fleet, requirement)
@@ -76,13 +76,12 @@ class Leftovers:
 
 
 class DemandEntry(Struct, kw_only=True):
-    """Room that is missing: for one task, or for all tasks of a gang together.
+    """Missing room for one task, or for all tasks of a gang together.
 
-    `constraints` are those of the job as they are, `preemptible` and `required_regions` what they say of placement
-    (None: nothing). A gang has a `shape`, and needs `slices` that are not there yet: fewer than its shape has groups
-    if some are `idle` or coming at one site. All of its slices must be of one device variant and in one region, or with
-    `spread` in any. With `one_vm` a TPU task takes only slices of one VM. An entry with an `invalid_reason` can never
-    be served.
+    `constraints` are those of the job; `preemptible` and `required_regions` are derived from them (None: any). A
+    gang has a `shape`, and needs `slices` new slices: fewer than its groups if some are `idle` or coming at one
+    site. All its slices must be of one device variant and in one region, or with `spread` in any. With `one_vm` a
+    TPU task uses only slices of one VM. An entry with an `invalid_reason` can never be served.
     """
 
     task_ids: tuple[TaskId, ...]
@@ -100,12 +99,12 @@ class DemandEntry(Struct, kw_only=True):
 
     @property
     def key(self) -> TaskId | JobId:
-        """What the scheduler calls it: a single task by its id, a gang by that of its job."""
+        """The scheduler's key: a single task's id, or the id of a gang's job."""
         return self.task_ids[0].job if self.shape is not None else self.task_ids[0]
 
 
 class Survey(Struct, frozen=True, kw_only=True):
-    """The demand, the workers that something goes to, and those that are kept for a gang until there are more."""
+    """The demand, the workers with placements, and the workers kept for a gang until it has enough."""
 
     entries: tuple[DemandEntry, ...]
     placed: frozenset[WorkerId]
@@ -122,10 +121,10 @@ def compute_demand_entries(
     backoff_max: float = 600.0,
     unconfirmed_stops: UnconfirmedStops = (),
 ) -> list[DemandEntry]:
-    """What a dry run of the scheduler could not place, in the order of its queue.
+    """Return the entries that a dry run of the scheduler could not place, in the order of its queue.
 
-    The booting slices of `groups` are taken for workers that are there: what merely waits for one is no demand. A
-    gang is one entry, every other task one of its own. The other arguments are those of `find_assignments`.
+    The booting slices of `groups` count as present: an entry that only waits for one is no demand. A gang is one
+    entry, every other task is one of its own. The other arguments are those of `find_assignments`.
     """
     tasks = by_job(pending_tasks)
     present = [*workers, *coming(groups)]
@@ -142,7 +141,7 @@ def compute_demand_entries(
 
 
 def without_preferences(get_job: Callable[[JobId], Job | None]) -> Callable[[JobId], Job | None]:
-    """The jobs as a dry run looks at them: a preference must not send one to the slice that another one asked for."""
+    """Return the jobs for a dry run: a preference must not move a job to the slice requested for another."""
 
     def plain(job_id: JobId) -> Job | None:
         job = get_job(job_id)
@@ -165,7 +164,7 @@ def survey(
     now: float,
     held: Iterable[WaitingKey] = (),
 ) -> Survey:
-    """The demand that a dry run leaves. `tasks` competed in it; `held` were kept from what was made for others."""
+    """Return the demand left by a dry run. `tasks` competed in it; `held` wait for other slices."""
     leftovers, alone = Leftovers(result, workers, now), _Alone(workers, now)
     entries = []
     for key in (*result.waiting, *held):
@@ -176,7 +175,7 @@ def survey(
         those = tasks[job_id] if job.is_gang else []
         malformed = why_malformed(job, those) if job.is_gang else None
         if malformed is not None and malformed.kind is not ReasonKind.INVALID:
-            continue  # it goes again as a whole, later
+            continue  # the whole gang is requeued later
         ids = (key,) if isinstance(key, TaskId) else tuple(task.id for task in those)
         entry = entry_of(job, ids, malformed.text if malformed is not None else "")
         if job.resources.device_type == "tpu" and not job.is_gang:
@@ -189,7 +188,7 @@ def survey(
 
 
 class _Alone:
-    """Tells for TPU tasks alone whether they wait for slices of one VM, because there are some."""
+    """Decides whether single TPU tasks wait for slices of one VM, because there are some."""
 
     def __init__(self, workers: Sequence[Worker], now: float) -> None:
         self._workers = workers
@@ -210,7 +209,7 @@ class _Alone:
 
 
 def entry_of(job: Job, tasks: tuple[TaskId, ...], invalid: str = "") -> DemandEntry:
-    """What tasks of a job ask for, whether or not anybody could serve it."""
+    """Return the demand of tasks of a job, whether or not any group could serve it."""
     preemptible, regions = None, None
     try:
         intent = normalize_constraints(job.constraints)

@@ -1,4 +1,4 @@
-"""Scale groups as they stand: what one of their slices will be, and how many more there may be."""
+"""The state of scale groups: size of their slices, and how many more they may create."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PLENTY = Amounts(cpu_millis=1 << 40, memory=1 << 60, gpus=0, chips=1)
 
 
 def vm_amounts(accelerator_type: str) -> Amounts | None:
-    """What one VM of a canonical type offers, or None where that isn't known."""
+    """Return the amounts of one VM of a canonical type, or None if unknown."""
     known = lookup(accelerator_type)
     size = _SIZES.get((known.family, known.chips_per_vm)) if known else None
     if size is None:
@@ -44,12 +44,12 @@ def vm_amounts(accelerator_type: str) -> Amounts | None:
 
 
 class GroupState(Struct, frozen=True, kw_only=True):
-    """A scale group as it stands.
+    """The state of a scale group.
 
-    `slices` counts all that there are or that are being made; of these `booting` are no workers yet, and others were
-    asked for by templates that are `outdated` by now. While it backs off it makes none; `backing_off` says why, "" if
-    it doesn't. `vms` and `vm` are how many VMs its slices were seen to have and what each was seen to offer; None: as
-    the type says.
+    `slices` counts all slices, including those being created; `booting` of them are not workers yet; `outdated`
+    are the templates of coming slices that differ from the current one. `backing_off` is the reason of a
+    back-off, during which it creates none, else "". `vms` and `vm` are the observed number of VMs of a slice and
+    the amounts of a VM; None: according to the type.
     """
 
     group: ScaleGroup
@@ -66,7 +66,7 @@ class GroupState(Struct, frozen=True, kw_only=True):
 
     @property
     def room(self) -> int:
-        """How many slices it may make now. Of a type that nobody knows there is one at first, to look at."""
+        """The number of slices it may create now. A type of unknown size starts with one slice, to observe it."""
         if self.backing_off:
             return 0
         if self.vm_count is None:
@@ -75,24 +75,24 @@ class GroupState(Struct, frozen=True, kw_only=True):
 
     @property
     def vm_count(self) -> int | None:
-        """How many VMs one of its slices has, as far as that is known."""
+        """The number of VMs of a slice, if known."""
         known = lookup(self.group.template.type)
         return self.vms if self.vms is not None else known.vms if known else None
 
     @property
     def vm_size(self) -> Amounts:
-        """What a new VM has. Where nobody knows it has plenty: the first one will show."""
+        """The amounts of a new VM. Unknown sizes count as unlimited until the first VM is observed."""
         return self.vm or vm_amounts(self.group.template.type) or _PLENTY
 
 
 def by_waterfall(groups: Iterable[GroupState | ScaleGroup]) -> list[GroupState]:
-    """The groups in the order in which they are tried: by priority, then by name. A bare group has no slices yet."""
+    """Return the groups in the order of trial: by priority, then by name. A ScaleGroup has no slices yet."""
     states = [each if isinstance(each, GroupState) else GroupState(group=each) for each in groups]
     return sorted(states, key=lambda each: (each.group.priority, each.name))
 
 
 def phantoms(state: GroupState, slices: int, *, rank: int = 0, first: int = 0) -> Iterator[Worker]:
-    """The workers of slices to come. They sort after all others, by `rank`: a dry run fills groups as routing did."""
+    """Yield the workers of future slices. They sort last, by `rank`: a dry run fills groups in routing's order."""
     vms = state.vm_count or 1
     for number in range(first, first + slices):
         for index in range(vms):
@@ -100,7 +100,7 @@ def phantoms(state: GroupState, slices: int, *, rank: int = 0, first: int = 0) -
 
 
 def coming(groups: Iterable[GroupState | ScaleGroup]) -> Iterator[Worker]:
-    """The workers of all booting slices, as they will be."""
+    """Yield the future workers of all booting slices."""
     for rank, state in enumerate(by_waterfall(groups)):
         yield from phantoms(state, state.booting, rank=rank)
         for number, template in enumerate(state.outdated, start=state.booting):
@@ -109,7 +109,7 @@ def coming(groups: Iterable[GroupState | ScaleGroup]) -> Iterator[Worker]:
 
 
 def phantom(state: GroupState, slice_name: str, index: int, vms: int | None) -> Worker:
-    """One worker of a slice that isn't there."""
+    """Return one worker of a slice that does not exist."""
     size = state.vm_size
     attributes = {
         **slice_attributes(state.group),
@@ -135,7 +135,7 @@ def group_states(
     limits: Limits,
     unheard: Mapping[str, str] | None = None,
 ) -> list[GroupState]:
-    """The groups as they stand. `unheard`: why the provider of some did not answer, by group; they make nothing."""
+    """Return the states of the groups. `unheard`: why a group's provider did not answer; it creates nothing."""
     by_group: dict[str, list[Slice]] = {}
     for each in cluster.slices.values():
         by_group.setdefault(each.group, []).append(each)
@@ -153,7 +153,7 @@ def group_states(
 
 
 def backing_off(record: GroupRecord | None, now: float, limits: Limits) -> str:
-    """Why a group makes nothing for a while, "" if it may. A wait longer than the longest one counts as over."""
+    """Return the reason of a group's back-off, "" without one. A wait beyond the longest one counts as over."""
     if record is None or not 0 < record.backoff_until - now <= limits.scale_backoff_max:
         return ""
     return f"{record.error}; {format_duration(record.backoff_until - now)} left"
@@ -176,7 +176,7 @@ def _state(
 
 
 def _seen(cluster: Cluster, group: ScaleGroup, slices: Sequence[Slice]) -> SeenSlice | None:
-    """The VMs of its slices, else those of the last one: what was too large for that must not scale it again."""
+    """Return the smallest VM of its slices, else of the last slice: an oversized task must not scale it again."""
     kind = group.template.type
     there = [each for each in slices if each.hosts and each.template.type == kind]
     workers = [

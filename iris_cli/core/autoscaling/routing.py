@@ -1,4 +1,4 @@
-"""Routing: which scale group makes a slice for which entry."""
+"""Routing: the choice of a scale group that creates a slice for each entry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Seat = tuple[int, int]  # a slice and one of its VMs
 
 
 class Openings:
-    """The slices that one group is to make, and what is left of each VM. Room only shrinks: searches resume."""
+    """The slices that a group is to create, with the room of each VM. Room only shrinks, so searches resume."""
 
     def __init__(self, state: GroupState) -> None:
         self.state = state
@@ -36,12 +36,12 @@ class Openings:
         self._from: dict[tuple[Amounts, tuple[int, ...] | None], Seat] = {}
 
     def open(self, slices: int, vms: int) -> None:
-        """Have so many more, of so many VMs each."""
+        """Add slices with `vms` VMs each."""
         self.count += slices
         self._left += [[self.state.vm_size] * vms for _ in range(slices)]
 
     def take(self, entry: DemandEntry, seats: tuple[int, ...]) -> bool:
-        """Give an entry its room on what is open, all of it or nothing. A single task takes one of these seats."""
+        """Take all room that an entry needs on open slices, or nothing. A single task uses one of `seats`."""
         need = Amounts.needed(entry.resources)
         if entry.shape is None:
             seat = self._first_free(need, seats)
@@ -50,17 +50,17 @@ class Openings:
         return self.take_slices(entry, seats, slices)
 
     def take_slices(self, entry: DemandEntry, seats: tuple[int, ...], slices: int) -> bool:
-        """Give a gang its room on so many slices, or nothing."""
+        """Take the room of a gang on this many slices, or nothing."""
         need = Amounts.needed(entry.resources)
         rows = self._free_rows(need, entry, seats, slices)
         return len(rows) == slices and self._occupy([seat for row in rows for seat in row], need)
 
     def free_slices(self, entry: DemandEntry, seats: tuple[int, ...], most: int) -> int:
-        """How many open slices have room for a group of a gang, counted up to `most`."""
+        """Return the number of open slices with room for a group of a gang, counted up to `most`."""
         return len(self._free_rows(Amounts.needed(entry.resources), entry, seats, most))
 
     def missing_for(self, entry: DemandEntry, seats: tuple[int, ...]) -> int:
-        """How many more slices an entry needs, beside what is open."""
+        """Return the number of slices that an entry needs in addition to the open ones."""
         if entry.shape is None:
             return 1
         need = Amounts.needed(entry.resources)
@@ -72,7 +72,7 @@ class Openings:
     def _free_rows(
         self, need: Amounts, entry: DemandEntry, seats: tuple[int, ...], most: int
     ) -> list[list[Seat]]:
-        """What is free for each of the groups of a gang, or for each of its tasks where its slices are one group."""
+        """Return the free seats for each group of a gang, or for each of its tasks if its slices are one group."""
         assert entry.shape is not None
         if _shares_an_attribute(entry):
             free = (
@@ -112,12 +112,12 @@ class Openings:
 
 
 def _shares_an_attribute(entry: DemandEntry) -> bool:
-    """Whether all slices of a group are one group to this gang."""
+    """Return whether all slices of a scale group are one group for this gang."""
     return entry.shape is not None and entry.shape.group_by != TPU_NAME_ATTRIBUTE_KEY
 
 
 class Site(NamedTuple):
-    """Scale groups of one place that give `needed` slices together, in the order in which they do; also as a set."""
+    """Scale groups at one site that supply `needed` slices together, in order of preference; also as a set."""
 
     ranks: tuple[int, ...]
     groups: int
@@ -125,17 +125,17 @@ class Site(NamedTuple):
 
 
 def sites_for(catalogue: Catalogue, entry: DemandEntry, ranks: Sequence[int]) -> Iterator[Site]:
-    """The sites of a gang in the order in which they are tried. `ranks` are the groups that serve it, in order.
+    """Yield the sites of a gang in the order of trial. `ranks` are the groups that serve it, in order.
 
-    First where most slices are idle, last where none is; each time within one zone, then one region and, with `spread`,
-    anywhere. Each time one group alone goes before several, and otherwise the site with the first of the groups.
+    Sites with most idle slices come first, those without any last; each time within one zone, then one region
+    and, with `spread`, anywhere. A single group precedes several; otherwise the site with the first group wins.
     """
     idle = [(site.place, site.slices) for site in entry.idle]
     most = idle[0][1] if idle else 0
     for place, slices in (*idle, ((), 0)):
         for depth in range(ZONE, (VARIANT if entry.spread else REGION) - 1, -1):
             if 0 < len(place) < depth:
-                continue  # the idle slices themselves share less
+                continue  # the idle slices are not alike to this depth
             near = [
                 rank
                 for rank in ranks
@@ -149,16 +149,16 @@ def sites_for(catalogue: Catalogue, entry: DemandEntry, ranks: Sequence[int]) ->
 
 
 class UnmetDemand(Struct, frozen=True, kw_only=True):
-    """An entry for which nobody makes a slice, and why."""
+    """An entry for which no group creates a slice, with the reason."""
 
     entry: DemandEntry
     reason: UnmetReason
 
 
 class RoutingDecision(Struct, frozen=True, kw_only=True):
-    """`launch`: how many slices each group is to make; `routed`: which entries are for its slices, `unmet` for none.
+    """`launch`: slices that each group is to create; `routed`: the entries for its slices; `unmet`: the others.
 
-    Groups that are to make nothing are in neither mapping. Entries are in the order in which they came.
+    Groups that create nothing are in neither mapping. Entries keep their order.
     """
 
     launch: Mapping[str, int]
@@ -170,28 +170,27 @@ class RoutingDecision(Struct, frozen=True, kw_only=True):
 def route_demand(
     entries: Iterable[DemandEntry], groups: Iterable[GroupState | ScaleGroup]
 ) -> RoutingDecision:
-    """Decide which groups make how many slices. The order of `groups` does not matter, that of `entries` does.
+    """Decide how many slices each group creates. The order of `groups` does not matter, that of `entries` does.
 
-    A group as the configuration has it stands for one without any slices.
-
-    Room on slices that others before have asked for is used up first. Otherwise, of the groups that would serve, the
-    one of the lowest priority makes one (of equal ones the one that meets more preferences, then the first by name);
-    one that is at its `max_slices`, or backs off, is passed over. The slices of a gang, idle ones included, are of one
-    device variant and one region, if possible of one zone: where most are idle, then in the order of the groups.
+    A ScaleGroup stands for a group without slices. Room on slices requested for earlier entries is used first.
+    Otherwise the serving group of the lowest priority creates one (of equal ones the group that meets more
+    preferences, then the first by name); a group at its `max_slices` or in back-off is skipped. The slices of a
+    gang, including idle ones, are of one device variant and one region, if possible of one zone: the one with
+    most idle slices, then by the order of groups.
     """
     waterfall = _Waterfall(Catalogue(groups))
     return waterfall.run(entries)
 
 
 class _Wish:
-    """What entries that ask for the same have found out. `full`: the groups whose open slices have no room for it."""
+    """Search state of equal entries. `full`: the groups whose open slices have no room for them."""
 
     def __init__(self, catalogue: Catalogue, entry: DemandEntry, opened: int) -> None:
         self.serving = catalogue.serving(entry)
         self.preferred = catalogue.preferred(entry)
         self.full = 0
-        self.stuck = -1  # how many openings there were when no site could hold the gang
-        self.seen = opened  # how many openings it has heard of
+        self.stuck = -1  # number of openings when no site could hold the gang
+        self.seen = opened  # number of openings already considered
         self.sites: list[Site] | None = None
         self.reason: UnmetReason | None = None
 
@@ -200,7 +199,7 @@ class _Waterfall:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._openings: dict[int, Openings] = {}
-        self._opened: list[int] = []  # whose slices, in the order in which they were asked for
+        self._opened: list[int] = []  # groups of the opened slices, in the order of requests
         self._open = 0
         self._with_room = mask_of([rank for rank, state in enumerate(catalogue.states) if state.room])
         self._wishes: dict[tuple[object, ...], _Wish] = {}
@@ -223,7 +222,7 @@ class _Waterfall:
         )
 
     def _wish(self, entry: DemandEntry) -> _Wish:
-        asked = (  # all that decides which groups can serve it
+        asked = (  # everything that decides which groups can serve it
             *(entry.resources, entry.shape, entry.slices, entry.constraints, entry.tolerations),
             *(entry.preemptible, entry.required_regions, entry.spread, entry.one_vm, entry.idle),
         )
@@ -236,7 +235,7 @@ class _Waterfall:
         return found
 
     def _serve(self, entry: DemandEntry, wish: _Wish) -> list[int]:
-        """The groups whose slices an entry is given; [] if there is no room for it."""
+        """Return the groups whose slices an entry gets; [] without room."""
         if entry.shape is not None and entry.shape.groups > 1:
             return self._serve_at_one_site(entry, wish)
         rank = self._find(entry, wish)
@@ -262,7 +261,7 @@ class _Waterfall:
         return []
 
     def _shares(self, entry: DemandEntry, site: Site, *, making: bool) -> dict[int, int]:
-        """How many slices each group of a site would give: open ones first, then, if `making`, new ones."""
+        """Return the slices that each group of a site supplies: open ones first, then, if `making`, new ones."""
         shares, missing = dict[int, int](), site.needed
         for rank in site.ranks:
             if missing and rank in self._openings:
@@ -276,7 +275,7 @@ class _Waterfall:
         return {rank: slices for rank, slices in shares.items() if slices}
 
     def _give(self, entry: DemandEntry, rank: int, slices: int) -> None:
-        """Have an entry take slices of a group, new ones if the open ones have no room."""
+        """Take slices of a group for an entry, new ones if the open ones have no room."""
         seats = self._catalogue.seats(entry, rank)
         openings = self._openings.get(rank)
         missing = slices - (openings.free_slices(entry, seats, slices) if openings is not None else 0)
@@ -303,7 +302,7 @@ class _Waterfall:
             yield from sorted(ranks, key=lambda rank: -sum(those >> rank & 1 for those in wish.preferred))
 
     def _make(self, entry: DemandEntry, rank: int) -> bool:
-        """Have a group make the slices that an entry needs, if it may."""
+        """Open the slices that an entry needs in a group. Return False if the group may not create them."""
         seats = self._catalogue.seats(entry, rank)
         openings = self._openings.get(rank) or Openings(self._catalogue.states[rank])
         missing = openings.missing_for(entry, seats)
@@ -322,7 +321,7 @@ class _Waterfall:
             self._with_room &= ~(1 << rank)
 
     def _left(self, rank: int) -> int:
-        """How many slices a group may still be asked for."""
+        """Return the number of slices that a group may still create."""
         asked = self._openings[rank].count if rank in self._openings else 0
         return self._catalogue.states[rank].room - asked
 

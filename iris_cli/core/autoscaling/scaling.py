@@ -1,4 +1,4 @@
-"""Scaling: which slices are to be made and which to be deleted now."""
+"""Scaling: the slices to create and to delete now."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from iris_cli.core.scheduling.placement import REGION, VARIANT
 from iris_cli.core.scheduling.sets import positions_of
 from iris_cli.core.units import format_duration
 
-_IDLE_TIMEOUT = 600.0  # of a group that the configuration knows no more
+_IDLE_TIMEOUT = 600.0  # of a group that is no longer in the configuration
 
 
 class Removal(NamedTuple):
-    """A slice to be deleted, and why. `failed`: its group backs off for it."""
+    """A slice to delete, and the reason. `failed`: its group backs off."""
 
     slice: str
     reason: str
@@ -33,7 +33,7 @@ class Removal(NamedTuple):
 
 
 def stuck(cluster: Cluster, groups: Sequence[ScaleGroup], now: float, limits: Limits) -> Iterable[Removal]:
-    """Half-made slices that take too long, which eat quota, and those to come that nobody wants any more."""
+    """Yield incomplete slices that take too long and use quota, and requested slices that are no longer wanted."""
     surplus = {group.name: group.max_slices for group in groups}
     for each in cluster.slices.values():
         if each.group in surplus and each.requested_at:
@@ -62,18 +62,18 @@ def stuck(cluster: Cluster, groups: Sequence[ScaleGroup], now: float, limits: Li
 
 
 def boots_too_long(each: Slice, now: float, limits: Limits) -> bool:
-    """Whether its VMs are there, and have had all the time that they get to be well and set up."""
+    """Return whether its VMs exist but took too long to become healthy and set up."""
     booting = each.started_at is not None and each.state is SliceState.BOOTING
     return booting and _is_over(each.started_at or 0.0, limits.slice_boot_timeout, now)
 
 
 def _is_over(since: float, wait: float, now: float) -> bool:
-    """Whether a wait is over. One that began too far in the future is: a clock was wrong, and slices cost money."""
+    """Return whether a wait is over, or began in the future: a clock was wrong, and slices cost money."""
     return not -wait < now - since < wait
 
 
 def _lagging(cluster: Cluster, each: Slice, words: str) -> str:
-    """With the first VM that is to blame."""
+    """Return the words with the first VM to blame."""
     for worker_id in each.workers:
         worker = cluster.workers.get(worker_id)
         if worker is not None and (worker.unschedulable or worker.condition is not WorkerCondition.HEALTHY):
@@ -84,7 +84,7 @@ def _lagging(cluster: Cluster, each: Slice, words: str) -> str:
 def idle(
     cluster: Cluster, groups: Sequence[ScaleGroup], needed: frozenset[WorkerId], now: float
 ) -> Iterable[Removal]:
-    """Of each group the slices idle for long, the longest first; any with a lost VM or an older template are extra."""
+    """Yield slices idle too long, longest first, beyond min_slices; lost or outdated ones do not count for it."""
     known = {group.name: group for group in groups}
     by_group: dict[str, list[Slice]] = {}
     for each in cluster.slices.values():
@@ -126,12 +126,12 @@ def _unfit(cluster: Cluster, each: Slice, group: ScaleGroup | None) -> str:
 
 
 def idle_since(cluster: Cluster, each: Slice, needed: frozenset[WorkerId] = frozenset()) -> float | None:
-    """Since when nothing runs on a slice that is ready; None if something does, may, or is to."""
+    """Return since when a ready slice is idle; None if it runs, may run or will run a task."""
     since = each.joined_at or 0.0
     for worker_id in each.workers:
         worker = cluster.workers.get(worker_id)
         if worker is None:
-            continue  # the operator has forgotten it: nothing runs there
+            continue  # the operator has forgotten it: nothing runs on it
         if worker.claims or worker_id in needed or worker_id in cluster.ghosts:
             return None
         since = max(since, worker.freed_at)
@@ -142,7 +142,7 @@ _MINUTE = 60.0
 
 
 class Order(NamedTuple):
-    """A slice to be made, and jobs that it is for: it, or one that is made with it."""
+    """A slice to create, and the jobs for which it or another slice of the same order is meant."""
 
     slice: str
     group: ScaleGroup
@@ -150,10 +150,10 @@ class Order(NamedTuple):
 
 
 class ScalingPlan(Struct, frozen=True, kw_only=True):
-    """What is missing, who is to make it, and what follows now.
+    """The demand, its routing, and the resulting decisions.
 
-    `by_hand`: how many slices a person is to make in each group of the provider `manual`. `later`: how many are
-    wanted in each group, and not asked for yet so as not to ask for too many at once.
+    `by_hand`: slices that the operator must create in each group of the provider `manual`. `later`: slices wanted
+    in each group but not requested yet, to limit the rate of requests.
     """
 
     states: tuple[GroupState, ...]
@@ -175,9 +175,9 @@ def plan_scaling(
     missing: Missing = NOTHING_MISSING,
     unheard: Mapping[str, str] | None = None,
 ) -> ScalingPlan:
-    """Decide at `now`, in seconds since the epoch. `owner` is the id of the cluster: names are made with it.
+    """Decide at `now`, in seconds since the epoch. `owner` is the cluster's id, used in names of slices.
 
-    `unheard`: why the providers of some groups did not answer, by group; nothing is made or deleted in those.
+    `unheard`: why a group's provider did not answer; no slice is created or deleted in these groups.
     """
     unheard = unheard or {}
     states = group_states(cluster, groups, now, limits, unheard)
@@ -203,13 +203,13 @@ def plan_scaling(
     )
 
 
-# What is missing
+# Demand
 
 
 def _survey(
     cluster: Cluster, states: Sequence[GroupState], now: float, limits: Limits, missing: Missing
 ) -> Survey:
-    """What the scheduler would leave over if all that is under way went well."""
+    """Return the demand that remains if all current operations succeed."""
     hopeful = _hopeful(cluster, states)
     made = plan(hopeful, now, limits=limits, gang_reserve_after=0.0, missing=missing)
     tasks = by_job(hopeful.pending_tasks())
@@ -218,7 +218,7 @@ def _survey(
 
 
 def _hopeful(cluster: Cluster, states: Sequence[GroupState]) -> Cluster:
-    """The cluster in a minute: what is silent, cools down or is stopped is back, and booting slices are ready."""
+    """Return the expected cluster: suspect, cooling and stopping workers have recovered, booting slices are ready."""
     booting = {
         worker
         for each in cluster.slices.values()
@@ -260,7 +260,7 @@ def _hoped_for(cluster: Cluster, worker: Worker) -> Worker:
 def _needed(
     cluster: Cluster, states: Sequence[GroupState], found: Survey, routing: RoutingDecision
 ) -> frozenset[WorkerId]:
-    """The workers that must stay. What is kept for a gang that can never have all of its slices is kept for nothing."""
+    """Return the workers that must stay. Nothing is kept for a gang that can never have all of its slices."""
     unmet = {each.entry.key: each.entry for each in routing.unmet}
     kept = [
         site.workers
@@ -272,7 +272,7 @@ def _needed(
 
 
 def _in_reach(cluster: Cluster, states: Sequence[GroupState], entry: DemandEntry, idle: IdleSite) -> bool:
-    """Whether the groups at a site could have enough slices, beside those that are idle and are none of theirs."""
+    """Return whether the groups at a site could have enough slices, in addition to idle slices of others."""
     if entry.invalid_reason or entry.shape is None:
         return False
     catalogue, depth = Catalogue(states), VARIANT if entry.spread else REGION
@@ -285,7 +285,7 @@ def _in_reach(cluster: Cluster, states: Sequence[GroupState], entry: DemandEntry
     return entry.shape.groups <= most + idle.slices - len(made)
 
 
-# What is to be made
+# Slices to create
 
 
 def _orders(
@@ -320,7 +320,7 @@ def _orders(
 
 
 def _shares(entries: Sequence[DemandEntry], slices: int) -> list[tuple[JobId, ...]]:
-    """The jobs of entries that need a TPU, dealt out over so many slices: what runs anywhere has no home."""
+    """Return the jobs that need a TPU, dealt out over the slices: other jobs get no slice of their own."""
     jobs = list(
         dict.fromkeys(entry.task_ids[0].job for entry in entries if entry.resources.device is not None)
     )
@@ -328,7 +328,7 @@ def _shares(entries: Sequence[DemandEntry], slices: int) -> list[tuple[JobId, ..
 
 
 def _standing_short(cluster: Cluster, state: GroupState) -> int:
-    """How many slices a group lacks of those that it is always to have."""
+    """Return the number of slices missing from a group's `min_slices`."""
     there = sum(
         each.group == state.name
         and each.state is not SliceState.DELETING
