@@ -1,4 +1,4 @@
-"""Attribute keys, values whose type is part of their identity, and how probe and configuration become attributes."""
+"""Attribute keys, typed values, and the merge of probe and configuration into attributes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ WORKER_ID_ATTRIBUTE_KEY: Final = "worker-id"  # the worker's own id, always text
 TAINT_KEY_PREFIX: Final = "taint:"
 
 RawValue = str | int | float | bool
-"""What may become an attribute value; a boolean becomes the text `true` or `false`."""
+"""Types that can become an attribute value; a boolean becomes the text `true` or `false`."""
 
 _INTEGER = pattern(r"[-+]?(0|[1-9][0-9]{0,999})")
 _DECIMAL = pattern(r"[-+]?((0|[1-9][0-9]{0,999})(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,9})?")
-_TOO_LARGE = 10**1000  # from 10**4300 on, Python does not even print integers
+_TOO_LARGE = 10**1000  # Python does not even print integers from 10**4300 on
 _TYPE_WORDS = {str: "text", int: "integer", float: "decimal"}
 
 
@@ -75,12 +75,12 @@ class AttributeValue:
 
     @property
     def type_word(self) -> str:
-        """`text`, `integer` or `decimal`: for messages about a clash of types."""
+        """`text`, `integer` or `decimal`: for messages about a type mismatch."""
         return _TYPE_WORDS[type(self.value)]
 
 
 def _plain(value: object) -> str | int | float:
-    """The value as exactly str, int or float: a subclass (an enum member, say) would break type identity."""
+    """Return exactly a str, int or float: a subclass (such as an enum member) would break type identity."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -93,16 +93,16 @@ def _plain(value: object) -> str | int | float:
         raise ValueError(f"an attribute value is text or a number, not {type(value).__name__}")
     if not math.isfinite(value):
         raise ValueError(f"an attribute value must be finite, not {value}")
-    return float.__float__(value) + 0.0  # -0.0, which is equal to 0.0, would read differently
+    return float.__float__(value) + 0.0  # -0.0 equals 0.0 but prints differently
 
 
 def wrap(value: AttributeValue | RawValue) -> AttributeValue:
-    """The value itself, or a raw one wrapped. Raises ValueError."""
+    """Return the value itself, or a raw one wrapped. Raises ValueError."""
     return value if isinstance(value, AttributeValue) else AttributeValue(value)
 
 
 def scalar_of(text: str) -> str | int | float:
-    """Unquoted text as a number if it is a finite decimal one (not `017`, `0x1`, `1_000`, `inf`), else as text."""
+    """Return unquoted text as a number if it is a finite decimal (not `017`, `0x1`, `1_000`, `inf`), else as text."""
     if _INTEGER.fullmatch(text):
         return int(text)
     if _DECIMAL.fullmatch(text) and math.isfinite(float(text)):
@@ -115,7 +115,7 @@ def taint_key(name: str) -> str:
 
 
 def region_of_zone(zone: str) -> str:
-    """The region of a zone: `us-west4-a` -> `us-west4`; '' for a name without a last part."""
+    """Return the region of a zone: `us-west4-a` -> `us-west4`; '' for a name without a last part."""
     return zone.rpartition("-")[0]
 
 
@@ -123,7 +123,7 @@ _WHOLE_NUMBER = pattern(r"[0-9]{1,9}")
 
 
 class WorkerAttributes(Mapping[str, AttributeValue]):
-    """The attributes of a worker, a mapping; a worker with `errors` must be registered unschedulable."""
+    """The attributes of a worker as a mapping. A worker with `errors` must be registered unschedulable."""
 
     attributes: Mapping[str, AttributeValue]
     errors: tuple[str, ...]
@@ -152,16 +152,16 @@ class WorkerAttributes(Mapping[str, AttributeValue]):
 def build_worker_attributes(
     metadata: Mapping[str, object], declared: Mapping[str, AttributeValue] | None = None
 ) -> WorkerAttributes:
-    """The attributes of a worker.
+    """Return the attributes of a worker.
 
-    `metadata` is what the probe found, by the keys of the TPU metadata server (`accelerator-type`,
-    `agent-worker-number`, `instance-id`, `worker-network-endpoints`, `zone`) or by attribute keys
-    (`device-type`, `device-variant`, `tpu-name`, `preemptible`, ...); other keys and blank values are
-    ignored. `declared` is what the configuration says: it wins over the probe and is in the result whole.
+    `metadata` is the result of the probe, by the keys of the TPU metadata server (`accelerator-type`,
+    `agent-worker-number`, `instance-id`, `worker-network-endpoints`, `zone`) or by attribute keys (`device-type`,
+    `device-variant`, `tpu-name`, `preemptible`, ...); other keys and blank values are ignored. `declared` comes
+    from the configuration: it overrides the probe and is included completely.
 
-    `device-type` and `preemptible` are always in the result, `region` follows from the zone. A member of a
-    slice of several VMs (or of unknown size) without a whole-numbered worker id gets an error, never the
-    id 0. The slice's own VM count wins over the table of types, whose gaps are warnings.
+    `device-type` and `preemptible` are always in the result; `region` is derived from the zone. A member of a
+    slice of several VMs (or of unknown size) without a whole-numbered worker id gets an error, never the id 0.
+    The slice's own VM count overrides the table of types; gaps of the table are warnings.
     """
     facts, warnings = _facts(metadata, declared or {}), list[str]()
     tpu_type = _tpu_type(facts, warnings)
@@ -190,7 +190,7 @@ def build_worker_attributes(
 
 
 def _facts(metadata: Mapping[str, object], declared: Mapping[str, AttributeValue]) -> dict[str, str]:
-    """Both sources as stripped text, without blanks. What is declared wins."""
+    """Return both sources as stripped text, without blanks. Declared values override."""
     texts = {
         key: str(AttributeValue(value) if isinstance(value, bool) else value)
         for key, value in metadata.items()
@@ -229,7 +229,7 @@ def _vm_count(facts: Mapping[str, str], tpu_type: str, warnings: list[str]) -> i
 
 
 def _worker_number(facts: Mapping[str, str], name: str, *, needed: bool) -> tuple[int | str, str]:
-    """The number of a worker in its slice, or "", and an error if it is no number or `needed` and unknown."""
+    """Return a worker's number in its slice, or "", and an error if it is invalid or `needed` and missing."""
     text = facts.get(TPU_WORKER_ID_ATTRIBUTE_KEY) or facts.get("agent-worker-number", "")
     tpu = f"TPU {name or 'of unknown name'}"
     if _WHOLE_NUMBER.fullmatch(text):

@@ -1,4 +1,4 @@
-"""The interpreter's search for unreachable cycles, held back while much is made and nothing dropped."""
+"""Pauses of Python's cyclic garbage collector during functions that create many objects and drop few."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SELDOM = 50_000  # objects, as in `__main__`
 
 
 def at_rest(act: Callable[P, R]) -> Callable[P, R]:
-    """Don't search while the function runs. Records form no cycles, and each search looks at all that there are.
+    """Pause the collector while the function runs. Records form no cycles, and each collection visits all of them.
 
-    The next search comes when as many objects again have been made, not at once.
+    The next collection runs after as many new objects as exist now, not at once.
     """
 
     @wraps(act)

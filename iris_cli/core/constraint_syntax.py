@@ -1,4 +1,4 @@
-"""Constraints as they are typed: `region=us-west4`, `tpu-worker-id>=1`, `!pool`, `zone in a,b`, `~pool`."""
+"""Text form of constraints: `region=us-west4`, `tpu-worker-id>=1`, `!pool`, `zone in a,b`, `~pool`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from iris_cli.errors import UsageError
 _LIMIT = 4096
 _QUOTED = r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'"
 _BARE_KEY = r"[A-Za-z0-9_][A-Za-z0-9_.:/-]*"
-# Quotes are needed where a sign, comma, quote or line break could mean something else.
+# Quotes are needed if a sign, comma, quote or line break would be ambiguous.
 _BARE_VALUE = r"[^\s,\"'=<>!~](?:[^,\"'\r\n]*[^\s,\"'])?"
 _KEY = rf"(?P<key>{_QUOTED}|{_BARE_KEY})"
 _VALUE = rf"(?:{_QUOTED}|{_BARE_VALUE})"
 
-# Compiled when first used: every command imports this module, and few read a constraint.
+# Compiled on first use: every command imports this module, and few parse a constraint.
 _PRESENCE = rf"(?s)(?P<absent>!\s*)?{_KEY}"
 _COMPARISON = rf"(?s){_KEY}\s*(?P<sign>!=|>=|<=|=|>|<)\s*(?P<value>{_VALUE})"
 _MEMBERSHIP = rf"(?s){_KEY}\s+in\s+(?P<values>{_VALUE}(?:\s*,\s*{_VALUE})*)"
@@ -37,7 +37,7 @@ _FORMS = "write key=value, key!=value, key>=1, key in a,b, key or !key; a leadin
 
 
 def parse_constraint(text: str) -> Constraint:
-    """Read one constraint. Numbers become numbers, quotes force text. Raises UsageError."""
+    """Parse one constraint. Numbers become numbers, quotes force text. Raises UsageError."""
     stripped = text.strip()
     mode = ConstraintMode.PREFERRED if stripped.startswith("~") else ConstraintMode.REQUIRED
     body = stripped.removeprefix("~").lstrip()
@@ -51,7 +51,7 @@ def parse_constraint(text: str) -> Constraint:
 
 
 def format_constraint(constraint: Constraint) -> str:
-    """The constraint as it would be typed: `parse_constraint` reads it back as the same."""
+    """Return the text form of a constraint, which `parse_constraint` parses to an equal constraint."""
     key = constraint.key if re.fullmatch(_BARE_KEY, constraint.key) else _quote(constraint.key)
     if constraint.op is ConstraintOp.EXISTS:
         body = key
@@ -79,7 +79,7 @@ def _parse(body: str, mode: ConstraintMode) -> Constraint | None:
 
 
 def _hint(body: str) -> str:
-    """What was probably meant by what could not be read."""
+    """Return a suggestion for text that is not a constraint."""
     key, sign, value = re.match(r"([^=<>!]*)([=<>!]*)(.*)", body[:80], re.DOTALL).groups()  # type: ignore[union-attr]  # matches any text
     if sign == "==" and value:
         return f"write {key}={value}"
@@ -120,7 +120,7 @@ _ABSENCE = frozenset({ConstraintOp.NOT_EXISTS, ConstraintOp.NE})
 def near_misses(
     constraints: Iterable[Constraint], fleet: Sequence[Mapping[str, AttributeValue]]
 ) -> Iterator[str]:
-    """A warning for each key or value that no worker has, where one that some worker has is like it."""
+    """Yield a warning for each key or value that no worker has if some worker has a similar one."""
     known: dict[str, dict[AttributeValue, None]] = {}
     for attributes in fleet:
         for key, value in attributes.items():

@@ -1,4 +1,4 @@
-"""Constraints: what a job asks of a worker's attributes, the only language of placement.
+"""Constraints: a job's conditions on the attributes of workers, the only language of placement.
 
 The canonical keys `region` and `preemptible` are placement intent, read by scheduler and autoscaler alike.
 """
@@ -34,7 +34,7 @@ from iris_cli.core.structs import Value, plain
 
 
 class ConstraintOp(StrEnum):
-    """How a constraint compares."""
+    """Comparison operator of a constraint."""
 
     EQ = "EQ"
     NE = "NE"
@@ -46,7 +46,7 @@ class ConstraintOp(StrEnum):
     LE = "LE"
     IN = "IN"
 
-    __hash__ = str.__hash__  # that of the text it is equal to; an enum's own one is much slower
+    __hash__ = str.__hash__  # the hash of the equal string; an enum's own hash is much slower
 
 
 class ConstraintMode(StrEnum):
@@ -89,7 +89,7 @@ class Constraint(Value, frozen=True):
         values: Iterable[AttributeValue | RawValue] = (),
         mode: ConstraintMode = ConstraintMode.REQUIRED,
     ) -> Constraint:
-        """A constraint with raw values, which are wrapped. Raises ValueError."""
+        """Return a constraint with raw values wrapped. Raises ValueError."""
         if isinstance(values, str):
             raise ValueError(f"constraint on {key!r}: values is a list, not one text")
         wrapped = None if value is None else wrap(value)
@@ -115,11 +115,11 @@ class Constraint(Value, frozen=True):
 
     @property
     def operands(self) -> tuple[AttributeValue, ...]:
-        """All values that it compares with: none, one or several."""
+        """All values that it compares with: zero, one or several."""
         return self.values if self.value is None else (self.value,)
 
     def matches(self, attributes: Mapping[str, AttributeValue]) -> bool:
-        """Whether a worker with these attributes satisfies it. Values of other types never raise."""
+        """Return whether a worker with these attributes satisfies it. Values of other types never raise."""
         found = attributes.get(self.key)
         if found is None:
             return self.op is ConstraintOp.NOT_EXISTS
@@ -138,7 +138,7 @@ class Constraint(Value, frozen=True):
                 return any(_in_order(ordering, found, each) for each in self.operands)
 
     def type_clash(self, attributes: Mapping[str, AttributeValue]) -> str:
-        """In words, why types alone keep the constraint from comparing with the worker's value; else ''."""
+        """Return why a type mismatch alone prevents the comparison with the worker's value; else ''."""
         found = attributes.get(self.key)
         if found is None or self.op in _UNARY:
             return ""
@@ -159,7 +159,7 @@ def _in_order(op: ConstraintOp, found: AttributeValue, bound: AttributeValue) ->
 
 
 class NormalizedConstraints(Struct, frozen=True):
-    """The placement intent in the required constraints on canonical keys; None means: no matter."""
+    """The placement intent of the required constraints on canonical keys; None means: any."""
 
     preemptible: bool | None
     required_regions: frozenset[str] | None
@@ -169,12 +169,12 @@ _CANONICAL_KEYS = (REGION_ATTRIBUTE_KEY, PREEMPTIBLE_ATTRIBUTE_KEY)
 
 
 def preemptible_constraint(preemptible: bool = True) -> Constraint:
-    """Require preemptible workers, or workers that aren't."""
+    """Return a constraint that requires preemptible, or non-preemptible, workers."""
     return Constraint.of(PREEMPTIBLE_ATTRIBUTE_KEY, ConstraintOp.EQ, preemptible)
 
 
 def region_constraint(regions: Sequence[str]) -> Constraint:
-    """Require one of `regions`. Raises ValueError if there is none, or a blank one."""
+    """Return a constraint that requires one of `regions`. Raises ValueError if there is none, or a blank one."""
     if isinstance(regions, str):
         raise ValueError(f"regions is a list, not the text {regions!r}")
     names = list(dict.fromkeys(regions))
@@ -188,7 +188,7 @@ def region_constraint(regions: Sequence[str]) -> Constraint:
 
 
 def preemptible_preference_from_constraints(constraints: Iterable[Constraint]) -> bool | None:
-    """What the required constraints say of `preemptible`; None if nothing. Raises ValueError."""
+    """Return the value of `preemptible` in the required constraints; None without any. Raises ValueError."""
     wanted: set[bool] = set()
     for constraint in _required_on(PREEMPTIBLE_ATTRIBUTE_KEY, constraints):
         text = constraint.value.value if constraint.value is not None else None
@@ -201,7 +201,7 @@ def preemptible_preference_from_constraints(constraints: Iterable[Constraint]) -
 
 
 def required_regions_from_constraints(constraints: Iterable[Constraint]) -> frozenset[str] | None:
-    """The regions that all required constraints on `region` allow; None without any. Raises ValueError."""
+    """Return the regions allowed by all required constraints on `region`; None without any. Raises ValueError."""
     allowed: frozenset[str] | None = None
     for constraint in _required_on(REGION_ATTRIBUTE_KEY, constraints):
         if constraint.op not in (ConstraintOp.EQ, ConstraintOp.IN):
@@ -217,7 +217,7 @@ def required_regions_from_constraints(constraints: Iterable[Constraint]) -> froz
 
 
 def normalize_constraints(constraints: Iterable[Constraint]) -> NormalizedConstraints:
-    """The placement intent of a job, as scheduler and autoscaler read it. Raises ValueError."""
+    """Return the placement intent of a job, as scheduler and autoscaler read it. Raises ValueError."""
     constraints = tuple(constraints)
     return NormalizedConstraints(
         preemptible=preemptible_preference_from_constraints(constraints),
@@ -226,10 +226,10 @@ def normalize_constraints(constraints: Iterable[Constraint]) -> NormalizedConstr
 
 
 def merge_constraints(parent: Sequence[Constraint], child: Sequence[Constraint]) -> list[Constraint]:
-    """The constraints of a child job: the parent's that stay in force, then the child's, each once.
+    """Return the constraints of a child job: the parent's that stay in force, then the child's, each once.
 
     On a canonical key the child's replace the parent's, but a preferred one never replaces a required one.
-    Contradictions on other keys stay in; `contradiction_in` finds them.
+    Contradictions on other keys remain; `contradiction_in` finds them.
     """
     named = {c.key for c in child if c.key in _CANONICAL_KEYS}
     required = {c.key for c in child if c.required}
@@ -238,7 +238,7 @@ def merge_constraints(parent: Sequence[Constraint], child: Sequence[Constraint])
 
 
 def contradiction_in(constraints: Iterable[Constraint]) -> str:
-    """In words, why no worker could ever satisfy the required constraints on some key; else ''."""
+    """Return why no worker could ever satisfy the required constraints on some key; else ''."""
     by_key: dict[str, list[Constraint]] = {}
     for constraint in constraints:
         if constraint.required:
@@ -260,7 +260,7 @@ def _satisfiable(key: str, group: Sequence[Constraint]) -> bool:
 
 
 def _bounds_meet(key: str, group: Sequence[Constraint]) -> bool:
-    """Whether some number lies within all bounds: between two different ones there always is one."""
+    """Return whether some number lies within all bounds: between two different numbers there always is another."""
     lower = _numbers(group, ConstraintOp.GT, ConstraintOp.GE)
     upper = _numbers(group, ConstraintOp.LT, ConstraintOp.LE)
     if not lower or not upper:
@@ -305,12 +305,12 @@ _JSON_LIMIT = 1 << 20  # characters
 
 
 def constraints_to_json(constraints: Iterable[Constraint]) -> str:
-    """The constraints as a JSON array in which the type of every value is kept."""
+    """Return the constraints as a JSON array that keeps the type of every value."""
     return _ENCODER.encode(list(constraints)).decode("utf-8")
 
 
 def constraints_from_json(raw: str) -> list[Constraint]:
-    """Read what `constraints_to_json` wrote. Raises ValueError for anything else."""
+    """Parse the output of `constraints_to_json`. Raises ValueError for any other text."""
     if len(raw) > _JSON_LIMIT:
         raise ValueError(f"constraints are longer than {_JSON_LIMIT} characters")
     try:

@@ -1,4 +1,4 @@
-"""The lines of a file of which each is the work of one task. A part of the program of tasks, too: Python 3.8."""
+"""Splitting a file into lines, one for each task. Also part of the program inside tasks: Python 3.8."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LINE_VARIABLE = "IRIS_EACH_LINE"
 
 
 def split_lines(file: str, data: bytes) -> tuple[str, ...]:
-    """The lines of a file without their ends. Raises UsageError for an empty file and for what no variable can hold."""
+    """Return the lines of a file without their ends. Raises UsageError for no lines or a line that is not usable."""
     name = clip(file)
     lines = re.sub(rb"\A\xef\xbb\xbf|\n\Z", b"", data).split(b"\n") if data else []
     if not lines:

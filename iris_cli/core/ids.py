@@ -1,7 +1,7 @@
-"""Identifiers: one type for each thing that has a name, and the only place that parses or prints them.
+"""Identifiers: one type for each kind of object, and the only module that parses and prints them.
 
-Ids of jobs, workers, tokens and requests are text that decoders hold to a pattern; those of tasks and attempts know
-their parts.
+Decoders check ids of jobs, workers, tokens and requests against a pattern; those of tasks and attempts hold their
+parts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from iris_cli.errors import UsageError
 
 _NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 _PART = rf"(?!(task|attempt)-[0-9]+(/|$)){_NAME}"
-_END = r"$(?!\n)"  # alone, `$` also matches in front of a last newline
+_END = r"$(?!\n)"  # `$` alone also matches before a final newline
 
 JobId = NewType("JobId", Annotated[str, Meta(title="job id", pattern=f"^{_PART}(/{_PART})*{_END}")])
 """The name of a job: `train`, or `train/eval` for a child job."""
@@ -29,14 +29,14 @@ RequestId = NewType(
     "RequestId",
     Annotated[str, Meta(title="request id", pattern=f"^[A-Za-z0-9_][A-Za-z0-9._-]{{0,63}}{_END}")],
 )
-"""The name of a request from inside a task: that of its file in the outbox."""
+"""The name of a request from inside a task, and of its file in the outbox."""
 
 if TYPE_CHECKING:
     StoredToken = Token
     StoredWorkerId = WorkerId
 else:
     StoredToken = StoredWorkerId = str
-"""The same in records, which are read only from snapshots: their checksums hold, and a pattern takes 1 µs per id."""
+"""The same in records: these come only from snapshots with valid checksums, and a pattern takes 1 µs per id."""
 
 _LETTERS_AND_DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _OF_NAMES = _LETTERS_AND_DIGITS + "._-"
@@ -50,7 +50,7 @@ _new = str.__new__
 
 
 class _Numbered(str):
-    """An id that ends in a number, and sorts by that number, not by its text: task-2 comes before task-10."""
+    """An id that ends in a number and sorts by it: task-2 comes before task-10."""
 
     __slots__ = ()
 
@@ -76,14 +76,14 @@ class TaskId(_Numbered):
 
     __slots__ = ("index", "job")
     job: JobId
-    index: int  # type: ignore[assignment]  # hides str.index, which has no meaning for an id
+    index: int  # type: ignore[assignment]  # hides str.index, which is meaningless for an id
 
     def __new__(cls, job: JobId, index: int) -> TaskId:
         made = _new(cls, job + f"/task-{index}")
         made.job, made.index = job, index
         return made
 
-    def __getnewargs__(self) -> tuple[JobId, int]:  # type: ignore[override]  # that of str has one element
+    def __getnewargs__(self) -> tuple[JobId, int]:  # type: ignore[override]  # str's has one element
         return self.job, self.index
 
     @property
@@ -92,18 +92,18 @@ class TaskId(_Numbered):
 
 
 class AttemptId(_Numbered):
-    """One try at a task: `train/task-0/attempt-1`. `number` counts from 0 and is never reused."""
+    """One attempt of a task: `train/task-0/attempt-1`. `number` counts from 0 and is never reused."""
 
     __slots__ = ("number", "task")
     task: TaskId
     number: int
 
     def __new__(cls, task: TaskId, number: int) -> AttemptId:
-        made = _new(cls, task + f"/attempt-{number}")  # to format an id takes twice as long
+        made = _new(cls, task + f"/attempt-{number}")  # formatting an id takes twice as long
         made.task, made.number = task, number
         return made
 
-    def __getnewargs__(self) -> tuple[TaskId, int]:  # type: ignore[override]  # that of str has one element
+    def __getnewargs__(self) -> tuple[TaskId, int]:  # type: ignore[override]  # str's has one element
         return self.task, self.number
 
     @property
@@ -112,19 +112,19 @@ class AttemptId(_Numbered):
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` may name a worker, a slice, a taint or one part of a job id."""
-    # By hand, as all of this module: nothing else is read as often, and a regular expression takes twice as long.
+    """Return whether `text` may name a worker, a slice, a taint or one part of a job id."""
+    # No regular expressions in this module: ids are parsed most often, and a pattern takes twice as long.
     return 0 < len(text) <= _LONGEST_NAME and text[0] in _LETTERS_AND_DIGITS and not text.strip(_OF_NAMES)
 
 
 def _number(text: str) -> int | None:
-    """What a number of at most nine digits says; None for anything that isn't written like one of ours."""
+    """Return a canonical number of at most nine digits; None for any other text."""
     plain = len(text) <= 9 and text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
     return int(text) if plain else None
 
 
 def parse_job_id(text: str) -> JobId:
-    """Check a job id, `name` or `parent/child`. Raises UsageError."""
+    """Validate a job id, `name` or `parent/child`. Raises UsageError."""
     for part in text.split("/"):
         if not is_name(part):
             raise UsageError(
@@ -141,7 +141,7 @@ def parse_job_id(text: str) -> JobId:
 
 
 def parse_worker_id(text: str) -> WorkerId:
-    """Check a worker id. Raises UsageError."""
+    """Validate a worker id. Raises UsageError."""
     if not is_name(text):
         raise UsageError(
             f"{clip(text)!r} is not a worker id",
@@ -151,7 +151,7 @@ def parse_worker_id(text: str) -> WorkerId:
 
 
 def parse_task_id(text: str) -> TaskId:
-    """Read `{job}/task-{index}`. Raises UsageError."""
+    """Parse `{job}/task-{index}`. Raises UsageError."""
     job, _, index = text.rpartition("/task-")
     number = _number(index)
     if not job or number is None:
@@ -162,7 +162,7 @@ def parse_task_id(text: str) -> TaskId:
 
 
 def parse_attempt_id(text: str) -> AttemptId:
-    """Read `{task}/attempt-{n}`. Raises UsageError."""
+    """Parse `{task}/attempt-{n}`. Raises UsageError."""
     task, _, digits = text.rpartition("/attempt-")
     number = _number(digits)
     if not task or number is None:
@@ -173,14 +173,14 @@ def parse_attempt_id(text: str) -> AttemptId:
 
 
 def parse_token(text: object) -> Token:
-    """Check a launch token. Raises ValueError."""
+    """Validate a launch token. Raises ValueError."""
     if not isinstance(text, str) or len(text) != 32 or text.strip(_OF_TOKENS):
         raise ValueError("a launch token is 32 hexadecimal digits")
     return Token(text)
 
 
 def is_request_id(text: str) -> bool:
-    """Whether a file of that name in an outbox is a request. Those that are being written begin with a dot."""
+    """Return whether a file of this name in an outbox is a request. Names of unfinished files begin with a dot."""
     return (
         0 < len(text) <= _LONGEST_REQUEST
         and text[0] in _LETTERS_AND_DIGITS + "_"
@@ -189,28 +189,28 @@ def is_request_id(text: str) -> bool:
 
 
 def parse_request_id(text: str) -> RequestId:
-    """Check the id of a request. Raises ValueError."""
+    """Validate the id of a request. Raises ValueError."""
     if not is_request_id(text):
         raise ValueError("a request is named by 1 to 64 letters, digits, '.', '_' and '-', no '.' first")
     return RequestId(text)
 
 
 def parent_of(job: JobId) -> JobId | None:
-    """The id of the job that a child job belongs to, or None for a root job."""
+    """Return the id of a child job's parent, or None for a root job."""
     head, slash, _ = job.rpartition("/")
     return JobId(head) if slash else None
 
 
 def root_of(job: JobId) -> JobId:
-    """The outermost ancestor of a job: itself for a root job."""
+    """Return the outermost ancestor of a job: itself for a root job."""
     return JobId(job.split("/", 1)[0])
 
 
 def depth_of(job: JobId) -> int:
-    """0 for a root job, 1 for its children, and so on."""
+    """Return 0 for a root job, 1 for its children, and so on."""
     return job.count("/")
 
 
 def clip(text: str, limit: int = 80) -> str:
-    """Text from outside, short enough for an error message."""
+    """Shorten untrusted text for an error message."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,4 +1,4 @@
-"""What must hold of every cluster at every moment. One function says everything that doesn't."""
+"""Invariants of every cluster state. `breaches` reports all violations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from iris_cli.core.ids import AttemptId, JobId, WorkerId, parent_of
 
 
 def breaches(cluster: Cluster) -> list[str]:
-    """Every violated invariant, in words; empty for a sound cluster. Attempts presumed gone count as ended."""
+    """Return every violated invariant in words; empty for a valid cluster. Attempts presumed gone count as ended."""
     live: dict[WorkerId, set[AttemptId]] = {}
     for task in cluster.tasks.values():
         for attempt in task.attempts:
@@ -50,7 +50,7 @@ def _worker(cluster: Cluster, worker: Worker, live: set[AttemptId]) -> Iterator[
 
 
 def _tokens(cluster: Cluster) -> Iterator[str]:
-    """A launch token belongs to one attempt: a start by it is a start of that one."""
+    """Check that each launch token belongs to one attempt: a start with it is a start of that attempt."""
     tokens = Counter(attempt.token for task in cluster.tasks.values() for attempt in task.attempts)
     yield from (f"{count} attempts have the token {token}" for token, count in tokens.items() if count > 1)
 
@@ -70,7 +70,7 @@ def _ghosts(cluster: Cluster) -> Iterator[str]:
 
 
 def _outputs(cluster: Cluster) -> Iterator[str]:
-    """Only files of what has ended for certain may be removed, and each is removed once."""
+    """Check that only files of attempts proven ended may be deleted, each once."""
     ghosts = {ghost.attempt for ghosts in cluster.ghosts.values() for ghost in ghosts}
     for worker, outputs in cluster.outputs.items():
         for attempt_id, times in Counter(outputs.attempts).items():
@@ -83,7 +83,7 @@ def _outputs(cluster: Cluster) -> Iterator[str]:
 
 
 def _family(cluster: Cluster) -> Iterator[str]:
-    """A child job has a parent that was there first, was submitted by one of its attempts, and ends with it."""
+    """Check that a child job has an earlier parent, was submitted by one of its attempts, and ends with it."""
     children: dict[JobId, list[JobId]] = {}
     for job in cluster.jobs.values():
         parent = parent_of(job.id)
@@ -105,7 +105,7 @@ def _family(cluster: Cluster) -> Iterator[str]:
 
 
 def _requests(cluster: Cluster) -> Iterator[str]:
-    """What a task asked for once is one job."""
+    """Check that each request of a task submitted one job."""
     origins = [origin for job in cluster.jobs.values() for origin in (job.origin, job.adopted) if origin]
     for (attempt, request), count in Counter((each.attempt, each.request) for each in origins).items():
         if count > 1:
@@ -113,7 +113,7 @@ def _requests(cluster: Cluster) -> Iterator[str]:
 
 
 def _again(cluster: Cluster) -> Iterator[str]:
-    """A job submitted again and the one before name each other, in the order in which they were submitted."""
+    """Check that resubmitted jobs and their predecessors refer to each other, in the order of submission."""
     pairs = [(job.again, job.id) for job in cluster.jobs.values() if job.again is not None]
     known = [(job.id, next_job) for job in cluster.jobs.values() for next_job in job.tried_again]
     if sorted(pairs) != sorted(known):
@@ -126,7 +126,7 @@ def _again(cluster: Cluster) -> Iterator[str]:
 
 
 def _endpoints(cluster: Cluster) -> Iterator[str]:
-    """Only what lives has any, and none under the same name."""
+    """Check that only live attempts have endpoints, with unique names."""
     for attempt_id, announced in cluster.endpoints.items():
         task = cluster.tasks.get(attempt_id.task)
         live = task is not None and attempt_id.number < len(task.attempts)
@@ -138,7 +138,7 @@ def _endpoints(cluster: Cluster) -> Iterator[str]:
 
 
 def _slices(cluster: Cluster) -> Iterator[str]:
-    """A slice is in its group's books, and knows what its state says."""
+    """Check that each slice is counted in its group, and has the data that its state requires."""
     counts = Counter(each.group for each in cluster.slices.values() if each.requested_at)
     for group, count in counts.items():
         record = cluster.scale_groups.get(group)
@@ -155,7 +155,7 @@ def _slices(cluster: Cluster) -> Iterator[str]:
 
 
 def _over_committed(worker: Worker) -> Iterator[str]:
-    """What is there may be more than the host has by now; nothing may have been placed there since it shrank."""
+    """Check that no claim was placed beyond the host's size; older claims may exceed it if the host has shrunk."""
     claims = list(worker.claims.values())
     newer = [claim for attempt, claim in worker.claims.items() if attempt not in worker.outgrown]
     cpu = sum(claim.cpu_millis for claim in claims)
@@ -209,7 +209,7 @@ def _task(cluster: Cluster, task: Task) -> Iterator[str]:
 
 
 def _charges(job: Job, task: Task) -> Iterator[str]:
-    """A retry is charged before it is granted: nobody has more tries than his job allows."""
+    """Check the charged retries: a retry is charged before it is granted, so no limit is exceeded."""
     if task.failures > job.max_retries_failure:
         yield f"{task.id}: {task.failures} failures charged, of {job.max_retries_failure}"
     if task.preemptions > job.max_retries_preemption:
@@ -217,7 +217,7 @@ def _charges(job: Job, task: Task) -> Iterator[str]:
 
 
 def _in_flight(job: Job) -> bool:
-    """Whether a gang has a round without a verdict: the ranks that have ended wait for the others."""
+    """Return whether a gang has a round without a verdict: the ended ranks wait for the others."""
     return job.end is None and job.rounds != job.settled_rounds
 
 
@@ -241,7 +241,7 @@ def _job(cluster: Cluster, job: Job) -> Iterator[str]:
 
 
 def _rounds(cluster: Cluster, job: Job) -> Iterator[str]:
-    """A round begins when the one before has its verdict, and nothing of it is left."""
+    """Check that a round begins only after the previous one has a verdict and no live attempts."""
     if not 0 <= job.rounds - job.settled_rounds <= 1:
         yield f"{job.id}: {job.settled_rounds} of {job.rounds} rounds are settled"
     if job.failed_rounds + job.preempted_rounds > job.settled_rounds:
@@ -261,7 +261,7 @@ def _rounds(cluster: Cluster, job: Job) -> Iterator[str]:
 
 
 def _gang(cluster: Cluster, job: Job) -> Iterator[str]:
-    """The round in flight stands on exactly its groups: all ranks of it or none."""
+    """Check that the current round is placed on exactly its groups: all its ranks or none."""
     assert job.coscheduling is not None
     ranks = [task.attempts[-1] for task in cluster.tasks_of(job.id) if task.attempts]
     placed = [attempt for attempt in ranks if attempt.round == job.rounds - 1]
@@ -271,7 +271,7 @@ def _gang(cluster: Cluster, job: Job) -> Iterator[str]:
     if len({attempt.worker for attempt in placed}) != job.replicas:
         yield f"{job.id}: two ranks share a worker"
     if not all(attempt.live and attempt.worker in cluster.workers for attempt in placed):
-        return  # the host of a rank that has ended may be another one by now
+        return  # the host of an ended rank may have been replaced
     groups: dict[AttributeValue | None, list[Worker]] = {}
     for attempt in placed:
         worker = cluster.workers[attempt.worker]
@@ -285,7 +285,7 @@ def _gang(cluster: Cluster, job: Job) -> Iterator[str]:
 
 
 def _slice(job: Job, members: list[Worker]) -> Iterator[str]:
-    """A TPU gang takes whole slices: as many ranks on each as it has VMs."""
+    """Check that a TPU gang uses whole slices: as many ranks on each as it has VMs."""
     share = job.replicas // job.slices
     vms = members[0].attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY, AttributeValue(share))
     if not len(members) == share == vms.value:

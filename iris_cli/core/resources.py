@@ -1,15 +1,15 @@
-"""What one task needs of its worker."""
+"""The resources that a task requests."""
 
 from __future__ import annotations
 
 from iris_cli.core.structs import Value
 
 DEVICE_KINDS = ("cpu", "gpu", "tpu")
-AUTO = "auto"  # the variant of a device that may be any
+AUTO = "auto"  # any variant of a device
 
 
 class Device(Value, frozen=True):
-    """An accelerator: a TPU type or GPU model. GPUs are counted; a TPU task takes its VM whole. Raises ValueError."""
+    """An accelerator: a TPU type or GPU model. GPUs are counted; a TPU task uses its whole VM. Raises ValueError."""
 
     kind: str
     variant: str = AUTO
@@ -44,19 +44,19 @@ class Resources(Value, frozen=True):
 
     @property
     def cpu_millis(self) -> int:
-        """Thousandths of a core: whole numbers add up exactly."""
+        """The cores in thousandths: whole numbers add up exactly."""
         return round(self.cpu * 1000)
 
     @property
     def device_type(self) -> str:
-        """`cpu`, `gpu` or `tpu`; no device and an explicit CPU mean the same."""
+        """`cpu`, `gpu` or `tpu`; no device is the same as an explicit CPU."""
         return self.device.kind if self.device else "cpu"
 
 
 DEFAULT_RESOURCES = Resources()
-"""What a task gets that asks for nothing. One object for all: the log leaves it out, and tells it by its identity."""
+"""The resources of a task without a request. One shared object: the log omits it and recognizes it by identity."""
 
 
 def device_compatible(job_device_type: str, worker_device_type: str) -> bool:
-    """Whether a worker of one device type serves a job of another. A job with `''`, `none` or `cpu` runs anywhere."""
+    """Return whether a worker with one device type serves a job with another. `''`, `none` and `cpu` run anywhere."""
     return job_device_type in ("", "none", "cpu") or job_device_type == worker_device_type

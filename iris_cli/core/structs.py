@@ -1,7 +1,7 @@
-"""Stored structs, and how ids and attribute values stand in JSON.
+"""Base classes of stored structs, and the JSON form of ids and attribute values.
 
-Values never change; records are the entries of the cluster's tables, which only `evolve` changes. Both are read
-strictly, and written without what is still at its default: the defaults belong to the format.
+Values never change; records are the entries of the cluster's tables, which only `evolve` changes. Both are decoded
+strictly and encoded without default values: the defaults are part of the format.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Value(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class Record(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """An entry of the cluster's tables. Others may hold it, so that only a draft's own copy is assigned to."""
+    """An entry of the cluster's tables. Others may hold it, so only a draft's own copy is assigned to."""
 
 
 def plain(value: object) -> object:
-    """An id or an attribute value as JSON has it. The hook of msgspec's encoders; raises TypeError."""
+    """Return the JSON form of an id or an attribute value. Hook of msgspec's encoders; raises TypeError."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, AttributeValue):
@@ -34,7 +34,7 @@ def plain(value: object) -> object:
 
 
 def typed(kind: type, content: object) -> object:
-    """The id or the attribute value that JSON means. The hook of msgspec's decoders; raises ValueError, TypeError."""
+    """Return the id or attribute value for its JSON form. Hook of msgspec's decoders; raises ValueError, TypeError."""
     if kind is AttributeValue:
         return _attribute(content)
     if type(content) is not str:
@@ -45,7 +45,7 @@ def typed(kind: type, content: object) -> object:
         raise ValueError(error.message) from error
 
 
-_text = cache(AttributeValue)  # of text alone: the attributes of one worker are those of many
+_text = cache(AttributeValue)  # text only: many workers have the same attributes
 
 
 def _attribute(content: object) -> AttributeValue:
@@ -56,7 +56,7 @@ def _attribute(content: object) -> AttributeValue:
     raise TypeError("an attribute is text or a number")
 
 
-_KNOWN = 1 << 14  # ids of each kind: those of a long log must not all stay in memory
+_KNOWN = 1 << 14  # cached ids of each kind: the ids of a long log must not all stay in memory
 _PARSERS: Mapping[type, Callable[[str], object]] = {
     TaskId: lru_cache(_KNOWN)(parse_task_id),
     AttemptId: lru_cache(_KNOWN)(parse_attempt_id),

@@ -1,4 +1,4 @@
-"""Regular expressions compiled at their first use, and the word that was probably meant."""
+"""Regular expressions compiled on first use, and suggestions for mistyped words."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from iris_cli.errors import UsageError
 
 
 def pattern(regex: str, flags: int = 0) -> re.Pattern[str]:
-    """As `re.compile`, but at the first use."""
+    """Return a pattern like `re.compile`, compiled on first use."""
     return cast("re.Pattern[str]", _Uncompiled(regex, flags))
 
 
 class _Uncompiled:
-    """What is asked of it is asked of the compiled pattern, and kept."""
+    """A proxy that forwards attribute access to the compiled pattern and caches the result."""
 
     def __init__(self, regex: str, flags: int) -> None:
         self._given = regex, flags
@@ -43,7 +43,7 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     swapped = min((each for each in by_folded if _is_transposed(wanted, each)), default=None)
     if swapped is not None:
         return by_folded[swapped]
-    import difflib  # only a mistake pays for it
+    import difflib  # imported only for a mistake
 
     close = difflib.get_close_matches(wanted, by_folded, n=1)
     return by_folded[close[0]] if close else None
@@ -59,13 +59,13 @@ def _is_transposed(word: str, other: str) -> bool:
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """`did you mean 'x'?`, or '' where nothing is like it: for hints."""
+    """Return `did you mean 'x'?` for hints, or '' without a similar word."""
     found = nearest(word, words)
     return f"did you mean {found!r}?" if found else ""
 
 
 def one_of(word: str, words: Iterable[str]) -> str:
-    """The one of `words` that was written, letter case aside. Raises UsageError with the one probably meant."""
+    """Return the entry of `words` equal to `word` regardless of case. Raises UsageError with the likely one."""
     known = list(map(str, words))
     for each in known:
         if each.casefold() == word.strip().casefold():

@@ -1,7 +1,7 @@
-"""TPU types: how many chips and VMs an accelerator type has, and the many spellings of its name.
+"""TPU types: numbers of chips and VMs of each accelerator type, and the spellings of its name.
 
-Facts from Google's TPU documentation ("TPU architecture", one page per version). They serve validation and
-messages; what a slice really has, its workers, wins.
+Facts from Google's TPU documentation ("TPU architecture", one page per version), for validation and messages; the
+observed workers of a slice override them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from iris_cli.errors import UsageError
 
 
 class Topology(Struct, frozen=True):
-    """One accelerator type. `topology` is how its chips are arranged, '' where that varies."""
+    """One accelerator type. `topology` is the arrangement of its chips, '' if it varies."""
 
     accelerator_type: str
     family: str
@@ -51,7 +51,7 @@ _WELL_FORMED = pattern(r"([a-z][a-z0-9]{0,19})-([1-9][0-9]{0,6})")
 
 
 def canonical_type(text: str) -> str:
-    """The one spelling of a type (`V5LITE-16` -> `v5litepod-16`), unknown ones too. Raises UsageError if malformed."""
+    """Return the canonical spelling of a type (`V5LITE-16` -> `v5litepod-16`), also if unknown. Raises UsageError."""
     match = _WELL_FORMED.fullmatch(text.strip().lower())
     if match is None:
         raise UsageError(
@@ -63,7 +63,7 @@ def canonical_type(text: str) -> str:
 
 
 def family_of(text: str) -> str:
-    """The canonical name of a family (`v5e` -> `v5litepod`). Raises UsageError."""
+    """Return the canonical name of a family (`v5e` -> `v5litepod`). Raises UsageError."""
     family = _SPELLINGS.get(text.lower(), text.lower())
     if family not in _ARRANGEMENTS:
         raise UsageError(f"{text[:80]!r} is not a TPU family", hint=f"there are {', '.join(_ARRANGEMENTS)}")
@@ -71,17 +71,17 @@ def family_of(text: str) -> str:
 
 
 def lookup(accelerator_type: str) -> Topology | None:
-    """What is known of a type in its canonical spelling."""
+    """Return the table's entry for a type in its canonical spelling, or None."""
     return _table().get(accelerator_type)
 
 
 def known_types() -> tuple[str, ...]:
-    """All types of the table, canonically spelled."""
+    """Return all types of the table in canonical spelling."""
     return tuple(_table())
 
 
 def describe(accelerator_type: str, vms: int | None = None) -> str:
-    """`v4-32 (16 chips, 4 VMs)`; `vms` is the count of the slice itself where that is known."""
+    """Return `v4-32 (16 chips, 4 VMs)`; `vms` is the observed count of the slice if known."""
     known = lookup(accelerator_type)
     chips = count(known.chips, "chip") if known else "chips unknown"
     vm_count = vms if vms is not None else known.vms if known else None
@@ -89,7 +89,7 @@ def describe(accelerator_type: str, vms: int | None = None) -> str:
 
 
 def arranged_type(family: str, arrangement: str) -> str:
-    """What `acceleratorConfig` of the TPU API means: `V5LITE_POD`, `4x4` -> `v5litepod-16`. Raises UsageError."""
+    """Return the type of an API's `acceleratorConfig` (`V5LITE_POD`, `4x4` -> `v5litepod-16`). Raises UsageError."""
     name = family.lower().replace("_", "")
     sides = arrangement.split("x")
     if not all(side.isascii() and side.isdecimal() and len(side) < 5 and int(side) for side in sides):
@@ -98,7 +98,7 @@ def arranged_type(family: str, arrangement: str) -> str:
 
 
 def type_of(family: str, arrangement: str) -> str:
-    """The same of what a person writes, `v4`, `2x2x4` -> `v4-32`: a known family, and as many sides as it has."""
+    """Return the type for user input, `v4`, `2x2x4` -> `v4-32`: requires a known family and its number of sides."""
     family = family_of(family)
     match = _ARRANGED.fullmatch(arrangement)
     example = _ARRANGEMENTS[family].split()[1]
@@ -119,7 +119,7 @@ def _table() -> dict[str, Topology]:
 
 def _entry(family: str, arrangement: str) -> Topology:
     chips = prod(int(side) for side in arrangement.split("x"))
-    # Four chips to a VM; below that one VM has what there is, and v5e and v6e have a VM with eight.
+    # Four chips per VM; smaller types are one VM, and v5e and v6e have VMs with eight chips.
     per_vm = chips if chips < 4 or (chips == 8 and family in _NAMED_BY_CHIPS) else 4
     size = chips if family in _NAMED_BY_CHIPS else 2 * chips
     topology = arrangement if "x" in arrangement else ""

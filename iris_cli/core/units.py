@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: `512MiB`, `8GB`, `90s`, `10m`, `2h`."""
+"""Sizes and durations in text form: `512MiB`, `8GB`, `90s`, `10m`, `2h`."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _MOST_SECONDS = 1e10
 
 
 def count(number: int, noun: str) -> str:
-    """`1 task`, `3 tasks`."""
+    """Return `1 task`, `3 tasks`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def parse_whole(text: str) -> int:
-    """A whole number in decimal digits. Raises UsageError, also for `1_0` and digits outside ASCII."""
+    """Parse a whole number in decimal digits. Raises UsageError, also for `1_0` and digits outside ASCII."""
     if not _WHOLE.fullmatch(text):
         raise UsageError(f"{text[:80]!r} is not a whole number")
     return int(text)
 
 
 def parse_index(text: str) -> int:
-    """The number of a rank or an attempt. Raises UsageError."""
+    """Parse the number of a rank or an attempt. Raises UsageError."""
     number = parse_whole(text)
     if number < 0:
         raise UsageError(f"{number} is less than 0")
@@ -44,14 +44,14 @@ def parse_index(text: str) -> int:
 
 
 def parse_number(text: str) -> float:
-    """A finite number in decimal digits. Raises UsageError, also for `nan`, `1_0` and digits outside ASCII."""
+    """Parse a finite decimal number. Raises UsageError, also for `nan`, `1_0` and digits outside ASCII."""
     if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
         raise UsageError(f"{text[:80]!r} is not a number")
     return float(text)
 
 
 def parse_memory(value: str | int) -> int:
-    """Bytes from `512MiB`, `8GB`, `1.5TiB`, or a bare number of bytes (1 MiB or more). Raises UsageError."""
+    """Parse `512MiB`, `8GB`, `1.5TiB`, or a bare number of bytes (1 MiB or more) to bytes. Raises UsageError."""
     text = str(value).strip()
     match = None if isinstance(value, bool) else _MEMORY.fullmatch(text)
     unit = _UNITS.get(match[3].lower() or "b", 0) if match else 0
@@ -68,7 +68,7 @@ def parse_memory(value: str | int) -> int:
 
 
 def format_memory(size: int) -> str:
-    """Exactly (`8GB`, `512MiB`) where three digits do, else rounded: `1.53GiB`."""
+    """Return the exact size (`8GB`, `512MiB`) if three digits are enough, else a rounded one: `1.53GiB`."""
     for units in (_BINARY_UNITS, _DECIMAL_UNITS):
         for unit, bytes_each in units.items():
             if size % bytes_each == 0 and 0 < size // bytes_each < 1000:
@@ -80,7 +80,7 @@ def format_memory(size: int) -> str:
 
 
 def parse_duration(value: str | int | float) -> float:
-    """Seconds from `90s`, `10m`, `1h30m`, `2d`, `500ms`, or a bare number of seconds. Raises UsageError."""
+    """Parse `90s`, `10m`, `1h30m`, `2d`, `500ms`, or a bare number to seconds. Raises UsageError."""
     text = str(value).strip()
     if _DURATION.fullmatch(text):
         seconds = math.fsum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text))
@@ -92,13 +92,13 @@ def parse_duration(value: str | int | float) -> float:
 
 
 def _bare_seconds(value: str | int | float) -> float:
-    """A number without a unit; -1, which is no duration, for anything else."""
+    """Return a number without a unit; -1, which is not a duration, for any other text."""
     text = str(value).strip()
     return -1.0 if isinstance(value, bool) or not _NUMBER.fullmatch(text) else float(text)
 
 
 def format_duration(seconds: float) -> str:
-    """`45s`, `1m30s`, `1d6h`: the two largest units, below ten seconds with one decimal. Negative ones are `0s`."""
+    """Return `45s`, `1m30s`, `1d6h`: the two largest units, one decimal below ten seconds, `0s` if negative."""
     seconds = max(0.0, seconds)
     if seconds < 10 and round(seconds, 1) % 1:
         return f"{seconds:.1f}s"

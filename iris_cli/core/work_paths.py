@@ -1,4 +1,4 @@
-"""Paths below a task's work directory, relative to it, and where files that are fetched from there go."""
+"""Paths relative to a task's work directory, and the target of files fetched from it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ PULLED = "iris-out"
 """Default directory of files fetched from workers; a directory of this name is never shipped."""
 
 _ENDS = frozenset(" \t\n\r\v\f\x1b\0\"'`()[]{}<>=,;:|&!‘’“”")
-"""Characters that end a path in running text. A path that has one of them is left as it is."""
+"""Characters that end a path in running text. A path that contains one is left unchanged."""
 _LONGEST = 4096  # characters: no system has a longer path
 _OF_A_COLOR = frozenset("0123456789;:")
 
 
 def relative_paths(text: str, token: Token) -> str:
-    """`text` with each path below the work directory of this attempt relative to it, and the directory itself as `.`.
+    """Return `text` with each path below this attempt's work directory relative to it, and the directory as `.`.
 
-    The directory is `ANY/a/TOKEN/work`: the home directory of the worker and its symlinks are unknown on this machine,
-    and a token is random. Only whole components of absolute paths count. Takes time linear in the text.
+    The directory is `ANY/a/TOKEN/work`: this machine does not know the worker's home directory and its symlinks,
+    but the token is random. Only whole components of absolute paths match. Takes time linear in the text.
     """
     tail = f"/a/{token}/work"
     at = text.find(tail)
@@ -33,19 +33,19 @@ def relative_paths(text: str, token: Token) -> str:
             shown, end = below
             parts += (text[done:start], shown)
             done = end
-        scanned = end  # nothing is read backwards twice
+        scanned = end  # no text is scanned backwards twice
         at = text.find(tail, end)
     return "".join((*parts, text[done:]))
 
 
 def _start(text: str, floor: int, at: int) -> int | None:
-    """The index where the absolute path that goes on at `at` begins, at `floor` or later; None if it is not one."""
+    """Return the start, at `floor` or later, of the absolute path that continues at `at`; None if it is not one."""
     least = max(floor, at - _LONGEST)
     start = at
     while start > least and text[start - 1] not in _ENDS:
         start -= 1
     if start == least > 0:
-        return None  # it is too long, or begins before another hit
+        return None  # too long, or begins before another match
     if text[start] == "/":
         is_url = text.startswith("//", start) and text[start - 1 : start] == ":"
         return None if is_url else start
@@ -54,7 +54,7 @@ def _start(text: str, floor: int, at: int) -> int | None:
 
 
 def _is_color(text: str, least: int, start: int, end: int) -> bool:
-    """Whether `text[start:end]` is the end of a colour, such as `31m` of `ESC[1;31m`."""
+    """Return whether `text[start:end]` is the end of a colour code, such as `31m` of `ESC[1;31m`."""
     if text[end - 1] != "m" or not _OF_A_COLOR.issuperset(text[start : end - 1]):
         return False
     while start > least and text[start - 1] in _OF_A_COLOR:
@@ -63,7 +63,7 @@ def _is_color(text: str, least: int, start: int, end: int) -> bool:
 
 
 def _below(text: str, end: int) -> tuple[str, int] | None:
-    """What the directory that ends at `end` becomes, and the index of the rest; None for a longer name."""
+    """Return the replacement of the directory that ends at `end`, and the index of the rest; None for a longer name."""
     if end == len(text) or text[end] in _ENDS:
         return ".", end
     if text[end] != "/":

@@ -50,7 +50,7 @@ class UnmetKind(StrEnum):
 
 
 class UnmetReason(Struct, frozen=True, kw_only=True):
-    """One reason in words. The last two kinds are temporary; the others stay until somebody changes something."""
+    """One reason in words. The last two kinds are temporary; the others need a change of configuration or job."""
 
     kind: UnmetKind
     text: str

@@ -188,7 +188,7 @@ def survey(
 
 
 class _Alone:
-    """Decides whether single TPU tasks wait for slices of one VM, because there are some."""
+    """Decides whether a single TPU task waits for slices of one VM: only if a suitable one exists."""
 
     def __init__(self, workers: Sequence[Worker], now: float) -> None:
         self._workers = workers

@@ -66,9 +66,9 @@ def evolve(cluster: Cluster, events: Iterable[Event], at: float) -> Cluster:
 
 @at_rest
 def replay(transactions: Iterable[Transaction], start: Cluster | None = None) -> Cluster:
-    """The cluster after the given transactions, from nothing or from `start`. Raises ImpossibleHistoryError.
+    """Return the cluster after the transactions, from nothing or from `start`. Raises ImpossibleHistoryError.
 
-    Nobody sees the cluster before the end, so each record is copied once at most.
+    The cluster is not shared before the end, so each record is copied at most once.
     """
     edit = Edit(start.copy() if start is not None else Cluster())
     cluster = edit.cluster

@@ -1,6 +1,6 @@
-"""Failures whose cause others have found before: rules on what a task said last, and how it ended.
+"""Failures with a known cause: rules on a task's last output and its end.
 
-Matching is plain search in a bounded text, so that no output, however hostile, takes more than moments.
+Matching is a plain search in bounded text, so no output, however hostile, takes long.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from iris_cli.core.known_causes.rule import Rule
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, End, signal_of
 
 MOST_SEARCHED = 1 << 16
-"""How many of the last characters of a text are searched."""
+"""Number of characters at the end of a text that are searched."""
 
 LONGEST_LINE = 300
-"""How much of the line that gave a cause away is shown."""
+"""Maximum length of the shown part of the matching line."""
 
 
 class KnownCause(Struct, frozen=True, kw_only=True):
-    """What is behind a failure, what helps, and where that is told. `line` is what gave it away, '' for an exit status.
+    """The cause of a failure, its fix, and the source. `line` is the matching line, '' for a match of the exit status.
 
-    `next` is a command that tells more, as a template, and `all_shown` takes its place if nothing that the task has
-    written is left to show (see `Rule`); '' if there is none.
+    `next` is a template of a command that shows more; `all_shown` replaces it if the task's whole output is shown
+    (see `Rule`); '' if there is none.
     """
 
     name: str
@@ -38,9 +38,9 @@ class KnownCause(Struct, frozen=True, kw_only=True):
 
 
 def known_cause(end: End, text: str) -> KnownCause | None:
-    """The cause of an end, by what was said before it: the first rule that fits, or None.
+    """Return the cause of an end by the text before it: the first matching rule, or None.
 
-    What a task said tells nothing of the end of its host.
+    A task's output says nothing about the end of its host.
     """
     said = end.error if end.reason in INFRASTRUCTURE else f"{end.error}\n{text[-MOST_SEARCHED:]}"
     words = {"", *said.split()}
@@ -62,9 +62,9 @@ def known_cause(end: End, text: str) -> KnownCause | None:
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """All rules, the most telling first: what iris knows by itself, words of a library, of the system, exit statuses.
+    """Return all rules, the most specific first: iris's own facts, then libraries, the system, and exit statuses.
 
-    What only says that another rank failed comes behind whatever says more.
+    Rules that only report the failure of another rank follow all more specific rules.
     """
     from iris_cli.core.known_causes.containers import CONTAINERS
     from iris_cli.core.known_causes.exits import EXITS, HOSTS, OUT_OF_MEMORY, TIME_LIMIT
@@ -78,10 +78,10 @@ def rules() -> tuple[Rule, ...]:
 
 
 def _fits(rule: Rule, end: End, said: str, words: Set[str]) -> str | None:
-    """The line that gives it away, '' if the end itself does, None if it doesn't fit."""
+    """Return the matching line, '' if the end itself matches, None if the rule doesn't match."""
     for saying in rule.says:
         if _whole_word(saying) not in words:
-            continue  # the text can't have it, which is known far sooner than by a search
+            continue  # the text can't contain it; this check is much faster than a search
         if (line := _line_with(saying, said)) is not None:
             return line
     by_code = end.exit_code in rule.exits and end.reason in PROGRAM_FAILURES
@@ -91,13 +91,13 @@ def _fits(rule: Rule, end: End, said: str, words: Set[str]) -> str | None:
 
 @cache
 def _whole_word(saying: str) -> str:
-    """The longest word that stands alone in what has that saying, with blanks on both sides; '' if none does."""
+    """Return the longest word that is always surrounded by blanks in a match; '' if there is none."""
     words = (word for piece in saying.split("*") for word in piece.split(" ")[1:-1])
     return max(words, key=len, default="")
 
 
 def _line_with(saying: str, text: str) -> str | None:
-    """The first line that has all pieces of a saying in their order, cut to what can be shown."""
+    """Return the first line with all pieces of a saying in order, cut for display; or None."""
     first, *others = saying.split("*")
     at = text.find(first)
     while at >= 0:
@@ -119,7 +119,7 @@ def _has_all(pieces: list[str], text: str, at: int, end: int) -> bool:
 
 
 def _cut(line: str, at: int) -> str:
-    """A line of bearable length, in which that place can be seen."""
+    """Return a line cut to the maximum length so that position `at` is visible."""
     start = at if len(line) > LONGEST_LINE and at > LONGEST_LINE // 3 else 0
     cut = line[start : start + LONGEST_LINE]
     return ("…" if start else "") + cut.strip() + ("…" if start + LONGEST_LINE < len(line) else "")

@@ -1,4 +1,4 @@
-"""What iris, docker and podman say of a container that could not be started."""
+"""Messages of iris, docker and podman about a container that could not be started."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ HOSTS = (
         next="iris loop show",
     ),
 )
-"""What happened to a host, or on it, in the words in which iris records it."""
+"""Events of a host, in the words in which iris records them."""
 
 TIME_LIMIT = Rule(
     name="time-limit",

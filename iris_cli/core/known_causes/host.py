@@ -1,4 +1,4 @@
-"""What programs say of the host they run on, and of what they were denied there or elsewhere."""
+"""Messages of programs about their host, and about denied access to it or to other services."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ HOST = (
          fix="Compare `file PROGRAM` with `uname -m` on the host."),
 )
 
-# What SSH, git, cloud storage and other services say to those they don't let in.
+# Messages of SSH, git, cloud storage and other services about denied access.
 ACCESS = (
     Rule(name="ssh-host-key", source="https://errornotes.dev/en/errors/ansible/fix-ansible-git-module-host-key-verification-failed-when-cloning-via-ssh",
          says=("REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key verification failed"),

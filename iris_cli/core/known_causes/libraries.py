@@ -1,4 +1,4 @@
-"""What JAX says of its installation, its start on many hosts and its GPUs; and what PyTorch says."""
+"""Messages of JAX about its installation, its start on many hosts and its GPUs; and messages of PyTorch."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ ECHOES = (
         " for an evaluation a longer timeout helps."),
 )
 
-# What PyTorch, PyTorch/XLA and NCCL say.
+# Messages of PyTorch, PyTorch/XLA and NCCL.
 TORCH = (
     Rule(name="torch-xla-versions", source="https://github.com/pytorch/xla/issues/2259",
          says=("_XLAC.cpython*undefined symbol",),

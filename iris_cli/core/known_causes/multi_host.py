@@ -1,4 +1,4 @@
-"""What programs on several hosts print when their hosts, devices, arguments or checkpoints do not fit each other."""
+"""Messages of programs on several hosts about hosts, devices, arguments or checkpoints that do not match."""
 
 from __future__ import annotations
 
@@ -168,4 +168,4 @@ MULTI_HOST_ECHOES = (
          fix="The log of rank 0 has the digest: lines with `Megascale detects a hang` name cause and hosts. A rank "
              "that ended or stopped in its own code is the usual cause."),
 )
-"""Effects of a fault of another rank."""
+"""Effects of another rank's fault."""

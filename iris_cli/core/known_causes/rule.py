@@ -1,4 +1,4 @@
-"""What one rule knows: the words of a failure, what is behind them, and what helps."""
+"""The form of a rule: the words of a failure, its cause, and its fix."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from iris_cli.core.model.task import EndReason
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """It fits what says one of `says`, was ended by `signal`, or ended with one of `exits` or for one of `reasons`.
+    """A rule matches a text with one of `says`, an end by `signal`, one of `exits`, or one of `reasons`.
 
-    `says`: what stands in one line as it is; `*` for anything between, a line feed first for the beginning of the
-    line. `source` is the page that tells of it; `next` is a command, with {job}, {task} and {worker} for those it is
-    about, {longer} for twice its time limit; `all_shown` takes its place if the card shows all that the task has
-    written. An `echo` says that another rank failed: a rule that is none wins, also one that fits another rank.
+    `says`: literal text within one line; `*` matches any text, a leading line feed the beginning of the line.
+    `source` is the page that documents it; `next` is a command with {job}, {task} and {worker} of the failure and
+    {longer} for twice its time limit; `all_shown` replaces it if the whole output is shown. An `echo` reports the
+    failure of another rank: rules that are no echo have precedence, even on other ranks.
     """
 
     name: str

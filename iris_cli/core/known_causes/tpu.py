@@ -1,4 +1,4 @@
-"""What libtpu and the XLA compiler for TPUs say."""
+"""Messages of libtpu and the XLA compiler for TPUs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What happens next: each function weighs a request or an observation and records events on a draft."""
+"""Decisions: each function applies a request or an observation and records the resulting events on a draft."""

@@ -119,7 +119,7 @@ MARGIN = 60.0  # for clocks of uneven speed, and for slow stops
 
 
 def may_renew_leases(worker: Worker, age: float, limits: Limits) -> bool:
-    """Return whether a poll may renew leases: the log, read `age` seconds ago, says that the worker is healthy."""
+    """Return whether a poll may renew leases: the worker is healthy in a log `age` (at most `dispatch_lease`) s old."""
     return worker.condition is WorkerCondition.HEALTHY and 0 <= age <= limits.dispatch_lease
 
 

@@ -65,7 +65,7 @@ def observed(
 
 
 def joined(draft: Draft) -> None:
-    """Make the VMs of each slice workers once all of them have passed their probes and are set up."""
+    """Turn the VMs of each slice into workers once all of them have passed their probes and are set up."""
     for each in list(draft.cluster.slices.values()):
         booted = each.state is SliceState.BOOTING and not each.to_set_up
         if booted and all(is_well(draft.cluster, worker) for worker in each.workers):
@@ -76,7 +76,7 @@ def joined(draft: Draft) -> None:
 
 
 def set_ups_due(cluster: Cluster) -> list[tuple[Slice, int]]:
-    """Return the healthy VMs to set up or whose set-up is to be polled: slices and VM numbers."""
+    """Return the healthy VMs whose set-up is to be started or polled: slices and VM numbers."""
     return [
         (each, vm)
         for each in cluster.slices.values()
@@ -276,7 +276,7 @@ def is_well(cluster: Cluster, worker_id: WorkerId) -> bool:
 
 
 class Objection(Struct, frozen=True, kw_only=True):
-    """Why this directory must not change slices: they are managed `elsewhere`, or some are `unheard_of`."""
+    """An objection to changing slices from this directory: managed `elsewhere`, or some are `unheard_of`."""
 
     elsewhere: str = ""
     unheard_of: tuple[str, ...] = ()

@@ -211,13 +211,13 @@ class Job(Record, kw_only=True):
     again: JobId | None = None  # the ended job of which this one is a resubmission
     submitted_at: float = 0.0
 
-    origin: Origin | None = None  # None: the operator submitted it
+    origin: Origin | None = None  # None: submitted by the operator
     adopted: Origin | None = None  # the latest later attempt of its parent that submitted the same job
     tried_again: tuple[JobId, ...] = ()  # the jobs resubmitted from this one
     order: int = 0  # position among all jobs in the log: breaks ties of `submitted_at`
     cancelled: bool = False
     held_at: float | None = None  # time at which the operator held it; None: not held
-    released_at: float = 0.0  # when it was last released
+    released_at: float = 0.0  # time of its last release
     rounds: int = 0  # placements of the gang so far; the current round is `rounds - 1`
     settled_rounds: int = 0  # rounds whose verdict is in the log
     failed_rounds: int = 0  # charged against max_retries_failure

@@ -13,7 +13,7 @@ from iris_cli.core.structs import Record, Value
 
 
 class EndReason(StrEnum):
-    """Why an attempt, a task or a job ended."""
+    """Reason of the end of an attempt, a task or a job."""
 
     OK = "ok"
     USER_ERROR = "user_error"

@@ -71,8 +71,8 @@ class SchedulingContext:
     """The state of one cycle. The input is not changed.
 
     `needs` are those of every entry of the queue. `changes` lists where room has shrunk; `version` changes when a
-    worker that was no candidate, or a worse one, may have become the best. The room of a reserved worker is what
-    other entries may still take.
+    worker that was no candidate, or a worse one, may have become the best. The room of a reserved worker is the
+    room that other entries may still take.
     """
 
     def __init__(self, fleet: Fleet, needs: Sequence[Amounts]) -> None:

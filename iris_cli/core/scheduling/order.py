@@ -62,7 +62,7 @@ def queue_of(
 
 
 def is_overdue(job: Job, get_job: Callable[[JobId], Job | None], now: float) -> bool:
-    """True if the job has competed for longer than its `scheduling_timeout` (0: no limit)."""
+    """Return whether the job has competed for longer than its `scheduling_timeout` (0: no limit)."""
     return 0 < job.scheduling_timeout < now - job.submitted_at and (
         not (job.after or job.held_at is not None or job.released_at)
         or job.scheduling_timeout < now - competes_since(job, get_job)

@@ -176,8 +176,8 @@ class ChangeKind(StrEnum):
 class Change(Struct, frozen=True, kw_only=True):
     """One change that would place a pending task or gang, or one more task of its job.
 
-    `subject` is what to change: the constraint as typed, the taint, the job or task that would end, the worker to
-    repair, the priority. `amount` is what to request instead: thousandths of a core, bytes or GPUs.
+    `subject` is the object to change: the constraint as typed, the taint, the job or task that would end, the
+    worker to repair, the priority. `amount` is the new request: thousandths of a core, bytes or GPUs.
     """
 
     kind: ChangeKind

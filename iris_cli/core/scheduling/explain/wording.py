@@ -264,7 +264,7 @@ def few(names: Iterable[str]) -> str:
 
 
 def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict) -> str:
-    """Return what a near miss lacks: `2 cores free, needs 4 cores`, `region is us`, `held by train-7`."""
+    """Return the shortage of a near miss: `2 cores free, needs 4 cores`, `region is us`, `held by train-7`."""
     fleet, kind = context.fleet, verdict.kind
     position = first_of(verdict.lacking)
     worker = fleet.workers[position]
