@@ -1,1 +1,1 @@
-"""The cluster, a job and its history as tables."""
+"""Tables for the cluster, for jobs and for `iris why`."""

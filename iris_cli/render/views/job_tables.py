@@ -1,4 +1,4 @@
-"""One job: what failed first, what it waits for, its tasks and what became of each attempt."""
+"""Tables for one job: its first failure, its facts, its tasks and their earlier attempts."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from iris_cli.render.tables import (
 from iris_cli.render.views.status import late_why, where
 
 FOLD_ABOVE = 16
-"""Up to so many tasks have a line each."""
+"""Most tasks that get a line each; more are folded."""
 
 WIDE = 120
 
 
 def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> None:
-    """One job; `everything`: a line for every task and attempt."""
+    """Print one job. `everything`: a line for every task and attempt."""
     output.view(
         status,
         status.messages,
@@ -49,7 +49,7 @@ def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> 
 
 
 def job_tables(status: JobStatus, width: int, *, everything: bool) -> Group:
-    """The whole view, for a terminal of that width."""
+    """Return the view of a job for a terminal of `width` columns."""
     parts: list[Renderable] = [*banner(status.messages, status.cycles), _header(status)]
     if status.failure is not None:
         parts += [text(""), *failure_card(status.failure)]
@@ -69,7 +69,7 @@ def _header(status: JobStatus) -> Text:
 
 
 def _ran(job: JobRow) -> str:
-    """How long it ran, or runs; a job of which nothing runs at the moment does not."""
+    """Return how long the job ran or has been running; "so far" if it is open and not running now."""
     took = duration(job.duration)
     if job.ended_at is not None:
         return f"ran {took}"
@@ -110,13 +110,13 @@ def _facts(status: JobStatus) -> Table:
 
 
 def _is_counted(status: JobStatus) -> bool:
-    """Whether the index of each task is its number."""
+    """Return whether the array indexes are 0 to N-1, the numbers of the tasks."""
     last = len(status.tasks) - 1
     return status.array in (f"0-{last}", "0" if last == 0 else "")
 
 
 def _constraints(status: JobStatus) -> Iterator[str]:
-    """As they were typed; those that were taken over with the job that named them."""
+    """Yield the constraints as typed; inherited constraints with the job they come from."""
     for each in status.constraints:
         typed = format_constraint(each)
         source = status.inherited.get(typed)
@@ -129,7 +129,7 @@ def _endpoint(row: EndpointRow) -> str:
 
 
 def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> Table:
-    """A line for each task; what waits for the same, and where there are many what is alike, is one line."""
+    """Return one row per task. Pending tasks with the same reason share a row; above FOLD_ABOVE, all equal tasks do."""
     headers = ("TASK", "STATE", "WORKER", "TRY", "STARTED (UTC)", "ENDED (UTC)", "RAN", "WHY")
     narrow = width < NARROW
     only = {"TASK", "STATE", "WORKER", "RAN", "WHY"}
@@ -160,7 +160,7 @@ def _task_cells(task: TaskRow) -> Row:
 
 
 def _why(task: TaskRow) -> str:
-    """Why it is so, without the exit code that its display has."""
+    """Return the reason for the task's state, without the exit code that its display contains."""
     said = task.display.partition(" ")[2]
     more = task.why.removeprefix(said) if said else task.why
     return more[2:] if more[:2] in (": ", "; ") else more
@@ -197,7 +197,7 @@ def _span(durations: list[float]) -> str:
 
 
 def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
-    """Attempts of the same number that ended alike are one line."""
+    """Return one row for all attempts with the same number and the same cause of their end."""
     alike: dict[tuple[int, str], list[AttemptRow]] = {}
     for attempt in attempts:
         alike.setdefault((attempt.id.number, attempt.why), []).append(attempt)
@@ -215,15 +215,15 @@ def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
     return table(("TRY", "TASK", "WORKER", "RAN", "WHY"), rows)
 
 
-# The card of a failure: who failed first and its last words, where the others were, what is known of the cause.
+# The failure card: the first failed task with its last log lines, its peers, and the known cause.
 
 
 MOST_GROUPS = 4
-"""How many of the groups into which the others fall have a line, and how many child jobs."""
+"""Most groups of peers, and most failed child jobs, that get a line each."""
 
 
 def failure_card(failure: FailureCard) -> list[Renderable]:
-    """Who failed first and why, where, the last words of its log, the others, and a known cause."""
+    """Return the first failure: cause, worker, last log lines, peers, failed child jobs and the known cause."""
     where = f"{failure.attempt or failure.task}" + (f" on {failure.worker}" if failure.worker else "")
     card: list[Renderable] = [
         text(f"{failure.headline}: {failure.cause}", "bold red"),
@@ -244,12 +244,12 @@ def failure_card(failure: FailureCard) -> list[Renderable]:
 
 
 def next_line(command: str) -> Text:
-    """What to type next."""
+    """Return the line with the command to type next."""
     return Text.assemble(("next: ", "dim"), text(command))
 
 
 def _others(failure: FailureCard) -> Iterator[str]:
-    """Nothing where all that could be said is that they were stopped: that goes without saying."""
+    """Yield a line per group of peers. Yield nothing if no peer failed or has output: then all were only stopped."""
     if not any(group.line or group.failed for group in failure.others):
         return
     for group in failure.others[:MOST_GROUPS]:
@@ -268,7 +268,7 @@ def _children(failure: FailureCard) -> Iterator[str]:
 
 
 def _company(group: Company) -> str:
-    """`3 others, task-[0-1,3], stopped in the same place: step 42`, `task-5 failed too, exit 1, at: ...`."""
+    """Return `3 others, task-[0-1,3], stopped in the same place: step 42` or `task-5 also failed, exit 1, at: ...`."""
     several = len(group.tasks) > 1
     names = fold(f"task-{task.index}" for task in group.tasks)
     who = f"{len(group.tasks)} others, {names}," if several else names

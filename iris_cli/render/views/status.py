@@ -1,4 +1,4 @@
-"""Print the cluster at a glance: jobs, slices, hosts, and what is wrong."""
+"""Print the cluster: jobs, slices, scale groups, hosts and problems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from iris_cli.render.tables import NARROW, Row, age, banner, chain_words, durati
 from iris_cli.render.workers import cores, memory
 
 MOST_LISTED = 100
-"""How many jobs that have ended a program gets to see unless it asks for all."""
+"""Most ended jobs listed with --json or --quiet, unless all are requested."""
 MOST_OPEN = 50
 MOST_ENDED = 10
 MOST_PROBLEMS = 5
@@ -23,14 +23,14 @@ MOST_UNMET = 5
 
 
 def ended_jobs(output: Output) -> int:
-    """How many of the jobs that have ended are shown if not all are asked for."""
+    """Return the most ended jobs to list unless all are requested."""
     return MOST_LISTED if output.as_json or output.quiet else MOST_ENDED
 
 
 def show_cluster(
     output: Output, status: ClusterStatus, *, everything: bool = False, chosen: bool = False
 ) -> None:
-    """The cluster; `everything`: also jobs that ended long ago; `chosen`: not all jobs were asked for."""
+    """Print the cluster. `everything`: with all ended jobs. `chosen`: the jobs were filtered."""
     output.view(
         status,
         status.messages,
@@ -40,7 +40,7 @@ def show_cluster(
 
 
 def cluster_tables(status: ClusterStatus, width: int, *, everything: bool, chosen: bool = False) -> Group:
-    """The whole view, for a terminal of that width. `chosen`: not all jobs were asked for."""
+    """Return the view for a terminal of `width` columns. `chosen`: the jobs were filtered."""
     parts: list[Text | Table] = [*banner(status.messages, status.cycles), header(status)]
     scaling = _groups(status, width)
     for part in (
@@ -56,7 +56,7 @@ def cluster_tables(status: ClusterStatus, width: int, *, everything: bool, chose
 
 
 def header(status: ClusterStatus) -> Text:
-    """The cluster in one line, and who runs its cycles."""
+    """Return one line about the cluster, and what runs its cycles."""
     healthy = sum(not worker.refuses for worker in status.workers)
     workers = count(len(status.workers), "worker")
     if healthy != len(status.workers):
@@ -93,7 +93,7 @@ def _job_cells(job: JobRow) -> Row:
 
 
 def _short_job_cells(job: JobRow) -> Row:
-    """The same with the note of its display where the line may break. The number of a retry stands there already."""
+    """Return `_job_cells` with the note of a pending display in the last cell, which may wrap."""
     name, display, *cells, why = _job_cells(job)
     word, _, note = display.partition(" ")
     done = note.strip("()") if word == JobState.PENDING else ""
@@ -101,23 +101,23 @@ def _short_job_cells(job: JobRow) -> Row:
 
 
 def tasks(job: JobRow) -> str:
-    """How many tasks it has if all read as the job does, otherwise how many read how."""
+    """Return the number of tasks; if their displays differ from the job's, the number per display."""
     uniform = list(job.task_displays) == [word_of(job.display)]
     return str(job.replicas) if uniform else in_words(job.task_displays)
 
 
 def where(job: JobRow) -> str:
-    """The workers of its live attempts."""
+    """Return the workers of the job's live attempts."""
     return f"{'stopping on ' if job.stopping else ''}{fold(job.workers)}" if job.workers else ""
 
 
 def late_why(job: JobRow) -> str:
-    """Why it waits, with how long if that is long; or why it ended."""
+    """Return why the job is pending, with how long if it is overdue, or why it ended."""
     return ": ".join(filter(None, (job.overdue, job.why)))
 
 
 def _where_and_why(job: JobRow) -> str:
-    """Where it runs, what the rest of it waits for, why it ended, what it goes again after."""
+    """Return the job's workers, why its other tasks wait, why it ended, its retry and its resubmissions."""
     why = f"waiting: {job.why}" if job.workers and job.why and not job.state.terminal else late_why(job)
     chain = chain_words(job.again, job.tried_again)
     return "; ".join(part for part in (where(job), why, job.quiet, job.retry, chain) if part)
@@ -141,7 +141,7 @@ def _slice_cells(row: SliceRow) -> Row:
 
 
 def _short_slice_cells(row: SliceRow) -> Row:
-    """The same without what a type has of chips and VMs: its tenants matter more."""
+    """Return `_slice_cells` without the type's numbers of chips and VMs: the jobs matter more."""
     return row.type.partition(" (")[0], *_slice_cells(row)[1:]
 
 
@@ -163,7 +163,7 @@ def _host_cells(row: WorkerRow) -> Row:
 
 
 def _problems(workers: Iterable[WorkerRow]) -> Iterator[Text]:
-    """Each obstacle with the workers it keeps out of use, and each warning; stops under way are none."""
+    """Yield obstacles and warnings, each with its workers. An attempt that is being stopped is no problem."""
     alike: dict[str, list[str]] = {}
     for worker in workers:
         obstacles = worker.refuses[:1] if worker.status != "stopping" else ()
@@ -176,7 +176,7 @@ def _problems(workers: Iterable[WorkerRow]) -> Iterator[Text]:
 
 
 def group_tables(scaling: Scaling, width: int) -> list[Text | Table]:
-    """The groups, what each has under way, and what is unmet."""
+    """Return the scale groups, the state of their slices, and the unmet demand."""
     if not scaling.groups:
         return []
     headers = ("GROUP", "TYPE", "WHERE", "SLICES", "WANTED", "NOW")

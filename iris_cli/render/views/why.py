@@ -1,4 +1,4 @@
-"""Answers of `iris why`."""
+"""Print the answers of `iris why`."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 FOLD_ABOVE = 16
-"""Up to so many attempts have a line each."""
+"""Most attempts that get a line each; more are folded."""
 
 
 def show_why(output: Output, why: Why) -> None:
-    """The answer; quietly, only its first words."""
+    """Print the answer; with --quiet only its first reason."""
     output.view(why, why.messages, [_in_short(why)], lambda: _parts(why, output.width))
 
 
@@ -87,7 +87,7 @@ def _wait(why: Why, wait: Wait) -> Iterator[Renderable]:
 
 
 def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tuple[str, str]]:
-    """What lies behind the reasons, in numbers and names."""
+    """Yield the facts behind the reasons, as pairs of label and text."""
     from iris_cli.core.scheduling.explain.wording import amount
 
     if found.workers:
@@ -117,7 +117,7 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
 
 
 def _place_rows(places: tuple[LiveAttempt, ...]) -> Iterator[tuple[str, ...]]:
-    """A line for each; where there are many, one for all that are alike."""
+    """Yield a row per attempt; above FOLD_ABOVE, one row for all in the same state."""
 
     alike: dict[object, list[LiveAttempt]] = {}
     for place in places:
