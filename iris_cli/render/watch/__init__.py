@@ -1,1 +1,1 @@
-"""A cluster that is watched: a calm screen on a terminal, elsewhere a line for each change."""
+"""Views of `iris watch`: a full screen on a terminal, otherwise a line per change."""

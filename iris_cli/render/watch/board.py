@@ -1,4 +1,4 @@
-"""One screen of a cluster or a job, whatever its size: what matters first at the top, the news at the bottom."""
+"""Screens of a cluster or a job, fitted to the terminal: the most urgent jobs at the top, news at the bottom."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from iris_cli.render.views.job_tables import job_tables
 from iris_cli.render.views.status import tasks, where
 from iris_cli.render.watch.news import News
 
-_AIRY = 16  # lines from which on there is room for blank ones and headings
-_ROOMY = 10  # lines from which on there is room for more than jobs and what is wrong
+_AIRY = 16  # fewest lines for blank lines and headings
+_ROOMY = 10  # fewest lines for slices and hosts
 _MOST_BUNCHES = 4
-_WITH_NOTES = 90  # columns from which on a state has its note
-_COARSE = 600  # seconds from which on they are no longer counted one by one
+_WITH_NOTES = 90  # fewest columns for the note of a state
+_COARSE = 600  # seconds above which durations are shown in whole minutes
 _GAP = "  "
 
 
 class Moment(Struct, frozen=True, kw_only=True):
-    """What a picture is painted with: the time, in seconds since the epoch, and the news, with the newest last.
+    """Input of a picture: `now` in seconds since the epoch, and the news, newest last.
 
-    `trouble` says why no cycle could run.
+    `trouble`: why no cycle could run.
     """
 
     now: float
@@ -58,20 +58,20 @@ class Moment(Struct, frozen=True, kw_only=True):
 
 
 Picture = Callable[[Moment, int, int], Sequence[Text]]
-"""The lines of a screen of so many columns and lines."""
+"""Function from a moment, columns and lines to the lines of a screen."""
 
 
 class _Section(Struct, frozen=True):
-    """Lines that belong together: at least so many, and at most, as there is room. `rest` speaks for all behind one."""
+    """Lines of one section, `least` to `most` of them as there is room. `rest`: text for the lines after a number."""
 
     lines: Sequence[Text]
     least: int
     most: int
-    rest: Callable[[int], str] | None = None  # without it the last ones count: the first make room
+    rest: Callable[[int], str] | None = None  # None: the last lines are kept
 
 
 def frame(board: Board, moment: Moment, width: int, height: int) -> list[Text]:
-    """The lines of a screen of that size: never more of them, and none wider."""
+    """Return the lines of a screen: at most `height`, each at most `width` columns wide."""
     head = list(_head(board.status, moment))[: max(1, height - 1)]
     airy = height >= _AIRY
     sections = [
@@ -85,7 +85,7 @@ def frame(board: Board, moment: Moment, width: int, height: int) -> list[Text]:
     parts = [part for part in _fitted(sections, room) if part]
     lines = head
     for number, part in enumerate(parts, 1):
-        if moment.news and 1 < number == len(parts):  # news stand at the bottom: there they stay
+        if moment.news and 1 < number == len(parts):  # keep news at the bottom
             lines += [Text()] * (room - sum(map(len, parts)))
         lines += [*[Text()] * airy, *part]
     return [_cut(line, width) for line in lines[:height]]
@@ -96,7 +96,7 @@ def _listed(lines: Sequence[Text], most: int) -> _Section:
 
 
 def _fitted(sections: Sequence[_Section], room: int) -> list[Sequence[Text]]:
-    """Of each section as many lines as it can have: the least of all first, then what is left, in their order."""
+    """Return each section's lines: first `least` of each section, then up to `most`, in the order of the sections."""
     given = [0] * len(sections)
     for most in (False, True):
         for place, section in enumerate(sections):
@@ -106,7 +106,7 @@ def _fitted(sections: Sequence[_Section], room: int) -> list[Sequence[Text]]:
 
 
 def _some(section: _Section, number: int) -> Sequence[Text]:
-    """So many of its lines; the last of them stands for those that find no room."""
+    """Return `number` lines of the section; the last line counts the hidden lines."""
     if section.rest is None or number < 2 or number >= len(section.lines):
         return (
             section.lines[len(section.lines) - number :] if section.rest is None else section.lines[:number]
@@ -115,7 +115,7 @@ def _some(section: _Section, number: int) -> Sequence[Text]:
 
 
 def _head(status: ClusterStatus, moment: Moment) -> Iterator[Text]:
-    """Whose cluster, how old what is shown is, and what is wrong with that."""
+    """Yield the cluster's name and workers, the age of the data, and problems of the log and of cycles."""
     now = moment.now
     taking = sum(not worker.refuses for worker in status.workers)
     workers = count(len(status.workers), "worker")
@@ -130,7 +130,7 @@ def _head(status: ClusterStatus, moment: Moment) -> Iterator[Text]:
 
 
 def _age(cycles: Cycles | None, since: float, now: float) -> Text:
-    """Who runs cycles, `since` so many seconds; the age of the last one in whole seconds, for it is seen to change."""
+    """Return what runs cycles. The last cycle's age is in whole seconds, `since` seconds added; it ticks on screen."""
     if cycles is not None and cycles.last is not None:
         cycles = replace(cycles, last=float(max(0, int(cycles.last + since))))
     return cycle_words(cycles, now).__rich__()
@@ -147,8 +147,8 @@ def _jobs(board: Board, now: float, width: int, height: int) -> _Section:
     if not board.jobs:
         return _Section([_text(older or "no jobs: iris launch -- COMMAND", "dim")], 1, 1, str)
     rows: list[Row] = [tuple(Text(header, style="dim") for header in _HEADERS)] if height >= _AIRY else []
-    begins = []  # where each job does
-    for job in board.jobs[:height]:  # more can't be seen
+    begins = []  # the first row of each job
+    for job in board.jobs[:height]:  # more do not fit
         begins.append(len(rows))
         rows += _rows_of(board, job, now, width)
     columns = _columns(width)
@@ -164,7 +164,7 @@ def _jobs(board: Board, now: float, width: int, height: int) -> _Section:
 
 
 def _in_words(jobs: Iterable[JobOnBoard]) -> str:
-    """`3 running, 1 pending`."""
+    """Return the number of jobs per state: `3 running, 1 pending`."""
     found = Counter(word_of(job.row.display) for job in jobs)
     return ", ".join(f"{number} {state.lower()}" for state, number in found.items())
 
@@ -211,7 +211,7 @@ def _bunch_row(bunch: Bunch, now: float) -> Row:
 
 
 def _for(job: JobOnBoard, now: float) -> str:
-    """How long it has been as it is: waits, runs, or is over. What is long changes seldom."""
+    """Return how long the job has been pending or running, or how long ago it ended."""
     row = job.row
     if row.state.terminal:
         return f"{_seconds(row.ended_at, now)} ago"
@@ -235,11 +235,11 @@ def _where_and_why(board: Board, job: JobOnBoard, now: float) -> str:
     return "; ".join(filter(None, (where(row), why, row.quiet, row.retry, chain)))
 
 
-# Below them
+# Slices, hosts and problems
 
 
 def _slices(status: ClusterStatus, width: int) -> list[Text]:
-    """Slices and single hosts, those that are alike in one line."""
+    """Return the lines of slices and single hosts; equal rows are folded."""
     rows = [
         (*map(_text, row[:3]), _text(row[3], STYLES.get(row[3], "")), _text(row[4]))
         for row in (
@@ -262,7 +262,7 @@ def _host_cells(row: WorkerRow) -> tuple[str, ...]:
 
 
 def _problems(workers: Iterable[WorkerRow]) -> Iterator[Text]:
-    """What keeps workers out of use, and what else is wrong with them."""
+    """Yield obstacles and warnings, each with its workers."""
     alike: dict[str, list[str]] = {}
     for worker in workers:
         obstacles = worker.refuses[:1] if worker.status != "stopping" else ()
@@ -284,7 +284,7 @@ def _text(content: str, style: str = "") -> Text:
 
 
 def _aligned(rows: Sequence[Row], width: int) -> list[Text]:
-    """Cells in columns: each as wide as it must be, the first no wider than a third, the last takes what is left."""
+    """Return lines of aligned columns. The first column gets a third of `width` at most, the last is not padded."""
     if not rows:
         return []
     widths = [max(cell_len(cell.plain) for cell in column) for column in zip(*rows, strict=True)]
@@ -311,24 +311,24 @@ def _cut(line: Text, width: int) -> Text:
 
 
 def beginning() -> list[Text]:
-    """Before anything is known."""
+    """Return the lines to show until the first picture is ready."""
     return [Text("reading the log …", style="dim")]
 
 
 def of_cluster(session: Session, *, labels: Sequence[str] = (), states: Sequence[str] = ()) -> Picture:
-    """The cluster as it is now, with some of its jobs. Raises UsageError."""
+    """Return the picture of the cluster now, with the matching jobs. Raises UsageError."""
     return partial(frame, board(session, labels=labels, states=states))
 
 
 def of_job(output: Output, session: Session, job: str, *, everything: bool = False) -> Picture:
-    """One job as it is now; `everything`: each of its tasks. Raises NotFoundError."""
+    """Return the picture of one job now. `everything`: with each task. Raises NotFoundError."""
     return partial(_job_frame, output, job_status(session, job), everything)
 
 
 def _job_frame(
     output: Output, status: JobStatus, everything: bool, moment: Moment, width: int, height: int
 ) -> list[Text]:
-    """As much of what `iris status JOB` says as there is room for."""
+    """Return the first lines of `iris status JOB` that fit into `height`."""
     console = output.console
     options = console.options.update(width=width, height=None)
     lines = [

@@ -1,6 +1,6 @@
-"""A terminal's second screen that is painted again and again, and given back as it was, whatever ends it.
+"""The alternate screen of a terminal: painted repeatedly, and restored however the command ends.
 
-A thread paints, so that ages go on while the command waits for a lock or for workers, and a new size shows at once.
+A thread paints, so that ages advance while the command waits for a lock or workers, and a resize shows at once.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from rich.live import Live
 from rich.text import Text
 
 TICK = 1.0
-"""Seconds until it is painted again though nothing has changed but the time."""
+"""Seconds between two paints if nothing but the time changes."""
 
-_SMALL = (80, 24)  # columns and lines of a terminal that does not know its own
-_PATIENCE = 2.0  # seconds until a terminal that takes nothing is left alone
+_SMALL = (80, 24)  # columns and lines if the terminal reports no size
+_PATIENCE = 2.0  # seconds to wait for a terminal that accepts no output
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 Frame = Callable[[int, int], Sequence[Text]]
-"""The lines that fill so many columns and lines, or fewer."""
+"""Function from columns and lines to the lines to show."""
 
 
 class LiveScreen:
-    """The screen for the length of a block. `frame` is called in a thread of its own, after each `update`, too.
+    """Context manager for the alternate screen. A thread calls `frame` every TICK seconds and after each `update`.
 
-    In the background (Ctrl-Z, then `bg`) nothing is painted; in the foreground it comes back by itself. What goes
-    wrong while it is painted is raised by the next `update`.
+    Paints nothing in the background (Ctrl-Z, then `bg`) and resumes in the foreground. An error during painting is
+    raised by the next `update`.
     """
 
     def __init__(self, console: Console, frame: Frame) -> None:
         self._console = console
         self._frame = frame
         self._descriptor = sys.stdout.fileno()
-        self._wake: SimpleQueue[bool] = SimpleQueue()  # may be filled by a signal in the middle of anything
-        self._terminal = threading.RLock()  # who holds it may write
+        self._wake: SimpleQueue[bool] = SimpleQueue()  # reentrant: signal handlers put into it
+        self._terminal = threading.RLock()  # held while writing to the terminal
         self._live: Live | None = None
-        self._modes: list[Any] | None = None  # of the terminal, as they were
-        self._painted: tuple[tuple[int, int], Sequence[Text]] | None = None  # what stands there now
+        self._modes: list[Any] | None = None  # of the terminal, before
+        self._painted: tuple[tuple[int, int], Sequence[Text]] | None = None  # on the screen now
         self._handlers: dict[int, Any] = {}
         self._error: BaseException | None = None
         self._painter = threading.Thread(target=self._paint_on, name="iris-screen", daemon=True)
@@ -56,9 +56,9 @@ class LiveScreen:
             (signal.SIGWINCH, self._look_again),
             (signal.SIGCONT, self._look_again),
             (signal.SIGTSTP, self._suspend),
-            (signal.SIGQUIT, signal.default_int_handler),  # else it ends us with the terminal as it is
+            (signal.SIGQUIT, signal.default_int_handler),  # the default would leave the terminal unrestored
         ):
-            # A shell without job control has Ctrl-Z ignored: that stays so.
+            # A shell without job control ignores SIGTSTP: keep it ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, handler)
         self._painter.start()
@@ -67,15 +67,15 @@ class LiveScreen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for ending in _ENDING:  # who is impatient gets the terminal as it was, too
+        for ending in _ENDING:  # a second Ctrl-C must not skip the restore
             self._handlers.setdefault(ending, signal.signal(ending, signal.SIG_IGN))
-        if self._is_ours():  # Ctrl-S may hold it: what is written now gives it back
+        if self._is_ours():  # Ctrl-S may have stopped output: resume it, to restore the terminal
             with suppress(termios.error):
                 termios.tcflow(self._descriptor, termios.TCOON)
         try:
             self._wake.put(False)
             self._painter.join(_PATIENCE)
-            # A terminal that takes nothing keeps its painter: it must not keep us.
+            # The painter may hang on a terminal that accepts no output: do not wait for it forever.
             if self._terminal.acquire(timeout=_PATIENCE):
                 try:
                     self._leave()
@@ -86,7 +86,7 @@ class LiveScreen:
                 signal.signal(number, handler)
 
     def update(self) -> None:
-        """Something is new. Raises what painting raised."""
+        """Paint soon. Raises the error of an earlier paint."""
         if self._error is not None:
             raise self._error
         self._wake.put(True)
@@ -97,11 +97,11 @@ class LiveScreen:
                 with self._terminal:
                     if self._is_ours():
                         self._paint()
-        except BaseException as error:  # noqa: BLE001,RUF100 - raised by whoever updates next
+        except BaseException as error:  # noqa: BLE001,RUF100 - raised by the next update
             self._error = error
 
     def _wait(self) -> bool:
-        """Until there is something to do; False at the end. What has come meanwhile is done in one go."""
+        """Wait for an update or TICK seconds; return False at the end. Updates that piled up count as one."""
         goes_on = True
         with suppress(Empty):
             goes_on = self._wake.get(timeout=TICK)
@@ -110,11 +110,11 @@ class LiveScreen:
         return goes_on
 
     def _is_ours(self) -> bool:
-        """Whether we are in the foreground: nobody else's screen is painted over."""
+        """Return whether this process group is in the foreground and may paint."""
         try:
             return os.tcgetpgrp(self._descriptor) == os.getpgrp()
         except OSError:
-            return True  # it is nobody's terminal
+            return True  # no controlling terminal
 
     def _paint(self) -> None:
         if self._live is None:
@@ -129,7 +129,7 @@ class LiveScreen:
         self._live.update(Group(*lines), refresh=True)
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines of the terminal, as far as it knows them."""
+        """Return columns and lines of the terminal, or a default if it reports none."""
         with suppress(OSError):
             size = os.get_terminal_size(self._descriptor)
             if size.columns and size.lines:
@@ -137,7 +137,7 @@ class LiveScreen:
         return _SMALL
 
     def _enter(self) -> None:
-        """What is typed isn't shown: it would stand anywhere."""
+        """Enter the alternate screen, without echo: typed characters would appear at random places."""
         self._painted = None
         with suppress(termios.error):
             self._modes = termios.tcgetattr(self._descriptor)
@@ -157,8 +157,8 @@ class LiveScreen:
     def _leave(self) -> None:
         live, self._live = self._live, None
         modes, self._modes = self._modes, None
-        if modes is not None and self._is_ours():  # else whoever has it has set its own
-            with suppress(termios.error):  # FLUSH: what was typed meanwhile was for nobody
+        if modes is not None and self._is_ours():  # the foreground process has set its own modes
+            with suppress(termios.error):  # FLUSH: discard what was typed on this screen
                 termios.tcsetattr(self._descriptor, termios.TCSAFLUSH, modes)
         if live is not None:
             live.stop()
@@ -168,7 +168,7 @@ class LiveScreen:
         self._wake.put(True)
 
     def _suspend(self, _signal: int, _frame: FrameType | None) -> None:
-        """Ctrl-Z: give the terminal back, stand still, and begin anew when we are continued."""
+        """Handle Ctrl-Z: restore the terminal, stop, and paint again after SIGCONT."""
         with self._terminal:
             self._leave()
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""What has just happened, in few lines: events that differ in nothing but the numbers of names are one."""
+"""Recent events, folded: events that differ only in the numbers of names become one line."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from iris_cli.core.text import pattern
 from iris_cli.ops.views.history import Entry
 from iris_cli.render.tables import fold
 
-# A name that ends in a number, the one of a task for an attempt: `v5a-3`, `train/task-3`, `train/task-3/attempt-0`.
+# A name that ends in a number (of an attempt: the task's number): `v5a-3`, `train/task-3`, `train/task-3/attempt-0`.
 _NAME = pattern(r"(.{0,200}?[A-Za-z_.-])([0-9]{1,6})((?:/attempt-[0-9]{1,6})?[,:;]?)")
 
 
 class News(Struct, frozen=True):
-    """One thing that happened, perhaps to many; `at` is when it last did."""
+    """One or more folded events; `at` is the time of the newest."""
 
     at: float
     text: str
 
 
 def news(entries: Iterable[Entry]) -> list[News]:
-    """In the order in which the first of each kind happened."""
+    """Return the folded events, ordered by the first event of each."""
     alike: dict[tuple[str, tuple[str, ...]], list[Entry]] = {}
     for entry in entries:
         alike.setdefault((entry.type, _shape(entry.text)), []).append(entry)
@@ -30,12 +30,12 @@ def news(entries: Iterable[Entry]) -> list[News]:
 
 
 def _shape(text: str) -> tuple[str, ...]:
-    """The sentence without the numbers of its names."""
+    """Return the words of an event with `#` for the numbers of names."""
     return tuple(_parts(word)[0] + "#" + _parts(word)[2] for word in text.split(" "))
 
 
 def _parts(word: str) -> tuple[str, str, str]:
-    """A name, its number and what comes behind it; the number is empty if there is none."""
+    """Split a word into name, number and suffix; number and suffix are empty if it has no number."""
     match = _NAME.fullmatch(word)
     return (match[1], match[2], match[3]) if match is not None else (word, "", "")
 

@@ -1,4 +1,4 @@
-"""Where the steps of a watch are shown: on a screen of their own, or a line for each change."""
+"""Output of `iris watch`: a full screen on a terminal, otherwise a line per change."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from iris_cli.render.watch.live import LiveScreen
 
 _KEPT = 50
-"""Newest things that happened of which a screen may show some."""
+"""Most news kept for the screen."""
 
 
 class Screen:
-    """For the length of a watch; a context, because a terminal has to be given back as it was.
+    """Context manager for the output of a watch; restores the terminal at the end.
 
-    `look` makes a picture of how things are, after each step.
+    `look` returns a picture of the current state; it is called after each step.
     """
 
     def __init__(self, output: Output, session: Session, look: Callable[[], Picture]) -> None:
@@ -40,14 +40,14 @@ class Screen:
         self._picture: Picture | None = None
         self._news: deque[News] = deque(maxlen=_KEPT)
         self._trouble = ""
-        self._banner: list[str] = []  # of the log, as it was last told
+        self._banner: list[str] = []  # the log's messages that were printed last
         self._live: LiveScreen | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Screen:
-        self._session.progress = lambda _: nullcontext()  # what takes long is seen here
+        self._session.progress = lambda _: nullcontext()  # no progress line: the screen shows progress
         if not (self._output.as_json or self._output.quiet) and is_screen(sys.stdout) and _in_foreground():
-            # All that painting needs is loaded here: two threads must not begin that at the same time.
+            # Import before the painter starts: two threads must not import these modules at the same time.
             from iris_cli.render.watch import board  # noqa: F401 - see above
             from iris_cli.render.watch.live import LiveScreen
 
@@ -64,13 +64,13 @@ class Screen:
             self._leave_behind(*self._live.size())
 
     def look(self) -> None:
-        """Show how things are, if there is a screen for that: before the first step, too, which may take long."""
+        """Update the screen, if any. Also called before the first step, which may take long."""
         if self._live is not None:
             self._picture = self._look()
             self._live.update()
 
     def show(self, step: Step) -> None:
-        """Show what is new."""
+        """Show the news of a step."""
         new = news(step.news)
         if self._live is not None:
             self._news.extend(new)
@@ -91,20 +91,20 @@ class Screen:
         self._output.flush()
 
     def _tell_health(self) -> None:
-        """What is wrong with the log, as every reader says: here when it comes to be, and again when it comes back."""
+        """Warn of problems with the log when they appear or reappear."""
         for message in self._session.messages:
             if message not in self._banner:
                 self._output.warning(message)
         self._banner = self._session.messages
 
     def _hear(self, message: str) -> None:
-        """What is told meanwhile is news, too: it must not be written across the screen."""
+        """Add a session's message to the news: printing it would damage the screen."""
         self._news.append(News(self._session.clock.now(), message))
         if self._live is not None:
             self._live.update()
 
     def _paint(self, width: int, height: int) -> Sequence[Text]:
-        """In the thread of the screen."""
+        """Return the lines to show; runs in the painter thread."""
         from iris_cli.render.watch.board import Moment, beginning
 
         moment = Moment(now=self._session.clock.now(), news=tuple(self._news), trouble=self._trouble)
@@ -112,7 +112,7 @@ class Screen:
         return picture(moment, width, height) if picture is not None else beginning()
 
     def _leave_behind(self, width: int, height: int) -> None:
-        """What was last seen stays on the terminal, without the blank lines in it."""
+        """Print the last picture on the restored terminal, repeated blank lines removed."""
         if self._picture is None:
             return
         was_blank = True
@@ -128,14 +128,14 @@ def _words(each: News) -> str:
 
 
 def _in_foreground() -> bool:
-    """Whether the terminal is ours: behind `&` it is somebody else's, and gets lines."""
+    """Return whether this process group has the terminal: a background process (`&`) prints lines."""
     with suppress(OSError):
         return os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp()
     return True
 
 
 def still_there(cluster: Cluster, then: str = "") -> str:
-    """What goes on though nobody looks any more, and `then`: who runs cycles; how to look again if omitted."""
+    """Return the open jobs when a watch ends, and `then`: what runs cycles (default: how to watch again)."""
     jobs = cluster.open_jobs()
     waiting = [job.id for job in jobs if job.end is None and not cluster.live_of(job.id)]
     running = [job.id for job in jobs if job.id not in waiting]
