@@ -1,1 +1,1 @@
-"""From results to what a person or a program reads: tables, JSON, or one quiet line."""
+"""Output of commands: tables for people, JSON for programs, or names only (--quiet)."""

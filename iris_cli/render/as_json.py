@@ -1,4 +1,4 @@
-"""Views and documents as JSON. `scripts/json_schema.py` writes the schema of their types by the same rules."""
+"""Encode views and documents as JSON. `scripts/json_schema.py` derives the schema by the same rules."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SCHEMA_VERSION = 1
 
 
 def json_text(content: Struct, indent: int | None = None) -> str:
-    """A whole document. All of it is printable ASCII."""
+    """Return a whole document as printable ASCII."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **document(content)}, indent=indent)
     return text.replace("\x7f", "\\u007f")
 
 
 def document(view: Struct) -> dict[str, Any]:
-    """The fields of a struct by their encoded names, without those that are UNSET.
+    """Return the fields of a struct by their encoded names, without those that are UNSET.
 
-    A field named in `FLATTENED` has no key: the fields of its struct stand beside the others, which override them.
+    The fields of a struct named in `FLATTENED` are merged into the result; the struct's other fields override them.
     """
     fields: dict[str, Any] = {}
     flat: dict[str, Any] = {}
@@ -41,12 +41,12 @@ def document(view: Struct) -> dict[str, Any]:
 
 
 def is_time(name: str) -> bool:
-    """Whether a field holds a time by its name in Python: seconds since the epoch, in JSON ISO 8601 in UTC."""
+    """Return whether a field, by its name, holds a time: seconds since the epoch; in JSON ISO 8601 in UTC."""
     return name == "at" or name.endswith("_at")
 
 
 def plain(value: Any) -> Any:
-    """One value as JSON: enums, constraints and paths as text, structs as objects."""
+    """Return one value for JSON: enums, constraints and paths as text, structs as objects."""
     if isinstance(value, Struct):
         if not isinstance(value, Constraint):
             return document(value)
@@ -63,10 +63,10 @@ def plain(value: Any) -> Any:
 
 
 def moment(at: float | None) -> str | None:
-    """ISO 8601 in UTC; None for a time that no correct clock could have reported."""
+    """Return ISO 8601 in UTC; None for a time outside its range, from a clock that was wrong."""
     if at is None:
         return None
     try:
         return iso_time(at)
-    except OverflowError:  # a clock that was wrong by thousands of years
+    except OverflowError:  # beyond the year 9999
         return None

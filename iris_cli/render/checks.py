@@ -1,4 +1,4 @@
-"""Print the findings of a check-up, each with what to type, and of `cluster.yaml` all that is wrong."""
+"""Print the findings of `iris doctor`, each with its fix, and the problems of `cluster.yaml`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 
 class Check(Struct, frozen=True):
-    """One finding of `iris doctor`, and what to do about it."""
+    """One finding of `iris doctor`, and its fix."""
 
     level: Level
     subject: str
@@ -43,14 +43,14 @@ class BundlePart(Struct, frozen=True):
 
 
 class WrittenBundle(Struct, frozen=True):
-    """The file that `iris doctor --bundle` has written."""
+    """The file that `iris doctor --bundle` wrote."""
 
     file: Path
     parts: Sequence[BundlePart]
 
 
 class ChecksDocument(Struct, frozen=True):
-    """The result of `iris doctor`. `ok`: nothing failed. `cycles` is null where there is no valid configuration.
+    """The result of `iris doctor`. `ok`: no check failed. `cycles` is null without a valid configuration.
 
     `bundle` is absent without `--bundle`.
     """
@@ -67,9 +67,9 @@ def show_checks(
     cycles: Callable[[], Cycles | None] = lambda: None,
     bundle: Callable[[list[Finding]], WrittenBundle | None] = lambda _: None,
 ) -> list[Finding]:
-    """Show the findings as they come, equal ones of several subjects as one; returns them all.
+    """Print the findings as they arrive, equal findings of several subjects as one; return all of them.
 
-    `cycles` tells, for JSON, who runs them; `bundle` writes them to a file if that is asked for.
+    `cycles` returns what runs cycles, for JSON. `bundle` writes the findings to a file if requested.
     """
     if output.as_json:
         found = list(findings)
@@ -94,7 +94,7 @@ def show_checks(
 
 
 def show_contents(output: Output, file: Path, parts: Iterable[Part]) -> None:
-    """List what would be written."""
+    """Print the contents of a bundle before it is written."""
     if output.as_json:
         return
     output.message(f"contents of {file}, without secrets, names of hosts and names of users:")
@@ -104,7 +104,7 @@ def show_contents(output: Output, file: Path, parts: Iterable[Part]) -> None:
 
 
 def written(output: Output, file: Path, parts: Iterable[Part]) -> WrittenBundle:
-    """Tell what was written."""
+    """Print the path of the bundle; return its document."""
     if not output.as_json:
         output.done(f"wrote {file}; read it before you send it")
     return WrittenBundle(file, [BundlePart(each.name, len(each.lines), each.size) for each in parts])
@@ -116,14 +116,14 @@ def _show(output: Output, finding: Finding, subject: str) -> None:
     from rich.text import Text
 
     mark = (f"{finding.level:<4}", _STYLES[finding.level])
-    # Lines are not broken: what is to be typed must be copied whole.
+    # Do not wrap lines: commands must be copied whole.
     output.console.print(Text.assemble(mark, clean_line(f"  {subject}: {finding.text}")), soft_wrap=True)
     if finding.fix:
         output.console.print(Text(clean_line(f"      fix: {finding.fix}")), soft_wrap=True)
 
 
 def _subjects(subjects: list[str]) -> str:
-    """`workers a-[0-3], b` for what was said of each of them."""
+    """Return the folded subjects; `workers a-[0-3], b` if all are workers."""
     names = [subject.removeprefix(_WORKER) for subject in subjects if subject.startswith(_WORKER)]
     if len(names) < max(2, len(subjects)):
         return fold(subjects)
@@ -164,7 +164,7 @@ class InvalidDocument(Struct, frozen=True, kw_only=True):
 
 
 def show_valid(output: Output, config: ClusterConfig) -> None:
-    """How much was found; what is odd goes to stderr."""
+    """Print the numbers of slices, workers and scale groups; print warnings on stderr."""
     slices = len({host.slice for host in config.hosts if host.slice})
     if output.as_json:
         output.document(
@@ -189,6 +189,6 @@ def show_valid(output: Output, config: ClusterConfig) -> None:
 
 
 def show_problems(output: Output, error: ConfigError) -> None:
-    """The problems as JSON."""
+    """Print the problems as JSON."""
     problems = error.problems or (error.message,)
     output.document(InvalidDocument(valid=False, problems=problems, hint=error.hint))

@@ -1,4 +1,4 @@
-"""The only door to the terminal. Results go to stdout, messages to stderr, and never a stray escape."""
+"""All output of commands: results to stdout, messages to stderr, with control characters made visible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from iris_cli.ops.progress import HowFar
 
-_COLOUR_SWITCHES = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # with these rich takes a pipe for a terminal
+_COLOUR_SWITCHES = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # rich then treats a pipe as a terminal
 
 
 def _nothing() -> None:
@@ -26,12 +26,12 @@ def _nothing() -> None:
 
 
 class Output(Struct, dict=True):
-    """How this invocation speaks: as JSON, as tables, or quietly."""
+    """Output of one invocation: as JSON, as tables, or names only (`quiet`)."""
 
     as_json: bool = False
     quiet: bool = False
     color: bool = True
-    in_lines: bool = False  # JSON was printed one object a line: so is what follows
+    in_lines: bool = False  # print JSON documents one per line
     _before_results: Callable[[], None] = _nothing
     _before_messages: Callable[[], None] = _nothing
 
@@ -46,11 +46,11 @@ class Output(Struct, dict=True):
 
     @property
     def width(self) -> int:
-        """In characters."""
+        """Width of the output in columns."""
         return _width() or self.console.width
 
     def show(self, renderable: Renderable) -> None:
-        """A table or a Text, for a person."""
+        """Print a table or a Text."""
         self._before_results()
         if _may_have_colours():
             self.console.print(renderable)
@@ -60,7 +60,7 @@ class Output(Struct, dict=True):
             with self.console.capture() as captured:
                 self.console.print(renderable)
             lines = captured.get().removesuffix("\n").split("\n")
-        # What stands at the end of a line may have been filled up to the width of its column.
+        # The last cell of a line may be padded to the width of its column.
         sys.stdout.write("".join(f"{line.rstrip(' ')}\n" for line in lines))
 
     def view(
@@ -70,7 +70,7 @@ class Output(Struct, dict=True):
         names: Iterable[str],
         draw: Callable[[], Iterable[Renderable]],
     ) -> None:
-        """A view as JSON; with --quiet the names in it, and what is wrong with the log; else drawn for a person."""
+        """Print a view: as JSON; with --quiet its `names`, and `messages` as warnings; otherwise the drawn parts."""
         if self.as_json:
             self.document(view)
         elif self.quiet:
@@ -82,29 +82,29 @@ class Output(Struct, dict=True):
                 self.show(part)
 
     def line(self, text: str = "") -> None:
-        """One line of a result."""
+        """Print one line of a result to stdout."""
         self._before_results()
         sys.stdout.write(clean_line(text) + "\n")
 
     def done(self, text: str) -> None:
-        """Print one line about what an action did. With --quiet the exit code says it."""
+        """Print one line about a completed action. Silent with --quiet."""
         if not self.quiet:
             self.line(text)
 
     def failed(self, text: str) -> None:
-        """Print one line about what an action could not do, or lost. With --quiet it goes to stderr."""
+        """Print one line about a failure or a loss. With --quiet it goes to stderr."""
         if self.quiet:
             self.warning(text)
         else:
             self.line(text)
 
     def text(self, text: str) -> None:
-        """Text of several lines, as it is but for control characters."""
+        """Print text of several lines, with control characters made visible."""
         self._before_results()
         sys.stdout.write(clean(text))
 
     def lines(self, text: str, prefix: str = "") -> None:
-        """Whole lines of somebody else's, each behind a prefix of ours."""
+        """Print whole lines of untrusted text, each after `prefix`."""
         self._before_results()
         text = clean(text)
         if prefix:
@@ -112,7 +112,7 @@ class Output(Struct, dict=True):
         sys.stdout.write(text)
 
     def document(self, content: Struct) -> None:
-        """A result as JSON, alone on stdout. docs/json.md has the types; `scripts/json_schema.py` lists them."""
+        """Print a result as JSON, alone on stdout. docs/json.md lists the types, from `scripts/json_schema.py`."""
         from iris_cli.render.as_json import json_text
 
         sys.stdout.write(json_text(content, None if self.in_lines else 2) + "\n")
@@ -133,7 +133,7 @@ class Output(Struct, dict=True):
             self.warning(text)
 
     def progress(self, how_far: HowFar) -> AbstractContextManager[None]:
-        """Around what may take long: a line about it comes and goes on a terminal, and nowhere else."""
+        """Return a context that shows a progress line; no line with --json or --quiet, or if stderr is no terminal."""
         if self.as_json or self.quiet or not is_screen(sys.stderr):
             return nullcontext()
         from iris_cli.render.progress import LINE
@@ -148,7 +148,7 @@ class Output(Struct, dict=True):
 
 
 def is_screen(stream: TextIO) -> bool:
-    """Whether it is a terminal on which something that was written can be taken away again."""
+    """Return whether the stream is a terminal that can erase what was written."""
     return stream.isatty() and os.environ.get("TERM", "").lower() not in ("", "dumb", "unknown")
 
 
@@ -157,9 +157,9 @@ def _may_have_colours() -> bool:
 
 
 def _width() -> int | None:
-    """In characters; None is that of the terminal."""
+    """Return the width in columns; None: use the terminal's."""
     if sys.stdout.isatty():
         return None
     said = os.environ.get("COLUMNS", "")
-    # Where nobody reads a terminal the width is generous: a pipe must not lose the end of a line.
+    # Wide if stdout is no terminal: a pipe must not lose the end of a line.
     return int(said) if said.isdecimal() and int(said) > 0 else 200

@@ -1,4 +1,4 @@
-"""Print what a cycle did, and who runs cycles: the background loop, cron or a timer."""
+"""Print the result of a cycle, and what runs cycles: the background loop, cron or a timer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Assigned(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """A task, or a gang by its job, that is still pending, and its first reason. `reason` is the kind of `text`."""
+    """A pending task or gang (`id` of its job), and its first reason. `reason` is the kind of `text`."""
 
     id: str
     reason: ReasonKind
@@ -69,7 +69,7 @@ class CycleDocument(Struct, frozen=True):
 def show_cycle(
     output: Output, cluster: Cluster, result: CycleResult, scaling: PassDocument | None = None
 ) -> None:
-    """Placements, what still waits and why, and who did not answer. `scaling`: a pass of the autoscaler, for JSON."""
+    """Print placements, pending tasks with reasons, and silent workers. `scaling`: the autoscaler's pass, for JSON."""
     plan = result.plan
     if output.as_json:
         output.document(
@@ -93,7 +93,7 @@ def show_cycle(
 
 
 def silence_lines(cluster: Cluster, result: CycleResult) -> Iterator[str]:
-    """The workers that did not answer, each with what to do about it."""
+    """Yield a line for each worker that did not answer, and a hint to fix it."""
     for silence in result.silent:
         yield f"no answer from {silence.worker}: {silence.step}: {silence.detail}"
         if silence.hint and silence.worker in cluster.workers:
@@ -101,7 +101,7 @@ def silence_lines(cluster: Cluster, result: CycleResult) -> Iterator[str]:
 
 
 def placement_lines(result: CycleResult) -> Iterator[str]:
-    """What was placed and what waits: a line for each job, and for each reason."""
+    """Yield a line per job with placements, and a line per reason with its pending tasks."""
     if not result.assigned and not (result.plan and result.plan.waiting):
         return
 
@@ -118,7 +118,7 @@ def _by_job(assigned: Iterable[Assignment]) -> Iterator[list[Assignment]]:
 
 
 def _by_reason(plan: Plan | None) -> dict[str, list[str]]:
-    """What waits, by the first reason of each."""
+    """Return the pending tasks and gangs by their first reason."""
     alike: dict[str, list[str]] = {}
     for key, reasons in plan.waiting.items() if plan else ():
         alike.setdefault(reasons[0].text if reasons else "no reason known", []).append(str(key))
@@ -142,7 +142,7 @@ class StoppedDocument(Struct, frozen=True):
 class LoopDocument(Struct, frozen=True, kw_only=True):
     """The result of `iris loop show`. `loop` is the setting in cluster.yaml, `output` the end of the loop's log.
 
-    While cluster.yaml is invalid, `loop` is null and `invalid` is its first problem; else `invalid` is empty.
+    While cluster.yaml is invalid, `loop` is null and `invalid` is its first problem; otherwise `invalid` is empty.
     """
 
     cycles: Cycles
@@ -155,7 +155,7 @@ class LoopDocument(Struct, frozen=True, kw_only=True):
 
 
 class LoopLog:
-    """Standard output of a loop. What the turn before said as well is not repeated. Text from workers is cleaned."""
+    """Log of the background loop. Lines of the previous turn are not repeated. Text from workers is cleaned."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -167,7 +167,7 @@ class LoopLog:
         write_log(map(clean_line, lines), self._now())
 
     def turn(self, cluster: Cluster, turn: Turn) -> None:
-        """What a turn did."""
+        """Write the new lines of a turn."""
         lines = [f"no cycle: {turn.trouble}"] if turn.trouble else []
         if turn.result is not None:
             lines += [*placement_lines(turn.result), *silence_lines(cluster, turn.result)]
@@ -210,7 +210,7 @@ def show_loop(
     killed_at_logout: bool,
     invalid: str = "",
 ) -> None:
-    """Show who runs cycles, whether a loop may start, and the end of its log.
+    """Print what runs cycles, whether a loop may start, and the end of the loop's log.
 
     `invalid` is the first problem of an invalid cluster.yaml; `mode` is None then.
     """
@@ -246,7 +246,7 @@ def show_loop(
 
 
 def _what_follows(cycles: Cycles) -> str:
-    """Return what an invalid cluster.yaml means for cycles. What runs already goes on by the last valid one."""
+    """Return what an invalid cluster.yaml means for cycles. A running loop keeps the last valid configuration."""
     if not cycles.by:
         return f", so no cycle runs ({VALIDATE})"
     return f", so the loop places nothing ({VALIDATE})" if cycles.by == LOOP else f" ({VALIDATE})"
@@ -261,7 +261,7 @@ class InstalledDocument(Struct, frozen=True):
 
 
 class RemovedDocument(Struct, frozen=True):
-    """The result of `iris cron remove`: what was removed."""
+    """The result of `iris cron remove`: the removed entries."""
 
     removed: Sequence[str]
 
@@ -282,7 +282,7 @@ class CronDocument(Struct, frozen=True):
 def show_installed(
     output: Output, where: str, *, changed: bool, keys: Sequence[Finding], lacking: Sequence[Finding]
 ) -> None:
-    """`keys`: what is wrong with them without an agent; `lacking`: variables that are set here only."""
+    """Print the result. `keys`: keys unusable without an agent; `lacking`: variables set in this shell only."""
     for finding in keys:
         output.message(f"cron has no SSH agent: {finding.text}; {finding.fix}".rstrip("; "))
     for finding in lacking:
@@ -303,7 +303,7 @@ def show_removed(output: Output, removed: Sequence[str]) -> None:
 
 
 def show_cron(output: Output, found: dict[str, str], cycle: CycleAge, log: Path) -> None:
-    """What is installed, the last cycle, and the end of its output."""
+    """Print the installed entries, the age of the last cycle, and the end of cron's log."""
     said = last_lines(log)
     if output.as_json:
         output.document(CronDocument(found["crontab"], found["systemd"], cycle.age, cycle.stale, said))

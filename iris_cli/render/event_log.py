@@ -1,4 +1,4 @@
-"""The event log: its health, its entries in plain words, and its events as JSON Lines."""
+"""Print the event log: its health, its history, and its events as JSON Lines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Sound(Struct, frozen=True):
 
 
 class VerdictDocument(Struct, frozen=True, kw_only=True):
-    """What `iris log verify` found. `cluster`, `cluster_id` and `format` are null if the header can't be read."""
+    """The result of `iris log verify`. `cluster`, `cluster_id` and `format` are null if the header can't be read."""
 
     log: Path
     ok: bool
@@ -47,7 +47,7 @@ class VerdictDocument(Struct, frozen=True, kw_only=True):
 
 
 class SalvageDocument(Struct, frozen=True):
-    """What `iris log salvage` kept and lost, in transactions, and where the old files are."""
+    """The result of `iris log salvage`. `kept` and `lost` are transactions; `old_*` are the files as they were."""
 
     kept: int
     lost: int
@@ -76,7 +76,7 @@ class CompactedDocument(Struct, frozen=True):
 
 
 def show_verdict(output: Output, log: Path, verdict: VerifyReport) -> None:
-    """Every finding with its place, or that there is none."""
+    """Print every finding with its file, or that all transactions are valid."""
     header, sound = verdict.header, verdict.sound_until
     if output.as_json:
         output.document(
@@ -109,7 +109,7 @@ def show_verdict(output: Output, log: Path, verdict: VerifyReport) -> None:
 
 
 def show_salvage(output: Output, report: SalvageReport) -> None:
-    """What goes on, what does not, and where the old log is."""
+    """Print the number of transactions kept and dropped, and the paths of the old files."""
     if output.as_json:
         output.document(
             SalvageDocument(report.kept, report.lost, report.findings, report.old_log, report.old_segments)
@@ -125,7 +125,7 @@ def show_salvage(output: Output, report: SalvageReport) -> None:
 
 
 def show_compacted(output: Output, done: Compacted | None) -> None:
-    """Which lines went where, and what that is in bytes."""
+    """Print the transactions moved to the archive, and the sizes of log and archive."""
     if output.as_json:
         output.document(_compacted(done) if done is not None else CompactedDocument(compacted=False))
     elif done is None:
@@ -137,7 +137,7 @@ def show_compacted(output: Output, done: Compacted | None) -> None:
 
 
 def show_accepted(output: Output, messages: Sequence[str], seq: int) -> None:
-    """The loss that was accepted."""
+    """Print the accepted loss and the next sequence number."""
     if output.as_json:
         output.document(AcceptedDocument(messages, seq))
         return
@@ -153,7 +153,7 @@ def _compacted(done: Compacted) -> CompactedDocument:
 
 
 def show_history(output: Output, history: History) -> None:
-    """One line for each event, the newest last."""
+    """Print one line per event, the newest last."""
     names = (entry.text for entry in history.entries)
     output.view(history, history.messages, names, lambda: _history(history, output.width))
 
@@ -175,13 +175,13 @@ def _history(history: History, width: int) -> Iterator[Text | Table]:
 
 
 def show_rows(output: Output, rows: Iterable[Row]) -> None:
-    """One object in one line for each event, as they come."""
+    """Print one JSON object per line for each event, as the rows arrive."""
     names = list(Row.__struct_fields__)
     encode = json.JSONEncoder(separators=(",", ":")).encode
     told = 0
-    # On a terminal the lines themselves show that it goes on.
+    # On a terminal the lines themselves show the progress.
     progress = nullcontext if sys.stdout.isatty() else output.progress
     with progress(lambda: ("exporting", told, 0, "event")):
-        for told, row in enumerate(rows, 1):  # noqa: B007 - it is asked for above
-            # JSON leaves a DEL as it is
+        for told, row in enumerate(rows, 1):  # noqa: B007 - the progress line reads it
+            # json does not escape DEL
             output.line(encode({name: getattr(row, name) for name in names}).replace("\x7f", "\\u007f"))

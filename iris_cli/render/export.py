@@ -1,4 +1,4 @@
-"""Show a job that was exported: the file, or where it is, and what it does not keep."""
+"""Print an exported job: its text or the path of its file, and notes on fields without a counterpart."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from iris_cli.render.console import Output
 
 
 class ExportDocument(Struct, frozen=True, kw_only=True):
-    """A job as another engine runs it.
+    """A job in another engine's format.
 
-    `text` is the JobSet or the batch script; `file` is where it was written to, null if it was only printed. A note
-    that is `lost` is about a field without a counterpart, any other about what to do before the job can run there.
+    `text` is the JobSet or the batch script; `file` is the path it was written to, null if it was only printed. A
+    note that is `lost` is about a field without a counterpart; any other tells a step to do before the job can run.
     """
 
     job: JobId
@@ -28,7 +28,7 @@ class ExportDocument(Struct, frozen=True, kw_only=True):
 
 
 def show_export(output: Output, export: Export, file: Path | None) -> None:
-    """Print the text alone on stdout unless it was written to a file, and the notes on stderr."""
+    """Print the text alone on stdout, or the path of its file; print the notes on stderr."""
     if output.as_json:
         document = ExportDocument(
             job=export.job, to=export.engine, text=export.text, file=file, notes=export.notes

@@ -1,4 +1,4 @@
-"""Print what `iris gc` found and removed, and what `iris pull` fetched."""
+"""Print the results of `iris gc` and `iris pull`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iris_cli.render.tables import NARROW, by_words, fold, table
 
 
 class WorkerGarbage(Struct, frozen=True):
-    """What ended attempts left on one worker. `left` takes longer to remove; `problem` is why nothing is known."""
+    """Files of ended attempts on one worker. `left`: still being removed. `problem`: why nothing is known."""
 
     worker: WorkerId
     attempts: Sequence[AttemptId]
@@ -38,7 +38,7 @@ class FileGarbage(Struct, frozen=True):
 
 
 class GarbageDocument(Struct, frozen=True, kw_only=True):
-    """The result of `iris gc`: everything found, and how much of it was removed."""
+    """The result of `iris gc`: all garbage found, and the bytes removed."""
 
     workers: Sequence[WorkerGarbage]
     files: Sequence[FileGarbage]
@@ -49,7 +49,7 @@ class GarbageDocument(Struct, frozen=True, kw_only=True):
 
 
 def show_garbage(output: Output, found: Garbage) -> None:
-    """One line for each kind of garbage with its total, and one for workers that could not be measured."""
+    """Print a line per kind of garbage with its size, and a line for workers that could not be measured."""
     output.warnings(found.messages)
     for names, words in by_words((row.worker, row.problem) for row in found.workers if row.problem):
         output.line(f"{fold(names)}: {words}")
@@ -82,7 +82,7 @@ def _on_workers(rows: Sequence[WorkerFiles]) -> str:
 
 
 def show_removed(output: Output, found: Garbage) -> None:
-    """What is gone, what takes longer, and what could not be removed."""
+    """Print the bytes removed, attempts still being removed, and failures."""
     told = ((row.worker, row.problem or _still_there(row)) for row in found.workers)
     for names, words in by_words(each for each in told if each[1]):
         output.failed(f"{fold(names)}: {words}")
@@ -121,7 +121,7 @@ def _removed(found: Garbage) -> int:
 
 
 def show_pulled(output: Output, found: Pulled) -> None:
-    """A line for each attempt, and below them whatever is missing, by name."""
+    """Print a row per attempt, then the missing files by name."""
     output.warnings(found.messages)
     if output.as_json:
         output.document(found)
@@ -147,7 +147,7 @@ def show_pulled(output: Output, found: Pulled) -> None:
 
 
 def _told(rows: Sequence[PulledAttempt]) -> Iterator[str]:
-    """What is missing and what else there is to know; once, where it is the same of many."""
+    """Yield problems and notes; equal ones of several attempts become one line."""
     alike: dict[tuple[str, bool], list[PulledAttempt]] = {}
     for row in rows:
         for words in (*row.problems, *row.notes):
@@ -158,7 +158,7 @@ def _told(rows: Sequence[PulledAttempt]) -> Iterator[str]:
 
 
 def _names(attempts: Sequence[AttemptId]) -> str:
-    """`train/task-[0-3]/attempt-0`."""
+    """Return the folded names of attempts: `train/task-[0-3]/attempt-0`."""
     tasks: dict[int, list[str]] = {}
     for attempt in attempts:
         tasks.setdefault(attempt.number, []).append(str(attempt.task))

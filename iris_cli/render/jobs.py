@@ -1,4 +1,4 @@
-"""Print what commands did to jobs: launched, waited, cancelled, retried, on this machine or inside a task."""
+"""Print the results of commands on jobs: launch, wait, cancel, retry, change; on this machine or inside a task."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class WaitReason(Struct, frozen=True):
 
 
 class UnansweredWorker(Struct, frozen=True):
-    """A worker that did not answer when a task was to be started there."""
+    """A worker that did not answer the start of a task."""
 
     worker: WorkerId
     detail: str
@@ -62,10 +62,10 @@ def show_launched(
     no_cycles: str = "",
     cycles: Cycles | None = None,
 ) -> None:
-    """The job's state after its first cycle: on stdout as JSON, else as a message beside the id.
+    """Print the job's state after its first cycle: as JSON on stdout, otherwise as a message on stderr.
 
-    `unanswered` are the workers that should have started it and did not answer, each with the reason; `no_cycles`
-    says what to type if there will be no cycle after this one; `cycles` says who runs them, for the document.
+    `unanswered`: workers that did not answer the start, with the reason. `no_cycles`: the command to type if no
+    cycle follows. `cycles`: what runs cycles, for JSON.
     """
     tasks = cluster.tasks_of(job_id)
     waiting = result.plan.reasons(job_id) if result is not None and result.plan is not None else ()
@@ -109,7 +109,7 @@ def show_launched(
 
 
 def _where(tasks: Sequence[Task]) -> str:
-    """`RUNNING on v5a-[0-3]`; how many of the tasks where some don't run yet, or not any more."""
+    """Return `RUNNING on v5a-[0-3]`; if not all tasks run, the number that do."""
     running = [task for task in tasks if task.state is TaskState.RUNNING]
     hosts = fold(task.attempts[-1].worker for task in running or filter(_is_placed, tasks))
     if len(running) == len(tasks):
@@ -120,7 +120,7 @@ def _where(tasks: Sequence[Task]) -> str:
 
 
 def _is_placed(task: Task) -> bool:
-    """Whether it runs, or will, where it was placed last: not if it could not be started there."""
+    """Return whether the task was placed and is not pending again, as after a failed start."""
     return bool(task.attempts) and task.state is not TaskState.PENDING
 
 
@@ -150,9 +150,9 @@ def show_waited(
     no_cycles: str = "",
     cycles: Cycles | None = None,
 ) -> None:
-    """One line for each job, with the cause as `files` may tell it; what is open goes to stderr, with what to type.
+    """Print a line per ended job with its cause; open jobs go to stderr, with the commands to type.
 
-    `no_cycles` says what to type if no cycle follows; `cycles` says who runs them, for the document.
+    `files`: for the causes. `no_cycles`: the command to type if no cycle follows. `cycles`: what runs them, for JSON.
     """
     causes = {job: cause_words(cluster, cluster.jobs[job], files) for job in waited.states}
     displays = {job: job_display(cluster, job) for job in waited.states}
@@ -201,10 +201,10 @@ def show_cancelled(
     no_cycles: str = "",
     cycles: Cycles | None = None,
 ) -> None:
-    """The cancelled jobs; beside them those that were over before, and what is still being stopped.
+    """Print the cancelled jobs, the jobs that had ended before, and the number of attempts still being stopped.
 
-    `waited`: what is still being stopped is so in spite of a wait. `no_cycles` says what to type if no cycle follows;
-    `cycles` says who runs them, for the document.
+    `waited`: the command waited for the stops. `no_cycles`: the command to type if no cycle follows. `cycles`: what
+    runs cycles, for JSON.
     """
     stopping = {attempt: cluster.attempt(attempt).worker for attempt in result.stopping}
     if output.as_json:
@@ -244,7 +244,7 @@ class RetriedDocument(Struct, frozen=True):
 def show_retried(
     output: Output, cluster: Cluster, result: Retried, *, no_cycles: str = "", cycles: Cycles | None = None
 ) -> None:
-    """The attempts that are being stopped. `no_cycles` says what to type if no cycle follows."""
+    """Print the attempts that are being stopped. `no_cycles`: the command to type if no cycle follows."""
     stopping = {attempt: cluster.attempt(attempt).worker for attempt in result.stopping}
     if output.as_json:
         output.document(RetriedDocument(result.job, result.retried, stopping, cycles))
@@ -262,7 +262,7 @@ def show_retried(
 
 
 class ChangedJob(Struct, frozen=True):
-    """What an operator can change of a job. `changed` is false if it was so before."""
+    """The fields of a job that an operator can change. `changed` is false if the job had these values before."""
 
     changed: bool
     held: bool
@@ -286,7 +286,7 @@ def show_changed(
     no_cycles: str = "",
     cycles: Cycles | None = None,
 ) -> None:
-    """What became of the jobs: `what` says what was asked for. `no_cycles` says what to type if no cycle follows."""
+    """Print the changed jobs. `what`: the change in words. `no_cycles`: the command to type if no cycle follows."""
     changed = frozenset(result.changed)
     if output.as_json:
         states = {}
@@ -325,7 +325,7 @@ class CancelledInside(Struct, frozen=True):
 
 
 def show_status_inside(output: Output, said: JobAnswer) -> None:
-    """One job, its tasks and where they listen: a line each."""
+    """Print a line for the job, for each task and for each endpoint."""
     if output.as_json:
         output.document(said)
         return
@@ -338,12 +338,12 @@ def show_status_inside(output: Output, said: JobAnswer) -> None:
 
 
 def _display(said: JobPart | TaskPart) -> str:
-    """How the state reads; the state itself where an older iris answered."""
+    """Return the display of a state; the state itself if an older iris answered."""
     return said.state if said.display is UNSET else said.display
 
 
 def show_waited_inside(output: Output, found: Mapping[JobId, JobAnswer | None]) -> None:
-    """How each job ended; None is one that goes on though the time is over."""
+    """Print how each job ended. None: the job still runs at the timeout."""
     ended = [
         WaitedJob(job=job, state=JobState(said.job.state), display=said.job.display, reason=said.job.why)
         for job, said in found.items()
@@ -362,7 +362,7 @@ def show_waited_inside(output: Output, found: Mapping[JobId, JobAnswer | None]) 
 
 
 def show_cancelled_inside(output: Output, said: Mapping[JobId, CancelAnswer]) -> None:
-    """The jobs that were cancelled, and those that had ended before."""
+    """Print the cancelled jobs, and the jobs that had ended before."""
     cancelled = [job for job, answer in said.items() if answer.cancelled]
     over = {
         job: JobState(answer.state) if answer.state else None

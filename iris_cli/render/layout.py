@@ -1,7 +1,7 @@
-"""Lines and tables: plain ones are laid out here, all others by rich, which takes longer to load than they to make.
+"""Layout of lines and tables. Plain output is laid out by this module, as rich takes long to load; the rest by rich.
 
-Plain is what goes to no terminal, in characters of one column, where every line finds room. Rich would have made the
-same of it, to the byte.
+Output is plain if it goes to no terminal, its characters take one column each, and no line is too long. Rich would
+print exactly the same bytes.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 Renderable: TypeAlias = "rich.console.RenderableType"
-ELLIPSIS = "…"  # of folded names; rich, too, takes it for one column
+ELLIPSIS = "…"  # in folded names; one column wide, also for rich
 _GAP = 2  # blanks between columns
 
 
 class Text(Struct, frozen=True):
-    """Pieces with their styles, one after the other, in one line or several."""
+    """Pieces of text with their styles, on one line or several."""
 
     pieces: tuple[tuple[str, str], ...]
     no_wrap: bool = False
 
     @classmethod
     def assemble(cls, *parts: Text | str | tuple[str, str]) -> Text:
-        """The parts in one."""
+        """Join parts into one Text."""
         pieces: list[tuple[str, str]] = []
         for part in parts:
             if isinstance(part, Text):
@@ -44,7 +44,7 @@ class Text(Struct, frozen=True):
         return "".join(piece for piece, _ in self.pieces)
 
     def lines(self, width: int) -> list[str] | None:
-        """None for what isn't plain."""
+        """Return the lines, None if not plain."""
         lines = self.content.split("\n")
         return lines if all(len(line) <= width and _is_plain(line) for line in lines) else None
 
@@ -58,7 +58,7 @@ class Text(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True, kw_only=True):
-    """Cells in columns. `headers` may be none at all; then `styles` are those of the columns."""
+    """Cells in columns. Without `headers`, `styles` are the styles of the columns."""
 
     rows: Sequence[Sequence[Text]]
     headers: Sequence[str] = ()
@@ -66,7 +66,7 @@ class Table(Struct, frozen=True, kw_only=True):
     styles: Sequence[str] = ()
 
     def lines(self, width: int) -> list[str] | None:
-        """None for what isn't plain."""
+        """Return the lines, None if not plain."""
         lines = [list(self.headers)] if self.headers else []
         lines += [[cell.content for cell in row] for row in self.rows]
         if not (lines and lines[0] and all(_is_plain(cell) for line in lines for cell in line)):
@@ -102,13 +102,13 @@ class Table(Struct, frozen=True, kw_only=True):
 
 
 class Group:
-    """Parts, one below the other."""
+    """Renderables, one below the other."""
 
     def __init__(self, parts: Iterable[Renderable]) -> None:
         self._parts = tuple(parts)
 
     def lines(self, width: int) -> list[str] | None:
-        """None for what isn't plain."""
+        """Return the lines, None if not plain."""
         lines: list[str] = []
         for part in self._parts:
             laid_out = part.lines(width) if isinstance(part, Text | Table) else None
@@ -124,11 +124,11 @@ class Group:
 
 
 def _is_plain(line: str) -> bool:
-    """Whether each character takes one column and stands for itself."""
+    """Return whether each character takes one column and is printable."""
     return line.isprintable() and (line.isascii() or line.replace(ELLIPSIS, "").isascii())
 
 
-# Text from workers, users and files on its way to a terminal: data, never instructions.
+# Escaping of untrusted text: from workers, users and files.
 
 
 # Controls, formats (bidirectional overrides), surrogates, private use, line and paragraph separators.
@@ -137,9 +137,9 @@ _PLAIN = bytes(range(0x20, 0x7F)) + b"\n\t"
 
 
 def clean(text: str) -> str:
-    """`text` with every control character made visible; line feeds and tabs stay.
+    """Return `text` with every control character made visible, except line feeds and tabs.
 
-    Text of which nothing has to be changed, a megabyte a second of it, takes a few milliseconds.
+    Optimized for clean text: a megabyte takes a few milliseconds.
     """
     if text.isascii():
         is_plain = not text.encode("ascii").translate(None, _PLAIN)
@@ -149,15 +149,15 @@ def clean(text: str) -> str:
 
 
 def clean_line(text: str) -> str:
-    """The same in one line."""
+    """Return `text` on one line, with every control character made visible."""
     return clean(text).replace("\n", "⏎").replace("\t", " ")
 
 
 class _Shown(dict[int, str]):
-    """How each character is shown, found out when it is met first."""
+    """Replacement of each character, computed at its first use."""
 
     def __missing__(self, code: int) -> str:
-        import unicodedata  # a megabyte of tables, and most text is ASCII
+        import unicodedata  # imported late: a megabyte of tables, and most text is ASCII
 
         character = chr(code)
         shown = self[code] = _visible(code) if unicodedata.category(character) in _DANGEROUS else character

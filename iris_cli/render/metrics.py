@@ -26,7 +26,7 @@ _NAMES = {"ended": "jobs_ended_24h", "chip_seconds": "chip_seconds_24h"}
 
 
 def prometheus_text(metrics: Metrics) -> str:
-    """One family of gauges for each kind of figure."""
+    """Return the metrics as text, one family of gauges per kind of figure."""
     return "".join(f"{line}\n" for line in _lines(metrics))
 
 

@@ -1,4 +1,4 @@
-"""What a cycle would do: which host each rank would go to, what would go on waiting, and what would be shipped."""
+"""Print what a cycle would do (--dry-run): placements, pending tasks, and the directory to ship."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 FOLD_ABOVE = 16
-"""Up to so many tasks of a job have a line each."""
+"""Most tasks of a job that get a line each; more are folded."""
 
 
 class PlacedTask(Struct, frozen=True):
-    """A task that would be assigned, the indices of its GPUs, and why the worker was chosen if there was a choice."""
+    """A task that would be assigned. `gpus` are indexes; `chosen`: why this worker, if there was a choice."""
 
     task: TaskId
     worker: WorkerId
@@ -34,7 +34,7 @@ class PlacedTask(Struct, frozen=True):
 
 
 class WaitingSubject(Struct, frozen=True):
-    """A task, or a gang by its job, that would stay pending, and why."""
+    """A task, or a gang (id of its job), that would stay pending, and why."""
 
     subject: str
     reasons: Sequence[Reason]
@@ -43,8 +43,8 @@ class WaitingSubject(Struct, frozen=True):
 class PlanDocument(Struct, frozen=True, kw_only=True):
     """The result of `--dry-run` of `iris schedule` and `iris launch`. `unschedulable` tasks would end.
 
-    `kept` has the groups, or the worker, that are reserved for a waiting gang or task. `change` is the one change
-    that would let the job run. `workspace` is absent without `--workdir`.
+    `kept`: the groups, or the worker, reserved for a pending gang or task. `change`: the single change that would
+    let the job run. `workspace` is absent without `--workdir`.
     """
 
     placed: Sequence[PlacedTask]
@@ -58,9 +58,9 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
 def show_plan(
     output: Output, plan: Plan, cluster: Cluster, job: JobId | None = None, *, shipped: Listing | None = None
 ) -> None:
-    """The plan, or what it holds for one job; of that also the single change that would place what waits.
+    """Print the plan. `job`: only this job, with the single change that would let it run.
 
-    `shipped`: the directory that would go with that job.
+    `shipped`: the directory to ship with the job.
     """
     placed = [each for each in plan.assignments if job in (None, each.task.job)]
     waiting = {key: plan.waiting[key] for key in plan.waiting if job in (None, _job_of(key))}
@@ -126,7 +126,7 @@ def _show_tables(
 
 
 def _name(cluster: Cluster, key: TaskId | JobId) -> str:
-    """A job of one task goes by the name of the job."""
+    """Return the name to print: the job's id if it has a single task."""
     if isinstance(key, TaskId) and cluster.jobs[key.job].replicas == 1:
         return key.job
     return str(key)
@@ -152,7 +152,7 @@ def _placed_rows(placed: Iterable[Assignment], chosen: Mapping[TaskId, str]) -> 
 
 
 class ShippedFile(Struct, frozen=True):
-    """One file, or a link to `target`. `size` in bytes."""
+    """A file, or a link to `target`. `size` in bytes."""
 
     name: str
     size: int
@@ -170,13 +170,13 @@ class ShippedDirectory(Struct, frozen=True):
 
 
 def workspace_words(workspace: Workspace) -> str:
-    """`vision, 42 files, 1.20MiB, 0f1e2d3c4b5a`: the beginning of its hash comes last."""
+    """Return name, files, size and start of the hash: `vision, 42 files, 1.20MiB, 0f1e2d3c4b5a`."""
     files, size = count(workspace.files, "file"), format_memory(workspace.size)
     return f"{workspace.name}, {files}, {size}, {workspace.hash[:12]}"
 
 
 def _show_shipped(output: Output, listing: Listing) -> None:
-    """What would be shipped, and the biggest files of it."""
+    """Print the directory that would be shipped, and its biggest files."""
 
     files = count(len(listing.entries), "file")
     output.line(f"would ship {listing.directory}: {files}, {format_memory(listing.size)} ({listing.by})")
@@ -185,6 +185,6 @@ def _show_shipped(output: Output, listing: Listing) -> None:
 
 
 def _shipped(listing: Listing) -> ShippedDirectory:
-    """The same with every file."""
+    """Return the directory that would be shipped, with every file."""
     files = [ShippedFile(each.name, each.size, each.executable, each.target) for each in listing.entries]
     return ShippedDirectory(listing.directory, listing.by, listing.size, files)

@@ -1,4 +1,4 @@
-"""Print what workers answered to a probe, and what holds up a worker."""
+"""Print results of probes, and the processes and files that block a worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from iris_cli.render.tables import fold
 
 
 class ProbedWorker(Struct, frozen=True, kw_only=True):
-    """One worker. From `usable` on the fields are absent if it did not answer, `kind`, `detail`, `hint` if it did."""
+    """One worker. `usable` and later fields are absent without an answer; `kind`, `detail`, `hint` with one."""
 
     worker: WorkerId
     condition: WorkerCondition
@@ -39,7 +39,7 @@ class ProbesDocument(Struct, frozen=True):
 
 
 def show_probes(output: Output, results: Sequence[Probed]) -> None:
-    """One line for all that said the same, with the hint that mends it where there was no answer."""
+    """Print a line per distinct result with its workers; if they did not answer, a hint to fix it."""
     if output.as_json:
         output.document(ProbesDocument([_probed(each) for each in results]))
         return
@@ -57,7 +57,7 @@ def show_probes(output: Output, results: Sequence[Probed]) -> None:
 
 
 def keys(shown: Sequence[Shown]) -> list[str]:
-    """The host keys of workers, one below the other."""
+    """Return a line per worker with its host key, aligned."""
     known = [(each.worker, each.key) for each in shown if not isinstance(each.key, Silence)]
     longest = max((len(worker.id) for worker, _ in known), default=0)
     furthest = max((len(worker.connection.host) for worker, _ in known), default=0)
@@ -68,7 +68,7 @@ def keys(shown: Sequence[Shown]) -> list[str]:
 
 
 def who(stranger: Stranger) -> list[str]:
-    """Boot and incarnation of who answers now, beside those on record, and what it means to trust it."""
+    """Return lines with boot and incarnation of the answering host and on record, and the attempts that would end."""
     worker, seen = stranger.worker, stranger.seen
     if isinstance(seen, Silence):
         return [f"{worker.id} can't be identified: {seen.step}: {seen.detail}"]
@@ -83,7 +83,7 @@ def who(stranger: Stranger) -> list[str]:
 
 
 def silent(results: Sequence[Probed]) -> list[Probed]:
-    """Those that did not answer."""
+    """Return the results without an answer."""
     return [each for each in results if isinstance(each.seen, Silence)]
 
 
@@ -137,7 +137,7 @@ _LOCK = {
 
 
 class ObstacleEntry(Struct, frozen=True, kw_only=True):
-    """A process that holds chips, or the directory of an attempt, which has a `state` and no `pid`."""
+    """A process that holds chips, or the directory of an attempt. A directory has a `state` and no `pid`."""
 
     owner: Owner
     attempt: AttemptId | None
@@ -162,7 +162,7 @@ class WedgeDocument(Struct, frozen=True, kw_only=True):
 
 
 def show_wedge(output: Output, wedge: Wedge) -> None:
-    """What was found, one line each."""
+    """Print a line for each obstacle."""
     for each in wedge.obstacles:
         output.line(_words(each))
     if not wedge.obstacles:
@@ -174,7 +174,7 @@ def show_wedge(output: Output, wedge: Wedge) -> None:
 
 
 def show_cleared(output: Output, found: Wedge, left: Wedge) -> None:
-    """What became of it."""
+    """Print the number of stopped obstacles, and those still running."""
     gone = len(found.clearable) - len(left.obstacles)
     output.message(f"{found.worker}: {gone} of {len(found.clearable)} stopped")
     for each in left.obstacles:
@@ -182,7 +182,7 @@ def show_cleared(output: Output, found: Wedge, left: Wedge) -> None:
 
 
 def wedge_document(found: Wedge, left: Wedge | None) -> WedgeDocument:
-    """The same as JSON; `left` is None where nothing was to be stopped."""
+    """Return the document; `left` is None if nothing was to be stopped."""
     return WedgeDocument(
         worker=found.worker,
         found=[_obstacle(each) for each in found.obstacles],

@@ -1,4 +1,4 @@
-"""One line about what takes long: on a terminal's standard error, after about a second, gone when it is over."""
+"""The progress line: on stderr if it is a terminal, for operations longer than a second, removed at the end."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
     from iris_cli.ops.progress import Far, HowFar
 
 AFTER = 1.0
-"""Seconds until anything is shown: what is quicker needs no words."""
+"""Seconds until the line is shown: shorter operations need none."""
 
 EVERY = 0.25
-"""Seconds between two looks."""
+"""Seconds between two updates."""
 
-_SAME = 0.5  # seconds within which the next thing counts as more of the same work
+_SAME = 0.5  # seconds within which the next operation counts as the same work
 _BAR = 24  # columns
 _ROOM_FOR_A_BAR = 72  # columns
 
 
 class ProgressLine:
-    """What is under way, of which the innermost that takes long is shown; any number of threads may add to it.
+    """Line that shows the innermost of the running operations that takes long. Thread-safe.
 
-    Whoever writes to the terminal calls `wipe` first. `clock` is monotonic, in seconds.
+    Call `wipe` before writing to the terminal. `clock`: monotonic, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
         self._clock = clock
         self._lock = threading.RLock()
-        self._under_way: list[tuple[float, HowFar]] = []  # with the time when it began
+        self._under_way: list[tuple[float, HowFar]] = []  # with their start times
         self._begun = self._ended = -AFTER
         self._shown = ""
         self._shower: threading.Thread | None = None
 
     @contextmanager
     def __call__(self, how_far: HowFar) -> Iterator[None]:
-        """Around something that may take long."""
+        """Track an operation that may take long, until the block ends."""
         with self._lock:
             if not self._under_way and self._clock() - self._ended > _SAME:
                 self._begun = self._clock()
@@ -63,26 +63,26 @@ class ProgressLine:
                     self.wipe()
 
     def wipe(self) -> None:
-        """Take the line away, for something else is to be written; it comes again by itself."""
+        """Remove the line before other output; the next update shows it again."""
         with self._lock:
             if self._shown:
                 self._shown = ""
                 _write("\r\x1b[K")
 
     def end(self) -> None:
-        """Nothing is under way any more, whoever was interrupted in what."""
+        """Drop all operations, including interrupted ones, and remove the line."""
         with self._lock:
             self._under_way.clear()
             self.wipe()
 
     def look(self) -> None:
-        """Show how far it is, if that is worth a word."""
+        """Update the line if the work has lasted AFTER seconds."""
         with self._lock:
             now = self._clock()
             seconds = now - self._begun
             if not self._under_way or seconds < AFTER:
                 return
-            # What is itself quick is part of something that isn't, unless there is nothing else to say.
+            # Prefer slow operations, the innermost first: a quick one is mostly a part of a slow one.
             slow = [how_far for began, how_far in reversed(self._under_way) if now - began >= AFTER]
             quick = [how_far for began, how_far in self._under_way if now - began < AFTER]
             far = next(filter(None, map(_asked, (*slow, *quick))), None)
@@ -92,7 +92,7 @@ class ProgressLine:
                 _write(f"\r{line}\x1b[K")
 
     def _show(self) -> None:
-        """Until nothing has been under way for a while."""
+        """Update the line until no operation has run for AFTER seconds."""
         idle = 0.0
         while idle < AFTER:
             SYSTEM_CLOCK.sleep(EVERY)
@@ -104,11 +104,11 @@ class ProgressLine:
 
 
 def words(far: Far, seconds: float, width: int) -> str:
-    """`probing  ━━━━━━━━────────────  12 of 64 workers  3s`, in no more than `width` columns."""
+    """Return `probing  ━━━━━━━━────────────  12 of 64 workers  3s`, in less than `width` columns."""
     what, done, total, noun = far
     parts = [what]
     if total == 1 and noun != "bytes":
-        noun = ""  # that one is being waited for, or it would be over
+        noun = ""  # "0 of 1" says nothing
     elif total > 0 and width >= _ROOM_FOR_A_BAR:
         full = min(_BAR, _BAR * done // total)
         parts.append("━" * full + "─" * (_BAR - full))
@@ -122,7 +122,7 @@ def words(far: Far, seconds: float, width: int) -> str:
 
 
 def _asked(how_far: HowFar) -> Far | None:
-    """What is counted changes while it is: then there is something to say at the next look."""
+    """Return the progress, None if it has no text or raises: its data may change while it is read."""
     try:
         far = how_far()
     except Exception:
@@ -143,4 +143,4 @@ def _write(text: str) -> None:
 
 
 LINE = ProgressLine()
-"""That of this process: it has one terminal."""
+"""The progress line of this process."""

@@ -1,4 +1,4 @@
-"""Print what `iris init` created, and what `iris` alone recommends to type next."""
+"""Print the result of `iris init`, and the next steps that `iris` without a command suggests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class InitDocument(Struct, frozen=True, kw_only=True):
 def show_initialized(
     output: Output, config: ClusterConfig, state: Path, messages: Sequence[str], offers: Sequence[Offer] = ()
 ) -> None:
-    """The files, what could be imported into them, and the next commands to type."""
+    """Print the created files, the hosts that could be imported, and the next commands to type."""
     named = len(config.hosts)
     if named:
         steps = ["iris doctor", "iris launch -- hostname"]
@@ -74,11 +74,11 @@ def _what(offer: Offer) -> str:
 
 
 _WIDEST = 44
-"""In columns, a command that has its words beside it; those of a wider one, to paste, stand below."""
+"""Widest command in columns with its description on the same line; for a wider one it follows below."""
 
 
 class JobCounts(Struct, frozen=True):
-    """How many jobs run, wait, and are over."""
+    """Numbers of running, pending and ended jobs."""
 
     running: int
     waiting: int
@@ -86,7 +86,7 @@ class JobCounts(Struct, frozen=True):
 
 
 class NextStepsDocument(Struct, frozen=True, kw_only=True):
-    """The result of `iris` alone. From `cluster` on, the fields are absent where there is no cluster yet."""
+    """The result of `iris` without a command. `cluster` and later fields are absent if no cluster exists yet."""
 
     place: Place
     words: str
@@ -98,7 +98,7 @@ class NextStepsDocument(Struct, frozen=True, kw_only=True):
 
 
 def show_next_steps(output: Output, found: NextSteps) -> None:
-    """As JSON; with --quiet the commands alone; else for a person."""
+    """Print the next steps; with --quiet only the commands."""
     if output.as_json:
         output.document(_document(found))
     elif output.quiet:
@@ -109,7 +109,7 @@ def show_next_steps(output: Output, found: NextSteps) -> None:
         steps = [*found.steps, Step(command="iris --help", words="all commands")]
         for step in steps:
             if len(step.command) > _WIDEST:
-                output.line(f"  {step.command}")  # in one piece, also where it is wider than the terminal
+                output.line(f"  {step.command}")  # unwrapped, to be pasted
                 output.show(_words(step, "    "))
         rows = [
             [text(f"  {step.command}", "bold"), _words(step)]

@@ -1,4 +1,4 @@
-"""What a pass of the autoscaler would do, and what it did."""
+"""Print what a pass of the autoscaler would do, and what it did."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from iris_cli.render.console import Output
 
 
 class Demand(Struct, frozen=True, kw_only=True):
-    """Room that is missing for a task, or for a gang by its job. It can't be served if it has an `invalid_reason`.
+    """Capacity that a task or a gang (`id` of its job) lacks. It can't be provided if it has an `invalid_reason`.
 
-    `preemptible` and `required_regions` are null if the constraints don't mention them.
+    `preemptible` and `required_regions` are null if no constraint names them.
     """
 
     id: str
@@ -48,7 +48,7 @@ class SliceToDelete(Struct, frozen=True):
 class ScalingDocument(Struct, frozen=True, kw_only=True):
     """The result of `iris autoscale --dry-run`.
 
-    `routed` has the ids of demand by scale group, `later` the number of slices that would be created later.
+    `routed`: ids of demand by scale group. `later`: number of rate-limited slices by scale group.
     """
 
     demand: Sequence[Demand]
@@ -61,7 +61,7 @@ class ScalingDocument(Struct, frozen=True, kw_only=True):
 
 
 class PassDocument(Struct, frozen=True):
-    """The result of one pass of `iris autoscale`: what was decided, and what was requested of the providers."""
+    """The result of one pass of `iris autoscale`: the plan, and the requests made to providers."""
 
     FLATTENED: ClassVar = ("plan",)
     plan: ScalingDocument
@@ -78,7 +78,7 @@ class AdoptedDocument(Struct, frozen=True):
 
 
 def show_plan(output: Output, plan: ScalingPlan, scaling: Scaling) -> None:
-    """What a pass would do, and why."""
+    """Print what a pass would do, and why."""
     if output.as_json:
         output.document(_document(plan, scaling))
         return
@@ -151,7 +151,7 @@ def _demand(entry: DemandEntry) -> Demand:
 
 
 def show_pass(output: Output, done: Autoscaled, scaling: Scaling) -> None:
-    """What a pass did: cron mails what is printed, so one that did nothing prints nothing."""
+    """Print what a pass did. Print nothing if it did nothing: cron mails all output."""
     if output.as_json:
         output.document(pass_document(done, scaling))
         return
@@ -173,20 +173,20 @@ def show_pass(output: Output, done: Autoscaled, scaling: Scaling) -> None:
 
 
 def pass_document(done: Autoscaled, scaling: Scaling) -> PassDocument:
-    """The same as JSON."""
+    """Return the result of a pass as a document."""
     problems = [*done.problems, *([str(done.objection)] if done.objection is not None else [])]
     return PassDocument(_document(done.plan, scaling), done.created, list(done.deleted), problems)
 
 
 def way_out(objection: Objection) -> str:
-    """What to type where slices are not looked after from here."""
+    """Return the command to type if this state directory must not manage the slices."""
     if objection.elsewhere:
         return "run it there; if that state directory is gone for good: iris autoscale --adopt"
     return "restore the newest log; or delete the unknown slices and their tasks: iris autoscale --adopt"
 
 
 def question(objection: Objection) -> str:
-    """What it means to look after slices from here by now."""
+    """Return the question that confirms `--adopt`, with its consequences."""
     lost = f"Delete {', '.join(objection.unheard_of)} and stop their tasks" if objection.unheard_of else ""
     if not objection.elsewhere:
         return f"{lost}?"

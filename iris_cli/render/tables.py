@@ -1,4 +1,4 @@
-"""Calm tables, the line above them, and folded names: nothing from outside is read as markup or as an escape."""
+"""Tables, banners and folded names. Text from outside is never interpreted as markup or escape sequences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NARROW = 80
-"""Below this width, in columns, tables leave out what can be done without."""
+"""Width in columns below which tables omit less important columns."""
 
 STYLES = {
     "RUNNING": "green",
@@ -56,9 +56,9 @@ def table(
     only: Collection[str] = (),
     right: Collection[str] = _RIGHT,
 ) -> Table:
-    """A table of one-line cells. `only` names the columns to show where not all of them find room.
+    """Return a table of one-line cells. `only`: headers of the columns to show (default: all).
 
-    `right` names those that are flush right. A column in which no row has anything is left out.
+    `right`: headers of the columns that are flush right. Columns without text in any row are omitted.
     """
     rows = list(rows)
     shown = [
@@ -77,14 +77,14 @@ def table(
 
 
 def chain_words(again: str | None, tried_again: Sequence[str]) -> str:
-    """`submitted again as train-2`; for the last job of a chain `again of train`; '' for a job that is in none."""
+    """Return `resubmitted as train-2`; for the last job of a chain `resubmission of train`; '' without a chain."""
     if tried_again:
         return f"resubmitted as {fold(tried_again)}"
     return f"resubmission of {again}" if again is not None else ""
 
 
 def folded(rows: Iterable[T], name: Callable[[T], str], cells: Callable[[T], Row]) -> list[Row]:
-    """One line for all rows that differ in nothing but their names; the names are the first cell."""
+    """Return one row for all rows that differ only in their names; the folded names are the first cell."""
     alike: dict[Row, list[str]] = {}
     for row in rows:
         alike.setdefault(cells(row), []).append(name(row))
@@ -92,34 +92,34 @@ def folded(rows: Iterable[T], name: Callable[[T], str], cells: Callable[[T], Row
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Table:
-    """What is known, one fact a line; facts without content are left out."""
+    """Return a table of labels and contents; pairs without content are omitted."""
     return Table(
         styles=("dim", ""), rows=[(text(label), text(content)) for label, content in pairs if content]
     )
 
 
 def text(content: str, style: str = "") -> Text:
-    """One line of anything."""
+    """Return untrusted text as one line."""
     return Text(((clean_line(content), style),))
 
 
 def block(content: str, style: str = "") -> Text:
-    """Several lines of anything."""
+    """Return untrusted text of several lines."""
     return Text(((clean(content), style),))
 
 
 def state(word: str) -> Text:
-    """A state, its display or a condition, in the colour of its first word."""
+    """Return a state, its display or a condition, in the colour of its first word."""
     return Text(((clean_line(word), style_of(word)),), no_wrap=True)
 
 
 def style_of(word: str) -> str:
-    """The style of a state, of its display or of a condition."""
+    """Return the style of a state, of its display or of a condition."""
     return STYLES.get(word.partition(" ")[0], "")
 
 
 def clock_time(at: float | None) -> str:
-    """`2026-11-20 14:03:09`, in UTC; '' for what has not happened."""
+    """Return a time in UTC: `2026-11-20 14:03:09`; '' for None, `?` if out of range."""
     if at is None:
         return ""
     try:
@@ -129,7 +129,7 @@ def clock_time(at: float | None) -> str:
 
 
 def expected_words(expected: ExpectedStart | None, now: float) -> str:
-    """`not before 14:31 CET (estimate): train ends by its time limit`, in local time; '' without an estimate."""
+    """Return `not before 14:31 CET (estimate): train ends by its time limit`, in local time; '' for None."""
     if expected is None:
         return ""
     at, one = local_minute(expected.not_before_at, now), len(expected.jobs) == 1
@@ -138,7 +138,7 @@ def expected_words(expected: ExpectedStart | None, now: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """`2h10m`; '' for what never began."""
+    """Return a duration in seconds as text: `2h10m`; '' for None."""
     return "" if seconds is None else format_duration(seconds)
 
 
@@ -147,10 +147,10 @@ MOST_PARTS = 6
 
 
 def fold(names: Iterable[str], most: int = MOST_PARTS) -> str:
-    """The names with equal stems folded, stems in the order of their first appearance, numbers ascending.
+    """Fold names with equal stems: stems in the order of their first appearance, numbers ascending.
 
-    At most `most` stems, and for each `most` runs of numbers, are shown; an ellipsis stands for the rest.
-    Numbers with leading zeros stay as they are: `w-01` must not be read as `w-1`.
+    Shows at most `most` stems, and at most `most` runs of numbers per stem; an ellipsis replaces the rest.
+    Leading zeros belong to the stem: `w-01` must not become `w-1`.
     """
     stems: dict[tuple[str, bool], set[int]] = {}
     for name in names:
@@ -165,7 +165,7 @@ def fold(names: Iterable[str], most: int = MOST_PARTS) -> str:
 
 
 def by_words(said: Iterable[tuple[str, str]]) -> list[tuple[list[str], str]]:
-    """Of names and what is to be said of them: what is the same of several is there once, in order."""
+    """Group pairs of name and text by text, in the order of first appearance."""
     names: dict[str, list[str]] = {}
     for name, words in said:
         names.setdefault(words, []).append(name)
@@ -180,12 +180,12 @@ def _folded_word(stem: str, numbers: set[int], most: int) -> str:
 
 
 def banner(messages: Sequence[str], cycles: Cycles | None) -> list[Text]:
-    """What is wrong with the log, and what the background loop can't do: a line each, above everything else."""
+    """Return a line for each problem of the log and of the background loop, to print first."""
     return [text(each, "bold red") for each in (*messages, *(trouble_lines(cycles) if cycles else ()))]
 
 
 def cycle_words(cycles: Cycles | None, at: float) -> Text:
-    """Who runs cycles, and how old the facts are. None for a look at the past."""
+    """Return what runs cycles, and the age of the last; for None, a view of the past, its time."""
     if cycles is None:
         return text(f"as of {clock_time(at)} UTC", "yellow")
     is_fine = cycles.coming or not (cycles.needed or cycles.last is None)
@@ -193,5 +193,5 @@ def cycle_words(cycles: Cycles | None, at: float) -> Text:
 
 
 def age(cycles: Cycles | None, at: float) -> tuple[str, Text]:
-    """Who runs cycles, in a line of its own; the time of a look at the past, behind what stands there."""
+    """Return a separator and `cycle_words`: on a line of its own; for a view of the past on the same line."""
     return "  " if cycles is None else "\n", cycle_words(cycles, at)

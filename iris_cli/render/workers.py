@@ -1,4 +1,4 @@
-"""Print the inventory, and everything about one worker."""
+"""Print the inventory, and the details of one worker."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from iris_cli.render.tables import (
 
 
 def show_inventory(output: Output, inventory: Inventory) -> None:
-    """Every worker in one line."""
+    """Print a line per worker."""
     names = (each.worker.id for each in inventory.workers)
     output.view(inventory, inventory.messages, names, lambda: _inventory(inventory, output.width))
 
 
 def show_worker(output: Output, view: WorkerView) -> None:
-    """One worker with all that is known of it."""
+    """Print the details of one worker."""
 
     def draw() -> list[Renderable]:
         cycles = cycle_words(view.cycles, view.at)
@@ -67,21 +67,21 @@ def _cells(details: WorkerDetails) -> Row:
 
 
 def cores(row: WorkerRow) -> str:
-    """`12/16`: cores free, cores there."""
+    """Return free and total cores: `12/16`."""
     return f"{row.cpu_free:g}/{row.cpu:g}"
 
 
 def memory(row: WorkerRow) -> str:
-    """`48GiB/64GiB`: memory free, memory there."""
+    """Return free and total memory: `48GiB/64GiB`."""
     return f"{format_memory(row.memory_free)}/{format_memory(row.memory)}"
 
 
 def worker_tables(
     details: WorkerDetails, cycles: Text, width: int, occupied: Sequence[str] = ()
 ) -> list[Renderable]:
-    """What the worker is, why it takes nothing if so, or nothing of some kind, and what it holds.
+    """Return the worker's status, obstacles, warnings, facts and claims.
 
-    `cycles` says who runs cycles.
+    `cycles`: what runs cycles. `occupied`: kinds of tasks that it does not accept now, each with the reason.
     """
 
     row = details.worker

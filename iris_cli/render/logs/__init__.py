@@ -1,1 +1,1 @@
-"""Output of tasks, folded and compared."""
+"""Print the output of tasks, their differences and their stacks."""

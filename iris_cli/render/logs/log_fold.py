@@ -1,4 +1,4 @@
-"""Lines that several ranks say alike, joined: whole blocks at a time where nothing has to be decided line by line."""
+"""Fold equal lines of several ranks. Works on blocks of lines where ranks share none or share all."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from operator import itemgetter
 from msgspec import Struct, field
 
 Block = tuple[tuple[int, ...], str]
-"""The ranks that said it, ascending, and whole lines, each with its line feed."""
+"""Ranks in ascending order, and the lines they wrote, each with its line feed."""
 
 
 def merged(texts: Mapping[int, str]) -> Iterator[Block]:
-    """Merge what ranks said: each rank's order stays, and equal lines of several ranks become one.
+    """Merge the lines of ranks: each rank's order is kept, and equal lines of several ranks become one.
 
-    A line waits while another rank has the same one still to come; the lowest rank that need not wait goes
-    first, and where all wait for each other the lowest of all.
+    A line waits while another rank still has an equal line to come. The lowest rank that need not wait goes
+    first; if all wait for each other, the lowest rank.
     """
     texts = {rank: texts[rank] for rank in sorted(texts) if texts[rank]}
     if len(texts) > 1 and (common := _common_beginning(list(texts.values()))):
@@ -34,7 +34,7 @@ def merged(texts: Mapping[int, str]) -> Iterator[Block]:
 
 
 def _common_beginning(texts: Sequence[str]) -> str:
-    """The lines with which all begin. What the first and the last in order share, all between them share, too."""
+    """Return the lines that all texts begin with: the common beginning of the smallest and the largest text."""
     first, last = min(texts), max(texts)
     known, beyond = 0, min(len(first), len(last)) + 1
     while beyond - known > 1:
@@ -47,7 +47,7 @@ def _common_beginning(texts: Sequence[str]) -> str:
 
 
 def _shared(lines: Sequence[Sequence[str]]) -> set[str]:
-    """The lines that several have."""
+    """Return the lines that more than one rank wrote."""
     if not _any_shared(lines):
         return set()
     seen: set[str] = set()
@@ -60,7 +60,7 @@ def _shared(lines: Sequence[Sequence[str]]) -> set[str]:
 
 
 def _any_shared(lines: Sequence[Sequence[str]]) -> bool:
-    """Often nothing is: that is known at a third of the cost."""
+    """Return whether ranks share a line: a cheaper test, as they often share none."""
     seen: set[str] = set()
     for each in lines:
         known = len(seen)
@@ -72,7 +72,7 @@ def _any_shared(lines: Sequence[Sequence[str]]) -> bool:
 
 
 def _parts(lines: Sequence[str], shared: set[str]) -> list[str]:
-    """Shared lines one by one, and what is between them in one part each: nothing in it waits for anybody."""
+    """Split lines into parts: each shared line alone, and each run of other lines, which never wait, as one part."""
     parts = []
     for is_shared, group in groupby(lines, key=shared.__contains__):
         some = [f"{line}\n" for line in group]
@@ -104,18 +104,18 @@ def _merge(parts: Mapping[int, Sequence[str]]) -> Iterator[Block]:
 
 
 class LiveFold(Struct):
-    """Folds what comes little by little: of ranks that say the same, who is ahead waits for the others.
+    """Folds output that arrives in pieces: a rank that is ahead of ranks with equal output waits for them.
 
-    It waits for no more than one `add`: then its lines are shown without them. Who says something of its own
+    It waits until the next `add` at most; then its lines are shown without the others. A rank with output of its own
     never waits.
     """
 
     _held: dict[int, str] = field(default_factory=dict)
     _company: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """With whom each rank said what it said last, itself too: of all it said in one `add` the most of them."""
+    """The largest group of ranks, itself included, that shared a line with this rank in its last `add`."""
 
     def add(self, texts: Mapping[int, str]) -> list[Block]:
-        """What can be shown now, of these texts and of those that waited."""
+        """Add new texts; return the blocks to show now, including texts that waited."""
         held, self._held = self._held, {}
         said = {rank: held.get(rank, "") + texts.get(rank, "") for rank in sorted(held.keys() | texts.keys())}
         common = len(_common_beginning(list(said.values()))) if len(said) > 1 else 0
@@ -127,14 +127,14 @@ class LiveFold(Struct):
         return self._show(list(merged(said)), {rank: len(text) for rank, text in texts.items()})
 
     def flush(self) -> list[Block]:
-        """What still waits."""
+        """Return the blocks that still wait."""
         held, self._held = self._held, {}
         return list(merged(held))
 
     def _show(self, blocks: list[Block], new: dict[int, int]) -> list[Block]:
-        """Of the last blocks of each rank those stay that are new, and that others may still say.
+        """Return the blocks to show. Hold the last block of a rank if it is new and its peers may still write it.
 
-        `new`: how many characters of each rank did not wait yet.
+        `new`: the number of characters per rank that have not waited yet.
         """
         company = dict(self._company)
         for ranks, _ in blocks:
@@ -151,7 +151,7 @@ class LiveFold(Struct):
         return shown[::-1]
 
     def _hold(self, ranks: tuple[int, ...], text: str, new: dict[int, int]) -> str:
-        """Keep of a text what is new of all of them; the rest comes back."""
+        """Hold the end of `text` that is new for all `ranks`; return the rest."""
         cut = max(0, len(text) - min(new.get(rank, 0) for rank in ranks))
         for rank in ranks:
             self._held[rank] = text[cut:] + self._held.get(rank, "")

@@ -1,4 +1,4 @@
-"""Lines of many ranks on one terminal: prefixed, folded where ranks say the same, or only what differs."""
+"""Print the lines of many ranks: prefixed, equal lines folded, or only the differences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red")
-_SGR = re.compile(r"\x1b\[[0-9;:]*m")  # colours of the program: left out rather than made visible
+_SGR = re.compile(r"\x1b\[[0-9;:]*m")  # colours, removed: `clean` would make them visible
 _WORKER = re.compile(r"(?:(?<=^worker )|(?<=from worker )|(?<=on worker ))[^\s;]+")
 
 
@@ -71,7 +71,7 @@ class LineDocument(Struct, frozen=True):
 
 
 def show_logs(output: Output, logs: Sequence[TaskLog], *, folded: bool = True) -> None:
-    """The logs of tasks as they are now, and why some are missing."""
+    """Print the current logs of tasks, and why some are missing."""
     if output.as_json:
         output.document(LogsDocument([_document(log) for log in logs]))
         return
@@ -81,7 +81,7 @@ def show_logs(output: Output, logs: Sequence[TaskLog], *, folded: bool = True) -
 
 
 class LogPrinter(Struct):
-    """Prints lines by rank. A single task needs no prefix; `folded` joins equal lines of several ranks."""
+    """Printer of lines by rank. `prefixed`: with the ranks before each line. `folded`: equal lines of ranks as one."""
 
     output: Output
     prefixed: bool = True
@@ -90,7 +90,7 @@ class LogPrinter(Struct):
     _painted: dict[tuple[int, ...], str] = field(default_factory=dict)
 
     def show(self, logs: Iterable[TaskLog]) -> None:
-        """What each rank said, in the order in which it said it; one stream after the other."""
+        """Print the lines of all ranks, in the order of each rank; stdout first, then stderr."""
         for name in BOTH:
             texts = {
                 log.task.index: "".join(f"{line.text}\n" for line in log.lines if line.stream == name)
@@ -99,7 +99,7 @@ class LogPrinter(Struct):
             self._print(merged(texts) if self.folded else _one_by_one(texts))
 
     def step(self, step: Step) -> None:
-        """What is new of logs that are followed: lines of text, or of JSON."""
+        """Print the new lines of followed logs, as text or as JSON lines."""
         self.tell(step.notes)
         if self.output.as_json:
             self.output.in_lines = True
@@ -113,12 +113,12 @@ class LogPrinter(Struct):
                 texts = _by_rank(text for text in step.texts if text.stream == name)
                 if not self.folded:
                     self._print(_one_by_one(texts))
-                elif texts or step.is_turn:  # else nobody had the chance to say what others wait for
+                elif texts or step.is_turn:  # no rank was read since: keep waiting
                     self._print(live.add(texts))
         self.output.flush()
 
     def close(self) -> None:
-        """Nothing more will come: show what waits for others that may say the same."""
+        """Print the lines that still wait for other ranks."""
         for live in self._live.values():
             self._print(live.flush())
         self.output.flush()
@@ -130,7 +130,7 @@ class LogPrinter(Struct):
         self.tell(((log.task, log.note) for log in noted if log.silence is not None), self.output.warning)
 
     def tell(self, notes: Iterable[tuple[TaskId, str]], printed: Callable[[str], None] | None = None) -> None:
-        """What is to be said of tasks, beside the result; once where it is the same but for the worker's name."""
+        """Print notes on tasks to stderr; notes that differ only in the worker's name become one."""
         printed = printed or self.output.message
         alike: dict[str, list[tuple[str, str]]] = {}
         for task, text in notes:
@@ -170,14 +170,14 @@ class LogPrinter(Struct):
 
 
 def readable(text: str) -> str:
-    """Lines of a program without its colours and tabs; what else is no text the output makes visible."""
+    """Return text without colours, with tabs expanded. Other control characters are left for `clean`."""
     if "\x1b" in text:
         text = _SGR.sub("", text)
     return text.expandtabs() if "\t" in text else text
 
 
 def rank_prefix(ranks: Sequence[int]) -> str:
-    """`[3]`, `[0-3,7]`."""
+    """Return the prefix for lines of these ranks: `[3]`, `[0-3,7]`."""
     return f"[{ranks[0]}]" if len(ranks) == 1 else fold(map(str, ranks))
 
 
@@ -214,7 +214,7 @@ class DiffDocument(Struct, frozen=True):
 
 
 def show_diff(output: Output, found: Sequence[StreamDiff], logs: Sequence[TaskLog]) -> None:
-    """The differences, and whose output could not be had."""
+    """Print the differences, and why output is missing."""
     if output.as_json:
         output.document(DiffDocument(found))
     for each in () if output.as_json else found:
@@ -254,9 +254,9 @@ def _last(idle: float | None) -> str:
 
 
 class ExecutedTask(Struct, frozen=True, kw_only=True):
-    """The output of a command in one place, stdout and stderr together.
+    """The output of a command next to one task or on one worker, stdout and stderr together.
 
-    `task` and `rank` are null on a worker, `exit_code` if there is none. `cut`: the output was longer.
+    `task` and `rank` are null on a worker. `exit_code` is null if unknown. `cut`: the output was truncated.
     """
 
     task: TaskId | None
@@ -277,7 +277,7 @@ class ExecutedDocument(Struct, frozen=True):
 
 
 def show_executed(output: Output, results: Sequence[Executed]) -> None:
-    """The output of each place, with the ranks in front where there are several; how it ended on stderr."""
+    """Print each distinct output, prefixed with its ranks if there are several results; failures go to stderr."""
     if output.as_json:
         output.document(ExecutedDocument([_executed(each) for each in results]))
         return
@@ -298,7 +298,7 @@ def show_executed(output: Output, results: Sequence[Executed]) -> None:
 
 
 def _words(each: Executed) -> str:
-    """What is to be said beside its output; nothing if all went well."""
+    """Return the note on a result: no answer, exit code, timeout or truncation; '' if it succeeded."""
     if each.silence is not None:
         return f"no answer: {each.silence.detail}"
     if each.end is None:

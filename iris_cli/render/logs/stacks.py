@@ -1,4 +1,4 @@
-"""Stacks of many ranks: each place once, with the ranks that are there; without a stack, what the kernel tells."""
+"""Print the stacks of many ranks: each distinct stack once with its ranks; without a stack, thread states."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LONGEST = 200  # characters of a name
 
 
 class ThreadStack(Struct, frozen=True):
-    """One thread, its innermost call first."""
+    """One thread. `frames`: the innermost call first."""
 
     id: str
     name: str
@@ -71,7 +71,7 @@ class StacksDocument(Struct, frozen=True):
 
 
 def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> None:
-    """The places, and below each its calls, the innermost first."""
+    """Print each distinct stack with its ranks and its calls, the innermost first."""
     found = places(results)
     if output.as_json:
         output.document(StacksDocument(found, [_rank(each) for each in results]))
@@ -104,7 +104,7 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
 
 
 def _summary(found: Sequence[SharedStack]) -> str:
-    """Ranks that wait in different places: `ranks 0-1 in psum (train.py:4); rank 2 in load (data.py:3)`; else empty."""
+    """Return `ranks 0-1 in psum (train.py:4); rank 2 in load (data.py:3)`; '' if all main threads share a stack."""
     mains = [place for place in found if place.kind == MAIN]
     said = []
     for place in mains:
@@ -115,9 +115,9 @@ def _summary(found: Sequence[SharedStack]) -> str:
 
 
 def _own(frames: Sequence[Frame], elsewhere: Set[Frame]) -> Frame:
-    """The innermost call of the program itself, with the name of its file alone; if possible none from `elsewhere`.
+    """Return the innermost call of the program itself, with its file's base name. Prefer calls not in `elsewhere`.
 
-    What waits is mostly a library, the same for different places.
+    The innermost call of all is mostly in a library, and the same for different places.
     """
     own = [each for each in frames if each.line and not _is_library(each.file)] or frames
     found = next((each for each in (*own, *frames) if each not in elsewhere), own[0])
@@ -125,7 +125,7 @@ def _own(frames: Sequence[Frame], elsewhere: Set[Frame]) -> Frame:
 
 
 def _is_library(file: str) -> bool:
-    """Whether a file belongs to an installed package or to Python, which py-spy names by its path in the library."""
+    """Return whether a file belongs to an installed package or to Python (py-spy gives its path in the library)."""
     top = file.partition("/")[0].removesuffix(".py")
     return _LIBRARY.match(file) is not None or top in sys.stdlib_module_names
 
@@ -174,7 +174,7 @@ def _notes(result: RankStacks, what: str) -> Iterator[str]:
 
 
 def _why(program: Program, what: str) -> str:
-    """Why a Python program has no stack, and what to do about it."""
+    """Return why a Python program has no stack, and the command to try if any."""
     state = " is stopped (SIGSTOP) and" if program.state == "T" else ""
     spy = f"; py-spy: {program.trouble}" if program.trouble else ""
     name = _command(program)
@@ -213,7 +213,7 @@ def _rank(result: RankStacks) -> RankProcesses:
 
 
 Doing = tuple[str, str, str]
-"""A verb for one, the same for several, and the place."""
+"""Singular verb, plural verb, and the wait channel as ` in PLACE`."""
 
 _VERBS = {
     "S": ("sleeps", "sleep"),
@@ -228,7 +228,7 @@ _LONGEST_COMMAND = 60  # characters of a command
 
 
 def show_thread_states(output: Output, results: Sequence[RankStacks]) -> None:
-    """One sentence that compares the ranks without a stack, and the threads of the lowest rank of each group."""
+    """Print a sentence that compares the ranks without a stack, and the threads of the first rank of each group."""
     ordered = _states(results)
     if not ordered:
         return
@@ -246,7 +246,7 @@ def show_thread_states(output: Output, results: Sequence[RankStacks]) -> None:
 
 
 def _states(results: Sequence[RankStacks]) -> list[tuple[Doing, list[RankStacks]]]:
-    """The ranks without a stack by what they do, most ranks first."""
+    """Return the ranks without a stack, grouped by what they do, the largest group first."""
     groups: dict[Doing, list[RankStacks]] = {}
     for each in results:
         if doing := _of_rank(each):
@@ -263,7 +263,7 @@ def _programs_without_stack(result: RankStacks) -> list[Program]:
 
 
 def _of_rank(result: RankStacks) -> Doing | None:
-    """What a rank does: it spins if any thread does, else what the main thread of its program does.
+    """Return what a rank does: it spins if any thread spins, otherwise the state of its program's main thread.
 
     Its program is its first Python program, or the newest process of those that are not Python.
     """

@@ -1,1 +1,1 @@
-"""The page of `iris report`: one file of HTML that needs nothing beside it, ever."""
+"""Output of `iris report`: figures, JSON, and one self-contained HTML file."""

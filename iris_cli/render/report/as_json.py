@@ -1,4 +1,4 @@
-"""All figures of a report for programs. Chips and tasks are counted in seconds, for whoever adds them up."""
+"""The figures of a report as JSON. Chip and task time is in seconds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from iris_cli.render.as_json import moment
 
 
 class Costs(Struct, frozen=True):
-    """What work took. `in_vain`: the part of attempts that ended without success."""
+    """Resources used. `chip_seconds_in_vain`: the part of attempts that ended without success."""
 
     chip_seconds: float
     chip_seconds_in_vain: float
@@ -33,7 +33,7 @@ class Costs(Struct, frozen=True):
 
 
 class Sums(Struct, frozen=True):
-    """Several jobs together. They waited from submission to their first start."""
+    """Several jobs together. `waited_*`: from submission to the first start."""
 
     FLATTENED: ClassVar = ("costs",)
     jobs: int
@@ -52,7 +52,7 @@ class TotalSums(Struct, frozen=True):
 
 
 class LabelSums(Struct, frozen=True):
-    """The jobs with one label; null: those without any."""
+    """The jobs with one label; `label` is null for jobs without labels."""
 
     FLATTENED: ClassVar = ("sums",)
     label: str | None
@@ -68,10 +68,10 @@ class PrioritySums(Struct, frozen=True):
 
 
 class WorkerUse(Struct, frozen=True, kw_only=True):
-    """One worker: how long it was in the configuration, how long it was busy, and how often work was lost there."""
+    """One worker: seconds in the configuration (`there_seconds`), seconds busy, and attempts lost on it."""
 
     id: WorkerId
-    worker: WorkerId  # the id, under the name that it has in other documents
+    worker: WorkerId  # same as `id`: other documents call it `worker`
     slice: str | None
     type: str
     chips: int
@@ -106,7 +106,7 @@ class ReportedJob(Struct, frozen=True, kw_only=True):
 
 
 class ReportDocument(Struct, frozen=True, kw_only=True):
-    """The result of `iris report`: everything of the page but the attempts, which `iris log export` has.
+    """The result of `iris report`: all figures except attempts, which `iris log export` prints.
 
     `older` counts jobs that are not listed.
     """

@@ -1,4 +1,4 @@
-"""The report as one HTML page: tables, and a chart that a small script draws from the same facts."""
+"""The report as one HTML page: tables, and a chart drawn by a script from embedded data."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from iris_cli.render.report.summary import counted, hours, of_what_was_there, sh
 from iris_cli.render.tables import chain_words, clock_time, duration, fold
 
 _MOST_ROWS = 100
-"""So many labels and workers have a row at most."""
+"""Most labels and most workers that get a row."""
 
 
 def page(report: Report) -> str:
-    """The page as HTML: one file without any reference to another, which may run no script but its own."""
+    """Return the page as HTML: one file without external references, whose policy allows only its own script."""
     style, script = _part("report.css"), _part("report.js")
     used = uses(report)
     policy = f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}"
@@ -70,7 +70,7 @@ def _part(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """What a browser is told to run, and nothing else."""
+    """Return the source expression of the content security policy that allows this text."""
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
@@ -102,7 +102,7 @@ def _header(report: Report) -> str:
 
 
 def _time(at: float) -> str:
-    """A time in UTC, which the script of the page shows in the zone of its reader."""
+    """Return a time element in UTC; the page's script converts it to the reader's zone."""
     return f'<time data-at="{at:.0f}">{clock_time(at)}</time>'
 
 
@@ -180,7 +180,7 @@ def _ends(report: Report) -> str:
 
 
 def _losers(used: list[Use]) -> str:
-    """Those alike in one row: the hosts of a slice go together."""
+    """Return the table of workers that lost attempts. Equal rows are folded, as for the hosts of a slice."""
     losers = sorted((use for use in used if use.lost), key=lambda use: -use.lost)
     alike: dict[tuple[Cell, ...], list[str]] = {}
     for use in losers:
@@ -213,7 +213,7 @@ def _jobs(report: Report) -> str:
 
 
 _MOST_TOLD = 500
-"""So many jobs, the newest, are shown with their last lines at most: a page is to stay small."""
+"""Most jobs shown with their last log lines, the newest first: it bounds the size of the page."""
 
 
 def _job(job: JobLine, last_lines: tuple[str, ...]) -> tuple[Cell, ...]:
@@ -282,9 +282,9 @@ _N = ' class="n"'
 
 
 class Cell(Struct, frozen=True):
-    """One cell of a table: its text, what it is sorted by if not by that, and a class of the style sheet.
+    """One cell of a table. `key`: sort key if not the text. `kind`: class in the style sheet.
 
-    `lines` are shown when its text is clicked.
+    `lines`: shown when the text is clicked.
     """
 
     text: str
@@ -294,12 +294,12 @@ class Cell(Struct, frozen=True):
 
 
 def safe(text: str) -> str:
-    """Text between tags or in an attribute, with controls made visible."""
+    """Return text escaped for content and attributes, with control characters made visible."""
     return escape(clean_line(text))
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, name: str = "") -> str:
-    """A table. Columns whose cells have keys are numbers; those in which no row has anything are left out."""
+    """Return a table. Columns with keys are numeric; columns without text in any row are omitted."""
     rows = list(rows)
     shown = [place for place in range(len(headers)) if any(row[place].text for row in rows)]
     numbers = {place for place in shown if any(row[place].key is not None for row in rows)}
@@ -313,7 +313,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, name: str =
 
 
 def embedded(content: Any) -> str:
-    """JSON for a script element: no text in it can end that, or begin a comment."""
+    """Return JSON for a script element, escaped so that no text can end the element or begin a comment."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     for each in "<>&":
         text = text.replace(each, f"\\u{ord(each):04x}")
@@ -333,11 +333,11 @@ def _cell(cell: Cell) -> str:
 
 _REASONS: tuple[EndReason | None, ...] = (None, *EndReason)
 _LONG = 36_000.0
-"""Seconds above which nobody sees a fraction of one."""
+"""Seconds above which the chart's unit is 1 second instead of 0.01."""
 
 
 def kind_of(reason: EndReason | None) -> str:
-    """The class of an end in the style sheet; the chart has a colour for each."""
+    """Return the style sheet class for a reason of an end; None is a live attempt. Each class has a colour."""
     if reason is None:
         return "running"
     if reason is EndReason.OK:
@@ -348,7 +348,7 @@ def kind_of(reason: EndReason | None) -> str:
 
 
 def chart(report: Report, uses: Iterable[Use]) -> dict[str, Any]:
-    """Times are in units of `unit` seconds. `jobs` have a name, and seven numbers for each attempt (see `_numbers`)."""
+    """Return the chart's data. Times are in `unit` seconds; `jobs`: name, seven numbers per attempt (`_numbers`)."""
     unit = 1.0 if report.at - report.since > _LONG else 0.01
     return {
         "since": report.since,
@@ -363,7 +363,7 @@ def chart(report: Report, uses: Iterable[Use]) -> dict[str, Any]:
 
 
 def _lane(report: Report, use: Use, unit: float) -> list[Any]:
-    """Name, slice, type, chips, seconds there and busy, and when it was there."""
+    """Return a worker's name, slice, type, chips, seconds configured, seconds busy, and configured spans in `unit`s."""
     worker = use.worker
     there = [_units(each - report.since, unit) for span in worker.there for each in span]
     return [
@@ -378,7 +378,7 @@ def _lane(report: Report, use: Use, unit: float) -> list[Any]:
 
 
 def _numbers(stretches: Iterable[Stretch], since: float, unit: float) -> Iterator[int]:
-    """Task, attempt, worker, placed (after the one before), started after that (or -1), length, reason."""
+    """Yield task, attempt, worker, placed (since the previous), started (since placed; or -1), length, reason."""
     before = 0
     for each in stretches:
         placed = _units(each.placed_at - since, unit)

@@ -11,14 +11,14 @@
 
   const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone || "local time";
 
-  function local(seconds) { // since the epoch, in the zone of the reader
+  function local(seconds) { // from the epoch to a time in the reader's zone
     const date = new Date(seconds * 1000);
     if (isNaN(date)) return "?";
     const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
     return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
   }
 
-  const clock = (unit) => local(data.since + unit * data.unit); // a time of the chart
+  const clock = (unit) => local(data.since + unit * data.unit); // a time in the chart's unit
 
   for (const each of document.querySelectorAll("time")) each.textContent = local(Number(each.dataset.at));
   for (const each of document.querySelectorAll(".zone")) each.textContent = ZONE;
@@ -41,7 +41,7 @@
   // The table of jobs
 
   const table = byId("jobs");
-  const rowOf = new Map(); // of the table, by the job's place in the data: the newest stands first
+  const rowOf = new Map(); // table rows by the job's index in the data; the newest job is the first row
 
   function keyOf(row, column) {
     const cell = row.cells[column], key = cell.dataset.key;
@@ -71,7 +71,7 @@
     byId("found").textContent = wanted.length ? `${shown} of ${table.tBodies[0].rows.length}` : "";
   }
 
-  function choose(job) { // its bars stand out, and its row; once more, and they don't
+  function choose(job) { // highlight its bars and its row, or remove the highlight
     chosen = chosen === job ? -1 : job;
     for (const row of rowOf.values()) row.classList.toggle("chosen", rowOf.get(chosen) === row);
     byId("chosen").hidden = chosen < 0;
@@ -103,7 +103,7 @@
     });
   }
 
-  // The rows of the chart: slices, which open to show their workers, and workers of their own
+  // The rows of the chart: slices, which open to show their workers, and single workers
 
   const RANK = { ok: 0, stopped: 1, running: 2, lost: 3, failed: 4 };
   const kindOf = (bar) => data.reasons[bar.reason][1];
@@ -122,7 +122,7 @@
     return found;
   }
 
-  function together(bars) { // what the workers of a slice did for the same attempt of a job is one bar
+  function together(bars) { // merge the bars of a slice's workers for the same attempt of a job
     const merged = new Map();
     for (const bar of bars) {
       const key = `${bar.job} ${bar.attempt}`, known = merged.get(key);
@@ -138,7 +138,7 @@
 
   const MOST_TRACKS = 48;
 
-  function stacked(row) { // bars that overlap are drawn one below the other
+  function stacked(row) { // put overlapping bars on tracks, one below the other
     row.bars.sort((a, b) => a.from - b.from || a.job - b.job);
     const ends = [];
     row.bars.forEach((bar, place) => {
@@ -239,13 +239,13 @@
     pen.globalAlpha = pale;
     pen.fillRect(start, top, Math.max(0, end - start - (long > 3 ? 1 : 0)), tall);
     if (long > 36 && tall > 10 && !row.inside) {
-      pen.fillStyle = 2 * (start - x) > long ? colours.text : colours.ground; // the first reads on pale, too
+      pen.fillStyle = 2 * (start - x) > long ? colours.text : colours.ground; // readable on a pale bar
       drawName(data.jobs[bar.job][0], x + 4, top + tall - 4, long - 8);
     }
     pen.globalAlpha = 1;
   }
 
-  function drawName(name, x, y, room) { // jobs of a kind differ at the end of their names
+  function drawName(name, x, y, room) { // cut at the start: similar names differ at the end
     const most = Math.floor(room / 6.8);
     pen.fillText(name.length > most ? `…${name.slice(1 - most)}` : name, x, y);
   }
@@ -261,7 +261,7 @@
     for (const bar of row.bars) {
       if (bar.to < view.from || bar.from > view.to) continue;
       const end = xOf(bar.to);
-      if (end < done[bar.track]) continue; // its pixel is taken
+      if (end < done[bar.track]) continue; // pixel already drawn
       drawBar(row, bar, y, step);
       done[bar.track] = Math.floor(end) + 1;
     }
@@ -305,7 +305,7 @@
     }
   }
 
-  // Looking closer
+  // Zoom and pan
 
   function see(from, to) {
     const least = Math.min(10 / data.unit, whole.to), long = Math.min(Math.max(to - from, least), whole.to);
@@ -362,7 +362,7 @@
       (ran > 0 ? `started after ${words(waited)}` : "never started") + `, held it for ${words(waited + ran)}`;
   }
 
-  function show(event, text) { // all of it, wherever the pointer is
+  function show(event, text) { // keep the tip inside the window
     tip.hidden = false;
     tip.textContent = text;
     const box = tip.getBoundingClientRect();
@@ -382,7 +382,7 @@
     if (event.button || found.row === null) return;
     drag = { from: found.x, to: found.x, row: found.row };
   });
-  addEventListener("pointermove", (event) => { // also beside the chart: a drag may end there
+  addEventListener("pointermove", (event) => { // a drag may end outside the chart
     if (!drag || drag.from < left) return;
     drag.to = Math.max(left, Math.min(wide, hit(event).x));
     draw();

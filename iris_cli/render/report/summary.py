@@ -1,4 +1,4 @@
-"""The figures of a report on the terminal."""
+"""Print the figures of a report on the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from iris_cli.render.tables import NARROW, Row, chain_words, clock_time, duratio
 from iris_cli.render.views.job_tables import next_line
 
 _MOST_ROWS = 10
-"""So many labels, ways to end, hosts and jobs have a row at most: the page has them all."""
+"""Most labels, hosts and jobs that get a row; the HTML page has more."""
 
 _RIGHT = (
     *("JOBS", "ATTEMPTS", "CHIP-HOURS", "WASTED", "TASK-HOURS"),
@@ -28,7 +28,7 @@ _RIGHT = (
 
 
 def show_report(output: Output, report: Report) -> None:
-    """What the jobs took and how long they waited, where it went, and what it was lost to."""
+    """Print use and waiting times of the jobs, by label, by end, by host and by job."""
     if output.as_json:
         output.document(report_document(report))
     elif output.quiet:
@@ -90,7 +90,7 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
 
 
 def _labels(report: Report, narrow: bool) -> list[Text | Table]:
-    """Nothing where no job has a label."""
+    """Return the table by label; empty if no job has a label."""
     sums = by_label(report.jobs)
     if not any(each.name for each in sums):
         return []
@@ -110,12 +110,12 @@ def _labels(report: Report, narrow: bool) -> list[Text | Table]:
 
 
 def _hours_of(each: Sum) -> tuple[str, str, str]:
-    """Of chips, in vain, of tasks."""
+    """Return chip-hours, wasted chip-hours and task-hours."""
     return _column(each.chip_seconds), _column(each.in_vain), _column(each.task_seconds)
 
 
 def _column(seconds: float) -> str:
-    """Hours with their points below each other; nothing for 0."""
+    """Return hours with two decimals, so that the points align; '' for 0."""
     return f"{seconds / 3600:,.2f}" if seconds else ""
 
 
@@ -140,7 +140,7 @@ def _ends(report: Report) -> list[Text | Table]:
 
 
 def _hosts(used: Sequence[Use]) -> list[Text | Table]:
-    """Those that lost most first; those that are alike, as the hosts of a slice are, in one line."""
+    """Return the table of hosts, most lost attempts first. Equal rows are folded, as for the hosts of a slice."""
     rows = folded(sorted(used, key=lambda use: -use.lost), lambda use: use.worker.id, _host_cells)
     headers = ("HOST", "SLICE", "BUSY", "ATTEMPTS", "LOST")
     made: list[Text | Table] = [table(headers, rows[:_MOST_ROWS], right=_RIGHT)] if rows else []
@@ -153,7 +153,7 @@ def _host_cells(use: Use) -> Row:
 
 
 def _costly(report: Report, narrow: bool) -> list[Text | Table]:
-    """The jobs that took most."""
+    """Return the table of jobs with the most chip-hours, then task-hours."""
     costs = [(job, total([job])) for job in report.jobs]
     costs.sort(key=lambda pair: (-pair[1].chip_seconds, -pair[1].task_seconds))
     headers = ("JOB", "STATE", "CHIP-HOURS", "WASTED", "TASK-HOURS", "WAITED", "RAN", "RETRIES", "WHY")
@@ -173,7 +173,7 @@ _HOUR = 3600.0
 
 
 def hours(seconds: float) -> str:
-    """`1,204`, `12.3`, `0.25`: as many digits as anybody reads."""
+    """Return hours for a time in seconds, rounded: `1,204`, `12.3`, `0.25`."""
     number = seconds / _HOUR
     if number >= 100:
         return f"{number:,.0f}"
@@ -181,18 +181,18 @@ def hours(seconds: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """`42 %`; '' of nothing."""
+    """Return a percentage: `42 %`; '' if `whole` is 0."""
     return f"{100 * part / whole:.0f} %" if whole else ""
 
 
 def of_what_was_there(chip_seconds: float, used: Iterable[Use]) -> str:
-    """How much that is of the chips of these workers, for as long as they were there."""
+    """Return the share of the available chip-hours: chips of the workers while they were configured."""
     there = sum(use.worker.chips * use.worker.seconds for use in used)
     return f"{share(chip_seconds, there)} of {hours(there)} available" if there else "no chips"
 
 
 def counted(report: Report) -> str:
-    """`1 failed, 2 running`: how its jobs read."""
+    """Return the number of jobs per state: `1 failed, 2 running`."""
     states = [word_of(job.display).lower() for job in report.jobs]
     return ", ".join(f"{states.count(each):,} {each}" for each in sorted(set(states)))
 
@@ -210,7 +210,7 @@ class WrittenDocument(Struct, frozen=True, kw_only=True):
 
 
 def show_written(output: Output, report: Report, path: Path, size: int) -> None:
-    """Show in one line what the page has."""
+    """Print one line about the written page, or its document."""
     output.warnings(report.messages)
     if output.as_json:
         output.document(
