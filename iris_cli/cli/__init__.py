@@ -1,1 +1,1 @@
-"""The command line: it reads options, calls one operation, and renders what comes back. It decides nothing."""
+"""The command line: reads options, calls an operation and renders its result. Makes no decisions."""

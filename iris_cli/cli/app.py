@@ -1,4 +1,4 @@
-"""The `iris` command: from the words of a command line to its exit code."""
+"""Entry point of the `iris` command: parses global options, runs a command, returns its exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLAGS = frozenset({"--json", "--quiet", "-q", "--no-color", "--verbose", "-v"})
 VALUED = frozenset({"--config", "--state-dir", "--lock-timeout"})
 _HELP = frozenset({"--help", "-h"})
 
-# In the order of --help: each module `cli/commands/NAME.py` has a function NAME and EXAMPLES, or `register(app)`.
+# Each module `cli/commands/NAME.py` has a function NAME and EXAMPLES, or `register(app)`.
 COMMANDS = (
     *("launch", "run", "status", "schedule", "autoscale", "watch", "cancel", "retry"),
     *("hold", "release", "set"),
@@ -38,44 +38,44 @@ SETUP_COMMANDS = ("worker", "init", "cluster", "config", "cron", "loop", "doctor
 def main() -> None:
     """Run the `iris` command.
 
-    SIGTERM and SIGHUP end it as Ctrl-C does: with the terminal in order, and a loop for the jobs that it leaves.
+    SIGTERM and SIGHUP end it like Ctrl-C: the terminal is restored, and a loop started for open jobs.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup has it ignored
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
         signal.signal(signal.SIGHUP, _hang_up)
     sys.unraisablehook = failures.unraised
     open_streams()
     code = run(sys.argv[1:])
-    gc.freeze()  # no look for garbage at the end
+    gc.freeze()  # skip garbage collection at exit
     if code == ExitCode.INTERRUPTED or _leaves_threads():
         leave(code)
     sys.exit(code)
 
 
 def _hang_up(*_: object) -> NoReturn:
-    """Raise KeyboardInterrupt once: the kernel and the shell both send a SIGHUP when a terminal closes."""
+    """Raise KeyboardInterrupt once: kernel and shell both send SIGHUP when a terminal closes."""
     signal.signal(signal.SIGHUP, lambda *_: None)
     raise KeyboardInterrupt
 
 
 def leave(code: int) -> NoReturn:
-    """End at once, without the interpreter's own end.
+    """Exit at once, without the interpreter's shutdown.
 
-    That aborts the process where a thread is inside the library for cryptography, and makes a death by SIGINT of a
-    Ctrl-C that was pressed while a module was being made.
+    The shutdown aborts the process if a thread is inside the cryptography library, and turns a Ctrl-C pressed during
+    an import into a death by SIGINT.
     """
-    sys.stderr.flush()  # what was printed is out
+    sys.stderr.flush()  # `run` has flushed stdout
     os._exit(code)
 
 
 def _leaves_threads() -> bool:
-    """Whether threads still run: of hosts that nobody waits for any more."""
+    """Return whether threads still run, such as calls to hosts that timed out."""
     threading = sys.modules.get("threading")
     return threading is not None and threading.active_count() > 1
 
 
 def run(arguments: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> int:
-    """Run one command line; returns its exit code."""
+    """Run one command line; return its exit code."""
     flags = set(arguments[: arguments.index("--")] if "--" in arguments else arguments)
     code_of = partial(_code_of, verbose=bool(flags & {"--verbose", "-v"}), as_json="--json" in flags)
     code = code_of(lambda: _run(arguments, clock))
@@ -85,21 +85,21 @@ def run(arguments: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> int:
 
 
 def _finish_telling(*, at_once: bool) -> None:
-    """See to their end the notices that a cycle has begun to tell, if one has."""
+    """Finish the notifications that a cycle has started to send."""
     teller = sys.modules.get("iris_cli.ops.notify.channels")
     if teller is not None:
         teller.finish(at_once=at_once)
 
 
 def _code_of(act: Callable[[], int | None], *, verbose: bool, as_json: bool) -> int:
-    """What an act comes to, as an exit code; what went wrong has been told."""
+    """Run `act`; return its exit code. Errors are printed."""
     try:
         return int(act() or ExitCode.OK)
     except (BrokenPipeError, SystemExit) as ended:
-        # The libraries for tables and command lines make a failure of a broken pipe.
+        # rich and typer turn a broken pipe into SystemExit.
         if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
             raise
-        # Whoever read us has gone (`iris history | head`): nothing is wrong, and nobody is there to be told.
+        # The reader of the pipe has exited (`iris history | head`): not a failure.
         drop_output()
         return ExitCode.OK
     except (KeyboardInterrupt, failures.CommandInterruptedError):
@@ -118,21 +118,21 @@ def _run(arguments: Sequence[str], clock: Clock) -> int:
     finally:
         progress = sys.modules.get("iris_cli.render.progress")
         if progress is not None:
-            progress.LINE.end()  # before anything is said of how it ended
+            progress.LINE.end()  # before an error is printed
 
 
 def _act(words: Sequence[str], clock: Clock) -> int:
-    """Run a line, with no more of the tree of commands than is needed for what was typed."""
+    """Run a command line; build only the commands that it names."""
     if "_IRIS_COMPLETE" not in os.environ:
         return tree.run(words, _commands_of(words), clock)
-    from iris_cli.cli import complete  # the shell asks what could come next; the library finds the words
+    from iris_cli.cli import complete  # a completion request: typer finds the words
 
     with complete.asked(os.environ) as typed:
         return tree.run(words, _commands_of(typed) or (*COMMANDS, *SETUP_COMMANDS), clock)
 
 
 def _commands_of(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that is named; all for help or an unknown name; none for global options alone."""
+    """Return the named command; all commands for --help or an unknown name; no command for global options alone."""
     named, every = _command_of(words), (*COMMANDS, *SETUP_COMMANDS)
     if named in every:
         return (named,)
@@ -140,10 +140,9 @@ def _commands_of(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def hoist(arguments: Sequence[str]) -> list[str]:
-    """The command line with global options first: they may stand anywhere before `--`.
+    """Return the command line with global options first: they are allowed anywhere before `--`.
 
-    Raises UsageError for one without a value, or with an empty one: a path of no letters would be the directory that
-    one happens to be in.
+    Raises UsageError for an option with a missing or empty value: an empty path would mean the current directory.
     """
     front: list[str] = []
     rest: list[str] = []
@@ -165,7 +164,7 @@ def hoist(arguments: Sequence[str]) -> list[str]:
 
 
 def _command_of(words: Sequence[str]) -> str:
-    """The first word that is neither a global option nor its value, if there is one."""
+    """Return the first word that is neither a global option nor its value; '' if none."""
     rest = iter(words)
     for word in rest:
         if word in VALUED:
@@ -175,13 +174,13 @@ def _command_of(words: Sequence[str]) -> str:
     return ""
 
 
-# The three streams of the process, also where they are closed, broken, full or borrowed.
+# Standard streams, which may be closed, broken, full or non-blocking.
 
 
 def open_streams() -> None:
-    """Take the streams over: what becomes of what they can't take is decided here, for every library that prints.
+    """Replace stdout and stderr by streams that handle write errors, for every library that prints.
 
-    What was closed for us (`>&-`) goes nowhere: else its number would be that of the next file, the log say.
+    A closed stream (`>&-`) becomes /dev/null: otherwise the next opened file, such as the log, gets its number.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
@@ -192,17 +191,17 @@ def open_streams() -> None:
 
 
 def drop_output() -> None:
-    """What is still to be written goes nowhere: the interpreter would try it again at the end, and fail."""
+    """Send buffered output to /dev/null: the interpreter would write it again at exit, and fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 class _Patient(io.BufferedWriter):
-    """Waits for room, also where somebody who shares the file with us made it one that doesn't.
+    """Writer that waits until the file accepts output, also if another process made the file non-blocking.
 
-    The raw file below it is Python's own: in one of ours a Ctrl-C may come between the system call and its count,
-    and the same text would be written again.
+    The raw file is Python's FileIO: in a raw class in Python, a Ctrl-C between the system call and its count would
+    write the same text twice.
     """
 
     def write(self, data: ReadableBuffer, /) -> int:
@@ -223,13 +222,13 @@ class _Patient(io.BufferedWriter):
                 self._wait()
 
     def _wait(self) -> None:
-        import select  # hardly ever needed
+        import select  # rarely needed
 
         select.select((), (self,), ())
 
 
 class _Results(_Patient):
-    """Standard output: who asked for a result and can't have it is told so. Raises OutputError or BrokenPipeError."""
+    """Standard output. A failed write raises OutputError or BrokenPipeError: the result is lost."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         with _told():
@@ -251,7 +250,7 @@ def _told() -> Iterator[None]:
 
 
 class _Messages(_Patient):
-    """Standard error: what can't be said there can't be said at all, and is no reason to do less."""
+    """Standard error. Write errors are ignored: a lost message must not fail the command."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         with suppress(OSError):

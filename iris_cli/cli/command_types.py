@@ -1,4 +1,4 @@
-"""The commands of this tool, their groups and options: no list is cut short, and each help ends with examples."""
+"""Classes for commands, groups and options, with untruncated lists and examples in the help; errors of usage."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -17,29 +17,29 @@ from iris_cli.errors import ExitCode, UsageError
 T = TypeVar("T", bound=Callable[..., Any])
 N = TypeVar("N", int, float)
 
-_COLUMN = 60  # characters: where the words about an example stand at most; behind a longer one they follow it
-_LONGEST = 1e9  # seconds, some thirty years: the clock of a system waits for that
+_COLUMN = 60  # characters: longest example whose comment is aligned
+_LONGEST = 1e9  # seconds, some thirty years: system calls accept it as a timeout
 
 
 def seconds(value: float | None) -> float | None:
-    """For options that say how long to wait. Raises BadParameter for what no clock can wait for."""
+    """Check a number of seconds to wait. Raises BadParameter if it is too long or not a number."""
     if value is not None and not value <= _LONGEST:  # nan, too
         raise typer.BadParameter(f"{value} is not a number of seconds to wait")
     return value
 
 
 def whole(text: str) -> int:
-    """For options that take a whole number. Raises BadParameter."""
+    """Parse a whole number. Raises BadParameter."""
     return _parsed(parse_whole, text)
 
 
 def index(text: str) -> int:
-    """For options that take the number of a rank or an attempt. Raises BadParameter."""
+    """Parse the number of a rank or an attempt. Raises BadParameter."""
     return _parsed(parse_index, text)
 
 
 def number(text: str) -> float:
-    """For options that take a number. Raises BadParameter."""
+    """Parse a number. Raises BadParameter."""
     return _parsed(parse_number, text)
 
 
@@ -51,7 +51,7 @@ def _parsed(parse: Callable[[str], N], text: str) -> N:
 
 
 def example_lines(epilog: str | None) -> Iterator[str]:
-    """The examples of a command, one a line, what is said about each in a column: `COMMAND  # WORDS`."""
+    """Yield the examples of a command, one per line, with comments aligned: `COMMAND  # WORDS`."""
     pairs = [line.strip().partition("  # ") for line in (epilog or "").splitlines() if line.strip()]
     width = max((len(command) for command, _, words in pairs if words and len(command) <= _COLUMN), default=0)
     for command, _, words in pairs:
@@ -64,13 +64,13 @@ def panel_of(param: Any) -> str:
 
 
 class Command(TyperCommand):
-    """A command whose epilog is its examples, and whose usage has the words of its arguments as they stand."""
+    """Command whose epilog contains examples, and whose usage line shows metavars unchanged."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
-            if getattr(error, "ctx", None) is None:  # an option without its value: it isn't said whose it is
+            if getattr(error, "ctx", None) is None:  # the library omits it if an option lacks its value
                 error.ctx = ctx  # type: ignore[attr-defined]  # only errors of usage have one
             raise
 
@@ -81,7 +81,7 @@ class Command(TyperCommand):
         return ["[OPTIONS]", *words]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, then the options group by group, all of these in one column."""
+        """Write arguments, then options by group, aligned in one column."""
         params = self.get_params(ctx)
         if not any(panel_of(each) for each in params):
             super().format_options(ctx, formatter)
@@ -96,16 +96,16 @@ class Command(TyperCommand):
             with formatter.section(title):
                 formatter.write_dl([(f"{name:<{width}}", words) for name, words in records], col_max=width)
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as the library calls it
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the library passes it
         _write_examples(self.epilog, formatter)
 
 
 class Group(TyperGroup):
-    """A group of commands, in sections where it has any."""
+    """Group of commands, listed by `sections` if any."""
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {}
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as the library calls it
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the library passes it
         _write_examples(self.epilog, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -119,7 +119,7 @@ class Group(TyperGroup):
             raise no_such_command(ctx.command_path, args[0], dict(self.commands))
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as the library calls it
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the library passes it
         width = max(map(len, self.commands), default=0)
         for title, names in (self.sections or {"Commands": tuple(self.commands)}).items():
             there = [name for name in names if name in self.commands and not self.commands[name].hidden]
@@ -129,7 +129,7 @@ class Group(TyperGroup):
 
 
 class Commands(typer.Typer):
-    """Where commands of these kinds are registered."""
+    """Typer application that registers Command and Group classes."""
 
     def __init__(self, *, cls: type[TyperGroup] = Group, **settings: Any) -> None:
         super().__init__(cls=cls, **settings)
@@ -149,7 +149,7 @@ def _write_examples(epilog: str | None, formatter: Any) -> None:
     lines = list(example_lines(epilog))
     if lines:
         with formatter.section("Examples"):
-            for line in lines:  # as they are: a line that is broken can't be pasted
+            for line in lines:  # unwrapped: a wrapped line can't be pasted
                 formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
 
@@ -157,7 +157,7 @@ _COMMAND = "iris.command"
 
 
 class CommandAfterDashes(Command):
-    """What follows `--` is a command, whatever it looks like."""
+    """Command that takes the words after `--` as a program's command line, without parsing them."""
 
     command_metavar = "-- COMMAND..."
 
@@ -173,27 +173,27 @@ class CommandAfterDashes(Command):
 
 
 class CommandMayFollow(CommandAfterDashes):
-    """The same where it may be left out."""
+    """CommandAfterDashes whose `-- COMMAND...` is optional."""
 
     command_metavar = "[-- COMMAND...]"
 
 
 def command_of(context: typer.Context) -> tuple[str, ...]:
-    """What followed `--`, if anything did."""
+    """Return the words after `--`; empty without them."""
     command: tuple[str, ...] = context.meta.get(_COMMAND, ())
     return command
 
 
-# Arguments and options of commands, and those that several commands have.
+# Arguments and options of commands, and those shared by several commands.
 
 
 def argument(metavar: str, text: str, offer: complete.Callback | None = None, **settings: Any) -> Any:
-    """An argument: the word for it in the usage, its help, and what the shell offers for it."""
+    """Return an argument: its metavar, its help, and its shell completion."""
     return option(metavar, text, offer=offer, kind=typer.Argument, **settings)
 
 
 def flag(names: str, text: str, **settings: Any) -> Any:
-    """An option without a value: its names, and its help."""
+    """Return an option without a value: its names and its help."""
     return typer.Option(*names.split(), help=text, **settings)
 
 
@@ -206,7 +206,7 @@ def option(
     show_default: bool = False,
     **settings: Any,
 ) -> Any:
-    """An option: the word for its value, its help, its names (default: that of the parameter), and what is offered."""
+    """Return an option: metavar, help, names (default: from the parameter), and shell completion."""
     return kind(*names, metavar=value, help=text, autocompletion=offer, show_default=show_default, **settings)
 
 
@@ -226,21 +226,21 @@ States = Annotated[
 ]
 
 
-# What can't be read on a command line, in our words: what is wrong, and what was probably meant.
+# Errors of usage in our wording, with a suggestion.
 
 
 def told(error: typer.TyperException) -> UsageError:
-    """An error of the library for command lines as one of ours."""
+    """Convert an error of typer to a UsageError with a hint."""
     context: Any = getattr(error, "ctx", None)  # only errors of usage have one
     path = "iris" if context is None else context.command_path
     message, hint = error.format_message().rstrip("."), f"{path} --help"
     option: str = getattr(error, "option_name", "")
     if option and hasattr(error, "possibilities"):
         message = f"no such option: {clip(option)}"
-        near = nearest(clip(option).strip("-"), _options(context))  # all of them begin with dashes
+        near = nearest(clip(option).strip("-"), _options(context))  # all begin with dashes
         meant = _meant(option, _options(context)) or ([f"--{near}"] if near else [])
         hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else hint
-        if option == f"--{near}":  # it is one that isn't moved to the front, such as --version
+        if option == f"--{near}":  # a global option that `hoist` does not move, such as --version
             hint = f"it goes before the command: iris {option}"
     elif message.startswith(_TOO_MANY):
         words = message.rpartition(" (")[2].rstrip(")")
@@ -277,11 +277,11 @@ _ELSEWHERE = {
     "config validate": "validate lint",
     "init": "setup configure",
 }
-"""Commands, and the words that other tools have for them: Slurm, PBS, LSF, kubectl, docker, SkyPilot."""
+"""Commands, and their names in other tools: Slurm, PBS, LSF, kubectl, docker, SkyPilot."""
 
 
 def no_such_command(path: str, name: str, commands: dict[str, Any]) -> UsageError:
-    """Return the error for a name that is no command of the group, with the command that was probably meant."""
+    """Return the error for an unknown command of a group, with the closest command as a hint."""
     word = name.casefold()
     meant = (
         next((ours for ours, words in _ELSEWHERE.items() if word in words.split()), "")
@@ -299,7 +299,7 @@ _TOO_MANY = "Got unexpected extra argument"
 
 
 def _meant(option: str, there: Sequence[str]) -> list[str]:
-    """The options of this command that have that name in other tools."""
+    """Return the options of this command that other tools call `option`."""
     return [
         ours
         for ours, words in OPTIONS_ELSEWHERE.items()
@@ -308,7 +308,7 @@ def _meant(option: str, there: Sequence[str]) -> list[str]:
 
 
 def _options(context: Any) -> list[str]:
-    """The options that may stand here, without dashes: those of the command, and those that may stand anywhere."""
+    """Return the options of the command and the global options, without dashes."""
     return [
         name.removeprefix("--")
         for each in (context, context.find_root())

@@ -1,7 +1,7 @@
-"""What the shell offers at Tab: names out of the log on this machine, quickly or not at all.
+"""Shell completion: names from the log on this machine, or nothing if it takes too long.
 
-No network and no lock. A shell expands what it is offered, so a name with anything in it that a shell could take for
-more than letters is not offered.
+Uses no network and no lock. Shells expand completions, so names with characters that a shell could interpret are
+not offered.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from iris_cli.core.model.cluster import Cluster
 
 MOST = 100
-"""Names that are offered at a time: more can't be looked through."""
+"""Most names offered at a time."""
 PATIENCE = 2.0
-"""Seconds of work after which nothing is offered: whoever presses Tab waits with both hands."""
+"""CPU seconds after which nothing is offered: the user is waiting."""
 
 Kind = Callable[["Cluster", str], Iterable[str]]
 Callback = Callable[[Any, str], list[str]]
@@ -32,13 +32,13 @@ Callback = Callable[[Any, str], list[str]]
 _CUTS = frozenset("=:@")
 _OPTION = pattern(r".* (--[a-z-]+=)[^ ]*")
 _WHOLE_WORDS = {"complete_zsh": '"', "complete_fish": ""}
-"""Shells that replace a word whole, and what stands before each value in an answer to them."""
+"""Shells that replace the whole word, and the characters before each value in an answer to them."""
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/=+@%,")
 
 
 @contextmanager
 def asked(environ: MutableMapping[str, str]) -> Iterator[list[str]]:
-    """Around an answer to the shell: the whole words before the one at the cursor, without that of the tool."""
+    """Yield the complete words before the cursor, without `iris`; adapt the answer printed in the block."""
     if "COMP_WORDS" not in environ:
         line = environ.get("_TYPER_COMPLETE_ARGS", "")
         with _each_line(_with_option(environ["_IRIS_COMPLETE"], line)):
@@ -53,7 +53,7 @@ def asked(environ: MutableMapping[str, str]) -> Iterator[list[str]]:
 
 @contextmanager
 def _each_line(change: Callable[[str], str]) -> Iterator[None]:
-    """Change the lines of an answer."""
+    """Apply `change` to each line printed in the block."""
     said = StringIO()
     try:
         with redirect_stdout(said):
@@ -63,9 +63,9 @@ def _each_line(change: Callable[[str], str]) -> Iterator[None]:
 
 
 def _with_option(shell: str, typed: str) -> Callable[[str], str]:
-    """What makes of a value that is offered for `--label=te` the whole word, which zsh and fish replace.
+    """Return a function that adds `--label=` to values offered for `--label=te`: zsh and fish replace the whole word.
 
-    A line of zsh has the value in quotation marks.
+    Lines for zsh have the value in quotation marks.
     """
     option = _OPTION.fullmatch(typed)
     if option is None or shell not in _WHOLE_WORDS:
@@ -75,9 +75,9 @@ def _with_option(shell: str, typed: str) -> Callable[[str], str]:
 
 
 def _joined(words: list[str]) -> tuple[list[str], str]:
-    """The words of a line that bash has cut at `=`, `:` and `@`, too, in one piece each.
+    """Join the words of a line, which bash has also split at `=`, `:` and `@`.
 
-    And of the value at the cursor what stands before its last piece, which alone bash replaces.
+    Also return the part of the value at the cursor that bash keeps: it replaces only the last piece.
     """
     whole: list[str] = []
     before, joins = "", False
@@ -94,9 +94,9 @@ def _joined(words: list[str]) -> tuple[list[str], str]:
 
 
 def offer(*kinds: Kind) -> Callback:
-    """A callback that offers names of these kinds."""
+    """Return a callback that offers names of these kinds."""
 
-    def complete(ctx: Any, incomplete: str) -> list[str]:  # named as the library calls them
+    def complete(ctx: Any, incomplete: str) -> list[str]:  # the library passes these names
         with suppress(Exception), _patience():
             cluster = _cluster(ctx)
             names = (name for kind in kinds for name in kind(cluster, incomplete))
@@ -107,7 +107,7 @@ def offer(*kinds: Kind) -> Callback:
 
 
 def words(kind: type[StrEnum]) -> Callback:
-    """A callback that offers the words of an enumeration."""
+    """Return a callback that offers the words of an enumeration."""
 
     def complete(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - as the library calls it
         return offered((each.value for each in kind), incomplete)
@@ -116,19 +116,19 @@ def words(kind: type[StrEnum]) -> Callback:
 
 
 def states(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - as the library calls it
-    """The words that `--state` takes."""
+    """Offer the values of `--state`."""
     from iris_cli.ops.names import STATES
 
     return offered(STATES, incomplete)
 
 
 def stream(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - as the library calls it
-    """The streams of a task."""
+    """Offer the values of `--stream`."""
     return offered(("out", "err", "both"), incomplete)
 
 
 def offered(names: Iterable[str], incomplete: str) -> list[str]:
-    """Those that begin so, that a shell takes for what they are, each once, as many as can be looked through."""
+    """Return the first MOST distinct names that begin with `incomplete` and that no shell interprets."""
     fitting = (name for name in names if name.startswith(incomplete) and _SAFE.issuperset(name))
     return list(islice(dict.fromkeys(fitting), MOST))
 
@@ -138,13 +138,13 @@ def open_jobs(cluster: Cluster, _text: str) -> Iterator[str]:
 
 
 def jobs(cluster: Cluster, text: str) -> Iterator[str]:
-    """Open ones first, then the newest."""
+    """Yield job ids: open jobs first, then all, the newest first."""
     yield from open_jobs(cluster, text)
     yield from reversed(list(cluster.jobs))
 
 
 def tasks(cluster: Cluster, text: str) -> Iterator[str]:
-    """Those of the job that stands before the last slash."""
+    """Yield the task ids of the job before the last slash."""
     job = cluster.jobs.get(JobId(text.rpartition("/")[0]))
     yield from (str(task.id) for task in (cluster.tasks_of(job.id) if job is not None else ()))
 
@@ -158,13 +158,13 @@ def workers(cluster: Cluster, _text: str) -> Iterable[str]:
 
 
 def labels(cluster: Cluster, _text: str) -> Iterator[str]:
-    """`KEY=VALUE` of open jobs, and of those that ended last."""
+    """Return `KEY=VALUE` labels of open jobs and of the last ended jobs."""
     found = (*cluster.open_jobs(), *cluster.last_ended(MOST))
     return (f"{key}={value}" for job in found for key, value in job.labels.items())
 
 
 def types(cluster: Cluster, _text: str) -> Iterator[str]:
-    """Of the TPUs that workers have."""
+    """Return the device variants of the workers."""
     from iris_cli.core.attributes import DEVICE_VARIANT_ATTRIBUTE_KEY
 
     found = (each.attributes.get(DEVICE_VARIANT_ATTRIBUTE_KEY) for each in cluster.workers.values())
@@ -187,7 +187,7 @@ def _cluster(context: Any) -> Cluster:
 
 @contextmanager
 def _patience() -> Iterator[None]:
-    """Raises TimeoutError in what takes too long."""
+    """Raise TimeoutError in the block after PATIENCE seconds of CPU time."""
 
     def stop(*_: Any) -> None:
         raise TimeoutError

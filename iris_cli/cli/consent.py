@@ -1,10 +1,9 @@
-"""Questions before something is lost: one way to ask, one word (`--yes`) to have answered, one way to be told no.
+"""Questions before a change that can't be undone; `--yes` answers them.
 
-Asked is before: files are written over what is there (`cluster import`), another key is trusted (`worker probe
---accept-key`), work or files are taken away on hosts (`worker unwedge`, `gc`), slices change their owner (`autoscale
---adopt`), and a file is written that is meant for others (`doctor --bundle`). `cluster import` asks once about the file
-and about what is forgotten of old machines.
-Nothing else asks.
+Asked before: overwriting cluster.yaml (`cluster import`), trusting another host key (`worker probe --accept-key`),
+stopping processes or deleting files on hosts (`worker unwedge`, `gc`), managing slices of another state directory
+(`autoscale --adopt`), and writing a file for other people (`doctor --bundle`). `cluster import` asks once about the
+file and about forgetting old VMs. No other command asks.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ _DEAFEST = 0.2  # seconds
 
 
 def require(iris: Context, question: str, *, yes: bool, to: str, undone: str) -> None:
-    """Go on only with consent `to` do something. `undone` is what then has not happened: `nothing was written`.
+    """Ask `question` unless `yes`. `to`: verb for the error message. `undone`: message after a no.
 
-    Raises IrisError for a no, UsageError where nobody can be asked.
+    Raises IrisError for a no, UsageError without a terminal.
     """
     answer = True if yes else ask(iris, question)
     if answer is None:
@@ -35,7 +34,7 @@ def require(iris: Context, question: str, *, yes: bool, to: str, undone: str) ->
 
 
 def given(iris: Context, question: str, *, yes: bool, to: str) -> bool:
-    """Whether it is to be done, of what was shown first, which is worth something alone."""
+    """Return whether the user consents. Without a terminal, warn and return False: the command's output is useful."""
     answer = True if yes else ask(iris, question)
     if answer is None:
         iris.output.warning(f"{question} not a terminal: pass --yes to {to}")
@@ -43,9 +42,9 @@ def given(iris: Context, question: str, *, yes: bool, to: str) -> bool:
 
 
 def ask(iris: Context, question: str) -> bool | None:
-    """Yes or no, from whoever sits at the terminal; None where nobody does, or a program reads what we say.
+    """Ask on the terminal; return the answer. None without a terminal or with --json.
 
-    What is piped in is no answer: then the terminal itself is asked. No answer at all (Ctrl-D) is a no. Raises
+    Piped standard input is no answer: /dev/tty is read instead. End of file (Ctrl-D) is a no. Raises
     KeyboardInterrupt.
     """
     if iris.output.as_json or not sys.stderr.isatty():
@@ -64,12 +63,12 @@ def _answer(question: str, terminal: TextIO) -> bool:
         try:
             sys.stderr.write(f"{clean_line(question)} [y/N]: ")
             sys.stderr.flush()
-            # Python sees a Ctrl-C that comes just before the system call only after it, so no call may last.
+            # Python handles a Ctrl-C just before the system call only after it, so the call must be short.
             while not select.select((terminal,), (), (), _DEAFEST)[0]:
                 pass
             line = terminal.readline()
         except KeyboardInterrupt:
-            sys.stderr.write("\n")  # what is said of it gets a line of its own
+            sys.stderr.write("\n")  # the message goes on a new line
             raise
         word = line.strip().lower()
         if not line:

@@ -1,4 +1,4 @@
-"""The global options of a command, and what follows from them."""
+"""The context of a command: global options, sessions, and the cycles that follow the command."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _BY_HAND = "jobs stay pending until you run: iris watch --schedule, or iris cron
 
 
 class Context(Workplace, dict=True):
-    """Where the operator works, and how this command speaks.
+    """Workplace and output of one command.
 
-    `starts_loop`: a background loop goes on with the jobs that this command leaves open. `has_told_no_cycles`: it has
-    printed why no cycle follows.
+    `starts_loop`: start a background loop for the jobs that this command leaves open. `has_told_no_cycles`: the
+    command has printed why no cycle follows.
     """
 
     verbose: bool = False
@@ -44,7 +44,7 @@ class Context(Workplace, dict=True):
         return made
 
     def no_cycles(self) -> str:
-        """Return `why_no_cycles` for the command to print: `leave` does not print it again."""
+        """Return `why_no_cycles` for the command to print; `leave` then does not print it again."""
         why = self.why_no_cycles()
         self.has_told_no_cycles = self.has_told_no_cycles or bool(why)
         return why
@@ -65,10 +65,10 @@ class Context(Workplace, dict=True):
         return f"no cycles are running: {cycles.fix}"
 
     def cycles_for_json(self, session: Session) -> Cycles | None:
-        """Start the background loop if the open jobs need one; return who runs cycles after this command.
+        """Start the background loop if the open jobs need it; return what runs cycles after this command.
 
-        None without --json, and, with a warning, if the state can't be read: what the command did is printed in any
-        case.
+        None without --json. Also None, with a warning, if the state can't be read: the command's result is printed
+        anyway.
         """
         if not self.output.as_json:
             return None
@@ -82,14 +82,14 @@ class Context(Workplace, dict=True):
             return None
 
     def leave(self) -> None:
-        """End the command: see to the cycles that its work needs."""
-        sessions, self._sessions = self._sessions, []  # they refer to us: files stay open until neither does
+        """End the command: start the loop if its work needs cycles."""
+        sessions, self._sessions = self._sessions, []  # a reference cycle, which would keep files open
         worked = [each for each in sessions if each.worked]
         if self.starts_loop and worked:
             self._see_to_cycles(worked[-1])
 
     def _see_to_cycles(self, session: Session) -> None:
-        """Start the loop if it is needed, and print its pid; print why no cycle comes unless it was printed.
+        """Start the loop if needed and print its pid, or print why no cycle follows unless already printed.
 
         A failure is one warning, never an error of the command.
         """
@@ -121,7 +121,7 @@ class Context(Workplace, dict=True):
 
     @cached_property
     def outbox(self) -> Outbox:
-        """The way to whoever polls the task that this command runs in."""
+        """Outbox of the task that this command runs in."""
         from iris_cli.client.outbox import Outbox
         from iris_cli.client.port import ANSWER_TIMEOUT
 

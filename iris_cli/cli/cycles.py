@@ -1,4 +1,4 @@
-"""Cycles and passes of the autoscaler: one, or one every so many seconds."""
+"""Commands that run cycles or autoscaler passes, once or at an interval, and watch views."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from iris_cli.render.watch.board import Picture
 
 
-_CRON = 60.0  # seconds between two cycles of cron, where its line says nothing else
+_CRON = 60.0  # seconds between two cycles of cron (default)
 
 
 def schedule(
@@ -28,10 +28,10 @@ def schedule(
     scale: bool = False,
     cron: float | None = None,
 ) -> int:
-    """Run one cycle, or one every so many seconds. `scale`: a pass of the autoscaler before each.
+    """Run one cycle, or one every `interval` seconds. `scale`: with a pass of the autoscaler before each.
 
-    `cron`: it is run by cron every so many seconds. A crontab that an older iris wrote does not say so, but waits for
-    nobody, and has no terminal.
+    `cron`: cron's interval in seconds, if cron runs the command. Older crontabs do not pass it; they are recognized
+    by --lock-timeout 0 without a terminal.
     """
     from iris_cli.ops.cycle import compaction, cycle
     from iris_cli.ops.loop.watch import running
@@ -57,14 +57,14 @@ def schedule(
 
 
 def autoscale(iris: Context, *, once: bool = False, interval: float | None = None) -> int:
-    """One pass of the autoscaler, or one every so many seconds."""
+    """Run one pass of the autoscaler, or one every `interval` seconds."""
     every = _only_one(once=once, interval=interval)
     session = iris.session("iris autoscale")
     return _again_and_again(iris, session, lambda: _pass(iris, session), every)
 
 
 def _only_one(*, once: bool, interval: float | None) -> float | None:
-    """Once, or every so many seconds: not both."""
+    """Return the interval. Raises UsageError if `once` is given, too."""
     if once and interval is not None:
         raise UsageError("--once and --interval exclude each other", hint="drop one of them")
     return interval
@@ -73,11 +73,11 @@ def _only_one(*, once: bool, interval: float | None) -> float | None:
 def _again_and_again(
     iris: Context, session: Session, act: Callable[[], object], interval: float | None
 ) -> int:
-    """Act once, or every `interval` seconds. With --lock-timeout 0 it is no failure that others hold the lock.
+    """Act once, or every `interval` seconds. With --lock-timeout 0, a busy lock is no failure.
 
-    But it is one if what was asked of workers can't be written down: who has had the lock once waits for it again. Who
-    goes on and on then tries again later, as `iris watch` does: a disk that is full for a while ends no schedule. Only
-    what keeps it from its very beginning does.
+    It is a failure after the session has held the lock once: workers' answers could not be recorded. With an
+    interval, lock and write errors (such as a full disk) are reported and retried at the next turn. Only an error
+    before the first success ends the command.
     """
     from iris_cli.ops.loop.changes import change_warning
 
@@ -91,7 +91,7 @@ def _again_and_again(
             busy = isinstance(error, LockedError) and iris.lock_timeout == 0 and not session.begun
             if not busy and (interval is None or not (has_worked or session.begun)):
                 raise
-            # Of cron no hint: the other one does the work.
+            # No hint if busy: the lock's holder does the work.
             words = f"busy: {error.message}" if busy else "; ".join(filter(None, (error.message, error.hint)))
             if words != told:
                 (iris.output.message if busy else iris.output.warning)(words)
@@ -104,7 +104,7 @@ def _again_and_again(
 
 
 def _pass(iris: Context, session: Session, *, in_cycle: bool = False) -> PassDocument | None:
-    """One pass of the autoscaler. `in_cycle`: before a cycle, which probes new slices, and shows this in its JSON."""
+    """Run one pass of the autoscaler. `in_cycle`: the cycle that follows probes new slices and prints the JSON."""
     from iris_cli.ops import autoscale as operation
     from iris_cli.ops.views.scale_status import scaling_rows
     from iris_cli.render import slices as render
@@ -119,11 +119,11 @@ def _pass(iris: Context, session: Session, *, in_cycle: bool = False) -> PassDoc
     return None
 
 
-# Looking on until somebody has seen enough: `iris watch`, `iris status --watch`.
+# Live views: `iris watch`, `iris status --watch`.
 
 
 EVERY = 2.0
-"""Seconds between two looks at the log."""
+"""Seconds between two reads of the log."""
 
 
 def follow(
@@ -134,9 +134,9 @@ def follow(
     *,
     until_idle: bool = False,
 ) -> int:
-    """Show steps, and on a terminal what `look` makes of how things are then: the cluster, if nothing else is said.
+    """Show the steps of a watch. `look` returns the picture for a terminal (default: the cluster).
 
-    Ctrl-C ends the watch and nothing else.
+    Ctrl-C ends only the watch.
     """
     from iris_cli.ops.loop.watch import listen
     from iris_cli.render.watch.screen import Screen, still_there
@@ -157,7 +157,7 @@ def follow(
 
 
 def _who_goes_on(iris: Context, session: Session) -> str:
-    """Return who runs cycles now, or that nobody does; '' if this command starts a loop, and prints its pid."""
+    """Return what runs cycles, or why no cycle follows; '' if this command starts a loop and prints its pid."""
     from iris_cli.ops.views.cycles import cycles_of, cycles_words
 
     if why := iris.no_cycles():
@@ -182,7 +182,7 @@ def status(
     states: Sequence[str],
     everything: bool,
 ) -> int:
-    """The cluster or one job again and again. Polls nobody, takes no lock."""
+    """Show the cluster or one job live. Polls no worker, takes no lock. Raises UsageError."""
     from iris_cli.ops.loop.watch import look_on
     from iris_cli.ops.views.status import cluster_status
 
@@ -203,7 +203,7 @@ def status(
     if job is not None:
         from iris_cli.ops.views.job_status import job_status
 
-        job = job_status(session, job).job.id  # BEFORE the screen: what can't be shown is told plainly
+        job = job_status(session, job).job.id  # raise NotFoundError before the screen opens
     else:
         names()
     some = job is not None or labels or states

@@ -1,4 +1,4 @@
-"""From an error to what the operator sees: one line, a hint, an exit code. Decided here, once."""
+"""Print errors: one line, a hint, an exit code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BEHIND_IT = 0.01  # seconds
 
 
 class ErrorFields(Struct, frozen=True, kw_only=True):
-    """An error. `problems` of a configuration file are a list of their own, absent for other errors."""
+    """An error. `problems` lists those of a configuration file; absent for other errors."""
 
     message: str
     hint: str
@@ -48,7 +48,7 @@ def report(error: IrisError, *, verbose: bool, as_json: bool = False) -> ExitCod
     if isinstance(error, ConfigError):
         lines += [f"  {problem}" for problem in error.problems]
     fault = error if isinstance(error, IllegalTransitionError) else error.__cause__
-    if isinstance(fault, IllegalTransitionError) and not verbose:  # else the traceback had it
+    if isinstance(fault, IllegalTransitionError) and not verbose:  # the traceback has it
         lines += [f"  {line}" for line in fault.story]
     if error.hint:
         lines.append(f"hint: {error.hint}")
@@ -58,7 +58,7 @@ def report(error: IrisError, *, verbose: bool, as_json: bool = False) -> ExitCod
 
 
 def _document(error: IrisError) -> str:
-    """The error as one line of JSON."""
+    """Return the error as one line of JSON."""
     from iris_cli.render.as_json import json_text
 
     problems = error.problems if isinstance(error, ConfigError) else UNSET
@@ -77,19 +77,19 @@ def interrupted(*, as_json: bool = False) -> ExitCode:
 
 
 def unexpected(error: Exception) -> IrisError:
-    """A fault of ours, in one line. What is in the log stays true; the command can be run again."""
+    """Return an error for an unexpected exception, with the exception as its cause."""
     fault = IrisError(
         f"internal error: {type(error).__name__}: {error}",
         hint="report the output of the same command with --verbose",
     )
-    fault.__cause__ = error  # whose traceback is the one that helps
+    fault.__cause__ = error  # --verbose prints its traceback
     return fault
 
 
 def unraised(what: sys.UnraisableHookArgs) -> None:
-    """Deliver a Ctrl-C that came during a clean-up again: Python would print a traceback and lose it.
+    """Deliver again a KeyboardInterrupt that was raised in a finalizer: Python would print it and drop it.
 
-    The signal is SIGTERM, which ends the command in the same way: a background process of a script ignores SIGINT.
+    Sends SIGTERM, which has the same handler: background processes of scripts ignore SIGINT.
     """
     if not issubclass(what.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(what)
@@ -104,5 +104,5 @@ def unraised(what: sys.UnraisableHookArgs) -> None:
             again.daemon = True
             again.start()
             return
-        except KeyboardInterrupt:  # on a busy machine the signal may come before the end of this function
+        except KeyboardInterrupt:  # the signal may arrive before this function returns
             continue

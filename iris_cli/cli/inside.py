@@ -1,4 +1,4 @@
-"""The commands inside a task: the same words, put into its outbox, for whoever polls the cluster next."""
+"""Commands run inside a task: requests in the task's outbox, answered by the next poll."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def _everything() -> Query:
 
 
 def status(iris: Context, job: str | None) -> int:
-    """How this task's job stands, or a child of it."""
+    """Print the status of this task's job, or of a child job."""
     said = iris.outbox.ask(Status(job=None if job is None else parse_job_id(job)))
     render.show_status_inside(iris.output, answered(said, JobAnswer))
     return ExitCode.OK
 
 
 def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
-    """Wait until child jobs are over; the exit code tells how."""
+    """Wait until child jobs have ended; return the exit code for how they ended."""
     from iris_cli.ops.loop.wait import Waited
 
     names = list(dict.fromkeys(map(parse_job_id, jobs)))
@@ -85,7 +85,7 @@ def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
 
 
 def cancel(iris: Context, jobs: Sequence[str], reason: str) -> int:
-    """End child jobs."""
+    """Cancel child jobs."""
     names = list(dict.fromkeys(map(parse_job_id, jobs)))
     said: dict[JobId, CancelAnswer] = {}
     for job in names:
@@ -95,7 +95,7 @@ def cancel(iris: Context, jobs: Sequence[str], reason: str) -> int:
 
 
 def logs(iris: Context, what: str, query: Query, *, follow: bool, folded: bool) -> int:
-    """What this task's job has written, or a child of it, or one of their tasks."""
+    """Print the output of this task's job, of a child job, or of one of their tasks."""
     from iris_cli.ops.logs.follow import Step
     from iris_cli.render.logs.log_lines import LogPrinter, show_logs
 
@@ -141,7 +141,7 @@ def _task_log(task: TaskStatus, lines: Sequence[Line], attempt: int | None) -> T
 
 
 def _named(what: str) -> tuple[JobId, tuple[int, ...]]:
-    """The job, and the index of its task if one is named."""
+    """Return the job, and the index of its task if `what` names a task."""
     if "/task-" not in what:
         return parse_job_id(what), ()
     task = parse_task_id(what)
@@ -157,7 +157,7 @@ def _line(line: LogLine) -> Line:
 def register_endpoint(
     iris: Context, name: str, port: int | None, metadata: dict[str, str], *, remove: bool
 ) -> int:
-    """Make a port of this task known, or take that back."""
+    """Register a port of this task as an endpoint, or remove the endpoint. Raises UsageError."""
     said: Removed | Registered
     if remove:
         said = answered(iris.outbox.ask(RemoveEndpoint(name=name)), Removed)

@@ -1,4 +1,4 @@
-"""The options that describe a job, made from the table of job fields."""
+"""Options that describe a job, derived from the table of job fields."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TYPES: Mapping[Kind, Any] = {
     **dict.fromkeys((Kind.CONSTRAINTS, Kind.TAINTS, Kind.JOBS, Kind.PORTS), list[str] | None),
     **dict.fromkeys((Kind.VARIABLES, Kind.LABELS, Kind.SECRETS), list[str] | None),
 }
-"""Types of the values; those of the other kinds are text."""
+"""Types of the option values (default: text)."""
 _NUMBERS: Mapping[Kind, Callable[[str], float]] = {
     Kind.CORES: render.number,
     Kind.POSITIVE: render.whole,
@@ -38,12 +38,12 @@ _ORDER = {row.group: place for place, row in enumerate(JOB_FIELDS)}
 
 
 def option(flags: str, *, group: str, text: str, value: str | None = None) -> Any:
-    """An option of `launch` that is no field of a job."""
+    """Return an option of `launch` that is not a job field."""
     return typer.Option(flags, rich_help_panel=group, metavar=value, help=text, show_default=False)
 
 
 def with_job_fields(launch: Callable[..., int], without: Collection[str] = frozenset()) -> Callable[..., int]:
-    """Give `launch` one parameter for each field that has an option, in place of its `**fields`."""
+    """Replace the `**fields` of `launch` by one parameter for each job field that has an option."""
     found = inspect.signature(launch, eval_str=True)
     own = [each for each in found.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     fields = [_parameter(row) for row in JOB_FIELDS if row.option and row.name not in without]

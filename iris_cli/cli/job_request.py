@@ -1,4 +1,4 @@
-"""The way from the options that describe a job to a request."""
+"""Parse the options that describe a job into a request."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Texts = Sequence[str]
 
 
 def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
-    """The request that the options describe; what wasn't said is None. Raises UsageError."""
+    """Return the request that the options describe; omitted fields are None. Raises UsageError."""
     said = {row.name: _read(row, options.get(row.name)) for row in JOB_FIELDS if row.option}
     return request_of({**said, "command": command or None})
 
 
 def _read(row: JobField, value: Any) -> Any:
-    if value is None or value in ([], ()):  # of an option that may stand several times
+    if value is None or value in ([], ()):  # empty: a repeatable option, omitted
         return None
     if row.kind in _READERS:
         return _READERS[row.kind](value)
@@ -55,7 +55,7 @@ def _labels(texts: Texts) -> dict[str, str]:
 
 
 def pairs(option: str, texts: Texts) -> dict[str, str]:
-    """NAME=VALUE pairs. Raises UsageError."""
+    """Parse NAME=VALUE pairs. Raises UsageError."""
     found = {}
     for text in texts:
         name, sign, value = text.partition("=")
@@ -96,7 +96,7 @@ def _variables(texts: Texts) -> dict[str, str]:
 
 
 def _variables_of(file: str) -> dict[str, str]:
-    from iris_cli.config.variable_files import read_env_file  # which loads the library of YAML
+    from iris_cli.config.variable_files import read_env_file  # loads the YAML library
 
     return read_env_file(Path(file))
 
@@ -113,4 +113,4 @@ _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.LINES: _lines,
 }
 _PARSERS: Mapping[Kind, Callable[[str], Any]] = {Kind.SIZE: parse_memory, Kind.DURATION: parse_duration}
-"""Parsers of one text, whose errors are told with the option before them."""
+"""Parsers of one value; their errors are prefixed with the option."""

@@ -1,4 +1,4 @@
-"""The terminal in front of the user, connected to one on a worker: every key goes there, and all output comes here."""
+"""The user's terminal, connected to a terminal on a worker: keys are sent, output is shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RESIZED, _OVER = b"r", b"o"
 
 
 class LocalTerminal:
-    """A terminal by the descriptors of its input and its output."""
+    """The local terminal. `keys` and `screen`: descriptors of its input and output."""
 
     def __init__(self, keys: int = 0, screen: int = 1) -> None:
         self.name = os.environ.get("TERM") or "vt100"
@@ -28,15 +28,15 @@ class LocalTerminal:
         self._screen = screen
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines."""
+        """Return columns and lines of the terminal."""
         found = os.get_terminal_size(self._screen)
         return found.columns or 80, found.lines or 24
 
     @contextmanager
     def attached(self, stream: ByteStream) -> Iterator[threading.Event]:
-        """Connect it; the event is set when the other terminal has ended. Then this one is as it was before.
+        """Connect the terminal to `stream`; the yielded event is set when the remote terminal has ended.
 
-        Meanwhile it shows nothing of what is typed and makes no signals: Ctrl-C and Ctrl-Z go to the program.
+        In the block the terminal is raw: no echo, and Ctrl-C and Ctrl-Z reach the program. Restored at the end.
         """
         ended = threading.Event()
         woken, wake = os.pipe()
@@ -53,7 +53,7 @@ class LocalTerminal:
             tty.setraw(self._keys, termios.TCSANOW)
             for each in threads:
                 each.start()
-            resized()  # it may have changed since it was asked for
+            resized()  # the size may have changed since it was sent
             yield ended
         finally:
             signal.signal(signal.SIGWINCH, told)
@@ -85,7 +85,7 @@ class LocalTerminal:
                 left = memoryview(data)
                 while left:
                     left = left[os.write(self._screen, left) :]
-            stream.exit_status()  # which may come after the last output
+            stream.exit_status()  # may arrive after the last output
         except OSError:  # the window is closed
             stream.close()
         finally:

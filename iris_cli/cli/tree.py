@@ -1,4 +1,4 @@
-"""The tree of commands, for the library that reads command lines: global options, and one module for each command."""
+"""The tree of commands for typer: global options, and one module per command or group."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ iris logs train-1 --follow
 
 
 class Root(Group):
-    """The commands, by what they are for."""
+    """The root group, its commands in sections."""
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
         "Jobs": (
@@ -40,24 +40,24 @@ class Root(Group):
     }
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. Raises CommandInterruptedError on Ctrl-C, which the library would end without a word."""
+        """Run the command. Raises CommandInterruptedError on Ctrl-C: the library would exit without a message."""
         try:
             try:
                 return super().invoke(ctx)
             finally:
-                if isinstance(ctx.obj, Context):  # not if a global option could not be read
+                if isinstance(ctx.obj, Context):  # false if a global option was invalid
                     ctx.obj.leave()
         except KeyboardInterrupt:
             raise failures.CommandInterruptedError("interrupted") from None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """The commands first: whoever looks here seldom looks for a global option."""
+        """Write the commands before the global options, which are rarely looked up."""
         self.format_commands(ctx, formatter)
         TyperCommand.format_options(cast(TyperCommand, self), ctx, formatter)
 
 
 def run(words: Sequence[str], commands: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> int:
-    """Run a command line with these commands. Raises UsageError for what can't be read."""
+    """Run a command line with these commands; return the exit code. Raises UsageError for an invalid line."""
     try:
         code = build(commands)(args=words, prog_name="iris", standalone_mode=False, obj=clock)
         return int(code or ExitCode.OK)
@@ -68,7 +68,7 @@ def run(words: Sequence[str], commands: Sequence[str], clock: Clock = SYSTEM_CLO
 
 
 def build(commands: Sequence[str]) -> typer.Typer:
-    """The tree of these commands: each takes time to build. Their modules import what they need when they run."""
+    """Build the tree of these commands only: each takes time. Command modules import their operations when run."""
     app = Commands(
         name="iris",
         cls=Root,
@@ -82,7 +82,7 @@ def build(commands: Sequence[str]) -> typer.Typer:
     app.callback(invoke_without_command=True)(_global_options)
     for name in commands:
         module = import_module(f"iris_cli.cli.commands.{name.replace('-', '_')}")
-        if hasattr(module, "register"):  # a group of commands, or one that is read in its own way
+        if hasattr(module, "register"):  # a group, or a command with parsing of its own
             module.register(app)
         else:
             app.command(name, epilog=module.EXAMPLES)(getattr(module, name.replace("-", "_")))
@@ -128,7 +128,7 @@ def _global_options(
 
 
 def _next_steps(iris: Context) -> int:
-    """Say what to do next here."""
+    """Print the suggested next steps."""
     iris.starts_loop = False
     from iris_cli.ops.setup.next_steps import next_steps as look
     from iris_cli.render.setup import show_next_steps

@@ -1,1 +1,1 @@
-"""One file for each command, or group of commands."""
+"""Commands: one module per command or group."""

@@ -1,4 +1,4 @@
-"""`iris autoscale`: make slices for what waits, give back those that are idle."""
+"""`iris autoscale`: create slices for pending jobs, delete idle slices."""
 
 from typing import Annotated
 

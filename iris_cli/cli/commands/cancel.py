@@ -1,4 +1,4 @@
-"""`iris cancel`: end jobs, and see that nothing of them is left."""
+"""`iris cancel`: cancel jobs and stop their attempts."""
 
 from typing import Annotated
 

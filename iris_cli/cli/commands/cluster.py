@@ -1,4 +1,4 @@
-"""`iris cluster ...`: what stands in cluster.yaml, from where it is known already."""
+"""`iris cluster ...`: import slices and hosts into cluster.yaml."""
 
 import os
 import sys
@@ -51,7 +51,7 @@ def register(app: Commands) -> None:
 
 
 def _group() -> None:
-    """Without this a group of one command would be that command."""
+    """Keep the group: typer would replace a group of one command by the command."""
 
 
 def import_(
@@ -97,7 +97,7 @@ def import_(
 def _write(
     iris: Context, proposal: "Proposal", machines: "list[OldMachine]", *, yes: bool, dry_run: bool
 ) -> bool:
-    """Write it, if there is anything to write and whoever sees it says yes."""
+    """Write the file if it changes and the user agrees; return whether it was written."""
     from iris_cli.ops.setup.cluster_import.run import refused
     from iris_cli.render.imported import show_written
 
@@ -125,7 +125,7 @@ def _default_source(names: list[str] | None) -> str:
 
 
 def _target(iris: Context) -> Path:
-    """The file that commands would read here, or the one to be made."""
+    """Return the path of the configuration that commands read, or of the file to create."""
     from iris_cli.config.locate import FILE_NAME
 
     try:
@@ -135,14 +135,14 @@ def _target(iris: Context) -> Path:
 
 
 def _old_machines(iris: Context, proposal: "Proposal") -> "list[OldMachine]":
-    """The workers of slices that were re-created, as the log knows them."""
+    """Return the log's workers of slices that were re-created."""
     from iris_cli.ops.setup.cluster_import.run import old_machines
 
     if not proposal.plan.recreated:
         return []
     try:
         return old_machines(iris.session("iris cluster import").view(), proposal.plan.recreated)
-    except NotFoundError:  # there is no log yet
+    except NotFoundError:  # no log yet
         return []
 
 
@@ -154,7 +154,7 @@ def _and_forget(machines: "list[OldMachine]") -> str:
 
 
 def _forget(iris: Context, proposal: "Proposal", machines: "list[OldMachine]") -> "list[OldMachine]":
-    """Forget the old machines, as the operator agreed when the file was written."""
+    """Forget the old machines; the user agreed before the file was written."""
     from iris_cli.ops.setup.cluster_import.run import forget
     from iris_cli.render.imported import show_forgotten
 

@@ -20,7 +20,7 @@ def register(app: Commands) -> None:
 
 
 def _group() -> None:
-    """Without this a group of one command would be that command."""
+    """Keep the group: typer would replace a group of one command by the command."""
 
 
 def validate(context: typer.Context) -> int:

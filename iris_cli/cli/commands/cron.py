@@ -1,4 +1,4 @@
-"""`iris cron ...`: cycles that run by themselves."""
+"""`iris cron ...`: run cycles by cron or a systemd timer."""
 
 import os
 from contextlib import suppress
@@ -60,7 +60,7 @@ def install(
 
     iris: Context = context.obj
     entry = cron_entry(iris, every=parse_duration(every), autoscale=autoscale)
-    iris.state.create(iris.config.name, command="iris cron install")  # there its output goes
+    iris.state.create(iris.config.name, command="iris cron install")  # cron's output goes there
     keys = keys_without_agent([host.connection for host in iris.config.hosts])
     lacking = variables_left_behind(
         iris.config.scale_groups if autoscale else (), entry.name if systemd else ""

@@ -1,4 +1,4 @@
-"""`iris demo`: a cluster on this machine, and the main job of iris on it, command by command."""
+"""`iris demo`: a tour of iris on a cluster of local hosts."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`iris doctor`: look at everything, and say of each fault how to mend it."""
+"""`iris doctor`: check the set-up and print a fix for each problem."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -64,7 +64,7 @@ def doctor(
 
 
 def _write(iris: Context, file: Path, findings: "Sequence[Finding]", *, yes: bool) -> "WrittenBundle":
-    """Write a bundle, if its list of contents is agreed to."""
+    """Write a bundle if the user agrees to its list of contents. Raises IrisError, UsageError."""
     from iris_cli.ops.checks.bundle import bundle, sources_of, write_bundle
     from iris_cli.render import checks as render
 
@@ -86,7 +86,7 @@ def _if_readable(get: "Callable[[], T]") -> "T | None":
 
 
 def _cycles(iris: Context) -> "Cycles | None":
-    """Who runs cycles; None where nothing says which cluster is meant."""
+    """Return what runs cycles; None without a readable configuration."""
     from iris_cli.ops.views.cycles import cycles_of
 
     try:
@@ -96,7 +96,7 @@ def _cycles(iris: Context) -> "Cycles | None":
 
 
 def _cron(iris: Context) -> "Installed":
-    """What has cycles of this cluster run; nothing can be said where there is no configuration."""
+    """Return the crontab line or timer of this cluster; empty without a readable configuration."""
     from iris_cli.cli.commands.cron import cron_entry, units_directory
     from iris_cli.ops.loop.cron.checks import Installed, installed
 
@@ -107,7 +107,7 @@ def _cron(iris: Context) -> "Installed":
 
 
 def _session(iris: Context, config: "ClusterConfig | None") -> "Session":
-    """A session also where there is no configuration to be had: the log and its workers are there anyway."""
+    """Return a session; without a configuration for the log alone, which has the workers."""
     if config is None:
         from iris_cli.config.schema import ClusterConfig
 

@@ -1,4 +1,4 @@
-"""`iris exec`: a command beside the tasks of a job, or on a worker."""
+"""`iris exec`: run a command next to the tasks of a job, or on a worker."""
 
 from typing import Annotated
 

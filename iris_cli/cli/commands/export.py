@@ -1,4 +1,4 @@
-"""`iris export`: a job for Kubernetes or Slurm."""
+"""`iris export`: convert a job for Kubernetes or Slurm."""
 
 from pathlib import Path
 from typing import Annotated

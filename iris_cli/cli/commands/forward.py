@@ -1,4 +1,4 @@
-"""`iris forward`: a port of a task, on this machine."""
+"""`iris forward`: forward a port of this machine to a port of a task."""
 
 from contextlib import closing
 from typing import Annotated
@@ -18,9 +18,9 @@ iris forward board tensorboard  # an endpoint by name
 
 
 class ForwardDocument(Struct, frozen=True):
-    """The result of `iris forward`, printed when it listens: `port` of this machine's `address` leads to `task`.
+    """The result of `iris forward`, printed when it listens on `address` and `port` of this machine.
 
-    `worker` and `remote_port` are where the task has it now, null if it does not run.
+    `worker` and `remote_port`: current destination in `task`; null if the task does not run.
     """
 
     address: str
@@ -49,7 +49,7 @@ def forward(
     place = operation.place_of(session.cluster, task.id, wanted.remote)
     there = place if isinstance(place, operation.Place) else None
     local = wanted.local or (wanted.remote if isinstance(wanted.remote, int) else there and there.port)
-    assert local  # an endpoint is registered, or there is no task with it
+    assert local  # an endpoint name is found only if registered, with its port
     forwarding = operation.Forward(
         session, iris.transport, task.id, wanted.remote, operation.listen(what, wanted, local)
     )

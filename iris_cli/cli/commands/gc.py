@@ -1,4 +1,4 @@
-"""`iris gc`: remove what is left of work that is over."""
+"""`iris gc`: remove files of ended work."""
 
 from typing import Annotated
 

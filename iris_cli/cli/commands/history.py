@@ -1,4 +1,4 @@
-"""`iris history`: what happened, from the log."""
+"""`iris history`: show the events of the log."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`iris hold`: keep the pending tasks of jobs from being placed."""
+"""`iris hold`: do not place the pending tasks of jobs."""
 
 from typing import Annotated
 

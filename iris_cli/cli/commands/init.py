@@ -1,4 +1,4 @@
-"""`iris init`: write a first cluster.yaml and make the state directory."""
+"""`iris init`: create a first cluster.yaml and the state directory."""
 
 import os
 from pathlib import Path

@@ -72,13 +72,13 @@ def launch(
     return launch_job(context.obj, context.params, jobfile or [], command_of(context))
 
 
-# What `iris launch` does with its options, wherever they were read.
+# `iris launch` after its options are parsed.
 
 
 def launch_job(
     iris: Context, options: Mapping[str, Any], words: Sequence[str], command: tuple[str, ...]
 ) -> int:
-    """Submit a job, place it and start it; print its id. `words` are those that are no options: a job file."""
+    """Submit a job, place it and start it; print its id. `words`: the arguments, at most a job file."""
     wanted = _request(iris, options, words, command)
     if options["dry_run"]:
         return _show_plan(iris, wanted)
@@ -87,7 +87,7 @@ def launch_job(
     session = iris.session("iris launch")
     iris.starts_loop = not options["no_schedule"] or options["wait"] or options["follow"]
     wait, follow = options["wait"], options["follow"]
-    # With --wait the last word is how it ended: one document, not two.
+    # With --json and --wait the only document is how the job ended.
     tell = not (iris.output.as_json and (wait or follow))
     schedule = not options["no_schedule"]
     launched = _submit(iris, session, wanted, schedule=schedule, tell=tell, stays=wait or follow)
@@ -109,7 +109,7 @@ def _request(
 
 
 def _job_file(words: Sequence[str]) -> Path | None:
-    """The job file or job script that is named, if one is. Raises UsageError for anything else."""
+    """Return the named job file or job script, None without arguments. Raises UsageError."""
     if not words:
         return None
     from iris_cli.config.job_script import is_script
@@ -129,7 +129,7 @@ _YAML = (".yaml", ".yml")
 
 
 def _with_file(said: "JobRequest", path: Path) -> "JobRequest":
-    """The request with the fields of a job file; a script gets what follows `--` as its arguments."""
+    """Return the request with the fields of a job file; a job script gets the words after `--` as arguments."""
     from iris_cli.core.lifecycle.asked import over
 
     if path.suffix in _YAML:
@@ -161,7 +161,7 @@ def _ask(iris: Context, wanted: "JobRequest", options: Mapping[str, Any]) -> int
 def _submit(
     iris: Context, session: "Session", wanted: "JobRequest", *, schedule: bool, tell: bool, stays: bool
 ) -> "JobId":
-    """Submit a job. `stays`: this command goes on to run cycles until the job ends."""
+    """Submit a job; return its id. `stays`: this command then runs cycles until the job ends."""
     from iris_cli.ops.jobs.launch import launch as submit
     from iris_cli.ops.jobs.launch import unanswered
     from iris_cli.render import jobs as render
@@ -176,17 +176,17 @@ def _submit(
                 why = iris.why_no_cycles()
             silent = unanswered(session, job_id, coming=not why)
             cycles = iris.cycles_for_json(session)
-        finally:  # the job is submitted: its id is printed also if this is interrupted
+        finally:  # the job is submitted: print its id even if interrupted
             render.show_launched(iris.output, session.cluster, job_id, result, silent, why, cycles)
         if why and not iris.output.as_json:
             iris.has_told_no_cycles = True
 
-    # The id is out before anything slow begins: whoever is cut off knows what to look for.
+    # Print the id before the slow work: the user knows it even if the command is interrupted.
     try:
         if not iris.output.as_json:
             iris.output.line(job_id)
             iris.output.flush()
-    finally:  # nobody may be there to be told: it is submitted, so it is started, too
+    finally:  # start the submitted job even if stdout is closed
         if schedule:
             _cycle(session, job_id, show, tell=tell)
         elif tell:
@@ -202,7 +202,7 @@ def _cycle(session: "Session", job_id: "JobId", show: Callable[..., None], *, te
     try:
         result = run(session, job=job_id)
         see_it_start(session, job_id)
-    except BaseException:  # whoever doesn't come to see it start learns what it is called, and how far it is
+    except BaseException:  # print the job's id and state also if interrupted
         show(result, stays=False)
         raise
     if tell:

@@ -1,4 +1,4 @@
-"""`iris log ...`: the health of the event log."""
+"""`iris log ...`: verify, repair, compact and export the event log."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,14 +72,14 @@ def salvage(
     from iris_cli.render.event_log import show_accepted
 
     iris: Context = context.obj
-    verdict = verified(iris.state_path_in_use, iris.progress)  # says so if there is no log at all
+    verdict = verified(iris.state_path_in_use, iris.progress)  # raises NotFoundError without a log
     state = iris.state_of(None)
     damage = state.read().damage
     if damage is None and verdict.ok:
         iris.output.message("the log is valid; nothing to do")
         return ExitCode.OK
     if damage is None:
-        return _cut(iris, verdict, yes=yes)  # each line is good, but one can't have happened
+        return _cut(iris, verdict, yes=yes)  # every line is valid, but an event contradicts the state
     if any(fault.kind is FaultKind.NEWER for fault in verdict.findings):
         raise damage.error()
     if damage.forgivable:
@@ -156,7 +156,7 @@ def _cut(iris: Context, verdict: "VerifyReport", *, yes: bool) -> int:
         )
     report = cut(directory, now=iris.clock.now(), actor=iris.actor, replayed=True)
     show_salvage(iris.output, report)
-    if report.kept:  # else there is no log any more
+    if report.kept:  # otherwise no log is left
         with iris.state_of(None).locked("iris log salvage") as writer:
             probe_again(writer, iris.clock.now())
     return ExitCode.OK

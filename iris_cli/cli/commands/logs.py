@@ -1,4 +1,4 @@
-"""`iris logs`: what tasks write, of all ranks at once."""
+"""`iris logs`: show the output of tasks."""
 
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
@@ -88,7 +88,7 @@ def logs(
 
 
 def _show_all(iris: Context, session: "Session", what: str, query: "Query", *, folded: bool) -> int:
-    """Print what is there piece by piece: of all that was ever written nobody has to hold more."""
+    """Print complete logs in pieces, so that memory use does not grow with their size."""
     from iris_cli.ops.logs.follow import Step
     from iris_cli.ops.logs.logs import Fetching
     from iris_cli.render.logs.log_lines import LogPrinter
@@ -105,7 +105,7 @@ def _show_all(iris: Context, session: "Session", what: str, query: "Query", *, f
 
 
 def follow_job(iris: Context, session: "Session", job: str) -> int:
-    """Print all that a job writes until it is over. Runs cycles until then."""
+    """Print the output of a job until it ends. Runs cycles until then."""
     from iris_cli.ops.logs.logs import Query
 
     return _follow(iris, session, job, Query(tail=None, relative=not iris.output.as_json), folded=True)

@@ -1,4 +1,4 @@
-"""`iris loop ...`: the small process that runs cycles in the background."""
+"""`iris loop ...`: start, stop and show the background loop."""
 
 import os
 from typing import TYPE_CHECKING, Annotated
@@ -80,12 +80,12 @@ def stop(context: typer.Context) -> None:
     try:
         name = iris.config.name
     except ConfigError:
-        state = iris.state_of(None)  # a loop is stopped also while cluster.yaml is invalid
+        state = iris.state_of(None)  # stop the loop even if cluster.yaml is invalid
         if not state.path.is_dir():
             raise
     else:
         state = iris.state
-        state.create(name, command="iris loop stop")  # the order is kept there
+        state.create(name, command="iris loop stop")  # the order is stored there
     render.show_stopped(iris.output, operation.stop(state, iris.clock))
 
 
@@ -112,11 +112,11 @@ def show(context: typer.Context) -> None:
 
 
 def _why_invalid(iris: Context) -> str:
-    """The first problem of cluster.yaml, '' if it is valid. If it has one, the state is shown by the defaults."""
+    """Return the first problem of cluster.yaml, '' if it is valid. If invalid, set the configuration to defaults."""
     from iris_cli.config.schema import ClusterConfig
 
     try:
-        iris.config  # noqa: B018 - read here, and kept if it is valid
+        iris.config  # noqa: B018 - a cached property
     except ConfigError as error:
         state = iris.state_of(None)
         if not state.path.is_dir():
@@ -144,14 +144,14 @@ def run(
         return ExitCode.OK
     try:
         _run(iris, lock_fd)
-    except KeyboardInterrupt:  # a signal: of `iris loop stop`, or as the machine shuts down
+    except KeyboardInterrupt:  # from `iris loop stop` or a shutdown
         LoopLog(iris.clock.now).say("ended by a signal")
         return ExitCode.INTERRUPTED
     return ExitCode.OK
 
 
 def _run(iris: Context, lock_fd: int | None) -> None:
-    """Run the loop to its end, or as its next version."""
+    """Run the loop until it ends, or replace this process after an upgrade."""
     from iris_cli import __version__
     from iris_cli.ops.loop import process, start
     from iris_cli.ops.loop.run import Leaving
@@ -181,7 +181,7 @@ def _run(iris: Context, lock_fd: int | None) -> None:
 
 
 def _is_needed(iris: Context) -> bool:
-    """Return whether anything is open that needs cycles."""
+    """Return whether open work needs cycles."""
     from iris_cli.errors import NotFoundError
     from iris_cli.ops.views.cycles import work_left
 

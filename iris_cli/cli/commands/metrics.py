@@ -1,4 +1,4 @@
-"""`iris metrics`: figures for a monitoring system."""
+"""`iris metrics`: print metrics for Prometheus."""
 
 from pathlib import Path
 from typing import Annotated

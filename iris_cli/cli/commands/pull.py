@@ -1,4 +1,4 @@
-"""`iris pull`: fetch what tasks have written."""
+"""`iris pull`: copy output files of tasks from the workers."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`iris register-endpoint`: where a task listens."""
+"""`iris register-endpoint`: register a port of this task."""
 
 from typing import Annotated
 

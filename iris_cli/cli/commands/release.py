@@ -1,4 +1,4 @@
-"""`iris release`: let held jobs be placed."""
+"""`iris release`: release held jobs for placement."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`iris report`: the past of the cluster on one page."""
+"""`iris report`: summarize all jobs."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`iris retry`: stop what runs and place it again, uncharged."""
+"""`iris retry`: stop running attempts and place their tasks again."""
 
 from typing import Annotated
 

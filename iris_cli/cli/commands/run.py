@@ -1,4 +1,4 @@
-"""`iris run`: a program in the queue, on this terminal."""
+"""`iris run`: run an interactive program through the queue."""
 
 import sys
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _NOT_HERE = frozenset(
         *("max_retries_failure", "max_retries_preemption", "max_task_failures", "keep_going", "silent_after"),
     )
 )
-"""Fields of jobs with several tasks, with retries or with output that somebody reads later."""
+"""Job fields that `iris run` lacks: for several tasks, for retries, or for output read later."""
 
 
 class RunDocument(Struct, frozen=True):

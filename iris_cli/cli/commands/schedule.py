@@ -1,4 +1,4 @@
-"""`iris schedule`: one cycle, or one every few seconds."""
+"""`iris schedule`: run one scheduling cycle, or one at an interval."""
 
 from typing import Annotated
 

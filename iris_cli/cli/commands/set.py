@@ -1,4 +1,4 @@
-"""`iris set`: the priority and the scheduling timeout of open jobs."""
+"""`iris set`: change the priority or the scheduling timeout of open jobs."""
 
 from typing import Annotated
 

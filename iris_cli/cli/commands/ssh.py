@@ -1,4 +1,4 @@
-"""`iris ssh`: a shell on a worker, or where a task runs."""
+"""`iris ssh`: open a shell in a task's work directory, or on a worker."""
 
 import os
 import shlex
@@ -21,7 +21,7 @@ iris ssh v5a-0 --print  # print the ssh command
 
 
 class SshDocument(Struct, frozen=True):
-    """The result of `iris ssh`: the command, which is not run."""
+    """The result of `iris ssh`: the ssh command line, not run."""
 
     argv: Sequence[str]
 
@@ -47,7 +47,7 @@ def ssh(
     else:
         iris.output.flush()
         try:
-            os.execvp(words[0], words)  # noqa: S606 - an argument vector, and no shell
+            os.execvp(words[0], words)  # noqa: S606 - an argument vector, no shell
         except OSError as error:
             hint = "install an OpenSSH client" if isinstance(error, FileNotFoundError) else ""
             raise IrisError(f"ssh can't be run: {error.strerror}", hint=hint) from error

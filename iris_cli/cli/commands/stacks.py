@@ -1,4 +1,4 @@
-"""`iris stacks`: where the running ranks of a job are."""
+"""`iris stacks`: show the Python stacks of running ranks."""
 
 from typing import Annotated
 

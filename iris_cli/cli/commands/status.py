@@ -1,4 +1,4 @@
-"""`iris status`: the cluster with its jobs, or one job with its tasks."""
+"""`iris status`: show the cluster and its jobs, or one job and its tasks."""
 
 from typing import Annotated
 

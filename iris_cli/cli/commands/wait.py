@@ -1,4 +1,4 @@
-"""`iris wait`: block until jobs are over; the exit code tells how."""
+"""`iris wait`: wait until jobs end; the exit code tells how."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -46,7 +46,7 @@ def wait(
 def wait_and_tell(
     iris: Context, session: "Session", jobs: "Sequence[JobId]", *, timeout: float | None = None
 ) -> int:
-    """Wait for jobs and say how they ended. Ctrl-C ends the wait, not the jobs."""
+    """Wait for jobs and print how they ended; return the exit code. Ctrl-C ends the wait, not the jobs."""
     from iris_cli.ops.loop.wait import wait_for
     from iris_cli.render import jobs as render
 

@@ -1,4 +1,4 @@
-"""`iris watch`: follow the cluster, and take gangs down when a rank fails."""
+"""`iris watch`: follow the cluster live; stop a gang when a rank fails."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`iris why`: why something waits, where it runs, how it ended; or what a worker takes."""
+"""`iris why`: explain a pending or failed job, or a worker's state."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`iris worker ...`: what an operator does with one host."""
+"""`iris worker ...`: probe, show, drain, taint, repair and forget workers."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -139,7 +139,7 @@ def probe(
 
 
 def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bool) -> "list[Probed]":
-    """Of workers that nobody has met show all keys and ask once; of others look at each more closely."""
+    """Show the keys of all new workers and ask once; show known workers one by one, with boot and incarnation."""
     from iris_cli.ops.workers import workers
 
     new, known = workers.to_accept_keys(session, iris.transport, names)
@@ -171,7 +171,7 @@ def _take_first(iris: Context, session: "Session", new: "list[Worker]", *, yes: 
 
 
 def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "Probed":
-    """Show who answers as this worker now: its host key, its boot, its incarnation; then take it for the worker."""
+    """Show host key, boot and incarnation of the host that answers as this worker; accept it after consent."""
     from iris_cli.ops.names import find_worker
     from iris_cli.ops.workers import workers as operation
     from iris_cli.ops.workers.workers import Probed
@@ -293,4 +293,4 @@ _ALIASES: dict[str, Callable[..., object]] = {
     "undrain": uncordon,
     "resume": uncordon,
 }
-"""Words of kubectl and Slurm for these commands; not shown."""
+"""Hidden aliases: names of these commands in kubectl and Slurm."""
