@@ -1,9 +1,9 @@
-# The call `answer`: what was asked for from inside a task is answered there. The working directory is
+# The call `answer`: write the answer to a request of a task into its inbox. The working directory is
 # <root>/a.
 
-# answer TOKEN ID TEXT: the answer is there whole or not at all. The request goes AFTER that: until then,
-# whatever ends us, it is asked and answered once more. Into a directory of that name, `mv` would put it
-# beside what is there, wherever that is.
+# answer TOKEN ID TEXT: write the answer atomically, THEN remove the request: if this call ends before, the
+# request is answered again. Skip existing directories of that name: `mv` would move the answer
+# into them.
 answer() {
     for name in "$1" "$1/inbox" "$1/outbox"; do [ -d "$name" ] && [ ! -L "$name" ] || return 0; done
     [ ! -d "$1/inbox/$2" ] || return 0

@@ -1,18 +1,18 @@
-# Read the state of an attempt from the names below a/<token>/. Nothing here writes, but a
-# proof removes what is left of a container. The working directory is
+# Read the state of an attempt from the names below a/<token>/. Writes nothing, except that a
+# proof removes a leftover container. The working directory is
 # <root>/a. docs/worker-protocol.md has the tables of names, states and races.
 #
-# A file that ends in .pending, and stop.idle, is made beforehand and renamed at most once: recording an end
-# needs no disk space, and whoever finds the old name gone has lost.
+# Files named *.pending, and stop.idle, are made beforehand and renamed at most once: recording an end needs
+# no disk space, and a process whose rename fails has lost the race.
 
-# names TOKEN -> what the names in its directory say: $x (EXITED CANCELLED NOSTART, or empty) $x_code $x_cause
+# names TOKEN -> from the names in its directory: $x (EXITED CANCELLED NOSTART, or empty) $x_code $x_cause
 # $launched $began $ended $end_code $stop $ready $going $asked $set_up $lease $told
 names() {
     no_names
     for name in "$1"/*; do
         name=${name##*/}
         case $name in
-        x.pending | begin.pending | end.pending) unsaid=1 ;; # earlier versions made the last two
+        x.pending | begin.pending | end.pending) unsaid=1 ;; # older versions made the last two
         *.pending) ;;
         cancel) cancelled=1 ;;
         x.*) final "${name#x.}" ;;
@@ -39,8 +39,8 @@ names() {
     is_complete || x= x_code=- x_cause=-
 }
 
-# is_complete: whether the names tell one end, and all that belongs to it. If not, the result is unknown. What
-# the lease has ended is left to its watchdog.
+# is_complete: true if the names record exactly one end, completely. If not, the result is unknown. After the
+# lease has expired, its watchdog records the end.
 is_complete() {
     [ "$finals" = 1 ] || return
     case $x$x_cause in
@@ -58,13 +58,13 @@ no_names() {
     launched=- began=- ended=- end_code=- stop= ready= has_run= going= asked=- set_up= lease=
 }
 
-# first_go UPTIME -> $asked, unless there was an earlier one.
+# first_go UPTIME -> $asked: the earliest of them.
 first_go() {
     is_number "$1" || return
     if [ "$asked" = - ] || [ "$1" -lt "$asked" ]; then asked=$1; fi
 }
 
-# final NAME: an exit record x.NAME. What isn't one of ours is none.
+# final NAME -> $x $x_code $x_cause $finals: parse an exit record x.NAME. Ignore other names.
 final() {
     case $1 in
     cancelled) x=CANCELLED ;;
@@ -86,17 +86,17 @@ final() {
     finals=$((finals + 1))
 }
 
-# is_code TEXT: whether it is an exit code.
+# is_code TEXT: true for an exit code.
 is_code() {
     case $1 in '' | *[!0-9]* | 0?* | ????*) return 1 ;; esac
     [ "$1" -le 255 ]
 }
 
-# read_pid FILE -> $pid $pid_start $pid_boot: who wrote it. False if there is none, or it isn't one of ours.
+# read_pid FILE -> $pid $pid_start $pid_boot: its writer. False if the file is missing or malformed.
 read_pid() {
     pid= pid_start= pid_boot=
     [ -f "$1" ] || return 1
-    # Without a line end it is about to be written.
+    # Without a line end it is still being written.
     read -r pid pid_start pid_boot pid_rest 2>/dev/null <"$1" || return
     is_number "$pid" && [ -n "$pid_boot" ] && [ -z "$pid_rest" ]
 }
@@ -107,15 +107,15 @@ prepared_boot() {
     [ -f "$1/run" ] && read -r _ _ pid_boot _ 2>/dev/null <"$1/run"
 }
 
-# boot_of TOKEN -> $pid_boot: the boot it belongs to, empty if that isn't known.
+# boot_of TOKEN -> $pid_boot: the boot it belongs to, empty if unknown.
 boot_of() { read_pid "$1/pid" || read_pid "$1/setup.pid" || prepared_boot "$1"; }
 
-# state_of TOKEN -> $state, and what `names` sets.
+# state_of TOKEN -> $state, and the variables of `names`.
 #
-# Names are not read in one instant. So whenever a process is found dead, they are read once more: what it
-# wrote before it died is visible then, and only then may its silence be taken for the loss of its result. The
-# same holds for a claimed end: the names count as they are read AFTER the proof that no process is left.
-# Until then the wrapper may correct what its task has forged, and a stop or the lease may end the attempt.
+# Names are not read atomically. So after a process is found dead, read them again: records that it wrote
+# before it died are visible then, and only their absence then means that its result is lost. The
+# same holds for a recorded end: the names count as read AFTER the proof that no process is left.
+# Until then the wrapper may correct names that its task forged, and a stop or the lease may end the attempt.
 state_of() {
     dead= settled=
     no_names
@@ -140,8 +140,8 @@ state_of() {
     done
 }
 
-# state_of_living TOKEN -> $state: its names claim an end, but processes of it live. Its wrapper is on its way
-# to the command or away from it; or the task has edited its files, and then what they claim is worth nothing.
+# state_of_living TOKEN -> $state: its names claim an end, but its processes live. Its wrapper is before or
+# after the command; or the task has edited its files, whose claims are then worthless.
 state_of_living() {
     x= x_code=- x_cause=- ended=- state=ORPHANED
     if is_writer "$1/pid" "$1"; then
@@ -152,7 +152,7 @@ state_of_living() {
     if [ "$began" != - ] && { [ "$state" = LAUNCHING ] || [ ! -e "$1/pid" ]; }; then state=RUNNING; fi
 }
 
-# is_proven TOKEN: whether no process is left of an attempt whose names claim its end.
+# is_proven TOKEN: true if no process is left of an attempt whose names claim its end.
 is_proven() {
     if [ -n "$alone" ]; then
         is_unmarked "$1"
@@ -165,8 +165,8 @@ is_proven() {
     ! is_populated
 }
 
-# prove TOKENS -> more $proven: those that have no process left. A wrapper that has just recorded the end of
-# its task is about to end itself: that is waited for, a quarter of a second.
+# prove TOKENS -> $proven: append those without processes. A wrapper that has just recorded the end of its
+# task is about to exit: wait for it, for a quarter of a second.
 prove() {
     for pause in 0.02 0.03 0.05 0.05 0.1 ''; do
         if processes_of "$@" && [ -z "$found" ] && no_containers "$@"; then
@@ -182,21 +182,21 @@ prove() {
     done
 }
 
-# is_writer FILE TOKEN -> $pid $pid_start: whether the process that FILE names lives, and executes the file
-# `run` of the attempt, as all do that write such a file. A task may have written another number to it.
+# is_writer FILE TOKEN -> $pid $pid_start: true if the process that FILE names lives and executes the
+# attempt's `run`, as all writers of such files do. A task may have written another pid to it.
 is_writer() {
     read_pid "$1" && [ "$pid_boot" = "$boot" ] && is_alive "$pid" "$pid_start" || return
     [ ! -r "$iris_proc/self/stat" ] || executes_run "$pid" "$2"
 }
 
-# executes_run PID TOKEN: whether it is the wrapper of that attempt, or has just been forked by it.
+# executes_run PID TOKEN: true if it is the attempt's wrapper, or was just forked by it.
 executes_run() {
     words=
     IFS= read -r words 2>/dev/null <"$iris_proc/$1/cmdline"
     case $words in *"/$2/runstart" | *"/$2/runsetup") ;; *) return 1 ;; esac
 }
 
-# state_by_names TOKEN -> $state. False: look again, for $dead was found dead only now.
+# state_by_names TOKEN -> $state. False: read again, as $dead was found dead just now.
 state_by_names() {
     boot_of "$1"
     state=
@@ -209,9 +209,9 @@ state_by_names() {
     stop.stuck.*) state=UNKILLABLE ;;
     *) state=$x ;;
     esac
-    # What belongs to another boot is over, whatever was going on.
+    # An attempt of another boot has ended.
     case $pid_boot in '' | "$boot") ;; *)
-        [ "$told$x" != 1EXITED ] || x= state=STOPPED # the shutdown may have made it end, with whatever code
+        [ "$told$x" != 1EXITED ] || x= state=STOPPED # the shutdown may have ended it, with any code
         [ "$stop" = stop.done ] || state=${x:-LOST}
         ;;
     esac
@@ -222,7 +222,7 @@ state_by_names() {
         [ -s "$1/pid" ] || [ "$began" != - ] || return 0
         [ "$began" = - ] || state=RUNNING
         writer_of "$1" pid || return
-        # Its task may have removed that file, under a wrapper that is well.
+        # The task may have removed that file, while the wrapper lives.
         [ "$state" != ORPHANED ] || [ -e "$1/pid" ] || state=RUNNING
     elif [ -n "$ready" ]; then
         state=PREPARED
@@ -231,20 +231,20 @@ state_by_names() {
         if [ -n "$set_up" ]; then
             writer_of "$1" setup.pid
         elif [ ! -s "$1/run" ]; then
-            # Half prepared; or emptied under its processes, and then it must not be prepared again.
+            # Half prepared; or emptied while its processes live: then it must not be prepared again.
             is_gone "$1" || state=ORPHANED
         fi
     fi
 }
 
-# writer_of TOKEN FILE -> $state, if whoever wrote FILE is gone: ORPHANED, LOST, or what is about to be noted.
-# False: look again. An ill-formed file is a dead one's: nothing can be known of its writer.
+# writer_of TOKEN FILE -> $state if the writer of FILE is dead: ORPHANED, LOST, or the end that is about to be
+# recorded. False: read again. A malformed file counts as a dead writer's.
 writer_of() {
     ! is_writer "$1/$2" "$1" || return 0
     case $dead in
     "$2 $pid $pid_start gone")
         state=LOST proven="$proven $1"
-        # Nothing is left, so that the watchdog of the lease has done all but write it down.
+        # No process is left: the watchdog of the lease has ended all, but not yet recorded it.
         case $lease in lease.out.*) state=CANCELLED x_cause=lease ended=${lease#lease.out.} ;; esac
         ;;
     "$2 $pid $pid_start")
@@ -260,8 +260,8 @@ writer_of() {
     esac
 }
 
-# is_gone TOKEN [DIRECTORY]: whether no process of it is left, in two looks: what forks and ends while we look
-# can hide in one. Without a proof of that, something is left. A lone shell can have none: it would end.
+# is_gone TOKEN [DIRECTORY]: true if two scans find no process of it: processes that fork and end could escape
+# one scan. False without a proof. A lone shell can't fork to prove it.
 is_gone() {
     [ -z "$alone" ] || return
     self_pid
@@ -272,14 +272,14 @@ is_gone() {
     look "$1" "" "" "$self" && [ -z "$found" ] && ! is_populated && no_container "${2:-$1}" "$1"
 }
 
-# no_containers TOKENS: as below, of each.
+# no_containers TOKENS: no_container for each.
 no_containers() {
     for each; do no_container "$each" "$each" || return; done
 }
 
 # no_container DIRECTORY TOKEN: remove the container of an attempt that must not run any more, if the file
-# `container` says that it may have one: it may have exited, or may not have started yet. False if the runtime
-# doesn't say that it is gone.
+# `container` says that it may have one, exited or not yet started. False unless the runtime confirms that it
+# is gone.
 no_container() {
     runtime=
     [ -f "$1/container" ] && read -r runtime _ 2>/dev/null <"$1/container"
@@ -290,8 +290,8 @@ no_container() {
     rm -f "$1/container"
 }
 
-# is_client PID: whether it runs a container for an attempt. It would pass a signal on to a program that has
-# it already, and ends with that.
+# is_client PID: true if it is the client of an attempt's container. It needs no signal: it would forward it
+# to the program, which gets its own, and ends with the program.
 is_client() {
     words=
     IFS= read -r words 2>/dev/null <"$iris_proc/$1/cmdline"

@@ -1,8 +1,8 @@
-# The call `caches`: what is kept in w/ and s/ for nobody, and what those have left there who died. In the
+# The call `caches`: unused workspaces and set-ups in w/ and s/, and parts left by dead calls. In the
 # answer: S <w|s>/<hash> <KiB>.
 
-# unused MINUTES KEPT -> $unused: what nobody has used for so long, but for what is KEPT. The working
-# directory is <root>.
+# unused MINUTES KEPT -> $unused: leftovers, and directories unused for MINUTES, except the hashes KEPT. The
+# working directory is <root>.
 unused() {
     unused=
     for each in w/* s/*; do
@@ -20,8 +20,8 @@ unused() {
     done
 }
 
-# remove_unused: beside the call, which must not wait for large trees. BEFORE anything is removed all of it
-# loses its name: whoever comes next finds all of it or nothing, however long others take to go.
+# remove_unused: in the background, as the call must not wait for large trees. Rename everything BEFORE
+# removing anything: other calls find a whole directory or nothing.
 remove_unused() {
     gone=
     for each in $unused; do
@@ -52,14 +52,14 @@ caches() {
     fi
 }
 
-# tell_unused
+# tell_unused: print the S lines.
 tell_unused() {
     [ -n "$unused" ] || return 0
     # shellcheck disable=SC2086
     by_line unused_line "$(LC_ALL=C du -skx $unused 2>/dev/null)"
 }
 
-# unused_line KIB PATH: a line of `du`.
+# unused_line KIB PATH: print a line of `du` as an S line.
 unused_line() {
     is_number "$1" && line "S ${2%%.*} $1"
 }

@@ -1,13 +1,13 @@
-# Of an attempt with an image, behind its settings image and gpus: its program runs in a container of docker
-# or podman named iris-<token>. The client of the runtime is the command of the wrapper. The container has the
+# For an attempt with an image, after its settings image and gpus: the program runs in a container of docker
+# or podman named iris-<token>. The wrapper's command is the runtime's client. The container shares the
 # processes, network and shared memory of the host: the search finds its processes by the marker, and
-# none of them is process 1, which would ignore signals.
+# the program is not process 1, which would ignore signals.
 #
 # The set-up writes the file `runtime`: docker or podman, and the user in the container. The wrapper links it
-# to `container` BEFORE it starts the client: from then on the attempt has not ended until the runtime has no
+# to `container` BEFORE it starts the client: from then on the attempt has ended only if the runtime has no
 # container of that name.
 
-# have_runtime -> $runtime, which works without a password.
+# have_runtime -> $runtime: the first runtime that works without a password. False if none does.
 have_runtime() {
     tried=
     for runtime in docker podman; do
@@ -42,7 +42,7 @@ runtime_user() {
     case $said in *memory=true* | *[\[\ ]memory[\ \]]*) printf ' limits' ;; esac
 }
 
-# have_image: pull it, if it isn't there. The last words are those of the runtime.
+# have_image: pull the image unless present. On failure, `err` gets the runtime's message.
 have_image() {
     "$runtime" image inspect "$image" >/dev/null 2>&1 && return
     said=$("$runtime" pull -q "$image" 2>&1 >/dev/null) && return
@@ -50,8 +50,8 @@ have_image() {
     return 1
 }
 
-# In place of that of `run`: task_cmd appends names of variables, the image and the command. All is made
-# before the variables of the job take these names.
+# Replaces run_task of run.sh: task_cmd appends names of variables, the image and the command. Read all
+# variables BEFORE those of the job override them.
 run_task() {
     read -r runtime user can <runtime && ln runtime container 2>/dev/null || return 125
     set -- "$runtime" run --name "iris-$token" --pull never --entrypoint '' --user "$user" --userns host \
@@ -61,13 +61,13 @@ run_task() {
     [ ! -f "$program" ] || set -- "$@" -v "$program:/usr/local/bin/iris:ro"
     if [ "$user" != 0:0 ]; then
         for each in $(id -G); do set -- "$@" --group-add "$each"; done
-        set -- "$@" -e "HOME=$dir/work" -e "USER=$(id -un)" # which the image doesn't know
+        set -- "$@" -e "HOME=$dir/work" -e "USER=$(id -un)" # unknown to the image
     fi
     if [ "$exclusive" = 1 ]; then
         for each in "$iris_dev"/accel[0-9]* "$iris_dev"/vfio/*; do
             [ ! -e "$each" ] || set -- "$@" --device "$each"
         done
-        locked=$(ulimit -l) # memory that the chips reach
+        locked=$(ulimit -l) # memory for the chips' DMA
         is_number "$locked" && locked=$((locked * 1024)) || locked=-1
         set -- "$@" --ulimit "memlock=$locked:$locked"
     fi
@@ -80,12 +80,12 @@ run_task() {
     umask "$mask" && cd work && task_env "$dir" && task_cmd "$@"
 }
 
-# The container has a group of its own, by the runtime, which limits its memory, too.
+# The runtime makes the container's group, and limits its memory.
 make_group() { group= own_group=; }
 limit_memory() { :; }
 
-# is_by_signal CODE: a client exits with 128+n for signal n, which proves none. Ask the runtime about a
-# failure, BEFORE the container is removed: its identifier is in the lines of the kernel about its group.
+# is_by_signal CODE: false, as a client's exit code 128+n proves no signal. Query the runtime about a failure
+# BEFORE the container is removed: the kernel's lines about its group contain its id.
 is_by_signal() {
     killed=
     [ "$1" != 0 ] || return

@@ -1,11 +1,11 @@
-# Give an attempt a copy of the workspace as it came, or as the job's set-up left it. The working directory is
-# <root>/a/<token>. docs/worker-protocol.md has the names below s/<key>/ and the races.
+# Copies the workspace for an attempt, as shipped or as the job's set-up left it. The working directory is
+# <root>/a/<token>. docs/worker-protocol.md lists the names below s/<key>/ and the races.
 #
-# A set-up runs once for each workspace (or none) and command, under lock.<n>, in tree.<n>, which never moves.
-# Who comes while it runs waits, and fails with it. If its runner dies or is stopped, and after a failure, the
-# next one takes lock.<n+1>. Settings: $workspace (empty without one), $set_up_key (empty without a set-up).
+# A set-up runs once per workspace (or none) and command, under lock.<n>, in tree.<n>, which never moves.
+# Attempts that start meanwhile wait, and fail with it. If its runner dies or is stopped, or after a failure,
+# the next takes lock.<n+1>. Settings: $workspace (may be empty), $set_up_key (empty without a set-up).
 
-# set_up_copy: in place of `set_up`. What can't be done at all is no failure of the set-up.
+# set_up_copy: replaces `set_up`. A failed copy is recorded as such, not as a failed set-up.
 set_up_copy() {
     packed=../../w/$workspace
     [ -n "$set_up_key" ] || { copy "$packed" work; return; }
@@ -13,14 +13,14 @@ set_up_copy() {
     mkdir ../../s 2>/dev/null
     mkdir "$store" 2>/dev/null
     [ -d "$store" ] || no_copy disk "$store can't be made"
-    touch "$store" 2>/dev/null # which tells when it was last used
+    touch "$store" 2>/dev/null # the time of its last use
     waits_for=
     while goes_on; do
         newest_run
         if [ "$run" -gt 0 ] && ! is_over_run; then
             waits_for=$run
             nap 0.2
-        elif [ -e "$store/done.$run" ]; then # AFTER its end was seen: it may have come at this moment
+        elif [ -e "$store/done.$run" ]; then # test AFTER is_over_run: it may have just ended
             copy "$store/tree.$run" work
             return
         elif [ "$waits_for" = "$run" ] && [ -e "$store/failed.$run" ]; then
@@ -36,10 +36,10 @@ set_up_copy() {
     return 1
 }
 
-# goes_on: whether nobody has stopped it, and its time isn't over.
+# goes_on: true if the attempt is not stopped and its set-up has not timed out.
 goes_on() { [ -e stop.idle ] && [ ! -e cancel ] && [ ! -e setup-timeout ]; }
 
-# newest_run -> $run: its number; 0 if there was none.
+# newest_run -> $run: number of the newest run of the set-up; 0 if none.
 newest_run() {
     run=0
     for name in "$store"/lock.*; do
@@ -48,14 +48,14 @@ newest_run() {
     done
 }
 
-# is_over_run: whether whoever ran it has said how it ended, or died.
+# is_over_run: true if the run has recorded its end, or its runner is dead.
 is_over_run() {
     [ ! -e "$store/done.$run" ] && [ ! -e "$store/failed.$run" ] || return 0
     read_pid "$store/lock.$run" && [ "$pid_boot" = "$boot" ] && is_alive "$pid" "$pid_start" || return 0
     return 1
 }
 
-# take_run -> $run: we run it now. False if somebody else does.
+# take_run -> $run: claim the next run. False if another attempt has claimed it.
 take_run() {
     run=$((run + 1))
     write_pid lock.new || no_copy disk "there is no room for a file"
@@ -66,7 +66,7 @@ take_run() {
 }
 
 run_in_cache() {
-    for name in "$store"/tree.*; do remove_tree "$name"; done # of those that failed, or died
+    for name in "$store"/tree.*; do remove_tree "$name"; done # of failed or dead runs
     tree=$store/tree.$run
     begin_tree || return
     (
@@ -76,28 +76,28 @@ run_in_cache() {
     ) </dev/null >>out 2>>err
     code=$?
     goes_on || return 1
-    unwatch # BEFORE the sweep, which would take it for a process of the attempt
+    unwatch # BEFORE the sweep, which would end the watchdog
     if [ "$code" != 0 ]; then
         end_of_output >"$store/failed.new" 2>/dev/null
         mv "$store/failed.new" "$store/failed.$run" 2>/dev/null || make_empty "$store/failed.$run"
         remove_tree "$tree"
         return "$code"
     fi
-    sweep # BEFORE it is used: what the set-up has left behind could still write to it
+    sweep # BEFORE the tree is used: leftover processes could still write to it
     goes_on && chmod -R a-w "$tree" || return
-    { sync -f "$tree" || sync; } 2>/dev/null # the name of what is done outlives a power cut
+    { sync -f "$tree" || sync; } 2>/dev/null # the name `done.<n>` survives a power cut
     printf '' 2>/dev/null >"$store/done.$run"
     [ -e "$store/done.$run" ] || no_copy disk "there is no room for a file"
     copy "$tree" work
 }
 
-# begin_tree: what the set-up finds: the workspace, or an empty directory.
+# begin_tree: make $tree for the set-up: a copy of the workspace, or an empty directory.
 begin_tree() {
     [ -z "$workspace" ] || { copy "$packed" "$tree"; return; }
     mkdir "$tree" 2>/dev/null || no_copy disk "$tree can't be made"
 }
 
-# end_of_output: of the set-up that failed, for those who have waited for it.
+# end_of_output: print the end of a failed set-up's output, for the attempts that waited for it.
 end_of_output() {
     printf 'the set-up was run for another attempt, and failed:\n'
     for each in out err; do
@@ -105,7 +105,7 @@ end_of_output() {
     done
 }
 
-# copy TREE DIRECTORY: one that may be written to.
+# copy TREE DIRECTORY: copy TREE to DIRECTORY, writable.
 copy() {
     said=$( ([ -d "$2" ] || mkdir "$2") 2>&1 && LC_ALL=C cp -RPp "$1/." "$2/" 2>&1 && chmod -R u+w "$2" 2>&1)
     # shellcheck disable=SC2181
@@ -117,7 +117,7 @@ copy() {
     esac
 }
 
-# no_copy CAUSE WORDS: it is given up. Nothing of ours is left to wait for.
+# no_copy CAUSE WORDS: give the attempt up, and exit.
 no_copy() {
     said=$(printf '%s' "$2" | tr '\n' ' ')
     printf "iris: not started: its workspace can't be had: %s\n" "$said" 2>/dev/null >>err

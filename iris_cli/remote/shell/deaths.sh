@@ -1,21 +1,21 @@
-# Facts about the end of a command that failed, for the card of the failure. Only the wrapper gathers them,
-# when nothing of the task is left, so that nobody can write them for it. In the file `facts`: lines of
+# Facts about the end of a failed command, for the failure card. The wrapper gathers them when no process of
+# the task is left, so that the task can't forge them. In the file `facts`: lines of
 #   <kind> <proven|guess> <text>
-# and a last line `.`. memory: the kernel killed because memory ran out. killed: it did not. crash: the
-# line of the kernel about a fault. disk, preempted, hardware. Proven: it is about a process of this task.
-# Lines about processes that are certainly not of this task are left out.
-# The file is full of blanks beforehand and is written over: that needs no disk space.
+# and a last line `.`. Kinds: memory (an OOM kill), killed (no OOM kill), crash (the kernel's line about a
+# fault), disk, preempted, hardware. Proven: about a process of this task.
+# Lines about processes that are certainly not of this task are omitted.
+# The file is full of blanks beforehand and is overwritten: that needs no disk space.
 
-# name_process: of the command, whose number the kernel's log names. In its own subshell.
+# name_process: record the command's pid, which the kernel log names. Call it in the command's subshell.
 name_process() {
     [ ! -r "$iris_proc/self/stat" ] || { self_pid && printf '%s\n' "$self" 2>/dev/null >task.pid; }
 }
 
-# gather CODE UPTIME -> $facts, of what has begun then and ended with that exit code.
+# gather CODE UPTIME -> $facts: for a command that began at UPTIME and ended with CODE.
 gather() {
     facts=
     [ ! -L facts ] && [ ! -f facts ] || rm -f facts
-    [ ! -e facts ] || return 0 # a directory that the task created
+    [ ! -e facts ] || return 0 # a directory made by the task
     [ "$1" != 0 ] || return 0
     process=
     [ ! -f task.pid ] || read -r process 2>/dev/null <task.pid
@@ -23,13 +23,13 @@ gather() {
     count_kills
     facts=$({
         printf 'others\n'
-        command_numbers | tr -cd '0-9\n' # words would be taken for those of the kernel
+        command_numbers | tr -cd '0-9\n' # digits only, so that no text is parsed as the kernel's
         printf '\n'
         limited cat "$iris_proc/self/cgroup"
         printf '\nkernel\n'
         kernel_log
         printf '\ndisk\n'
-        limited df -Pk /dev/shm /tmp . # of guesses the last one counts
+        limited df -Pk /dev/shm /tmp . # the last guess counts
         ! metadata_server || [ "$(fetch preempted)" != TRUE ] || printf '\npreempted\n'
     } 2>/dev/null | weigh "$1" "$2")
     [ -n "$facts" ] || return 0
@@ -37,7 +37,7 @@ gather() {
     printf '%s\n.\n' "$facts" 2>/dev/null 1<>facts.pending && mv facts.pending facts 2>/dev/null
 }
 
-# command_numbers: print the numbers of the commands of all attempts, in so far as they are written down.
+# command_numbers: print the recorded pids of the commands of all attempts.
 command_numbers() {
     set --
     for each in ../*/task.pid; do
@@ -46,12 +46,12 @@ command_numbers() {
     [ $# -eq 0 ] || limited cat "$@"
 }
 
-# kernel_log: print it, as far as this user may read it.
+# kernel_log: print the kernel log, if this user may read it.
 kernel_log() { limited dmesg || limited journalctl -k -b -n 1000 --no-pager -o short-monotonic; }
 
-# weigh CODE UPTIME: facts from the gathered text. A line of the kernel may hold words of any process of
-# the host: its name. So a line counts by how it begins, and only with a number that is ours as a proof. With
-# that number it counts whenever it was written: the clock of the log is not adjusted, and stops in suspend.
+# weigh CODE UPTIME: print facts from the gathered text. A kernel line may contain the name of any process of
+# the host. So a line counts by its beginning, and as a proof only with a pid of this task. With that pid
+# its time is ignored: the clock of the log is not adjusted, and stops in suspend.
 weigh() {
     LC_ALL=C awk -v code="$1" -v from="$2" -v process="$process" -v group="${container_id:-/iris-$token/}" \
         -v own="$own_kills" -v shared="$shared_kills" -v limit="$limit" '
@@ -66,8 +66,8 @@ weigh() {
             gsub(/[^0-9]/, "", part)
             return part
         }
-        # elsewhere: whether that process is none of ours. A container of the task has another group;
-        # then the task itself mostly exits with 137.
+        # elsewhere: true if the process is not of this task. A container of the task has another group;
+        # the task itself then mostly exits with 137.
         function elsewhere(pid) {
             if (pid == process || !(pid in others || pid in place)) return 0
             if (pid in others || place[pid] ~ /\/iris-[0-9a-f]+\//) return !(pid in ours)
@@ -97,7 +97,7 @@ weigh() {
             if (line ~ /^oom-kill:.*,pid=[0-9]+,uid=[0-9]+$/ && match(line, /,task_memcg=[^,]*,/)) {
                 where = substr(line, RSTART + 12, RLENGTH - 13) "/"
                 sub(/,uid=[0-9]+$/, "", line)
-                victim = number("[0-9]+$") # behind the name, which the process chooses
+                victim = number("[0-9]+$") # after the name, which the process chooses
                 if (late) place[victim] = where
                 if (index(where, group)) ours[victim] = 1
             }
@@ -110,7 +110,7 @@ weigh() {
             } else if (line ~ /^(traps: )?.*[^0-9][0-9]+\]:? (segfault at |general protection|trap )/) {
                 fault = "[^0-9][0-9]+[]]:? (segfault at |general protection|trap )"
                 victim = number(fault)
-                # A process chooses its name: a second match may be such a name, so it proves nothing.
+                # A process chooses its name: a second match may be in a name, so it proves nothing.
                 once = !match(substr(line, RSTART + 1), fault)
                 if (victim == process && once && code > 128) told("crash", "proven", "kernel: " line)
                 else if (late && crashed && !elsewhere(victim) && !named) {
@@ -142,8 +142,8 @@ weigh() {
         }'
 }
 
-# oom_kills GROUP FILE -> $oom_kills: the number of kills by the kernel there for lack of memory; empty if it
-# doesn't say.
+# oom_kills GROUP FILE -> $oom_kills: the number of OOM kills in the group; empty if
+# unknown.
 oom_kills() {
     oom_kills=
     [ -r "$1/$2" ] || return
@@ -152,9 +152,9 @@ oom_kills() {
     done <"$1/$2"
 }
 
-# memory_group -> $place $counter: where the kernel counts for the processes of this attempt, and $is_own if
-# these are the only ones there: the group of the attempt, the one that counts above it (version 2), or
-# that of the memory controller of version 1.
+# memory_group -> $place $counter $is_own: the group and file that count OOM kills of this attempt; $is_own if
+# it counts no other processes. The attempt's group, the nearest group above it with a counter (version 2),
+# or the group of version 1's memory controller.
 memory_group() {
     counter=memory.events is_own=
     if [ -n "$limited" ]; then
@@ -171,7 +171,7 @@ memory_group() {
     return 0
 }
 
-# memory_controller -> $place: our group of the memory controller of version 1, empty if there is none.
+# memory_controller -> $place: our group of version 1's memory controller, empty if none.
 memory_controller() {
     place=
     [ -r "$iris_proc/self/cgroup" ] || return
@@ -181,14 +181,14 @@ memory_controller() {
     [ -n "$place" ]
 }
 
-# begin_counting: BEFORE the command.
+# begin_counting -> $kills_before: count OOM kills BEFORE the command.
 begin_counting() {
     memory_group
     oom_kills "$place" "$counter"
     kills_before=$oom_kills
 }
 
-# count_kills -> $own_kills $shared_kills: since `begin_counting`.
+# count_kills -> $own_kills $shared_kills: OOM kills since `begin_counting`.
 count_kills() {
     own_kills=0 shared_kills=0
     oom_kills "$place" "$counter"

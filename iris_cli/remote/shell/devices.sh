@@ -1,11 +1,11 @@
-# What a start needs for itself: the chips of the host, and the port on which a gang meets. Who holds them.
-# Without root only one's own processes can be looked into.
+# Resources that a start needs exclusively: the host's chips, and ports of the task; and their holders.
+# Without root only processes of this user can be inspected.
 
-# open_files PATTERN -> $held: who has a file open whose path matches the pattern (of awk), as words
-# <pid>:<descriptor>, one for each process and path. False if that can't be told.
+# open_files PATTERN -> $held: processes with an open file whose path matches the awk pattern, as words
+# <pid>:<descriptor>, one per process and path. False if unknown.
 #
-# What is behind a descriptor may be named by anybody, line ends included: so this may be wrong about whose it
-# is, and whoever is to be named or ended is looked at once more, by `holding`.
+# Paths may contain any text, line ends included, so a pid may be wrong: `holding` checks a process again
+# before it is named or ended.
 open_files() {
     held=$({
         printf '%s\n' "$iris_proc"/[0-9]*/fd | LC_ALL=C xargs ls -ln 2>/dev/null
@@ -23,14 +23,14 @@ open_files() {
         END { exit !complete }')
 }
 
-# holding WORD -> $holder $held_path, and $start of that process: what it has open there still. WORD is one
+# holding WORD -> $holder $held_path $start: the process and the path, if still open. WORD is one
 # of $held.
 holding() {
     holder=${1%%:*}
     held_path=$(readlink "$iris_proc/$holder/fd/${1#*:}" 2>/dev/null) && start_of "$holder"
 }
 
-# chip_holders -> $held. No device, no holder.
+# chip_holders -> $held: processes that hold chips. Empty without devices.
 chip_holders() {
     held=
     for each in "$iris_dev"/accel[0-9]* "$iris_dev"/vfio/[0-9]*; do
@@ -41,7 +41,7 @@ chip_holders() {
     done
 }
 
-# listeners PORT -> $listening, and $held as far as can be seen: who listens on that TCP port, on any address.
+# listeners PORT -> $listening $held: listeners on this TCP port, any address; $held as far as visible.
 listeners() {
     held=
     listening=$(cat "$iris_proc/net/tcp" "$iris_proc/net/tcp6" 2>/dev/null |
@@ -51,8 +51,8 @@ listeners() {
     [ -z "$listening" ] || open_files "socket:.($listening)."
 }
 
-# lacking -> $lacking: `chips` or `port`, which the settings of the attempt ask for and which isn't free, and
-# $held; empty if nothing is. False if that can't be told.
+# lacking -> $lacking $held: `chips` or `port`, if the attempt's settings need it and it isn't free; empty if
+# all are free. False if unknown.
 lacking() {
     lacking=
     [ -r "$iris_proc/self/stat" ] || return 0
@@ -69,9 +69,9 @@ lacking() {
     lacking=
 }
 
-# await_devices HUNDREDTHS: until nothing is lacking; then a lock file that a killed program left is dropped,
-# too. False if it took longer than that, or the attempt is being stopped. The working directory is that of
-# the attempt.
+# await_devices HUNDREDTHS: wait until nothing is lacking; then remove a lock file that a killed program left.
+# False on timeout, or if the attempt is being stopped. The working directory is the attempt's
+# directory.
 await_devices() {
     [ "$exclusive$ports" != 0 ] || return 0
     now
@@ -86,8 +86,8 @@ await_devices() {
     [ "$exclusive" != 1 ] || drop_lock
 }
 
-# end_leftovers: of $held, what carries the marker of an attempt of ours that is over. Its end was recorded
-# when nothing of it was left, so this is none of it any more.
+# end_leftovers: kill processes of $held with the marker of an ended attempt. Its end was recorded when no
+# process of it was left, so they can't change its result.
 end_leftovers() {
     for word in $held; do
         holding "$word" || continue
@@ -97,7 +97,7 @@ end_leftovers() {
     done
 }
 
-# is_over PATH: whether the attempt has ended, by its names, and has no wrapper any more.
+# is_over PATH: true if the attempt has ended, by its names, and has no wrapper any more.
 is_over() {
     [ -d "$1" ] || { [ -f "$1" ] && return; }
     names "$1"
@@ -105,13 +105,13 @@ is_over() {
     ! is_writer "$1/pid" "${1##*/}" && ! is_writer "$1/setup.pid" "${1##*/}"
 }
 
-# marker_of PID -> $marker: the attempt in its environment; empty if there is none, or it can't be seen.
+# marker_of PID -> $marker: the attempt's token in its environment; empty if missing or unreadable.
 marker_of() {
     marker=$(tr '\0' '\n' 2>/dev/null <"$iris_proc/$1/environ" |
         sed -n 's/^IRIS_ATTEMPT_TOKEN=\([0-9a-f]\{32\}\)$/\1/p' | head -n 1)
 }
 
-# tell_lacking: why the attempt in the working directory is not started.
+# tell_lacking: print why the attempt in the working directory is not started.
 tell_lacking() {
     printf 'iris: not started: '
     case $lacking in
@@ -135,29 +135,29 @@ tell_lacking() {
     printf '\n'
 }
 
-# state_there TOKEN: prints the state of another attempt. In a subshell: it goes to where tokens are names.
+# state_there TOKEN: print the state of another attempt. Call it in a subshell: it changes the directory.
 state_there() {
     state=unknown
     cd .. && [ -e "$1" ] && state_of "$1"
     printf '%s' "$state"
 }
 
-# comm_of PID: prints the name of its program, without what could mislead a terminal.
+# comm_of PID: print the name of its program, with `?` for control and non-ASCII characters.
 comm_of() {
     start_of "$1"
     comm=${stat_text#*'('}
     printf '%s' "${comm%')'*}" | LC_ALL=C tr -c '\040-\176' '?'
 }
 
-# drop_lock: the lock file of the TPU library stops the next program even when nobody holds a chip any more.
-# BEFORE: `lacking` has found nobody.
+# drop_lock: remove libtpu's stale lock file: it stops the next program even if no process holds a chip.
+# Call it after `lacking` has found no holder.
 drop_lock() {
     lock_state
     [ "$lock" != stale ] || rm -f "$iris_lock" 2>/dev/null
     return 0
 }
 
-# lock_state -> $lock: none; foreign (no plain file, or not ours); held (somebody has it open); stale.
+# lock_state -> $lock: none; foreign (no plain file, or another user's); held (a process has it open); stale.
 lock_state() {
     lock=none
     [ -e "$iris_lock" ] || [ -L "$iris_lock" ] || return 0

@@ -1,7 +1,7 @@
-# Of an attempt with an early signal, behind its settings early_name early_number early_lead (in hundredths
-# of a second): its watchdog warns the processes of the task that their time limit is near.
+# For an attempt with an early signal, after its settings early_name early_number early_lead (hundredths of a
+# second): the watchdog sends the signal to the task's processes before the time limit.
 
-# This one stands for that of `run`.
+# Replaces run_limit of run.sh.
 run_limit() {
     now
     deadline=$((now + $1))
@@ -12,18 +12,18 @@ run_limit() {
     end_at "$deadline" "$2" "$3" "$4"
 }
 
-# warn SELF: whoever waits for this signal. Most others would be ended by it, and nobody asked for that.
+# warn SELF: signal the processes that have a handler; the signal would end most others.
 warn() {
     leaders "$token"
     look "$token" "$leaders" "" "$1" || return
     warned=0 handlers=
     for process in $found; do
-        # What the wrapper forks has its handlers, too, until it is the task.
+        # A process forked by the wrapper has the wrapper's handlers until it executes the task.
         executes_run "${process%%:*}" "$token" || is_client "${process%%:*}" && continue
         is_handled "${process%%:*}" "$early_number" || continue
         warned=$((warned + 1)) handlers="$handlers $process"
     done
-    # BEFORE the signal: a task that it ends takes its watchdog along.
+    # Print BEFORE the signal: if it ends the task, the watchdog ends, too.
     printf 'iris: %s s before the time limit: SIG%s to %s process(es) with a handler for it\n' \
         $((early_lead / 100)) "$early_name" "$warned" 2>/dev/null >>err
     for process in $handlers; do
@@ -31,8 +31,8 @@ warn() {
     done
 }
 
-# is_handled PID NUMBER: whether that process has a handler for that signal. The mask has a bit for each, the
-# last one is that of signal 1.
+# is_handled PID NUMBER: true if the process has a handler for the signal. Bit n-1 of the mask is for
+# signal n.
 is_handled() {
     mask=
     while read -r word rest; do

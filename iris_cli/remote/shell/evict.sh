@@ -1,8 +1,8 @@
-# Ends processes that were named one by one, and none that belongs to an attempt which is to be kept.
-# The working directory is <root>/a, or any other one if there is none.
+# Ends processes named one by one, except those of attempts to keep.
+# The working directory is <root>/a, or any other if that is missing.
 
-# kept_processes TOKENS SELF -> $kept: all processes of those attempts, as words
-# <pid>:<start>=<token>. SELF is as for `look`. False if that can't be told.
+# kept_processes TOKENS SELF -> $kept: all processes of these attempts, as words
+# <pid>:<start>=<token>. SELF as for `look`. False if unknown.
 kept_processes() {
     kept=
     for each in $1; do
@@ -15,8 +15,8 @@ kept_processes() {
     done
 }
 
-# clear GRACE: stop the attempts $cleared; have the processes $evicted, words <boot>:<pid>:<start>, ended by
-# an evictor. Waits for that a second at most.
+# clear GRACE: stop the attempts $cleared; start an evictor for the processes $evicted, words
+# <boot>:<pid>:<start>. Waits for them for at most one second.
 clear() {
     victims=
     for each in $evicted; do
@@ -33,7 +33,7 @@ $library" | detach sh -s "$PWD" "$1" "$keep" "$victims"
         missing=
         for each in $cleared; do
             stop "$each" "$1"
-            # One that had ended by itself is known from now on.
+            # Mark an attempt that had ended by itself as known.
             [ ! -d "$each" ] || [ -z "$x" ] || mv "$each/stop.idle" "$each/stop.done" 2>/dev/null
         done
         await_stops $cleared
@@ -46,7 +46,7 @@ $library" | detach sh -s "$PWD" "$1" "$keep" "$victims"
     done
 }
 
-# any_alive PROCESSES: whether one of them, each as pid:start, lives.
+# any_alive PROCESSES: true if any of them, each as pid:start, lives.
 any_alive() {
     for process; do
         ! is_alive "${process%%:*}" "${process#*:}" || return 0
@@ -54,7 +54,7 @@ any_alive() {
     return 1
 }
 
-# evictor DIRECTORY GRACE KEEP PROCESSES: TERM once, after GRACE KILL, until they have gone; not for ever.
+# evictor DIRECTORY GRACE KEEP PROCESSES: send TERM, after GRACE KILL, until all have ended, or for 10 s more.
 evictor() {
     cd "$1" 2>/dev/null || cd / || exit 1
     exec </dev/null

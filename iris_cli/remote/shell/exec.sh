@@ -1,12 +1,12 @@
-# The call `exec`: a command of the operator, beside the tasks; and the one that ends it.
+# The call `exec`: run an operator's command next to the tasks; and the call that ends it.
 #
-# e/<token>/   by (the process that sees to it), out (the beginning of what it printed), code (when it has
-#              ended), cancel (when it shall end)
-# The command has the marker of an attempt, under a token of its own: so whatever it leaves behind is found,
-# and it is none of a task's processes. Both are done in here, so that a caller who goes away leaves nothing.
+# e/<token>/   by (the process that runs it), out (the beginning of its output), code (its exit code),
+#              cancel (a request to end it)
+# The command has a marker like an attempt, with a token of its own: so its leftover processes are found, and
+# are not a task's. The worker ends and cleans up, so that a caller that disconnects leaves nothing.
 
-# run_command TOKEN TIMEOUT LIMIT DIRECTORY: TIMEOUT in hundredths of a second; the first LIMIT bytes of what
-# it prints are kept. task_env and task_cmd come with the call.
+# run_command TOKEN TIMEOUT LIMIT DIRECTORY: TIMEOUT in hundredths of a second; keep the first LIMIT bytes of
+# output. The call defines task_env and task_cmd.
 run_command() {
     place=$root/e/$1 where=$4
     if [ -n "$missing" ] || [ ! -d "$where" ]; then
@@ -14,11 +14,11 @@ run_command() {
         line "X gone 0"
         return
     fi
-    # Nobody may be there to be told: go on all the same.
+    # Continue to the clean-up even if the caller has disconnected.
     trap : HUP INT TERM PIPE
     mkdir "$root/e" 2>/dev/null
     clear_dead
-    # Whoever wanted to end it may have been here first.
+    # If the directory exists, the command was cancelled before it came.
     if mkdir "$place" 2>/dev/null && cd "$place"; then
         start_of $$ && printf '%s %s %s\n' $$ "$start" "$boot" >by
         keep_going "$1" "$2" "$3"
@@ -32,8 +32,8 @@ run_command() {
     cd "$root" && clear_command "$1"
 }
 
-# clear_dead: what those left who were killed. Where nobody is named he may be about to be, or it was ended
-# before it came: that is kept for an hour.
+# clear_dead: remove directories of killed calls. Without `by`, the call may be starting, or was cancelled
+# before it came: keep those for an hour.
 clear_dead() {
     for each in "$root"/e/*; do
         [ -d "$each" ] || continue
@@ -46,7 +46,7 @@ clear_dead() {
     done
 }
 
-# keep_going TOKEN TIMEOUT LIMIT -> $timed: until it has ended, or must; then end whatever it has left.
+# keep_going TOKEN TIMEOUT LIMIT -> $timed: run it to its end, a cancel or the timeout; end its processes.
 keep_going() {
     (
         {
@@ -67,7 +67,7 @@ keep_going() {
         now
     done
     end_command "$1"
-    # What withstands SIGKILL is waited for by nobody.
+    # Do not wait longer for processes that survive SIGKILL.
     now
     until_when=$((now + 200))
     while is_running "$reader" && [ "$now" -lt "$until_when" ]; do
@@ -78,7 +78,7 @@ keep_going() {
 
 is_running() { start_of "$1"; }
 
-# end_command TOKEN: TERM, and two seconds later KILL, to whatever carries its marker.
+# end_command TOKEN: send TERM, and KILL two seconds later, to all processes with its marker.
 end_command() {
     (
         self_pid
@@ -90,7 +90,7 @@ end_command() {
 
 when_to_kill() { :; }
 
-# stop_command TOKEN: whether it is there, or comes later.
+# stop_command TOKEN: end the command, or prevent its start if it comes later.
 stop_command() {
     [ -z "$missing" ] || return
     mkdir "$root/e" 2>/dev/null
@@ -100,7 +100,7 @@ stop_command() {
     end_command "$1"
 }
 
-# clear_command TOKEN: what is left of it in files.
+# clear_command TOKEN: remove its files.
 clear_command() {
     rm -f "e/$1/by" "e/$1/out" "e/$1/code" "e/$1/code.new" "e/$1/cancel"
     rmdir "e/$1" 2>/dev/null

@@ -1,9 +1,9 @@
-# What makes sure that an attempt can't start any more. The working directory is <root>/a, or $1 is `.`.
+# Functions that prevent the start of an attempt. The working directory is <root>/a, or $1 is `.`.
 
-# make_root: <root>/a and `spare`. `a` comes before the incarnation; so an incarnation without it is one whose
-# attempts were removed, which can't know what it has started: it is over.
+# make_root: make <root>/a and `spare`. `a` is made before the incarnation: an incarnation without `a` has
+# lost its attempts and can't know what it started, so it ends.
 make_root() {
-    [ ! -w "$root/a" ] || [ ! -e "$root/spare" ] || return 0 # as it is nearly always, and costs no process
+    [ ! -w "$root/a" ] || [ ! -e "$root/spare" ] || return 0 # the usual case, without a process
     if [ -e "$root/incarnation" ] && [ ! -d "$root/a" ]; then
         mv "$root/incarnation" "$root/incarnation.$nonce" 2>/dev/null
     fi
@@ -12,16 +12,16 @@ make_root() {
     [ -e "$root/spare" ]
 }
 
-# tombstone TOKEN: take the name for a plain file: `mkdir` of it fails from then on. `link` never follows or
-# enters what is there, as `ln` does, and needs no inode. Where there is none (or no more links to `spare`),
-# noclobber makes a new file or fails: shells open what exists and is no plain file without O_CREAT, and a
-# directory can't be written. Whoever comes second sees by `[ -f ]` or `[ -d ]` what was first.
+# tombstone TOKEN: make a plain file of that name, so that `mkdir` fails from then on. Unlike `ln`, `link`
+# never follows or enters an existing name; it needs no inode. Without `link`, or with too many links to
+# `spare`, noclobber makes a new file or fails: shells open an existing special file without O_CREAT, and a
+# directory can't be written. A later call sees by `[ -f ]` or `[ -d ]` which was first.
 tombstone() {
     link ../spare "$1" 2>/dev/null
     [ -e "$1" ] || claim "$1"
 }
 
-# claim FILE [TEXT]: make it. False if it is there, or there is no room.
+# claim FILE [TEXT]: make the file. False if it exists, or the disk is full.
 claim() {
     set -C
     printf '%s' "${2-}" 2>/dev/null >"$1"
@@ -30,16 +30,16 @@ claim() {
     return "$1"
 }
 
-# cancel TOKEN: from now on no wrapper gets past its test of `cancel`. False if it can't be set.
+# cancel TOKEN: make `cancel`: from now on no wrapper starts the command. False if that fails.
 cancel() {
     [ -e "$1/cancel" ] || make_empty "$1/cancel"
     [ -e "$1/cancel" ]
 }
 
-# make_empty FILE: of an attempt, on a full disk too.
+# make_empty FILE: make an empty file of an attempt, on a full disk too.
 make_empty() { printf '' 2>/dev/null >"$1" || ln "$spare" "$1" 2>/dev/null; }
 
-# drop KIND [NAME]: in the directory of the attempt, what is named KIND.*, except NAME.
+# drop KIND [NAME]: remove files named KIND.* from the attempt's directory, except NAME.
 drop() {
     for name in "$1".*; do
         case $name in "${2-}" | "$1.*") continue ;; esac
@@ -47,9 +47,9 @@ drop() {
     done
 }
 
-# refuse TOKEN RECORD: end it as x.RECORD before it has started, unless somebody else's start came first.
-# BEFORE looking at `pid`: `cancel`. So without a `pid` there will be no start; with one, that attempt's own
-# state is the answer.
+# refuse TOKEN RECORD: record the end x.RECORD unless the attempt has started. Make `cancel` BEFORE testing
+# `pid`: without a `pid` there will then be no start; with it, the attempt's own state
+# is the answer.
 refuse() {
     cancel "$1" || return
     [ ! -e "$1/pid" ] || return
@@ -60,9 +60,9 @@ refuse() {
     ln "$spare" "$1/x.$2" 2>/dev/null
 }
 
-# empty_secrets DIRECTORY: of an attempt that will not start, or has. Costs no process.
+# empty_secrets DIRECTORY: empty the secrets of an attempt that has started, or never will. Needs no process.
 empty_secrets() {
-    for secret in "$1/env" "$1"/env.* "$1"/n.*/env; do # earlier versions wrote `env` and `n.*/env`
+    for secret in "$1/env" "$1"/env.* "$1"/n.*/env; do # older versions wrote `env` and `n.*/env`
         [ -s "$secret" ] && [ -f "$secret" ] && [ ! -L "$secret" ] || continue
         printf '' 2>/dev/null >"$secret" || rm -f "$secret"
     done

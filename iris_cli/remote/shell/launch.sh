@@ -1,14 +1,14 @@
 # The calls `prepare` and `go`. The working directory is <root>/a. Races: docs/worker-protocol.md.
 #
-# A caller may die between any two steps, and any number of callers may prepare the same attempt at once: all
-# of them send the same. A call that finds a step done continues with the next:
-#   1. mkdir <token>             excludes the tombstone. It names no winner, who may be dead.
+# A caller may die between any two steps, and several callers may prepare the same attempt at once, with equal
+# arguments. A call that finds a step done continues with the next:
+#   1. mkdir <token>             excludes the tombstone. Decides no winner, which could be dead.
 #   2. write <file>.<nonce>      under names that no other call uses.
-#   3. make `run`                THE step: one winner. It names the nonce of the other files, so `env` can't
-#                                come back after the wrapper has emptied it.
+#   3. make `run`                decides the winner. It names the nonce of the other files, so `env` can't
+#                                reappear after the wrapper has emptied it.
 #   4. the set-up (see run.sh), or mv ready.pending ready: PREPARED.
 
-# session_mask -> $mask: the umask of the session. Costs no process where the kernel shows it.
+# session_mask -> $mask: the umask of the session. Needs no process if /proc shows it.
 session_mask() {
     mask=
     while [ -z "$mask" ] && read -r word rest; do
@@ -17,7 +17,7 @@ session_mask() {
     case $mask in '' | *[!0-7]*) mask=$(umask) ;; esac
 }
 
-# prepare TOKEN CMD ENV SETUP SETTINGS: texts of the files, and of the settings in `run`.
+# prepare TOKEN CMD ENV SETUP SETTINGS: contents of the files, and the settings for `run`.
 prepare() {
     if [ ! -e "$1" ] && lacks_any; then
         no_room "$1"
@@ -32,7 +32,7 @@ prepare() {
         state_of "$1"
         [ "$state" = PREPARING ] && [ -z "$set_up" ] || return
         if [ -e "$1/cancel" ]; then
-            refuse "$1" cancelled # whoever cancelled it may have died before saying so
+            refuse "$1" cancelled # the canceller may have died before recording it
             return
         fi
     fi
@@ -45,17 +45,17 @@ prepare() {
     if [ -e "$1/ready" ]; then
         :
     elif [ -n "$4" ] || ! lacking || [ -n "$lacking" ]; then
-        start "$1" setup # what is lacking may be let go: that is waited for there
+        start "$1" setup # it waits for the devices
     else
-        # An earlier version, which died between two steps, has left neither name: that can't be completed.
+        # An older version that died between two steps may have left neither name: refuse the attempt.
         mv "$1/ready.pending" "$1/ready" 2>/dev/null || [ -e "$1/ready" ] || refuse "$1" nostart.disk
     fi
-    # A stop that came meanwhile has looked for secrets already.
+    # A concurrent stop may have looked for secrets before they were written.
     [ ! -e "$1/cancel" ] || empty_secrets "$1"
 }
 
-# no_room TOKEN -> $no_room: not even its directory can be made, or $lacks commands. Say NOSTART only if a
-# tombstone keeps it from starting later, when that is mended; without one it just isn't there yet.
+# no_room TOKEN -> $no_room: its directory can't be made, or $lacks commands. Report NOSTART only if a
+# tombstone excludes a later start; without a tombstone it is ABSENT.
 no_room() {
     tombstone "$1"
     [ ! -f "$1" ] || no_room="$no_room $1"
@@ -63,7 +63,7 @@ no_room() {
 
 # write_attempt TOKEN ...: steps 2 and 3.
 write_attempt() {
-    # Those that are there already are as good as new ones.
+    # Existing directories are reused.
     [ -d "$1/endpoints" ] ||
         mkdir "$1/work" "$1/output" "$1/outbox" "$1/inbox" "$1/endpoints" 2>/dev/null
     [ -d "$1/work" ] || return
@@ -85,8 +85,8 @@ write_attempt() {
     rm -f "$1/cmd.$nonce" "$1/env.$nonce" "$1/setup.$nonce" "$1/run.$nonce"
 }
 
-# make_run TOKEN: step 3. False if another call has done it, or there is no room. An empty `run` is one that a
-# call is just writing, or died while it did: that is replaced, and it is all the same who does that last.
+# make_run TOKEN: step 3. False if another call has done it, or the disk is full. An empty `run` is being
+# written, or its writer died: wait briefly, then replace it; any of several writers may be the last.
 make_run() {
     text="# $nonce $boot
 . \"\${0%/*}/run.$nonce\"
@@ -99,14 +99,14 @@ make_run() {
     printf '%s' "$text" 2>/dev/null >"$1/new.$nonce" && mv "$1/new.$nonce" "$1/run" 2>/dev/null
 }
 
-# make_pending FILE WORD: FILE.WORD, unless it has been made, and maybe renamed, before.
+# make_pending FILE WORD: make FILE.WORD unless it was made before; it may have been renamed since.
 make_pending() {
     for name in "$1" "$1".*; do [ ! -e "$name" ] || return 0; done
     printf '' >>"$1.$2"
 }
 
-# go TOKEN: only what is PREPARED, in this boot, and not cancelled. The wrapper itself makes sure that it is
-# the only one. BEFORE that: since when it has been told, for nothing may come of it, not even a process.
+# go TOKEN: start the attempt if it is PREPARED, in this boot, and not cancelled. The wrapper excludes other
+# wrappers. Record the time BEFORE the start, which may fail without a trace.
 go() {
     state_of "$1"
     [ "$state" = PREPARED ] && [ ! -e "$1/cancel" ] || return
@@ -118,14 +118,14 @@ go() {
     started="$started $1"
 }
 
-# start TOKEN MODE: `run` of the attempt, detached. Shells ignore SIGINT and SIGQUIT in the background, and
-# what is ignored stays ignored; a task should get them as usual. So `setsid` goes to the background by itself
-# where it can. That of busybox can't, which is known without a process.
+# start TOKEN MODE: run the attempt's `run`, detached. Shells ignore SIGINT and SIGQUIT in background
+# processes, which inherit that; a task should receive them. So `setsid -f` forks if it can. busybox's can't,
+# which setsid_kind finds out without a process.
 start() {
     [ -n "$setsid" ] || setsid_kind
     if [ "$setsid" = other ]; then
         IRIS_ATTEMPT_TOKEN=$1 setsid -f sh "$PWD/$1/run" "$2" </dev/null >/dev/null 2>&1 && return
-        setsid=own # or as good as that: an old one doesn't know the option
+        setsid=own # or too old for the option
     fi
     (
         IRIS_ATTEMPT_TOKEN=$1
@@ -134,7 +134,7 @@ start() {
     ) </dev/null >/dev/null 2>&1 &
 }
 
-# setsid_kind -> $setsid: `own` if it is the program of this shell.
+# setsid_kind -> $setsid: `own` if it is an applet of this shell's program (busybox).
 setsid_kind() {
     setsid=other
     IFS=:
@@ -144,7 +144,7 @@ setsid_kind() {
     [ ! "$directory/setsid" -ef "$iris_proc/self/exe" ] 2>/dev/null || setsid=own
 }
 
-# await_starts: until the wrappers of $started have begun or ended, at most two seconds.
+# await_starts: wait until the wrappers of $started have begun or ended, at most two seconds.
 await_starts() {
     now
     until_when=$((now + 200))

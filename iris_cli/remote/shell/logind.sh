@@ -1,6 +1,6 @@
-# What logind does with what a session leaves behind, such as the tasks: part of the call `probe`.
+# Check that logind does not kill processes after their session, such as tasks: part of the call `probe`.
 
-# leaves_sessions_alone: a caution if it ends that. Lingering doesn't help, that is for a user's services.
+# leaves_sessions_alone: add a caution if it kills them. Lingering doesn't help: it is for user services.
 leaves_sessions_alone() {
     [ -d "$iris_root/run/systemd/sessions" ] || return 0
     user=${USER:-$LOGNAME}
@@ -18,7 +18,7 @@ leaves_sessions_alone() {
  KillExcludeUsers=root $user into /etc/systemd/logind.conf, then systemctl restart systemd-logind"
 }
 
-# logind_conf FILE -> $kills $only $spared: what it says lies over what was said before.
+# logind_conf FILE -> $kills $only $spared: settings of FILE, which override earlier files.
 logind_conf() {
     [ -r "$1" ] || return 0
     while IFS='=' read -r key words || [ -n "$key" ]; do

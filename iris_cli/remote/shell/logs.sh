@@ -1,7 +1,7 @@
-# The call `logs`, of each file: L <offset> <size> <inode>, then the bytes. Behind the inode `@<mtime>`, if it
-# was asked for and can be told; `gzip`: the bytes are packed.
+# The call `logs`. For each file: L <offset> <size> <inode>, then the bytes. After the inode `@<mtime>` if
+# requested and known; `gzip` if the bytes are compressed.
 
-# logs TOKEN STREAM OFFSET LIMIT [dated]: a negative offset counts from the end.
+# logs TOKEN STREAM OFFSET LIMIT [dated]: print at most LIMIT bytes. A negative OFFSET counts from the end.
 logs() {
     size=0 inode=0 offset=0 written=
     if [ -z "$missing" ] && is_plain "$1/$2"; then
@@ -15,7 +15,7 @@ logs() {
         [ "$offset" -ge 0 ] || offset=0
         [ "$offset" -le "$size" ] || offset=$size
     fi
-    # What tasks write says the same again and again: a fifth of it has to travel.
+    # Output of tasks is repetitive: gzip shrinks it to about a fifth.
     if [ $((size - offset)) -ge 4096 ] && [ "$4" -ge 4096 ] && can_pack; then
         line "L $offset $size $inode$written gzip"
         text "$(tail -c "+$((offset + 1))" "$1/$2" | head -c "$4" | gzip -1 | encode)"
@@ -25,13 +25,13 @@ logs() {
     fi
 }
 
-# written_at FILE -> $written: ` @<mtime>`, empty where nothing tells it.
+# written_at FILE -> $written: ` @<mtime>`, empty if unknown.
 written_at() {
     mtime=$(stat -c %Y "$1" 2>/dev/null || stat -f %m "$1" 2>/dev/null)
     if is_number "$mtime"; then written=" @$mtime"; fi
 }
 
-# can_pack: whether there is a gzip that works.
+# can_pack: true if gzip works on this host.
 can_pack() {
     [ -n "$packs" ] || packs=$(printf x | gzip -1 2>/dev/null | gzip -d 2>/dev/null)
     [ "$packs" = x ] || { packs=no && return 1; }

@@ -1,12 +1,12 @@
-# Of an attempt with a memory limit, behind its setting memory_limit (in bytes): the kernel holds all of its
-# processes together to that. A host that can't do this runs the task without a limit.
+# For an attempt with a memory limit, after its setting memory_limit (in bytes): the kernel enforces it for
+# all its processes together. A host that can't enforce it runs the task without a limit.
 
-# This one stands for that of `group`: our own group or the first above it whose groups can have a limit, as
-# none can that holds processes itself (version 2).
+# Replaces group_home of group.sh: our own group or the first above it whose subgroups can have a limit. In
+# version 2, a group with processes in it can't give its subgroups a limit.
 group_home() {
     home=$our_group above=$our_group
     while [ -r "$above/cgroup.subtree_control" ]; do
-        controllers= # of an empty file nothing is read
+        controllers= # `read` fails on an empty file
         read -r controllers <"$above/cgroup.subtree_control"
         case " $controllers " in
         *" memory "*)
@@ -19,8 +19,8 @@ group_home() {
     return 0
 }
 
-# limit_memory -> $limit: the bytes that hold, empty if none do; $limited: the group of version 1 for them. In
-# version 2 an OOM kill takes the whole task: a program that lost one of its processes may wait for ever.
+# limit_memory -> $limit: the enforced limit in bytes, empty if none; $limited: the group of version 1. In
+# version 2 an OOM kill ends the whole task: a program that lost one of its processes might hang.
 limit_memory() {
     limit= limited=
     if [ -n "$group" ] && set_memory "$group/memory.max"; then

@@ -1,6 +1,6 @@
-# What the metadata server of a Google VM says.
+# Access to the metadata server of a Google VM.
 
-# metadata_server -> $server; false if this is no such VM. A proxy would answer in its place.
+# metadata_server -> $server; false if this is no Google VM. Unsets proxies: they would answer instead.
 metadata_server() {
     server=${GCE_METADATA_HOST:-$GCE_METADATA_IP} product=
     unset http_proxy HTTP_PROXY all_proxy ALL_PROXY
@@ -10,15 +10,15 @@ metadata_server() {
     server=metadata.google.internal
 }
 
-# limited COMMAND...: what hangs must not keep an end from being recorded.
+# limited COMMAND...: run it for at most 5 s: a hanging command must not delay the record of an end.
 limited() { timeout 5 "$@"; }
 
-# fetch KEY: print what $server says.
+# fetch KEY: print the value from $server.
 fetch() {
     set -- "http://$server/computeMetadata/v1/instance/$1"
     if command -v curl >/dev/null 2>&1; then
         curl -s -f --max-time 2 -H 'Metadata-Flavor: Google' "$1"
-    elif command -v wget >/dev/null 2>&1; then # it tries 20 times, each for 2 seconds
+    elif command -v wget >/dev/null 2>&1; then # 20 tries of 2 seconds
         set -- wget -q -T 2 -O - --header 'Metadata-Flavor: Google' "$1"
         if command -v timeout >/dev/null 2>&1; then limited "$@"; else "$@"; fi
     elif command -v python3 >/dev/null 2>&1; then

@@ -1,11 +1,11 @@
-# What tasks ask for from inside: the files of their outboxes, in the frame of a poll. The working directory
+# Requests of tasks: files in their outboxes, sent in the frame of a poll. The working directory
 # is <root>/a.
-#   Q <token> <id> <bytes>      a request, with its text behind it unless it is too large to be one
-#   M <token>                   it has more of them
-# The owner of a task could always hold us up here, as he could end us: he does so to nobody but himself.
+#   Q <token> <id> <bytes>      a request, followed by its text unless it is too large
+#   M <token>                   the attempt has more requests
+# A task could delay this call, as it could kill it: both run as the same user, who harms only himself.
 
-# tell_requests TOKENS: of each the first 16 by name, less those in $held, each `<token>/<id>`; of all of them
-# no more than fits into one answer.
+# tell_requests TOKENS: print the first 16 requests per attempt by name, except those in $held (words
+# `<token>/<id>`), and in total as many as fit into one answer.
 tell_requests() {
     [ -z "$missing" ] || return 0
     # shellcheck disable=SC2034
@@ -25,7 +25,7 @@ tell_requests() {
     done
 }
 
-# tell_request WORDS FILE: counts it in $told and $room. What has gone meanwhile is not told.
+# tell_request WORDS FILE -> $told $room: print a request, unless it has been removed.
 tell_request() {
     bytes=$(wc -c 2>/dev/null <"$2") || return 0
     bytes=$((bytes))

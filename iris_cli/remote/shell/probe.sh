@@ -1,10 +1,10 @@
-# The call `probe`: what this host is.
+# The call `probe`: facts about this host.
 #   P <key> <number>        V <key>, then the text        K <token>        N <missing command>
 
 # probe REMOTE_DIR CLUSTER WORKER
 probe() {
     root=$1/$2/$3
-    # BEFORE anything is made: a step that fails without its command looks like a full disk.
+    # BEFORE anything is written: a step without its command would look like a full disk.
     ! lacks_any || return
     if ! on_network_disk "$1"; then
         if make_root; then
@@ -17,7 +17,7 @@ probe() {
     demands
 }
 
-# survey REMOTE_DIR CLUSTER WORKER: what this host is, and what a probe would refuse. Makes nothing.
+# survey REMOTE_DIR CLUSTER WORKER: gather the facts and refusals of a probe. Writes nothing.
 survey() {
     root=$1/$2/$3
     ! lacks_any || return
@@ -32,7 +32,7 @@ refuse_to_write() {
     refusal "can't write below $root; is the disk full, or set remote_dir to another directory"
 }
 
-# demands: what else a host must have.
+# demands: check other requirements of a host.
 demands() {
     can_search ||
         refusal "grep here can't search the environment of processes: install GNU grep or a newer busybox"
@@ -40,7 +40,7 @@ demands() {
     leaves_sessions_alone
 }
 
-# tell_probe: the lines of the answer.
+# tell_probe: print the lines of the answer.
 tell_probe() {
     for each in $lacks; do line "N $each"; done
     machine
@@ -51,7 +51,7 @@ tell_probe() {
         name=${name##*/}
         [ ${#name} -eq 32 ] || continue
         case $name in *[!0-9a-f]*) continue ;; esac
-        # What was stopped, or never will start, is settled: nobody needs to know of it.
+        # Omit stopped attempts and tombstones: they are settled.
         [ ! -d "$root/a/$name" ] || [ -e "$root/a/$name/stop.done" ] || line "K $name"
     done
 }
@@ -64,14 +64,14 @@ named() {
     text "$(printf '%s' "$2" | encode)"
 }
 
-# refusal TEXT, caution TEXT: kept until the frame is open.
+# refusal TEXT, caution TEXT -> $cautions: kept until the frame is open.
 refusal() { caution "refused: $1"; }
 caution() {
     cautions="$cautions$1
 "
 }
 
-# existing DIRECTORY -> $place: itself, or the one above it that is there.
+# existing DIRECTORY -> $place: the directory, or its nearest existing parent.
 existing() {
     place=$1
     while [ ! -d "$place" ] && [ "$place" != / ] && [ -n "$place" ]; do
@@ -80,8 +80,8 @@ existing() {
     place=${place:-/}
 }
 
-# on_network_disk DIRECTORY: hosts that share it would take each other's attempts for their own. BEFORE
-# anything is made.
+# on_network_disk DIRECTORY: true, with a refusal, for a network file system: hosts that share it would mix up
+# their attempts. Call it BEFORE writing.
 on_network_disk() {
     existing "$1"
     # shellcheck disable=SC2046
@@ -104,8 +104,8 @@ on_network_disk() {
     esac
 }
 
-# take_incarnation -> $incarnation. Written beside, linked once: probes at the same time agree on one. A
-# damaged one is not replaced: whoever does that can't know that nobody else has just done it.
+# take_incarnation -> $incarnation. Write a new file, then link it: concurrent probes agree on one. Do not
+# replace a damaged file: another probe may have just replaced it.
 take_incarnation() {
     read_incarnation
     [ "$incarnation" = - ] || return 0
@@ -124,7 +124,7 @@ take_incarnation() {
     fi
 }
 
-# put_program: what `iris` is inside the tasks of this host, unless it is there. A host without it is as good.
+# put_program: install the `iris` program for tasks unless up to date. It is optional.
 put_program() {
     [ "$(cat "$root/bin/iris" 2>/dev/null)" != "$program" ] || return 0
     new=$root/bin/new.$nonce
@@ -155,7 +155,7 @@ machine() {
     is_number "$4" && number disk_free $(($4 * 1024))
 }
 
-# how_many FILES: how many of them there are.
+# how_many FILES -> $found: the number of existing files.
 how_many() {
     found=0
     for each; do [ ! -e "$each" ] || found=$((found + 1)); done
@@ -164,7 +164,7 @@ how_many() {
 accelerators() {
     tpus_on_bus
     how_many "$iris_dev"/accel[0-9]*
-    # vfio is for any device that is handed through: with a bus to look at, it must have a TPU on it.
+    # vfio serves any passed-through device: if the bus is visible, it must show a TPU.
     if [ "$found" -eq 0 ] && { [ "$tpus" -gt 0 ] || [ -z "$bus" ]; }; then
         how_many "$iris_dev"/vfio/[0-9]*
     fi
@@ -188,7 +188,7 @@ accelerators() {
     named gpu_variant "$variant"
 }
 
-# containment: what keeps a task's processes together here. It is tried out: to be allowed isn't to succeed.
+# containment: how this host contains a task's processes. Try it: permissions do not imply success.
 containment() {
     contained=session
     group=
@@ -200,8 +200,8 @@ containment() {
     named containment "$contained"
 }
 
-# tpus_on_bus -> $tpus, and $bus if there is a bus to look at. Reading these never disturbs a running job. The
-# vendor (Google) makes network cards and disks too.
+# tpus_on_bus -> $tpus, and $bus if the bus is visible. Reading these never disturbs a running job. The
+# vendor (Google) also makes network cards and disks.
 tpus_on_bus() {
     tpus=0 bus=
     for each in "$iris_sys"/bus/pci/devices/*; do
@@ -213,7 +213,7 @@ tpus_on_bus() {
     done
 }
 
-# metadata: what the metadata server of a Google VM says, if this is one. What it doesn't say is missing.
+# metadata: print values of a Google VM's metadata server. Unknown values are omitted.
 metadata() {
     metadata_server || return 0
     now
@@ -224,7 +224,7 @@ metadata() {
         [ ${#said} -gt 16384 ] || named "${each##*/}" "$said"
         now
         if [ "$now" -ge "$patience" ]; then
-            # Half of it would be worse than nothing: what is missing has meanings of its own.
+            # Refuse instead of answering in part: a missing value has a meaning.
             refusal "the metadata server is slow to answer; probe again"
             return
         fi

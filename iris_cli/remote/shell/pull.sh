@@ -1,12 +1,12 @@
-# The calls `files`, `batch` and `piece`: what attempts have written, for `iris pull`. They change nothing.
+# The calls `files`, `batch` and `piece`: read output files of attempts, for `iris pull`. They change nothing.
 # The working directory is <root>/a. In the answer:
 #   O <token> here|partial|link|gone  T: a line `<size> <mtime> <inode> <name>` for each file
-#   N                                 T: names with line breaks in them, a NUL behind each
-#   B <names>                         T: the bytes of many files, one after the other
-#   S same|changed                    T: a line `<size> <mtime> <inode>` for each, if before as after
-#   F <offset> <size> <mtime> <inode> T: bytes of one file from there on; all 0 if there is none
-# Names begin at a/<token>/, and come with a point behind them, for a command substitution would cut off their
-# line breaks. Links are never followed.
+#   N                                 T: names with line breaks in them, a NUL after each
+#   B <names>                         T: the bytes of many files, concatenated
+#   S same|changed                    T: a line `<size> <mtime> <inode>` for each, if equal before and after
+#   F <offset> <size> <mtime> <inode> T: bytes of one file from the offset; all 0 if no such file
+# Names are relative to a/<token>/; as arguments they end with a point, as a command substitution would remove
+# final line breaks. Links are never followed.
 
 if stat -c %s . >/dev/null 2>&1; then
     stat_option=-c stat_format='%s %Y %i'
@@ -16,15 +16,15 @@ else
     stat_name=' %N'
 fi
 
-# pour: stdin in lines of the frame, straight to fd 3; prints how many. A shell would take long for so many.
+# pour: write stdin as lines of the frame to fd 3; print their number. In awk: a shell is too slow.
 pour() { encode | LC_ALL=C awk '{ print "T " $0 | "cat >&3" } END { close("cat >&3"); print NR }'; }
 
-# poured COUNT: what `pour` has printed counts.
+# poured COUNT -> $count: add the lines that `pour` has written.
 poured() { is_number "$1" && count=$((count + $1)); }
 
-# for_a_while COMMAND: ends it where it takes longer than anybody waits for the answer: whoever opens a pipe
-# that has taken the place of a file waits for ever. Where there is no `timeout`, nobody ends it. busybox's
-# `timeout` leaves a process behind for a second: with fd 3 it would keep the whole answer open.
+# for_a_while COMMAND: run it for at most 40 s, longer than callers wait: opening a pipe that has replaced a
+# file would block forever. Unlimited if the host has no `timeout`. busybox's `timeout` leaves a process
+# for a second: with fd 3 it would keep the answer open.
 for_a_while() {
     if timeout 1 true >/dev/null 2>&1 3>&-; then
         set -- timeout 40 "$@"
@@ -32,10 +32,10 @@ for_a_while() {
     "$@" 3>&-
 }
 
-# go_in TOKEN: go to its directory, if its files are there.
+# go_in TOKEN: change to its directory. False if its files are gone.
 go_in() { [ -z "$missing" ] && [ ! -L "$1" ] && [ -d "$1/output" ] && cd "$1" 2>/dev/null; }
 
-# files LIMIT TOKENS: at most LIMIT bytes of lines and of names for each.
+# files LIMIT TOKENS: list files, at most LIMIT bytes of lines and of names per attempt.
 files() {
     exec 3>&1
     longest=$1
@@ -62,7 +62,7 @@ tell_files() {
 *' -print0 2>/dev/null | head -c "$longest" | pour)"
 }
 
-# is_inside PATH: whether it is a file that can be read, and no link leads there.
+# is_inside PATH: true if it is a readable file, and no part of the path is a link.
 is_inside() {
     is_plain "$1" || return 1
     way=$1
@@ -72,8 +72,8 @@ is_inside() {
     done
 }
 
-# batch TOKEN LIMIT NAMES: many small files at once. Where one changes meanwhile nobody knows which bytes are
-# whose.
+# batch TOKEN LIMIT NAMES: send many small files at once. If one changes meanwhile, the boundaries are unknown
+# and the answer is `changed`.
 batch() {
     exec 3>&1
     how=changed before=
@@ -92,7 +92,7 @@ batch() {
     [ "$how" = changed ] || text "$(printf '%s\n' "$before" | encode)"
 }
 
-# send_all NAMES -> $how $before
+# send_all NAMES -> $how $before: send the bytes of the files.
 send_all() {
     before=$(stat "$stat_option" "$stat_format" "$@" 2>/dev/null)
     line "B $#"
@@ -100,8 +100,8 @@ send_all() {
     [ "$before" = "$(stat "$stat_option" "$stat_format" "$@" 2>/dev/null)" ] && how=same
 }
 
-# piece TOKEN BLOCK COUNT NAME: so many blocks of 64 KiB of one file. A pipe may take its place in between: it
-# has no bytes, where dd can be told not to wait for some.
+# piece TOKEN BLOCK COUNT NAME: send COUNT blocks of 64 KiB of one file. If a pipe replaces the file,
+# `nonblock` reads no bytes; a dd without it blocks.
 piece() {
     exec 3>&1
     name=${4%.} no_wait=iflag=nonblock

@@ -1,13 +1,13 @@
-# The call `reap`: the files of attempts that have ended go. What says how it ended stays, in the directory
-# that is its token: so nothing can start under that name, however late. The working directory is <root>/a.
+# The call `reap`: remove files of ended attempts. The directory <token> stays, with the records of the end:
+# so no late call can start an attempt of that name. The working directory is <root>/a.
 
-# reap TOKEN: what has ended and left no process. It may be cut off, and done again, anywhere.
+# reap TOKEN: remove files of an attempt without processes. May be interrupted and repeated at any step.
 reap() {
     ! is_reaped "$1" || return 0
     state_of "$1"
     case $state in EXITED | NOSTART | CANCELLED | STOPPED | LOST) ;; *) return ;; esac
     ! holds_mounts "$1" && is_gone "$1" && cancel "$1" || return
-    # BEFORE anything goes: LOST is what the other files say.
+    # BEFORE anything is removed: LOST follows from the other files.
     if [ -z "$x" ] && [ ! -e "$1/stop.done" ]; then
         mv "$1/stop.idle" "$1/stop.done" 2>/dev/null || make_empty "$1/stop.done" || return
     fi
@@ -15,7 +15,7 @@ reap() {
     (remove_files "$1")
 }
 
-# is_reaped TOKEN: whether nothing of it is left but the token, or nothing ever was.
+# is_reaped TOKEN: true if only the directory with its records is left, or no directory exists.
 is_reaped() {
     [ -d "$1" ] && [ ! -L "$1" ] || return 0
     for name in "$1"/* "$1"/.[!.]* "$1"/..?*; do
@@ -25,12 +25,12 @@ is_reaped() {
 
 is_kept() { case $1 in x.pending) return 1 ;; x.* | cancel | stop.done) ;; *) return 1 ;; esac }
 
-# holds_mounts TOKEN: whether something is mounted there, that is not the attempt's own.
+# holds_mounts TOKEN: true if a file system is mounted below the attempt's directory.
 holds_mounts() {
     if [ -r "$iris_mounts" ]; then grep -qsE "/$1[/ ]" "$iris_mounts"; else mount | grep -qsE "/$1[/ ]"; fi
 }
 
-# remove_files TOKEN: in a subshell. `find` follows no link, and neither did we on the way.
+# remove_files TOKEN: call it in a subshell. Neither `cd -P` nor `find` follows a link.
 remove_files() {
     cd -P . && here=$PWD && cd -P "./$1" && [ "$PWD" = "$here/$1" ] || return
     set --
@@ -41,7 +41,7 @@ remove_files() {
     find "$@" -xdev -depth -type d -exec rmdir {} +
 }
 
-# reap_all TOKENS: beside the call, which must not wait for a large tree. It goes on when the call has ended.
+# reap_all TOKENS: reap in the background, also after the call, which must not wait for large trees.
 reap_all() {
     [ -z "$missing" ] || return 0
     (
@@ -56,7 +56,7 @@ reap_all() {
     done
 }
 
-# tell_reaped TOKENS: K <token> for each that is.
+# tell_reaped TOKENS: print K <token> for each reaped attempt.
 tell_reaped() {
     for each; do
         if [ -n "$missing" ] || is_reaped "$each"; then line "K $each"; fi

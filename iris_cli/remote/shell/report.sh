@@ -1,15 +1,15 @@
-# The answer: a frame of short lines, whose number is in its last one.
-#   H <clock, seconds> <uptime>                                      the clock is 0 where it isn't told
-#   A <token> <STATE> <code> <cause> <began> <ended> <bytes> <quiet> `-` where there is none
+# The answer: a frame of short lines; the last line has their number.
+#   H <clock, seconds> <uptime>                                      clock 0: not reported
+#   A <token> <STATE> <code> <cause> <began> <ended> <bytes> <quiet> `-`: not known or none
 #   T <base64>                                                       belongs to the line before
 #   D <token>                                                        facts of its end (deaths.sh), as T
 #   M <token>                                                        has ended, and left requests
-# Times are in hundredths of a second, `began` and `ended` that long before the answer. Before it runs,
-# `began` is when its set-up did (PREPARING), when it was first told to start (PREPARED), or when its wrapper
-# last gave a sign of life (LAUNCHING). `quiet` is the time since the last output of a task that runs.
+# Times are in hundredths of a second, `began` and `ended` before the answer. Before it runs, `began` is the
+# start of its set-up (PREPARING), the first order to start (PREPARED), or the last sign of life of its
+# wrapper (LAUNCHING). `quiet` is the time since the last output of a running task.
 
-# open_frame NONCE REMOTE_DIR CLUSTER WORKER -> $root $boot $incarnation; goes to <root>/a, $missing if there
-# is none.
+# open_frame NONCE REMOTE_DIR CLUSTER WORKER -> $root $boot $incarnation; change to <root>/a, or set $missing
+# if it doesn't exist.
 open_frame() {
     nonce=$1
     root=$2/$3/$4
@@ -18,11 +18,11 @@ open_frame() {
     case $boot in '' | *[!A-Za-z0-9._-]*) boot=- ;; esac
     missing=
     read_incarnation
-    # Whose attempts were removed doesn't know what it has started: it is a new one.
+    # Without the attempts it can't know what it started: report a new incarnation.
     cd "$root/a" 2>/dev/null || missing=1 incarnation=-
 }
 
-# read_incarnation -> $incarnation, `-` if there is none.
+# read_incarnation -> $incarnation, `-` if missing or damaged.
 read_incarnation() {
     incarnation=-
     [ -f "$root/incarnation" ] && read -r incarnation 2>/dev/null <"$root/incarnation"
@@ -32,7 +32,7 @@ read_incarnation() {
 
 begin_frame() {
     if [ -n "$untimed" ]; then clock=0; elif [ -n "$alone" ]; then boot_clock; else wall_clock; fi
-    trap - EXIT # whatever ends this shell from here on, there is only one answer
+    trap - EXIT # from here on only one answer, however this shell ends
     printf 'IRIS1 %s BEGIN %s %s\n' "$nonce" "$boot" "$incarnation"
     now
     line "H $clock $now"
@@ -40,7 +40,7 @@ begin_frame() {
 
 end_frame() { printf 'IRIS1 %s END %s\n' "$nonce" "$count"; }
 
-# expect BOOT INCARNATION: whether this is the host, since the boot, that the caller means.
+# expect BOOT INCARNATION: true if this is the boot and incarnation that the caller expects.
 expect() { [ "$boot" = "$1" ] && [ "$incarnation" = "$2" ]; }
 
 line() {
@@ -48,16 +48,16 @@ line() {
     count=$((count + 1))
 }
 
-# text BASE64: in lines of their own.
+# text BASE64: print it as T lines.
 text() {
     for each in $1; do line "T $each"; done
 }
 
-# report TOKENS: one line for each, and unless $terse the end of its output where it has ended. Unless
-# $asking, which tells them all, it says of what has ended whether requests are left.
+# report TOKENS: print an A line for each; unless $terse, the end of the output of ended attempts. Unless
+# $asking (all requests are sent), also an M line for ended attempts with requests.
 report() {
     prove_claims "$@"
-    ended_before=$proven # what ends after this may have written since
+    ended_before=$proven # attempts that end later may have written since
     [ -n "$alone" ] || sizes "$@"
     now
     for token; do
@@ -65,7 +65,7 @@ report() {
         renew
         case " $no_room " in *" $token "*) state=NOSTART x_cause=${lacks:+commands} ;; esac
         case $state$x_cause in NOSTART) x_cause=disk ;; esac
-        # One line off the grammar would cost the whole answer, whatever is found in one directory.
+        # An invalid line would invalidate the whole answer: ignore invalid names of one directory.
         case $state in
         EXITED | CANCELLED) ;;
         NOSTART) if is_code "$end_code"; then x_code=$end_code; fi ;;
@@ -74,7 +74,7 @@ report() {
         case $state in
         PREPARED) began=$asked ;;
         LAUNCHING) began=$launched ;;
-        PREPARING) [ -z "$set_up" ] || began=$pid_start ;; # in the same unit, where it is a number at all
+        PREPARING) [ -z "$set_up" ] || began=$pid_start ;; # same unit, if a number
         esac
         is_over=
         case $state in EXITED | CANCELLED | NOSTART | LOST | STOPPED) is_over=1 ;; *) ended=- ;; esac
@@ -95,14 +95,14 @@ report() {
     done
 }
 
-# tell_facts TOKEN: D <token>, with what its wrapper found out, if anything.
+# tell_facts TOKEN: print D <token> with the facts of its wrapper, if any.
 tell_facts() {
     is_plain "$1/facts" || return 0
     line "D $1"
     text "$(head -c 1024 "$1/facts" 2>/dev/null | encode)"
 }
 
-# prove_claims TOKENS -> $proven: of those whose names may claim an end, all in one search.
+# prove_claims TOKENS -> $proven: prove the ends that names claim, all in one search.
 prove_claims() {
     proven= claims=
     [ -z "$missing$alone" ] || return 0
@@ -114,7 +114,7 @@ prove_claims() {
     [ -z "$claims" ] || prove $claims
 }
 
-# tell_left TOKEN: M <token> if requests are left.
+# tell_left TOKEN: print M <token> if requests are left.
 tell_left() {
     for name in "$1"/outbox/[A-Za-z0-9_]*; do
         ! is_request "$name" || {
@@ -124,20 +124,20 @@ tell_left() {
     done
 }
 
-# is_request FILE: whether it can be one, by its name and its kind.
+# is_request FILE: true if name and file type are valid for a request.
 is_request() {
     case ${1##*/} in *[!A-Za-z0-9._-]*) return 1 ;; esac
     [ ${#1} -le 104 ] && is_plain "$1" # a token, /outbox/ and at most 64 characters
 }
 
-# renew: the lease of $token, if this call is to. Once it has run out it has another name: it is too late.
+# renew: renew the lease of $token if this call is $renewing. An expired lease has another name.
 renew() {
     case $renewing$lease in
     1lease.[0-9]*) mv "$token/$lease" "$token/lease.$now" 2>/dev/null ;;
     esac
 }
 
-# ago UPTIME -> $ago: how long ago that was; `-` if it was in another boot or isn't known.
+# ago UPTIME -> $ago: the time since UPTIME; `-` if unknown or of another boot.
 ago() {
     ago=-
     [ "$pid_boot" = "$boot" ] && is_number "$1" || return
@@ -145,8 +145,8 @@ ago() {
     [ "$ago" -ge 0 ] || ago=0
 }
 
-# quiet_for -> $quiet: how long ago the task wrote something, or began if it never did; `-` if it doesn't run
-# or nobody looked.
+# quiet_for -> $quiet: the time since the task's last output, or since its start; `-` if it doesn't run
+# or the time is unknown.
 quiet_for() {
     quiet=-
     case $alone$state in RUNNING | ORPHANED) ;; *) return ;; esac
@@ -156,7 +156,7 @@ quiet_for() {
     [ "$wrote" -ge "$clock" ] || quiet=$(((clock - wrote) * 100))
 }
 
-# sizes TOKENS -> $out_<token> $err_<token> $wrote_<token>: all in one process; two where stat is that of BSD.
+# sizes TOKENS -> $out_<token> $err_<token> $wrote_<token>: with one process, two for BSD's stat.
 sizes() {
     [ -z "$missing" ] || return 0
     for token; do
@@ -181,16 +181,16 @@ by_line() {
     unset IFS
 }
 
-# has_output TOKEN: whether it has written anything.
+# has_output TOKEN: true if it has output.
 has_output() { [ -s "$1/out" ] || [ -s "$1/err" ]; }
 
-# tell_time TOKENS -> $untimed, unless one of them has: the wall clock costs a process.
+# tell_time TOKENS -> $untimed: 1 if none has output: the wall clock may cost a process.
 tell_time() {
     for token; do ! has_output "$token" || return 0; done
     untimed=1
 }
 
-# size_line MODE SIZE SECONDS NAME: a line of `stat`, the mode in hexadecimal digits: 8... is a plain file.
+# size_line MODE SIZE SECONDS NAME: parse a line of `stat`. MODE is hexadecimal: 8... is a plain file.
 size_line() {
     case $1:$4 in 8???:*/out | 8???:*/err) ;; *) return ;; esac
     case ${4%/*} in *[!0-9a-f]*) return ;; esac
@@ -200,14 +200,14 @@ size_line() {
     [ "$3" -le "$wrote" ] || eval "wrote_${4%/*}=$3"
 }
 
-# tails TOKEN: the end of what it has written: 4 KiB in all, of which `out` has one at least. `err` is last:
-# it says why.
+# tails TOKEN: print the end of its output: 4 KiB in total, at least 1 KiB of `out`. `err` is last: it mostly
+# has the cause.
 tails() {
     of_err=$bytes_err of_out=$bytes_out
     [ "$of_out" -le 1024 ] || of_out=1024
     [ "$of_err" -le $((4096 - of_out)) ] || of_err=$((4096 - of_out))
     of_out=$((4096 - of_err))
-    # What was written since the sizes were taken must not push the beginning of a short text out.
+    # Output written after `sizes` must not displace the beginning of a short text.
     [ "$bytes_err" -eq 0 ] || [ "$bytes" -gt 4096 ] || of_err=4096
     is_plain "$1/out" || of_out=0
     is_plain "$1/err" || of_err=0
@@ -220,5 +220,5 @@ tails() {
     esac
 }
 
-# is_plain FILE: a pipe in its place would hold us up for ever.
+# is_plain FILE: true for a readable plain file: reading a pipe would block forever.
 is_plain() { [ -f "$1" ] && [ ! -L "$1" ] && [ -r "$1" ]; }

@@ -1,7 +1,7 @@
-# The processes beside the task: `sh <root>/a/<token>/run MODE`. MODE is `setup` or `start` (the wrapper) or
-# `limit`, `lease` or `terminal` (its watchdogs). The file `run` holds the library up to here and the settings
-# of the attempt: mask (the umask of the session), nonce (of the call that wrote it) and, in hundredths of a
-# second, time_limit setup_limit lease_limit grace (0: no limit).
+# The wrapper and its watchdogs: `sh <root>/a/<token>/run MODE`. MODE is `setup` or `start` (the wrapper) or
+# `limit`, `lease` or `terminal` (its watchdogs). The file `run` has the library up to this file, and the
+# attempt's settings: mask (the umask of the session), nonce (of the call that wrote it) and, in hundredths of
+# a second, time_limit setup_limit lease_limit grace (0: no limit).
 
 run_main() {
     dir=${0%/*}
@@ -9,8 +9,8 @@ run_main() {
     spare=../../spare
     cd "$dir" || exit 1
     boot_id
-    # The task may signal its whole group: the wrapper outlives that. Handlers, unlike `trap ''`, aren't
-    # inherited. A host that shuts down tells everybody.
+    # The wrapper must survive signals of the task to its process group. Unlike `trap ''`, handlers aren't
+    # inherited. A shutdown signals all processes.
     signalled= shell_report=/dev/null
     trap : USR1 USR2
     trap 'signalled=1' HUP INT QUIT TERM
@@ -19,14 +19,14 @@ run_main() {
     "run_$mode" "$@"
 }
 
-# The wrapper of the task. `go` has one winner, ever: the wrapper makes it itself, so that nobody can die
-# between winning and starting it.
+# run_start: the wrapper of the task. Only one process ever makes `go`: the wrapper itself, so that no caller
+# can die between making it and starting the task.
 #
-# BEFORE the command: `pid`, THEN the test of `cancel`. A stop sets `cancel`, THEN reads `pid`. So either the
+# Before the command: write `pid`, THEN test `cancel`. A stop sets `cancel`, THEN reads `pid`. So either the
 # stop sees this wrapper, or this wrapper sees the stop.
 run_start() {
     if [ -t 0 ]; then
-        # On a terminal nobody has asked before in which state it is. Ctrl-C is for what runs there.
+        # On a terminal (iris run) no caller has checked the state. Ctrl-C is for the task.
         (cd .. && state_of "$token" && [ "$state" = PREPARED ]) && [ ! -e cancel ] || return
         trap : INT QUIT
     fi
@@ -40,7 +40,7 @@ run_start() {
     write_pid pid || { give_up && return; }
     if [ -e cancel ] || [ ! -e x.pending ]; then record cancelled && return; fi
     [ -r "env.$nonce" ] && [ -r "cmd.$nonce" ] || { give_up && return; }
-    # They were free when it was prepared; whoever starts it waits for us, so this is not for long.
+    # They were free when it was prepared. Wait only 3 s: the caller waits for this wrapper.
     have_devices 300 || { give_up "$lacking" && return; }
     sign
     . "./env.$nonce"
@@ -57,7 +57,7 @@ run_start() {
     now
     began_at=$now
     note begin "$now"
-    # Unless the setup has replaced the file.
+    # Not if the set-up has replaced the file.
     [ ! -f signal ] || [ -L signal ] || [ ! -w signal ] || shell_report=signal
     # Two commands: dash ignores the redirection of a group that consists of a subshell.
     {
@@ -75,7 +75,7 @@ run_start() {
     [ -e "x.$end" ] || make_empty "x.$end"
 }
 
-# run_task: the command, in this process. On a terminal 7 and 8 are its output, for the wrapper prints none.
+# run_task: run the command in this process. On a terminal, 7 and 8 are its output: the wrapper prints none.
 run_task() {
     enter_group
     name_process
@@ -83,22 +83,22 @@ run_task() {
     umask "$mask" && cd work && task_env "$dir" && task_cmd
 }
 
-# limit_memory: of an attempt with a limit, memory.sh has another.
+# limit_memory: memory.sh replaces it for an attempt with a limit.
 limit_memory() { :; }
 
-# note NAME WORDS: make NAME.WORDS, and fill reserve.NAME, which is empty until this has happened (a task may
-# remove the first); on a full disk rename it. Whatever the task has made of that name goes.
+# note NAME WORDS: make NAME.WORDS, and fill reserve.NAME, which is empty until then (a task may remove
+# NAME.WORDS); on a full disk rename it. Remove files that the task made under that name.
 note() {
     drop "$1"
     if printf '' >"$1.$2" && [ -f "reserve.$1" ] && printf 1 >"reserve.$1"; then return; fi 2>/dev/null
     mv "reserve.$1" "$1.$2" 2>/dev/null || make_empty "$1.$2"
 }
 
-# is_stopped: whether a stop is at it. It cancels first; without that, only its task can have taken that name.
+# is_stopped: true if a stop has begun. A stop sets `cancel` first; without it, the task removed stop.idle.
 is_stopped() { [ ! -e stop.idle ] && [ -e cancel ]; }
 
-# sign: of life, of a wrapper on its way: a slow host is not one on which starts hang. At most one every two
-# seconds: elsewhere there is none.
+# sign: renew launch.<uptime>, every two seconds at most: it tells a slow start from a hanging one. Only the
+# start needs it.
 sign() {
     [ -n "$alive_at" ] || return 0
     now
@@ -107,8 +107,8 @@ sign() {
     alive_at=$now
 }
 
-# The set-up. `ln` to setup.pid has one winner, and says who that is in the same step. `env` stays for the
-# task.
+# run_setup: run the set-up. `ln` to setup.pid decides the winner and records it in one step. Keep `env` for
+# the task.
 run_setup() {
     if ! write_pid "setup.pid.$$" || ! ln "setup.pid.$$" setup.pid 2>/dev/null; then
         rm -f "setup.pid.$$"
@@ -126,7 +126,7 @@ run_setup() {
     begin_counting
     now
     began_at=$now
-    shell=$(command -v sh) # BEFORE the task's PATH counts
+    shell=$(command -v sh) # BEFORE the task's PATH is set
     set_up
     code=$?
     unwatch
@@ -151,29 +151,29 @@ set_up() {
     ) </dev/null >>out 2>>err
 }
 
-# be_ready: PREPARED, unless it is being stopped. What only waits for devices may have been found ready by a
-# later `prepare`.
+# be_ready: become PREPARED, unless being stopped. A later `prepare` may have made an attempt ready that only
+# waits for devices.
 be_ready() { [ ! -e cancel ] && { mv ready.pending ready 2>/dev/null || [ -e ready ]; }; }
 
-# unready CAUSE: it will never be prepared. BEFORE that is recorded: from here on nobody can say that it is.
-# If somebody has, it may run already.
+# unready CAUSE: give up the set-up. Take ready.pending BEFORE recording that, so that no call makes it
+# `ready` later. If `ready` exists, the attempt may run already.
 unready() { { ! mv ready.pending ready.off 2>/dev/null && [ -e ready ]; } || give_up "$1"; }
 
-# have_devices HUNDREDTHS: wait that long for them at most. False if they aren't free; why is in `err`.
+# have_devices HUNDREDTHS: wait at most that long for the devices. False if they aren't free; `err` says why.
 have_devices() {
     await_devices "$1" && return
     [ -e cancel ] || tell_lacking 2>/dev/null >>err
     return 1
 }
 
-# write_pid FILE: who we are.
+# write_pid FILE -> $wrapper $myself: write this process's pid, start and boot.
 write_pid() {
     start_of $$ && wrapper=$$:$start && myself=$wrapper && [ -n "$boot" ] &&
         printf '%s %s %s\n' $$ "$start" "$boot" 2>/dev/null >"$1"
 }
 
-# ended_with CODE LIMIT HUNDREDTHS -> $end, the name of the exit record. A stop takes stop.idle, and the
-# watchdog LIMIT.pending, before the first signal: so what they ended is told apart from what ended by itself.
+# ended_with CODE LIMIT HUNDREDTHS -> $end: the name of the exit record. A stop renames stop.idle, and the
+# watchdog LIMIT.pending, before the first signal: that tells their ends from an end of the task itself.
 ended_with() {
     end=$1
     now
@@ -187,7 +187,7 @@ ended_with() {
     fi
 }
 
-# explain CODE UPTIME: gather facts of what failed by itself, and adjust $end where they prove an OOM kill.
+# explain CODE UPTIME -> $end: gather facts about the task's own failure; adjust $end for a proven OOM kill.
 explain() {
     case $end in "$1" | "$1.signal") ;; *) return ;; esac
     gather "$1" "$2"
@@ -197,34 +197,34 @@ $facts" in *"
 memory proven "*) end=137.oom ;; esac # at the start of a line: the text of a fact may hold these words
 }
 
-# is_by_signal CODE: whether this shell printed that a signal ended the command ("Killed"). CODE alone can't
-# tell: 137 is also the exit of a shell whose last program was killed.
+# is_by_signal CODE: true if this shell printed that a signal ended the command ("Killed"). CODE alone can't
+# tell: 137 is also the exit code of a shell whose last program was killed.
 is_by_signal() { [ "$1" -gt 128 ] && [ -s "$shell_report" ]; }
 
-# in_time LIMIT HUNDREDTHS: whether what just ended was faster than its watchdog. HUNDREDTHS 0: it has none.
+# in_time LIMIT HUNDREDTHS: true if the command ended before its watchdog acted. HUNDREDTHS 0: no watchdog.
 in_time() { [ "$2" = 0 ] || [ -e "$1.off" ] || mv "$1.pending" "$1.off" 2>/dev/null || [ ! -e "$1" ]; }
 
-# give_up CAUSE: it can't start; without a cause not even the first steps succeed. A stop ends the commands of
-# the wrapper, too.
+# give_up CAUSE: record that the attempt can't start (default: disk), or that it was cancelled: a stop also
+# ends the wrapper's commands.
 give_up() {
     if [ -e cancel ]; then record cancelled; else record "nostart.${1:-disk}"; fi
 }
 
-# record NAME: the end of the attempt, once. Needs no disk space, and never fails.
+# record NAME: record the end of the attempt, once. Needs no disk space, never fails.
 record() {
     empty_secrets .
     remove_groups . "$token"
-    # BEFORE the record: who reads that must know what it is worth.
+    # BEFORE the record: after a shutdown signal, its readers must not trust the code.
     [ -z "$signalled" ] || mv told.pending told 2>/dev/null
     mv x.pending "x.$1" 2>/dev/null
-    # Once more if that command was ended from outside.
+    # Retry if the `mv` was killed.
     [ ! -e x.pending ] || mv x.pending "x.$1" 2>/dev/null
     return 0
 }
 
-# sweep: end what the task has left behind, so that whoever comes next finds the chips free. If something
-# can't be ended the attempt goes on: its end would release what that holds. A stop does the same, so it is
-# left to that.
+# sweep: end the processes that the task left, so that the next attempt finds the chips free. The attempt
+# does not end before: its end would release the chips they hold. A stop does the same, so a sweep leaves
+# them to it.
 sweep() {
     until is_stopped || {
         now
@@ -235,8 +235,8 @@ sweep() {
 
 when_to_kill() { :; }
 
-# watch HUNDREDTHS LIMIT -> $watchdog, as pid:start: start the watchdog. It is no process of the attempt: it
-# has neither the marker nor the session.
+# watch HUNDREDTHS LIMIT -> $watchdog, as pid:start: start the watchdog, outside the attempt: with neither
+# its marker nor its session.
 watch() {
     watchdog=
     [ "$1" -gt 0 ] || return 0
@@ -248,20 +248,20 @@ watch() {
     start_of $! && watchdog=$!:$start
 }
 
-# unwatch: BEFORE any command of ours is run: what carries the marker is the watchdog's prey.
+# unwatch: end the watchdog BEFORE the wrapper runs commands: it ends everything with the marker.
 unwatch() {
     # shellcheck disable=SC2086
     signal KILL $watchdog
 }
 
-# The watchdog: in time, end what wrapper PID START runs; the wrapper records why. It ends within ten seconds
-# when there is nothing left to watch.
+# run_limit HUNDREDTHS LIMIT PID START: the watchdog: at the limit, end the processes of wrapper PID, which
+# records why. Exits within ten seconds after the command ends.
 run_limit() {
     now
     end_at $((now + $1)) "$2" "$3" "$4"
 }
 
-# await UPTIME LIMIT PID START: until then. False if there is nothing left to watch.
+# await UPTIME LIMIT PID START: wait until UPTIME. False if the command has ended or is being stopped.
 await() {
     while [ "$now" -lt "$1" ]; do
         is_alive "$3" "$4" && [ -e "$2.pending" ] && ! is_stopped || return
@@ -270,7 +270,7 @@ await() {
     done
 }
 
-# end_at UPTIME LIMIT PID START: what `run_limit` is for.
+# end_at UPTIME LIMIT PID START: end the attempt's processes at UPTIME.
 end_at() {
     await "$@" || return
     is_alive "$3" "$4" && mv "$2.pending" "$2" 2>/dev/null || return
@@ -278,25 +278,25 @@ end_at() {
     end_all "$token" keep $$
 }
 
-# doze HUNDREDTHS: so long, at most ten seconds.
+# doze HUNDREDTHS: sleep that long, at most ten seconds.
 doze() {
     if [ "$1" -ge 1000 ]; then sleep 10; elif [ "$1" -ge 100 ]; then sleep $(($1 / 100)); else nap; fi
 }
 
-# watch_terminal: start the watchdog of the terminal, if there is one. When that goes the kernel tells only
-# the wrapper, which waits for the command.
+# watch_terminal: start the watchdog of the terminal, if any. When it closes, the kernel signals only the
+# wrapper, which waits for the command.
 watch_terminal() {
     [ -t 0 ] || return 0
     start_of $$
     (
         unset IRIS_ATTEMPT_TOKEN
-        # By another number than 0: of what runs in the background dash and busybox close that first.
+        # By a descriptor other than 0: dash and busybox close 0 of background commands first.
         (detach sh "$dir/run" terminal "$$" "$start") <&8 >/dev/null 2>&1 7>&- 8>&- &
     )
 }
 
-# The watchdog of the terminal of wrapper PID START: once it is gone, send SIGHUP, as to jobs of a login
-# shell.
+# run_terminal PID START: the watchdog of the wrapper's terminal: once closed, send SIGHUP, as to the jobs of
+# a login shell.
 run_terminal() {
     while [ -t 0 ]; do
         is_alive "$1" "$2" || return
@@ -310,8 +310,8 @@ run_terminal() {
     done
 }
 
-# watch_lease: start the watchdog of the lease, and wait until it is there: nothing runs without it. It is no
-# child of ours, so that a stop doesn't take it for a process of the task.
+# watch_lease: start the watchdog of the lease, and wait for it: no task runs without it. It is no child of
+# the wrapper, so that a stop doesn't treat it as a process of the task.
 watch_lease() {
     [ "$lease_limit" -gt 0 ] || return 0
     start_of $$
@@ -330,22 +330,22 @@ watch_lease() {
     return 1
 }
 
-# end_lease: the task has ended before its lease did. False if that ran out first: then all that is left, the
-# wrapper too, is the watchdog's, and so is the record.
+# end_lease: end the lease after the task. False if it had expired: the watchdog then ends all processes, also
+# the wrapper, and records the end.
 end_lease() {
     [ "$lease_limit" -gt 0 ] || return 0
     while :; do
         for name in lease.*; do
             case $name in lease.out.*) return 1 ;; esac
         done
-        # Whoever has just renamed it has renewed it, or let it run out.
+        # If the name is gone, the lease was just renewed or has expired.
         mv "$name" lease.off 2>/dev/null || [ -e "$name" ] || [ "$name" = 'lease.*' ] && return 0
     done
 }
 
-# The watchdog of the lease: stop the attempt of wrapper PID START once nobody has renewed it for so long. As
-# others rely on that, it outlives the wrapper, and a name that was taken away or can't be changed saves
-# nobody.
+# run_lease PID START: the watchdog of the lease: stop the attempt when the lease expires. The scheduler
+# relies on it, so it survives the wrapper, and acts also if the lease's name is missing or can't be
+# renamed.
 run_lease() {
     now
     since=$now missed=
@@ -362,7 +362,7 @@ run_lease() {
             doze "$left"
         else
             mv "lease.$since" "lease.out.$now" 2>/dev/null && break
-            # Renewed at this moment; or not to be renamed, and then it is the same once more.
+            # Just renewed, or it can't be renamed: then the next round finds the same time.
             [ "$missed" != "$since" ] || { make_empty "lease.out.$now"; break; }
             missed=$since
         fi

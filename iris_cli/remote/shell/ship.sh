@@ -1,14 +1,14 @@
-# The call `ship`: receive a packed workspace over stdin, here file descriptor 3, as w/<hash>/. The working
-# directory is <root>/a. docs/worker-protocol.md has the names.
+# The call `ship`: receive a packed workspace over stdin, as file descriptor 3, into w/<hash>/. The working
+# directory is <root>/a. docs/worker-protocol.md lists the names.
 #
-# The last step, `mv <part>/<hash> .`, is one rename that fails if the name is there: any number of calls may
-# do this at once and end anywhere. w/<hash>.part.<pid>.<start>.<boot>/ belongs to one call; a later one
-# removes what a dead one left.
+# The last step, `mv <part>/<hash> .`, is one rename that fails if the name exists: any number of calls may
+# run at once and end anywhere. w/<hash>.part.<pid>.<start>.<boot>/ belongs to one call; later calls
+# remove parts of dead calls.
 
-# ship HASH BYTES LIMIT PACKED MARK TOKENS: receive what has that SHA-256, and so many bytes when it is
-# unpacked, if that is no more than LIMIT; PACKED bytes come after MARK was said. The tokens wait for it: if
-# this worker can't have it they never start, and their `err` says why. A transfer that was cut off says
-# nothing about anybody.
+# ship HASH BYTES LIMIT PACKED MARK TOKENS: receive a workspace with this SHA-256 and BYTES bytes unpacked, if
+# that is at most LIMIT. The caller sends PACKED bytes after MARK is printed. TOKENS wait for the workspace:
+# if this worker can't receive it, they never start, and their `err` says why. A transfer that was cut off
+# decides nothing.
 ship() {
     hash=$1 bytes=$2 limit=$3 packed=$4 mark=$5
     shift 5
@@ -24,14 +24,14 @@ ship() {
     [ -z "$cause" ] || for each; do deny "$each"; done
 }
 
-# not_here CAUSE WORDS: why it can't be had. False.
+# not_here CAUSE WORDS -> $cause $why: why the workspace can't be received. Always false.
 not_here() {
     cause=$1
     why="its workspace can't be had: $(printf '%s' "$2" | tr '\n' ' ')"
     return 1
 }
 
-# deny TOKEN: it will never start.
+# deny TOKEN: record that the attempt will never start.
 deny() {
     if mkdir "$1" 2>/dev/null; then
         printf 'iris: not started: %s\n' "$why" 2>/dev/null >>"$1/err"
@@ -41,8 +41,8 @@ deny() {
     fi
 }
 
-# is_being_shipped: whether somebody else is at it, and has got on with it lately. What the dead have left
-# goes.
+# is_being_shipped: true if another call is receiving it, with recent progress. Remove parts of dead
+# calls.
 is_being_shipped() {
     busy=
     for each in *.part.*; do
@@ -56,7 +56,7 @@ is_being_shipped() {
     [ -n "$busy" ]
 }
 
-# is_fresh PART: whether its call has written lately: one whose client has vanished may wait for hours.
+# is_fresh PART: true if its call has written recently: a call whose client vanished may wait for hours.
 is_fresh() { [ -n "$(find "$1" "$1/gz" "$1/tar" -prune -mmin -2 2>/dev/null)" ]; }
 
 take_in() {
@@ -74,7 +74,7 @@ take_in() {
     remove_tree "$part"
 }
 
-# has_room: for what is packed, the tar file, and what is in that, of which two are there at a time.
+# has_room: true if two of the packed file, the tar file and the tree fit; no more exist at a time.
 has_room() {
     # shellcheck disable=SC2046
     set -- $(LC_ALL=C df -Pk . 2>/dev/null | tail -n 1)
@@ -83,7 +83,7 @@ has_room() {
     [ "$4" -ge "$needed" ] || not_here disk "$4 KiB are free in $root, $needed KiB are needed"
 }
 
-# gave_up STATUS SAID WORDS: why a step failed. Whether that was for want of room only its words say.
+# gave_up STATUS SAID WORDS: record why a step failed; only the text in SAID tells a full disk.
 gave_up() {
     case $1:$2 in
     *'No space left'* | *'uota exceeded'*) not_here disk "$2" ;;
@@ -91,7 +91,7 @@ gave_up() {
     esac
 }
 
-# receive: what is missing at the end was cut off; then nobody waits for an answer.
+# receive: read the packed file. If the transfer was cut off, exit: the caller has gone.
 receive() {
     printf '%s\n' "$mark"
     said=$(LC_ALL=C head -c "$packed" <&3 2>&1 >"$part/gz")
@@ -114,7 +114,7 @@ length() {
     length=$1
 }
 
-# unpack: no more than it should be, and exactly that.
+# unpack: check size and hash; never write more than the expected size.
 unpack() {
     said=$(bounded gzip -dc 2>&1 <"$part/gz" >"$part/tar")
     status=$?
@@ -134,22 +134,22 @@ unpack() {
     [ "${sum%% *}" = "$hash" ] || not_here workspace "what came has another SHA-256 than $hash"
 }
 
-# bounded COMMAND...: no file that it writes gets longer than the whole archive.
+# bounded COMMAND...: run it with file sizes limited to that of the archive.
 bounded() {
     ulimit -f $((bytes / 512 + 2)) 2>/dev/null
     LC_ALL=C "$@"
 }
 
-# check: what would be extracted, by two lists of the same archive: one has the names alone, so that the other
-# can be taken apart whatever is in its columns. A name or a target with a newline in it only adds lines to
-# either, which have to pass, too.
+# check: validate members before extraction, by two lists of the archive: the first has only names, so that
+# the second can be parsed whatever its columns contain. A newline in a name or a target only adds lines to
+# a list, which are checked, too.
 #
-# That a link stays inside is judged by its words: `..` only at their beginning, and no more of them than
-# directories above it, none of which is a link. So by way of other such links it stays inside, too.
+# A link's target is checked as text: `..` only at the beginning, at most as many as directories above the
+# link, none of which is a link. So chains of such links stay inside, too.
 check() {
     said=$( (LC_ALL=C tar -tf "$part/tar" >"$part/names" && LC_ALL=C tar -tvf "$part/tar" >"$part/list") 2>&1)
     status=$?
-    # What is said although nothing failed is that a name was made harmless.
+    # A message without a failure means that tar changed a name.
     [ "$status" = 0 ] && [ -z "$said" ] ||
         { gave_up $status "$said" "it is no good tar file: $said" || return; }
     # shellcheck disable=SC2016
@@ -200,7 +200,7 @@ END {
     [ -z "$fault" ] || not_here workspace "$fault"
 }
 
-# extract: beside, and see what has become of it: a file with holes is larger than what it comes from.
+# extract: extract into $part, and check the result: a sparse file can be larger than its archive.
 extract() {
     said=$(cd "$part/$hash" && bounded tar -xof ../tar 2>&1)
     status=$?
@@ -212,7 +212,7 @@ extract() {
     [ -z "$fault" ] && [ "$total" -le "$bytes" ] || not_here workspace "it is more than its archive: $fault"
 }
 
-# put_in_place: BEFORE the name is there: all of it is on disk, for the name outlives a power cut.
+# put_in_place: sync all files BEFORE the rename: the name survives a power cut.
 put_in_place() {
     chmod -R u=rX,go= "$part/$hash" && chmod u+w "$part/$hash" ||
         { not_here workspace "its permissions can't be set" || return; }

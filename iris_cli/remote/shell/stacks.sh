@@ -1,19 +1,19 @@
-# The call `stacks`: where the programs of attempts are, as py-spy says, or Python's own faulthandler. Of
-# each attempt, and then of each of its programs, the oldest first:
-#   N <token> <STATE> <how many programs, or - if they can't be listed>
-#   P <pid> <state of the process> <how>     T: its command, what py-spy said if it failed, what was learnt
-# HOW: spy; handler; deaf (it was sent a signal and said nothing); catches.<signal> (it may have registered);
-# silent (it has not); other (no Python program); late (no time or room was left).
+# The call `stacks`: stacks of the programs of attempts, from py-spy or from Python's faulthandler. For
+# each attempt, and then for each of its programs, the oldest first:
+#   N <token> <STATE> <number of programs, or - if they can't be listed>
+#   P <pid> <state of the process> <how>     T: its command, py-spy's error, and the stacks
+# HOW: spy; handler; deaf (no output after the signal); catches.<signal> (has a handler for it);
+# silent (has no handler); other (no Python program); late (no time or room was left).
 #
-# Without a stack, the kernel's view of its threads follows in its place, read twice: each time a line `at`
-# with the uptime in hundredths of a second, then lines `TID/stat:` and `TID/wchan:`, which no name of a
+# Without a stack, its threads as the kernel describes them follow, read twice: each time a line `at` with
+# the uptime in hundredths of a second, then lines `TID/stat:` and `TID/wchan:`, which no name of a
 # thread can forge.
 #
-# A signal can end a program, or mean something to it. So it is sent to those only that catch it and have the
-# file stacks.<signal> of their attempt open, which says what it is for; or where the operator says so.
+# A signal can end a program, or have another meaning. So it is sent only to programs that catch it and have
+# the attempt's file stacks.<signal> open, which declares its purpose; or if the operator requests it.
 
-# stacks TOKEN SIGNAL: SIGNAL is what the operator says, or nothing. Where nobody listens any more it goes on
-# all the same: py-spy must not be left alone with a program that it has stopped.
+# stacks TOKEN SIGNAL: SIGNAL is the operator's choice, or empty. Continues after the caller has
+# disconnected: py-spy must not be left with a program that it has stopped.
 stacks() {
     token=$1 consent=$2 left=524288 thread_room=131072
     if [ -n "$missing" ]; then no_names; state=ABSENT; else state_of "$1"; fi
@@ -48,7 +48,7 @@ tell_programs() {
         [ $# -gt 64 ] || ! is_python "${process%%:*}" || pythons="$pythons ${process%%:*}"
     done
     line "N $token $state $#"
-    # Where none looks like it, one may be built in: py-spy can tell.
+    # If none looks like Python, it may be embedded: py-spy can tell.
     [ -n "$pythons" ] || pythons=any
     read_first "$@"
     told=0
@@ -59,7 +59,7 @@ tell_programs() {
     done
 }
 
-# tell_program PID START. BEFORE: $stat_text is its own.
+# tell_program PID START: print its lines. The caller has set $stat_text to its status.
 tell_program() {
     process_state=${stat_text##*) }
     process_state=${process_state%% *}
@@ -75,7 +75,7 @@ tell_program() {
     text "$(printf '%s\n%s\n%s' "$program" "$trouble" "$said" | encode)"
 }
 
-# read_first PROCESSES -> $threads_PID of each, and $first_at
+# read_first PROCESSES -> $first_at, and $threads_PID of each: the first reading.
 read_first() {
     looked=0
     for process; do
@@ -88,7 +88,7 @@ read_first() {
     first_at=$now
 }
 
-# read_second PID START -> $said: both readings of a process, which is still the same.
+# read_second PID START -> $said: both readings, if the process is still the same.
 read_second() {
     eval "first=\${threads_$1-}"
     [ -n "$first" ] && [ "$thread_room" -gt 0 ] || return 0
@@ -100,7 +100,7 @@ read_second() {
     thread_room=$((thread_room - ${#said}))
 }
 
-# read_threads PID -> $threads: the main thread first, nothing of a process that has ended or is hidden.
+# read_threads PID -> $threads: the main thread first; empty for an ended or hidden process.
 read_threads() {
     threads=
     [ -r "$iris_proc/$1/task/$1/stat" ] || return 0
@@ -136,7 +136,7 @@ is_python() {
     esac
 }
 
-# ask_spy PID -> $how $said; or $trouble, if there is a py-spy and it failed.
+# ask_spy PID -> $how $said; or $trouble, if py-spy is installed and failed.
 ask_spy() {
     find_spy "$1" || return
     said=$({
@@ -161,8 +161,8 @@ ask_spy() {
     how=spy
 }
 
-# limited HUNDREDTHS PID COMMAND...: what it says; ended when it takes longer. PID is whom it looks at, and
-# may have stopped for that.
+# limited HUNDREDTHS PID COMMAND...: run it for at most that long. PID is the process that it inspects, and
+# may have stopped.
 limited() {
     limit=$1 watched=$2
     shift 2
@@ -180,8 +180,8 @@ limited() {
     wait $!
 }
 
-# find_spy PID -> $spy: the one of the program's own PATH, or of the session's. What others than we might have
-# put there we don't run.
+# find_spy PID -> $spy: py-spy from the program's PATH, or from the session's. The PATH of another user's
+# process is not used.
 find_spy() {
     spy=
     if is_ours "$1"; then
@@ -198,19 +198,19 @@ find_spy() {
     case $spy in /*) ;; *) return 1 ;; esac
 }
 
-# is_ours PID: whether it is the same user's.
+# is_ours PID: true if the process belongs to this user.
 is_ours() {
     # shellcheck disable=SC2046,SC2012
     set -- $(LC_ALL=C ls -ldn "$iris_proc/$1" 2>/dev/null)
     [ "$3" = "$(id -u)" ]
 }
 
-# ask_handler PID START -> $how $said
+# ask_handler PID START -> $how $said: signal the program if it is safe.
 ask_handler() {
     how=silent
     for each in USR1:10 USR2:12; do
         name=${each%:*} number=${each#*:}
-        # Their numbers are others on some machines.
+        # The numbers differ on some architectures.
         [ "$(kill -l "$number")" = "$name" ] && is_handled "$1" "$number" || continue
         if has_open "$1" "$here/stacks.$name"; then
             written="stacks.$name"
@@ -222,7 +222,7 @@ ask_handler() {
             [ "$how" != silent ] || how=catches.$name
             continue
         fi
-        # What has just been forked may be about to become another program, which does not know the signal.
+        # A process just forked may be about to execute another program, without the handler.
         now
         [ $((now - $2)) -ge 100 ] || nap 1
         hear "$1" "$2"
@@ -230,10 +230,10 @@ ask_handler() {
     done
 }
 
-# has_open PID PATH
+# has_open PID PATH: true if the process has the file open.
 has_open() { LC_ALL=C ls -l "$iris_proc/$1/fd" 2>/dev/null | grep -qsF -e " -> $2"; }
 
-# hear PID START -> $how $said: what it writes to $written when it gets the signal $name.
+# hear PID START -> $how $said: send the signal $name; read what it writes to $written.
 hear() {
     how=deaf
     sizes_of_written
@@ -257,7 +257,7 @@ hear() {
     case $said in *'(most recent call first)'*) how=handler ;; *) said= ;; esac
 }
 
-# sizes_of_written -> $sizes: of the files in $written, each with a blank behind it.
+# sizes_of_written -> $sizes: sizes of the files in $written, each followed by a blank.
 sizes_of_written() {
     sizes=
     for file in $written; do

@@ -1,43 +1,43 @@
-# The call `stop`, and the stopper that does it. The working directory is <root>/a; of the stopper
+# The call `stop`, and its stopper process. The working directory is <root>/a; the stopper's is
 # <root>/a/<token>. Names and races: docs/worker-protocol.md.
 #
-# The stopper itself renames stop.idle to stop.run.<since>.<grace>.<pid>.<start>, or the name that a dead one
-# left: one winner. SINCE is the uptime of the first stop; both times are in hundredths of a second.
+# The stopper renames stop.idle, or the name of a dead stopper, to stop.run.<since>.<grace>.<pid>.<start>: one
+# winner. SINCE is the uptime of the first stop; both times are in hundredths of a second.
 
-# stop TOKEN GRACE: the fence.
+# stop TOKEN GRACE: fence the attempt, and start its stopper if needed.
 stop() {
     state_of "$1"
     case $state in EXITED | NOSTART | CANCELLED | STOPPED) return ;; esac
     [ -d "$1" ] || make_place "$1" || return
-    # BEFORE anything else is looked at: from here on no wrapper starts the command.
+    # BEFORE any other check: from here on no wrapper starts the command.
     cancel "$1" || return
     find_stop "$1"
     [ -n "$stop" ] || { make_empty "$1/stop.idle" && names "$1"; }
     case $stop in
     stop.done)
-        state_of "$1" # it may have been stopped since; if it lives, its task has made that name
+        state_of "$1" # it may have been stopped since; if it lives, the task made that name
         case $state in EXITED | NOSTART | CANCELLED | STOPPED) return ;; esac
         ;;
     stop.run.*)
         stop_parts "$stop"
         if is_alive "$stop_pid" "$stop_start"; then
-            # Less patience than before: tell the one who is at it. If the name has changed it is about to
-            # end.
+            # A shorter grace period: pass it to the running stopper. If the rename fails, the stopper is
+            # about to end.
             [ "$2" -ge "$stop_grace" ] ||
                 mv "$1/$stop" "$1/stop.run.$stop_since.$2.$stop_pid.$stop_start" 2>/dev/null
             return
         fi
         ;;
     esac
-    # The stopper gets the library through a pipe: there may be no room for a file.
+    # The stopper gets the library through a pipe: the disk may be full.
     (
         printf '%s\nstopper "$@"\n}' "{
 $library" | detach sh -s "$PWD/$1" "$stop" "$2"
     ) >/dev/null 2>&1 &
 }
 
-# make_place TOKEN: what has no directory gets a tombstone, unless processes of it live: it was removed under
-# them. They need a stopper, which needs a directory. False if there is none.
+# make_place TOKEN: make a tombstone for a missing directory. If the attempt's processes live, its directory
+# was removed: make it again, as the stopper needs it. False if there is no directory.
 make_place() {
     if processes_of "$1" && [ -z "$found" ]; then
         if [ ! -f "$1" ] && [ ! -d "$1" ]; then
@@ -46,15 +46,15 @@ make_place() {
         fi
         [ ! -f "$1" ] || return
     elif [ -n "$found" ]; then
-        rm -f "$1" 2>/dev/null # no tombstone of ours: that is made only when nothing lives
+        rm -f "$1" 2>/dev/null # not iris's tombstone: that is made only if nothing lives
     fi
     mkdir "$1" 2>/dev/null
     [ -d "$1" ]
 }
 
-# find_stop TOKEN -> $stop, and what `names` sets. Where `run` is, stop.idle was made before it, and never may
-# be made again: the wrapper would take what is stopped for what ended by itself. A name that is just being
-# changed can be in no list, neither the old one nor the new one: so it is looked for more than once.
+# find_stop TOKEN -> $stop, and the variables of `names`. stop.idle is made before `run`, and must not be made
+# again: the wrapper would treat a stopped task as ended by itself. During a rename a listing may show neither
+# the old nor the new name: so list several times.
 find_stop() {
     names "$1"
     for _ in 1 2 3 4 5 6 7 8; do
@@ -85,7 +85,7 @@ stop_parts() {
     is_number "$stop_grace" || stop_grace=0
 }
 
-# stopper DIRECTORY NAME GRACE: NAME is what the stop was called when it was decided to start this process.
+# stopper DIRECTORY NAME GRACE: end the attempt. NAME: the name of the stop when this process was started.
 stopper() {
     cd "$1" || exit 1
     exec </dev/null
@@ -102,18 +102,18 @@ stopper() {
     if end_all "$token" last $$; then
         empty_secrets .
         remove_groups . "$token"
-        # An end that was recorded while the task lived is none.
+        # An end that was recorded while the task lived is invalid.
         [ -z "$x" ] || [ -z "$pressed" ] || drop x x.pending
         mv x.pending x.cancelled 2>/dev/null
         verdict=stop.done
     else
         verdict=stop.stuck.$stop_since.$stop_grace
     fi
-    # Again if the name was changed by a later stop at this very moment.
+    # Retry if a later stop has just changed the name.
     until mv stop.run.*."$$".* "$verdict" 2>/dev/null || [ ! -e "$1" ]; do nap; done
 }
 
-# when_to_kill -> $kill_at: by the name, which a later stop may have changed.
+# when_to_kill -> $kill_at: from the name, which a later stop may have changed.
 when_to_kill() {
     for name in stop.run.*."$$".*; do
         [ -e "$name" ] || continue
@@ -122,7 +122,7 @@ when_to_kill() {
     done
 }
 
-# await_stops TOKENS: until all are done, at most a second: most tasks end at once.
+# await_stops TOKENS: wait until all are stopped, at most a second: most tasks end at once.
 await_stops() {
     now
     until_when=$((now + 100))
@@ -136,9 +136,9 @@ await_stops() {
     done
 }
 
-# stop_alone TOKENS: the trap of this call, for where the shell itself is all that can be had: it ends with
-# its first command that is no builtin. What has not started is fenced all the same, and if that is all that
-# there is to tell, it is told. What can't be proved so is left to a later call.
+# stop_alone TOKENS: the EXIT trap of this call, for hosts where the shell can't fork: it ends at its first
+# command that is no builtin. Fence attempts that have not started. Answer only if all are STOPPED;
+# otherwise leave them to a later call.
 stop_alone() {
     alone=1
     [ -z "$missing" ] || return
@@ -156,15 +156,15 @@ stop_alone() {
     exit 0
 }
 
-# fence_alone TOKEN: no process of it is there, and none will be.
+# fence_alone TOKEN: fence an attempt with builtins only, if it has no process.
 fence_alone() {
     if [ "$state" = ABSENT ]; then
         is_unmarked "$1" || return
         claim "$1"
         return
     fi
-    # BEFORE anything is looked for: a wrapper that makes `go` from here on will find `cancel`. That none has
-    # made it, another name says too: what somebody did to one of them must not make us believe it.
+    # BEFORE any check: a wrapper that makes `go` from here on will find `cancel`. Check both `go` and
+    # `launch.*` for an earlier wrapper: one of the names may have been removed.
     printf '' 2>/dev/null >"$1/cancel"
     for name in "$1/go" "$1"/launch.[0-9]*; do [ ! -e "$name" ] || return 1; done
     [ -e "$1/cancel" ] && [ -e "$1/launch.pending" ] && is_unmarked "$1" || return 1
@@ -172,9 +172,9 @@ fence_alone() {
     printf '' 2>/dev/null >"$1/stop.done"
 }
 
-# is_unmarked TOKEN: whether no process carries its marker, and that can be told: we must find us in the
-# table, which can't be listed when no file can be opened any more; and `read` must pass over what stands
-# between two variables, of which we have these two.
+# is_unmarked TOKEN: true if certainly no process has its marker. This shell must find itself: that fails
+# if no file can be opened; and `read` must skip the NUL between two variables, such as
+# HOME and PATH.
 is_unmarked() {
     can_tell=
     self_pid

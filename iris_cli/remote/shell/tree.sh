@@ -1,14 +1,14 @@
-# Find every process of an attempt; end them all.
+# Find and end all processes of an attempt.
 #
 # A process belongs to an attempt if the marker IRIS_ATTEMPT_TOKEN=<token> is in its environment, if it is in
-# a control group named iris-<token>, in the session of the attempt's wrapper, if it was seen to belong
-# before, or if its parent belongs. The wrapper is the leader of that session, and as long as it is there no
-# other session can have its number; once it is gone, the number proves nothing. So stopping spares the
-# wrapper until nothing else is left.
+# a control group named iris-<token>, in the session of the attempt's wrapper, if it belonged in an earlier
+# scan, or if its parent belongs. The wrapper leads its session: while it lives, no other session can
+# have its number; later the number proves nothing. So a stop spares the wrapper until no other process
+# is left.
 
 # look TOKEN LEADERS SEEN SELF -> $found: the attempt's processes as pid:start. LEADERS are its wrappers, SEEN
-# are processes that belonged to it before (both as pid:start); SELF, a process id, is left out with its
-# children. False if that can't be told, as when the table doesn't even show SELF.
+# are processes that belonged to it before (both as pid:start); SELF, a pid, and its children are
+# excluded. False if unknown, such as if the table lacks SELF.
 look() {
     found=
     if is_quiet "$@"; then
@@ -72,9 +72,9 @@ look() {
         }') || return 1
 }
 
-# leaders TOKEN -> $leaders: the wrappers of the attempt in the working directory that are alive, as
-# pid:start. A task may have removed the files that say who they are: $wrapper knows itself, and its watchdogs
-# know it.
+# leaders TOKEN -> $leaders: live wrappers of the attempt in the working directory, as
+# pid:start. A task may have removed the files that name them: the wrapper and its watchdogs also set
+# $wrapper.
 leaders() {
     leaders=
     [ -z "$wrapper" ] || ! is_alive "${wrapper%%:*}" "${wrapper#*:}" || leaders=" $wrapper"
@@ -87,7 +87,7 @@ leaders() {
 
 wrapper=
 
-# signal NAME PROCESSES: each is looked at again right before it: its number may have passed to another.
+# signal NAME PROCESSES: check each right before the signal: its pid may have been reused.
 signal() {
     signal_name=$1
     shift
@@ -96,11 +96,11 @@ signal() {
     done
 }
 
-# end_all TOKEN WRAPPER SELF: end everything of the attempt in the working directory: TERM once for each
-# process, KILL from the uptime $kill_at on, until two looks in a row find nothing. False if something
-# withstands that for ten seconds. `when_to_kill` sets $kill_at; $pressed says whether anything but a wrapper
-# was there. WRAPPER `keep` leaves the wrapper alone;
-# `last` ends it as well, by itself if it can (it has an end to record), once nothing else is left.
+# end_all TOKEN WRAPPER SELF -> $pressed: end all processes of the attempt in the working directory: TERM once
+# per process, KILL from the uptime $kill_at on, until two scans in a row find nothing. False if a process
+# survives KILL for ten seconds. `when_to_kill` sets $kill_at; $pressed is set if there was any process except
+# a wrapper. WRAPPER `keep` spares the wrapper;
+# `last` lets it end when no other process is left (it records the end), and kills it after two seconds.
 end_all() {
     quiet=0 seen= pressed= termed= killing_since= alone_since= round=0
     while :; do
@@ -122,7 +122,7 @@ end_all() {
                 quiet=$((quiet + 1))
                 [ "$2" = last ] && [ -n "$leaders" ] && quiet=0
             fi
-            # One look and the word of the kernel are as good as two, but not for a fence.
+            # One scan and the kernel's answer suffice, but not for a fence.
             if [ "$quiet" -gt 0 ] && ! is_populated && no_container . "$1"; then
                 case $quiet$2$populated$own_group in 1keep0?*) return 0 ;; esac
                 [ "$quiet" -lt 2 ] || return 0
@@ -130,12 +130,12 @@ end_all() {
         fi
         press "$2" || return 1
         round=$((round + 1))
-        # Where nothing was left from the start, the second look needs no pause.
+        # If the first scan found nothing, the second needs no pause.
         if [ "$round$quiet" = 11 ]; then continue; elif [ "$round" -le 10 ]; then nap 0.03; else nap 0.2; fi
     done
 }
 
-# press WRAPPER: one round of signals to $others, or to the wrapper. False if it has gone on for too long.
+# press WRAPPER: one round of signals to $others, or to the wrapper. False after ten seconds of KILL.
 press() {
     if [ "$now" -ge "$kill_at" ]; then
         : "${killing_since:=$now}"
@@ -156,7 +156,7 @@ press() {
     # shellcheck disable=SC2086
     if [ "$now" -ge "$kill_at" ]; then
         signal KILL $others
-        no_container . "$token" # whose user we may not be allowed to signal
+        no_container . "$token" # its user may be another
         return 0
     fi
     for process in $others; do

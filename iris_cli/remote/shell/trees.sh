@@ -1,11 +1,11 @@
-# What calls about workspaces have in common.
+# Shared functions of the calls about workspaces.
 
-# tell_workspaces HASHES: W <hash> for each that isn't here.
+# tell_workspaces HASHES: print W <hash> for each missing workspace.
 tell_workspaces() {
     for each; do [ -d "$root/w/$each" ] || line "W $each"; done
 }
 
-# is_part_alive NAME: whether the call that receives a workspace there is still at it.
+# is_part_alive NAME: true if the call that receives a workspace into NAME still runs.
 is_part_alive() {
     part_owner=${1#*.part.}
     part_pid=${part_owner%%.*}
@@ -13,7 +13,7 @@ is_part_alive() {
     [ "${part_owner#*.}" = "$boot" ] && is_alive "$part_pid" "${part_owner%%.*}"
 }
 
-# remove_tree PATH: a relative one. `find` follows no link.
+# remove_tree PATH: remove a directory, given as a relative path. `find` follows no link.
 remove_tree() {
     [ -d "$1" ] && [ ! -L "$1" ] || return 0
     find "./$1" -xdev -type d ! -perm -700 -exec chmod u+rwx {} +

@@ -1,9 +1,9 @@
 # The answer to `unwedge`. Set by the caller: $keep $known $cleared, lists of tokens; $evicted (see evict.sh).
-#   F <none|held|stale|foreign> <unseen>      the lock file; processes that can't be looked into
+#   F <none|held|stale|foreign> <unseen>      the lock file; number of processes that can't be inspected
 #   C <pid> <start> <token, or ->             T: the devices it holds, and on the next lines its command
 #   A ...                                     as in every answer, without the end of its output
 
-# tell_holders: who holds a chip, and who was to be ended and lives.
+# tell_holders: print the holders of chips, and processes of $evicted that still live.
 tell_holders() {
     chip_holders || no_list
     lock_state
@@ -11,7 +11,7 @@ tell_holders() {
     unseen
     line "F $lock $unseen"
     kept=
-    # Whose they are is known by proof, too: they may have hidden their marker.
+    # Find their attempts also without the marker, which they may have hidden.
     self_pid
     [ -z "$held$evicted" ] || kept_processes "$keep" "$self" || no_list
     pids=' '
@@ -28,13 +28,13 @@ tell_holders() {
     done
 }
 
-# no_list: half of them would be worse than no answer.
+# no_list: exit without an answer: a partial list would mislead.
 no_list() {
     printf 'the processes of this host cannot be listed\n' >&2
     exit 1
 }
 
-# devices_of PID -> $devices: of $held, those of that process, one more look each.
+# devices_of PID -> $devices: the devices of $held that the process holds, checked again.
 devices_of() {
     devices=
     for each in $held; do
@@ -44,7 +44,7 @@ devices_of() {
     done
 }
 
-# tell_holder PID DEVICES
+# tell_holder PID DEVICES: print its C line.
 tell_holder() {
     start_of "$1" || return
     marker_of "$1"
@@ -60,13 +60,13 @@ tell_holder() {
     } | encode)"
 }
 
-# command_of PID: prints the beginning of what it was started as, or the name of its program.
+# command_of PID: print the beginning of its command line, or the name of its program.
 command_of() {
     words=$(tr '\0' ' ' 2>/dev/null <"$iris_proc/$1/cmdline" | head -c 500)
     printf '%s' "${words:-$(comm_of "$1")}"
 }
 
-# unseen -> $unseen: how many processes can't be looked into. The kernel's own hold nothing.
+# unseen -> $unseen: number of processes that can't be inspected. Kernel threads hold nothing.
 unseen() {
     unseen=0
     for each in "$iris_proc"/[0-9]*; do
@@ -77,8 +77,8 @@ unseen() {
     done
 }
 
-# tell_strangers: the attempts that are here and not to be kept, with those that were to be cleared: whatever
-# nobody has stopped yet, unless it has ended and is known.
+# tell_strangers: report $cleared, and other attempts on this host that are not in $keep and not stopped,
+# unless they have ended and are $known.
 tell_strangers() {
     terse=1 strangers=
     for each in *; do
@@ -90,7 +90,7 @@ tell_strangers() {
         case " $known " in *" $each "*) [ -z "$x" ] || continue ;; esac
         strangers="$strangers $each"
     done
-    asking=1 # what they ask for has no place here
+    asking=1 # no lines about requests
     # shellcheck disable=SC2086
     report $cleared $strangers
 }
