@@ -19,7 +19,15 @@ from tests.support.terminal import Terminal
 from tests.support.waiting import PATIENCE
 
 NOBODY = 65534
-PROMISES = ("goes on", "go on", "next cycle", "later cycle", "every cycle", "tried again", "loop started")
+PROMISES = (
+    "continue",
+    "running; ",
+    "next cycle",
+    "later cycle",
+    "every cycle",
+    "tried again",
+    "loop started",
+)
 _CAPABILITIES = (1, 2)  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH: with them root may write anywhere
 _DROP = 24  # PR_CAPBSET_DROP
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -113,7 +121,7 @@ def check(ann: Operator, why: str) -> None:
     assert process.returncode == 0, text
     holds(out, text.splitlines(), why)
     last = seen(ann)
-    assert last.startswith("stopped watching; job waits; ")
+    assert last.startswith("stopped watching; job pending; ")
     assert why in last
     assert ann.loop is None
 

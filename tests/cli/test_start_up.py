@@ -38,7 +38,7 @@ SLOW = frozenset(
         (["status", "--help"], "0 status"),
         (["schedule", "--json", "--help"], "0 schedule"),
         (["--state-dir", "launch", "status", "--help"], "0 status"),
-        (["worker", "probe", "--help"], "0 worker"),
+        (["worker", "probe", "--help"], "0 workers,worker"),
         (["--help"], "0 all"),
         ([], "0 "),
         (["stauts"], "2 all"),

@@ -91,7 +91,7 @@ def test_500_tasks_stand_on_one_screen_and_ctrl_c_leaves_it_behind(tmp_path: Pat
         assert screen.scrolled == 0
         left = [line for line in screen.shown if line]
         assert left[0].startswith("lab  40 workers")
-        assert left[-1].startswith("stopped watching; sweep runs on; cycles: cron every 1m, last ")
+        assert left[-1].startswith("stopped watching; sweep running; cycles: cron every 1m, last ")
 
 
 def test_it_follows_the_size_of_its_window(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_it_follows_the_size_of_its_window(tmp_path: Path) -> None:
         terminal.until(shows("WHERE / WHY", "v5litepod-16"))
         for columns, lines, sign in (
             (20, 5, "2 more jobs: 2 runn…"),
-            (400, 60, "take nothing new (v5b-2: suspect)"),
+            (400, 60, "(v5b-2: suspect)"),
             (60, 12, "constraint: no worker satisfies pool=la…"),
             (100, 30, "WHERE / WHY"),
         ):
@@ -259,7 +259,7 @@ def test_who_waits_sees_how_far_it_is_and_ctrl_c_leaves_one_line(tmp_path: Path)
         terminal.type("\x03")
         assert terminal.end() == 130
         *clock, last = [line for line in terminal.screen.shown if line]
-        assert last.startswith("stopped waiting; train prep go on")
+        assert last.startswith("stopped waiting; train prep continue")
         assert all(line.startswith("the clock of this machine") for line in clock)  # that of the lab is ahead
 
 

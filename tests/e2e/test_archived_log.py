@@ -102,7 +102,7 @@ def test_what_is_over_is_removed_from_real_hosts_when_the_operator_says_so(site:
         "old/task-1/attempt-0",
     ]
     assert found["bytes"] >= 600_000
-    assert "nothing was removed" in site.iris("gc").err
+    assert "not a terminal: pass --yes to remove" in site.iris("gc").err
     assert {name: sorted(path.rglob("*")) for name, path in directories.items()} == before
     site.hosts[1].stop()
     partly = site.iris("gc", "--yes", "--json", code=7).json()

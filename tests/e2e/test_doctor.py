@@ -290,7 +290,7 @@ def cron_of_another_program(home: Home) -> None:
             "create one: iris cluster import or iris init",
         ),
         (no_key, 1, "fail  keys: no such key file: {key}", "ssh-keygen -t ed25519 -f {key}"),
-        (open_key, 1, "fail  keys: others may read the key {key}", "chmod 600 {key}"),
+        (open_key, 1, "fail  keys: the key {key} is readable by others", "chmod 600 {key}"),
         (locked_key, 1, "fail  keys: the key {key} has a passphrase", "ssh-add {key}"),
         (
             unknown_host,
@@ -320,7 +320,7 @@ def cron_of_another_program(home: Home) -> None:
         (
             late_operator,
             0,
-            "warn  clock: ours is ",
+            "warn  clock: this machine's clock is ",
             "sudo timedatectl set-ntp true",
         ),
         (full_disk, 0, "warn  worker b: only 0B of disk free", "iris gc "),

@@ -96,7 +96,7 @@ def forwarding(site: Site, *words: str) -> Iterator[tuple[Popen[bytes], Path]]:
     with printed.open("wb") as file, ExitStack() as stack:
         process = stack.enter_context(site_process(site, file.fileno(), "forward", *words))
         until(lambda: printed.read_bytes() or process.poll() is not None)
-        assert " leads to " in printed.read_text()
+        assert "forwarding 127.0.0.1:" in printed.read_text()
         yield process, printed
 
 

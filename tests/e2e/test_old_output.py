@@ -30,4 +30,4 @@ def test_old_output_is_removed_from_its_host_and_its_last_lines_stay_in_the_log(
     assert {path.name for path in directory.iterdir()} == {"cancel", "x.0"}
     ran = site.iris("logs", "old")
     assert ran.out == "hello\n"
-    assert "its output was removed from worker a-0" in ran.err + ran.out
+    assert "output removed from worker a-0" in ran.err + ran.out

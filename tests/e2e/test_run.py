@@ -171,20 +171,20 @@ def test_it_waits_for_its_turn_and_ctrl_c_or_a_killed_client_takes_it_out_of_the
     desk.iris("launch", *CHIPS, "--name", "busy", "--", "sleep", "600")
     desk.until(lambda: desk.job("busy")["state"] == "RUNNING")
     with desk.run("--name", "mine", "--", "sh") as terminal:
-        terminal.until(lambda screen: "mine waits: " in screen.text)
+        terminal.until(lambda screen: "mine pending: " in screen.text)
         assert desk.job("mine")["state"] == "PENDING"
         terminal.type("\x03")
         assert terminal.end() == ExitCode.INTERRUPTED
     assert desk.job("mine")["state"] == "KILLED"
     with desk.run("--name", "other", "--", "sh") as terminal:
-        terminal.until(lambda screen: "other waits: " in screen.text)
+        terminal.until(lambda screen: "other pending: " in screen.text)
         terminal.process.send_signal(signal.SIGKILL)
         terminal.process.wait(PATIENCE)
     assert desk.job("other")["state"] == "PENDING"
     desk.iris("schedule", "--once")
     assert desk.job("other")["state"] == "KILLED"
     with desk.run("--name", "third", "--", "sh", "-c", "exit 7") as terminal:
-        terminal.until(lambda screen: "third waits: " in screen.text)
+        terminal.until(lambda screen: "third pending: " in screen.text)
         desk.iris("cancel", "busy")
         assert terminal.end() == 7
 

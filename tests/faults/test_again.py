@@ -128,7 +128,7 @@ def test_a_chain_with_kills_reads_as_one_story(hall: Hall) -> None:
     links = {
         "train": "resubmitted as train-2",
         "train-2": "resubmitted as train-3",
-        "train-3": "again of train-2",
+        "train-3": "resubmission of train-2",
     }
     for view in ("status", "report"):
         lines = hall.site.iris(view, env={"COLUMNS": "160"}).out.splitlines()
@@ -138,6 +138,6 @@ def test_a_chain_with_kills_reads_as_one_story(hall: Hall) -> None:
         assert states == {"train": "FAILED", "train-2": "FAILED", "train-3": "SUCCEEDED"}
     facts = {job: hall.site.iris("status", job).out for job in links}
     assert "resubmitted as  train-2" in facts["train"]
-    assert re.search(r"again of +train\n", facts["train-2"])
+    assert re.search(r"resubmission of +train\n", facts["train-2"])
     assert "next: iris status train-3" in facts["train-2"]
-    assert re.search(r"again of +train-2\n", facts["train-3"])
+    assert re.search(r"resubmission of +train-2\n", facts["train-3"])

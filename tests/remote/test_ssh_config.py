@@ -168,7 +168,7 @@ def test_included_files_are_read_in_their_place(tmp_path: Path) -> None:
         ("", {"host": "-oProxyCommand=x"}, "is not a host name"),
         ("", {"host": "a b"}, "is not a host name"),
         ("Host w\n HostName $(id)\n", {}, "is not a host name"),
-        ("Host w\n User $(id)\n ProxyCommand nc %r\n", {}, "can't stand in a ProxyCommand"),
+        ("Host w\n User $(id)\n ProxyCommand nc %r\n", {}, "can't be used in a ProxyCommand"),
         ("Include config\n", {}, "more than 8 files"),
         ("\0\n", {}, "config"),
     ],

@@ -124,7 +124,7 @@ def test_a_file_that_is_no_key_is_a_local_error(
     (tmp_path / "key").write_bytes(content)
     error = refusal(ssh, host.target(key=str(tmp_path / "key")))
     assert error.kind is SilenceKind.LOCAL
-    assert "is not a private key" in error.detail
+    assert "is not a usable private key" in error.detail
 
 
 def locked_key(lab: SshLab, path: Path) -> None:

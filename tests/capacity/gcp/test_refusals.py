@@ -79,7 +79,7 @@ def test_what_does_not_exist_is_refused(place: GcpPlace, change: dict[str, Any],
         ("FAILED_PRECONDITION", Refusal.INVALID, "told to fail"),
         ("NOT_FOUND", Refusal.INVALID, "told to fail"),
         ("RESOURCE_EXHAUSTED", Refusal.QUOTA, "told to fail"),
-        ("ABORTED", Refusal.UNANSWERED, "nor is it there"),
+        ("ABORTED", Refusal.UNANSWERED, "could not be created"),
     ],
 )
 def test_refusals_are_told_apart_and_not_asked_again(

@@ -65,4 +65,4 @@ def test_a_repeated_schedule_warns_too(
     monkeypatch.delenv("IRIS_STATE_DIR", raising=False)
     words = ["--config", str(tmp_path / "cluster.yaml"), "schedule", "--interval", "60"]
     assert run(words, clock) == 130
-    assert capsys.readouterr().err.count("cluster.yaml has changed since this began") == 1
+    assert capsys.readouterr().err.count("cluster.yaml has changed: restart this command") == 1

@@ -135,7 +135,7 @@ def test_a_stop_holds_until_the_next_start(operator: Operator) -> None:
     done = operator.iris("loop", "stop")
     assert done.stdout == f"stopped the background loop (pid {first}); start it again with: iris loop start\n"
     assert operator.loop is None
-    assert "ended: " in operator.log.splitlines()[-1]
+    assert "ended by a signal" in operator.log.splitlines()[-1]
     assert read_loop_order(operator.state.path).stopped
     done = operator.iris("loop", "start")
     assert done.returncode == 0, done
@@ -246,7 +246,7 @@ def test_without_a_loop_it_is_shown_that_no_cycle_runs_while_the_configuration_i
     (operator.directory / "cluster.yaml").write_text(CONFIG + "loop: of\n")
     done = operator.iris("loop", "show")
     first, second, *_ = done.stdout.splitlines()
-    assert first.startswith("no cycles are running: "), done
+    assert first.startswith("no cycles are running, "), done
     assert first.endswith(" old: iris config validate")
     assert second.startswith("cluster.yaml is invalid, so no cycle runs (iris config validate): "), done
     [document] = checked("iris loop show", operator.iris("loop", "show", "--json").stdout)
