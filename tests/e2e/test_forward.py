@@ -241,7 +241,7 @@ def test_an_endpoint_is_found_by_its_name_and_a_taken_port_has_the_command_to_ty
     unknown = site.iris("forward", "board", "jupyter", code=ExitCode.NOT_FOUND)
     assert unknown.err.splitlines() == [
         "error: board has no endpoint 'jupyter'",
-        "hint: it has tensorboard",
+        "hint: endpoints: tensorboard",
     ]
     site.iris("launch", "--name", "many", "--replicas", "2", *SMALL, "--", "sleep", "600")
     many = site.iris("forward", "many", f"{here}", code=ExitCode.USAGE)

@@ -66,7 +66,13 @@ def _job_submitted(event: ev.JobSubmitted) -> str:
     if device is not None:
         tpu = device.kind == "tpu" and device.variant != "auto"
         on = f", on {describe(device.variant) if tpu else device}"
-    by = f" by {event.origin.attempt}" if event.origin else f" (again of {job.again})" if job.again else ""
+    by = (
+        f" by {event.origin.attempt}"
+        if event.origin
+        else f" (resubmission of {job.again})"
+        if job.again
+        else ""
+    )
     return f"job {job.id} submitted{by}: {tasks}{gang}{on}"
 
 

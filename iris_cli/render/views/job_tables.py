@@ -101,7 +101,7 @@ def _facts(status: JobStatus) -> Table:
             ("indexes", "" if _is_counted(status) else status.array),
             ("after", ", ".join(status.after)),
             ("submitted by", str(status.origin or "")),
-            ("resubmits", job.again or ""),
+            ("resubmission of", job.again or ""),
             ("resubmitted as", fold(job.tried_again)),
             ("children", "; ".join(f"{fold(jobs)} {word}" for word, jobs in status.child_displays.items())),
             *(("endpoint", _endpoint(each)) for each in status.endpoints),
