@@ -62,7 +62,10 @@ def forward(
             iris.output.line(address)
         else:
             on = f" on {there.worker}" if there else ""
-            iris.output.line(f"forwarding {address} to port {wanted.remote} of {task.id}{on}; Ctrl-C to stop")
+            kind = "port" if isinstance(wanted.remote, int) else "endpoint"
+            iris.output.line(
+                f"forwarding {address} to {kind} {wanted.remote} of {task.id}{on}; Ctrl-C to stop"
+            )
         if isinstance(place, str):
             iris.output.message(f"{place}: connections are closed until it runs")
         iris.output.flush()
