@@ -64,6 +64,7 @@ def test_a_container_has_the_workspace_the_secrets_and_the_iris_of_tasks(site: S
         assert not path.is_file() or CANARY.encode() not in path.read_bytes(), path
 
 
+@pytest.mark.soak
 def test_a_missing_image_ends_the_job_with_the_words_of_the_runtime(site: Site) -> None:
     site.iris(
         *(
@@ -122,6 +123,7 @@ def test_a_cancel_ends_the_container_of_a_killed_wrapper(site: Site, podman: Pod
     assert podman.containers() == []
 
 
+@pytest.mark.soak
 def test_a_program_on_a_terminal_runs_in_the_container_and_ends_with_its_client(
     site: Site, podman: Podman
 ) -> None:
