@@ -230,7 +230,7 @@ class IrisClient:
         self._backend.register_endpoint(name, port, dict(metadata or {}))
 
     def remove_endpoint(self, name: str) -> bool:
-        """Remove an endpoint of this task. Return False if there is none. Only inside a task."""
+        """Remove an endpoint of this task. Return False if absent. Only inside a task."""
         return self._backend.remove_endpoint(name)
 
     def close(self) -> None:

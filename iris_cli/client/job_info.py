@@ -61,7 +61,7 @@ class JobInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def parent_id(self) -> JobId | None:
-        """The parent job; None if there is none."""
+        """The parent job; None if absent."""
         return parent_of(self.job_id)
 
 

@@ -148,7 +148,7 @@ class Backend(Protocol):
         ...
 
     def remove_endpoint(self, name: str) -> bool:
-        """Remove an endpoint. Return False if there is none."""
+        """Remove an endpoint. Return False if absent."""
         ...
 
     def close(self) -> None:

@@ -367,7 +367,7 @@ class StateDir:
             write_heartbeat(self.path, self._disk, heartbeat, runner, entry or {})
 
     def read_heartbeat(self) -> dict[str, Any] | None:
-        """Return what the last cycle wrote; None if there is none or it can't be read."""
+        """Return what the last cycle wrote; None if absent or it can't be read."""
         return read_heartbeat(self.path)
 
     def forget_runner(self, runner: str) -> None:

@@ -118,13 +118,13 @@ class Api:
     # One by one
 
     def node(self, name: str) -> Any | None:
-        """Return a node by its short name, None if there is none."""
+        """Return a node by its short name, None if absent."""
         request = tpu_v2.GetNodeRequest(name=f"{self.parent}/nodes/{name}")
         found = self._found(self._client.get_node, request)
         return None if found is None else tpu_v2.Node.pb(found)
 
     def queued_resource(self, name: str) -> Any | None:
-        """Return a queued resource by its short name, None if there is none."""
+        """Return a queued resource by its short name, None if absent."""
         request = tpu_v2.GetQueuedResourceRequest(name=f"{self.parent}/queuedResources/{name}")
         found = self._found(self._client.get_queued_resource, request)
         return None if found is None else tpu_v2.QueuedResource.pb(found)
@@ -228,7 +228,7 @@ def _credentials() -> tuple[Any, str]:
 
 
 def default_project() -> str:
-    """Return the default project of gcloud and Google's clients; "" if there is none."""
+    """Return the default project of gcloud and Google's clients; "" if absent."""
     project = os.environ.get("CLOUDSDK_CORE_PROJECT") or os.environ.get("GOOGLE_CLOUD_PROJECT")
     if project or os.environ.get(ENDPOINT, "").startswith("http://"):
         return project or ""

@@ -93,7 +93,7 @@ class Entry(Struct, frozen=True, kw_only=True):
         return {key: pair.value.text(key) for key in pair.value.pairs} if pair is not None else {}
 
     def text_of(self, key: str) -> str:
-        """Return the text of a key in the entry or under its attributes; "" if there is none."""
+        """Return the text of a key in the entry or under its attributes; "" if absent."""
         attributes = self.node.pairs.get("attributes")
         return self.node.text(key) or (attributes.value.text(key) if attributes else "")
 

@@ -37,7 +37,7 @@ class TextNode(Struct, frozen=True):
         return self.value if isinstance(self.value, tuple) else ()
 
     def text(self, key: str) -> str:
-        """Return the scalar of a key of this mapping, "" if there is none."""
+        """Return the scalar of a key of this mapping, "" if absent."""
         pair = self.pairs.get(key)
         return pair.value.value if pair is not None and isinstance(pair.value.value, str) else ""
 

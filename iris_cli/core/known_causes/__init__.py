@@ -24,7 +24,7 @@ class KnownCause(Struct, frozen=True, kw_only=True):
     """The cause of a failure, its fix, and the source. `line` is the matching line, '' for a match of the exit status.
 
     `next` is a template of a command that shows more; `all_shown` replaces it if the task's whole output is shown
-    (see `Rule`); '' if there is none.
+    (see `Rule`); '' if absent.
     """
 
     name: str
@@ -91,7 +91,7 @@ def _fits(rule: Rule, end: End, said: str, words: Set[str]) -> str | None:
 
 @cache
 def _whole_word(saying: str) -> str:
-    """Return the longest word that is always surrounded by blanks in a match; '' if there is none."""
+    """Return the longest word that is always surrounded by blanks in a match; '' if absent."""
     words = (word for piece in saying.split("*") for word in piece.split(" ")[1:-1])
     return max(words, key=len, default="")
 

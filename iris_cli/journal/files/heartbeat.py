@@ -51,7 +51,7 @@ def forget_runner(directory: Path, disk: Disk, runner: str) -> None:
 
 
 def read_heartbeat(directory: Path) -> dict[str, Any] | None:
-    """Return what the last cycle wrote; None if there is none or it can't be read."""
+    """Return what the last cycle wrote; None if absent or it can't be read."""
     try:
         with opened(directory / HEARTBEAT, os.O_RDONLY | os.O_NONBLOCK) as fd:
             heartbeat = json.loads(os.read(fd, _LIMIT))

@@ -79,7 +79,7 @@ class FileStore:
         return iter(loaded.records)
 
     def header(self) -> Header | None:
-        """Return the header in the first line; None if there is none or only `load` can decide. Raises OSError.
+        """Return the header in the first line; None if absent or only `load` can decide. Raises OSError.
 
         A line without its end may be torn: `load` decides.
         """

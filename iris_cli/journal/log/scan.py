@@ -188,7 +188,7 @@ def describe_edit(line: bytes) -> str:
 
 
 def find_edit(stream: BinaryIO) -> Fault | None:
-    """Return a fault for the first edited line of a file; None if there is none."""
+    """Return a fault for the first edited line of a file; None if absent."""
     stream.seek(0)
     offset = 0
     for number, line in enumerate(stream, start=1):

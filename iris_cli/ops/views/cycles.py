@@ -150,7 +150,7 @@ def _missing(value: object) -> dict[JobId, list[str]]:
 
 
 def work_left(cluster: Cluster, config: ClusterConfig, state: StateDir) -> str:
-    """Return a short description of the open work, '' if there is none."""
+    """Return a short description of the open work, '' if absent."""
     return next(_parts(cluster, config, state), "")
 
 

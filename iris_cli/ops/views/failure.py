@@ -208,7 +208,7 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
 
 
 def off_bad_hosts(view: View, job: Job) -> str:
-    """Return the command that moves an open job off a host whose hardware failed it; '' if there is none."""
+    """Return the command that moves an open job off a host whose hardware failed it; '' if absent."""
     cluster = view.cluster
     for task, number, end in last_tries(job, cluster.tasks_of(job.id)):
         worker = task.attempts[number].worker

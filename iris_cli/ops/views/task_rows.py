@@ -133,7 +133,7 @@ def _why(view: View, task: Task, last: AttemptRow | None, waiting: str) -> str:
 
 
 def _doubt(view: View, last: AttemptRow | None) -> str:
-    """Return the problem of the worker of a live attempt, '' if there is none."""
+    """Return the problem of the worker of a live attempt, '' if absent."""
     if last is None or last.state is AttemptState.ENDED:
         return ""
     doubt = doubt_about(view, last.worker)

@@ -68,7 +68,7 @@ class RequestFiles:
             raise
 
     def answer(self, name: str) -> bytes | None:
-        """Return an answer (at most 16 MiB of it), None if there is none. Raises OSError."""
+        """Return an answer (at most 16 MiB of it), None if absent. Raises OSError."""
         try:
             with open(os.path.join(self.inbox, name), "rb") as file:
                 return file.read(MOST_ANSWER)

@@ -199,7 +199,7 @@ def _unexpanded(line: str) -> str:
 
 
 def _expandable(options: SSHConfigDict, key: str) -> str:
-    """Return the unexpanded value, "" if there is none."""
+    """Return the unexpanded value, "" if absent."""
     return (options.get(key) or "").translate(_SHOW)
 
 

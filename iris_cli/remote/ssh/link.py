@@ -133,7 +133,7 @@ class Link:
         )
 
     def _offer(self, user: str, key: paramiko.PKey) -> Exception | None:
-        """Offer a key; return the error of the server or the connection, None if there is none.
+        """Offer a key; return the error of the server or the connection, None if absent.
 
         The library's thread signs: an agent that asks its user first blocks only this connection.
         """

@@ -70,7 +70,7 @@ def remove(entry: CronEntry, directory: Path) -> bool:
 
 
 def installed(entry: CronEntry, directory: Path) -> str:
-    """Return the name and state of the installed timer; '' if there is none."""
+    """Return the name and state of the installed timer; '' if absent."""
     name = f"{entry.name}.timer"
     if not (directory / name).is_file():
         return ""
