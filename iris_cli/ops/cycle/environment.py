@@ -46,8 +46,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
     @property
     def on_tpu(self) -> bool:
-        device = self.job.resources.device
-        return device is not None and device.kind == "tpu"
+        return self.job.resources.device_type == "tpu"
 
 
 def place_of(cluster: Cluster, attempt_id: AttemptId) -> Place:

@@ -35,7 +35,7 @@ def of_rank(job: Job, ranks: int, slices: int) -> dict[str, str]:
     own = {*job.env, *job.secrets}
     preset = _PRESETS[job.env_preset](str(ranks)) if job.env_preset is not None else {}
     found = {name: value for name, value in preset.items() if name not in own}
-    if on_tpu(job) and (job.is_gang or ranks > 1):
+    if job.resources.device_type == "tpu" and (job.is_gang or ranks > 1):
         found["JAX_COORDINATOR_PORT"] = str(JAX_PORT)
         if slices > 1:
             found |= {
@@ -88,8 +88,3 @@ def _slurm(count: str) -> Mapping[str, str]:
 
 
 _PRESETS = {EnvPreset.JAX: _jax, EnvPreset.SLURM: _slurm, EnvPreset.TORCHRUN: _torchrun}
-
-
-def on_tpu(job: Job) -> bool:
-    device = job.resources.device
-    return device is not None and device.kind == "tpu"

@@ -31,7 +31,7 @@ from iris_cli.ops.export.counterparts import (
     to_do,
     without_counterpart,
 )
-from iris_cli.ops.export.environment import fixed, on_tpu
+from iris_cli.ops.export.environment import fixed
 from iris_cli.ops.export.gke_tpu import GkeTpu, gke_tpu
 from iris_cli.ops.export.names import dns_label, is_label_value
 from iris_cli.ops.export.source import Source
@@ -267,7 +267,9 @@ def _notes(source: Source, shape: Shape) -> Iterator[ExportNote]:
     if device is not None and device.kind == "gpu" and device.variant != AUTO:
         yield lost("gpu", f"the model {device.variant!r} is not exported: add your cluster's node selector")
     gang = job.coscheduling
-    if gang is not None and not (on_tpu(job) and gang.group_by == TPU_NAME_ATTRIBUTE_KEY):
+    if gang is not None and not (
+        job.resources.device_type == "tpu" and gang.group_by == TPU_NAME_ATTRIBUTE_KEY
+    ):
         yield lost("coscheduling", f"the pods may be on nodes that do not share {gang.group_by}")
     if job.timeout and not source.is_group and job.max_retries_failure:
         yield lost("timeout", "a task that reached its time limit is tried again")

@@ -49,7 +49,7 @@ def _lines(source: Source, slices: int, pods: int) -> Iterator[str]:
     job = source.job
     yield f"export IRIS_TASK_INDEX=$((IRIS_SLICE_INDEX * {pods} + JOB_COMPLETION_INDEX))"
     yield from _hosts(source, slices, pods)
-    tpu = environment.on_tpu(job)
+    tpu = job.resources.device_type == "tpu"
     name = f"{dns_label(job.id)}-{replicated_job(source)}"
     yield from shell.computed(
         {

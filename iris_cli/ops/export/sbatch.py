@@ -138,7 +138,7 @@ def _variables(source: Source) -> Iterator[str]:
         yield f"{name}=$(cat -- {shell.quoted(file)}) && export {name} || exit"
     yield from (f': "${{{name}:?export this secret before sbatch}}"' for name in _from_shell(job))
     yield from shell.exports(environment.fixed(source, job.replicas, job.slices))
-    port = str(JAX_PORT) if environment.on_tpu(job) else "$IRIS_PORTS"
+    port = str(JAX_PORT) if job.resources.device_type == "tpu" else "$IRIS_PORTS"
     yield from shell.computed(
         {
             "IRIS_ATTEMPT": "${SLURM_RESTART_COUNT:-0}",

@@ -202,8 +202,7 @@ def _stretches(
     tasks: Iterable[Task], job: Job, clip: _Clip, fleet: Fleet, places: dict[WorkerId, int]
 ) -> Iterator[Stretch]:
     """Yield the attempts within the reported span."""
-    device = job.resources.device
-    on_tpu = device is not None and device.kind == "tpu"
+    on_tpu = job.resources.device_type == "tpu"
     for task in tasks:
         for each in task.attempts:
             over_at = clip.end if each.ended_at is None else each.ended_at
