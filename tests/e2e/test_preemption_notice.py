@@ -61,7 +61,9 @@ def test_the_card_of_a_job_without_retries_proves_the_preemption(site: Site) -> 
     job = site.job("train")
     card = job["failure"]
     assert (card["task"], card["cause"]) == ("train/task-1", "VM preempted, exit 143")
-    assert card["facts"] == [{"kind": "preempted", "proven": True, "text": ANNOUNCED}]
+    # Not the others: the kernel log of the machine may show a process of another test killed in that time.
+    proven = [fact for fact in card["facts"] if fact["proven"]]
+    assert proven == [{"kind": "preempted", "proven": True, "text": ANNOUNCED}]
     assert f"proven  {ANNOUNCED}" in site.iris("status", "train").out
     assert [task["reason"] for task in job["tasks"]] == ["sibling", "preempted"]
 
