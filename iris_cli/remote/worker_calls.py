@@ -222,10 +222,11 @@ class StackCalls(WorkerCalls):
     """The calls of TaskRunner for stacks."""
 
     def stacks(
-        self, target: Target, tokens: Sequence[Token], *, consent: str = ""
+        self, target: Target, tokens: Sequence[Token], *, consent: str = "", seconds: float = _STACKS_TIME
     ) -> tuple[Programs, ...] | Silence:
         """Return the stacks of these attempts' programs, in one round trip. py-spy pauses each program briefly.
 
+        Programs not asked for after `seconds` are `late`.
         Without py-spy a program gets a signal if it handles it and has the file `stacks.<SIGNAL>` of its task open.
         `consent` names a signal (of SIGNALS) that may be sent even without that file. Raises ValueError for others.
         """
@@ -238,13 +239,13 @@ class StackCalls(WorkerCalls):
             "export LC_ALL",
             self.open_line(target),
             "now",
-            f"ask_until=$((now + {int(_STACKS_TIME * 100)}))",
+            f"ask_until=$((now + {hundredths(seconds)}))",
             "begin_frame",
             *(f"stacks {token} {quote(consent)}" for token in tokens),
             "end_frame",
         ]
         read, room = partial(_programs, tokens=tokens), _STACKS_ROOM * len(tokens)
-        return self.ask(target, "stacks", call, read, room=room, patience=_STACKS_TIME + _STACKS_ENDING)
+        return self.ask(target, "stacks", call, read, room=room, patience=seconds + _STACKS_ENDING)
 
 
 def _programs(frame: Frame, tokens: Sequence[Token]) -> tuple[Programs, ...]:

@@ -71,6 +71,24 @@ def test_the_rank_that_is_quiet_longest_is_named_first() -> None:
     assert shown(lab) == "all 4 ranks quiet 45m: rank 2, then 0-1,3"
 
 
+def test_ranks_are_grouped_by_the_place_they_were_in_the_odd_one_first() -> None:
+    lab = Lab().slice("a").slice("b").job("train", tpu="v4-16", slices=2, replicas=4).schedule()
+    lab.reports("train/* running")
+    lab.reports("train/task-0 running quiet-45m in-psum", "train/task-1 running quiet-40m in-load")
+    assert shown(lab) == "2 of 4 ranks quiet 45m: rank 0 in psum, rank 1 in load"
+    lab.reports("train/task-2 running quiet-31m in-psum", "train/task-3 running quiet-31m in-psum")
+    assert shown(lab) == "all 4 ranks quiet 45m: rank 1 in load, ranks 0,2-3 in psum"
+    lab.reports("train/task-1 running quiet-1s", "train/task-1 running quiet-30m")
+    assert shown(lab) == "all 4 ranks quiet 45m: rank 1 in an unknown place, ranks 0,2-3 in psum"
+
+
+def test_a_single_task_is_shown_with_its_place_until_it_writes_again() -> None:
+    lab = Lab().worker("w").job("train").schedule().reports("train/* running quiet-42m in-load")
+    assert shown(lab) == "quiet 42m in load"
+    assert shown(lab.reports("train/* running quiet-43m in-elsewhere")) == "quiet 42m in load"
+    assert shown(lab.reports("train/* running quiet-1s", "train/* running quiet-30m")) == "quiet 30m"
+
+
 def test_a_stop_ends_the_mark() -> None:
     lab = Lab().worker("w").job("train").schedule().reports("train/* running quiet-1h").cancel("train")
     assert lab.cluster.tasks[TaskId(JobId("train"), 0)].attempts[-1].state is AttemptState.STOPPING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -24,10 +25,19 @@ step()
 def test_a_gang_that_hangs_shows_its_odd_rank_and_who_is_silent(slice_of_four: Site) -> None:
     site = slice_of_four
     (site.directory / "train.py").write_text(PROGRAM)
+    told = site.directory / "told"
+    with (site.directory / "cluster.yaml").open("a") as config:
+        config.write(f"notify: {{command: [sh, -c, 'echo $IRIS_EVENT $IRIS_REASON >>{told}']}}\n")
     command = ("--", sys.executable, str(site.directory / "train.py"))
     site.iris("launch", "--name", "train", "--tpu", "v5litepod-16", "--silent-after", "2s", *command)
     site.until(lambda: len(list(site.hosts[0].home.parent.parent.glob("*/home/**/up"))) == 4)
     site.until(lambda: site.job("train")["quiet"].startswith("all 4 ranks"))
+    said = "rank 2 in read_data (train.py:5), ranks 0-1,3 in all_reduce (train.py:4)"
+    assert site.job("train")["quiet"].endswith(f": {said}")
+    assert said in " ".join(site.iris("why", "train").out.split())
+    site.until(told.exists)
+    # The first cycle that found any of them quiet has sent it: perhaps before the others were.
+    assert re.match(r"tasks_quiet .+ 4 ranks quiet .+ in (read_data|all_reduce) \(train", told.read_text())
     site.hosts[3].stop()
     shown = site.iris("stacks", "train", code=ExitCode.UNREACHABLE)
     places, *blocks = (block.splitlines() for block in shown.out.split("\n\n"))

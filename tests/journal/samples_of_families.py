@@ -149,6 +149,12 @@ QUIET: tuple[tuple[Event, ...], ...] = (
 )
 """A task that was quiet, wrote something, and is quiet again."""
 
+STUCK: tuple[tuple[Event, ...], ...] = (
+    *QUIET[:4],
+    (TaskQuiet(task=LONE, attempt=0, since=NOON, place="load (data.py:3)"),),
+)
+"""A task whose place was known when it went quiet."""
+
 TRIED_AGAIN: tuple[tuple[Event, ...], ...] = (
     (ClusterCreated(name="museum"),),
     (WorkerRegistered(worker=SPOT, connection=HOST),),

@@ -54,6 +54,7 @@ from tests.journal.samples_of_families import (
     ON_A_TERMINAL,
     QUIET,
     SPREAD,
+    STUCK,
     TRIED_AGAIN,
 )
 from tests.journal.scaled import ADOPTED, ASKED_FOR, SCALED, SET_UP
@@ -121,6 +122,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-held.jsonl", HELD),
         ("format-1-terminal.jsonl", ON_A_TERMINAL),
         ("format-1-memory-limit.jsonl", LIMITED),
+        ("format-1-stuck.jsonl", STUCK),
     ],
 )
 

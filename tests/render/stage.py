@@ -113,7 +113,7 @@ class Hosts(FakeRunner):
         return answer if isinstance(answer, Silence) else None
 
     def stacks(
-        self, target: Target, tokens: Sequence[Token], *, consent: str = ""
+        self, target: Target, tokens: Sequence[Token], *, consent: str = "", seconds: float = 30.0
     ) -> tuple[Programs, ...] | Silence:
         answer = tuple(self.stacked[token] for token in tokens)
         return self._answer(self.hosts[target.worker], "stacks", answer)

@@ -79,15 +79,19 @@ SECOND_TRIES_PROMISES = (
     Mutation(
         "quiet-for-good",
         "a task that writes again stays marked as quiet",
-        change(f"{_LIFECYCLE}.attempts", "elif before is not None and not is_quiet and", "elif False and"),
+        change(
+            f"{_LIFECYCLE}.attempts",
+            "        before is not None\n        and not 0 < silent",
+            "        False\n        and not 0 < silent",
+        ),
     ),
     Mutation(
         "quiet-too-soon",
         "a task is marked as quiet after half of its `silent_after`",
         change(
             f"{_LIFECYCLE}.attempts",
-            "is_quiet = 0 < silent_after <= report.last_output_ago",
-            "is_quiet = 0 < silent_after / 2 <= report.last_output_ago",
+            "or not 0 < silent_after <= report.last_output_ago",
+            "or not 0 < silent_after / 2 <= report.last_output_ago",
         ),
     ),
     Mutation(
@@ -95,8 +99,8 @@ SECOND_TRIES_PROMISES = (
         "no task is marked as quiet",
         change(
             f"{_LIFECYCLE}.attempts",
-            "is_quiet = 0 < silent_after <= report.last_output_ago",
-            "is_quiet = 0 > silent_after",
+            "or not 0 < silent_after <= report.last_output_ago",
+            "or not 0 > silent_after",
         ),
     ),
 )

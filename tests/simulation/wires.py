@@ -20,6 +20,7 @@ from iris_cli.core.messages.observations import (
 from iris_cli.core.messages.observations import RemoteState as S
 from iris_cli.remote.launch_request import LaunchRequest
 from iris_cli.remote.transport import Target
+from iris_cli.remote.worker_calls import Program, Programs
 from tests.simulation.conduct import Conduct
 from tests.simulation.disk import Medium
 from tests.simulation.machines import Machine
@@ -34,6 +35,9 @@ T = TypeVar("T")
 K = SilenceKind
 _REPORTS = (WorkerReport, ProbeReport, ReapReport, UnwedgeReport)
 _NOTHING_LEFT = (S.EXITED, S.CANCELLED, S.NOSTART, S.STOPPED, S.LOST, S.ABSENT)
+
+IDLE = Program(pid=7, state="S", how="spy", command="train", dump="Thread 7 (idle)\n    wait (train.py:4)\n")
+"""The only process of any task."""
 
 CONNECT_TIMEOUT = 10.0
 CALL_TIMEOUT = 5.0
@@ -201,6 +205,17 @@ class SimRunner:
             )
 
         return self._call(worker, "reap", act)
+
+    def stacks(
+        self, target: Target, tokens: Sequence[Token], *, consent: str = "", seconds: float = 30.0
+    ) -> tuple[Programs, ...] | Silence:
+        def act(machine: Machine) -> tuple[Programs, ...]:
+            states = {each.token: each.state for each in machine.poll(target.worker, tokens).attempts}
+            return tuple(
+                Programs(token=each, state=states[each], count=1, programs=(IDLE,)) for each in tokens
+            )
+
+        return self._call(target.worker, "stacks", act)
 
     # One call
 

@@ -13,14 +13,16 @@ _AGO = re.compile(r"(.+)-ago")
 _RAN = re.compile(r"ran-(.+)")
 _PREEMPTED = Fact(kind=FactKind.PREEMPTED, proven=True, text="the VM is preempted")
 _QUIET = re.compile(r"quiet-(.+)")
+_PLACE = re.compile(r"in-(.+)")
 
 
 def parse_report(token: Token, words: str) -> AttemptReport:
-    """`STATE [EXIT CODE | CAUSE] [DURATION-ago] [ran-DURATION] [quiet-DURATION] [preempted]`; exits: `timeout`, ...
+    """`STATE [EXIT CODE | CAUSE] [DURATION-ago] [ran-DURATION] [quiet-DURATION] [in-PLACE] [preempted]`.
 
     The first duration says how long ago an exit, or else the start (of the launch, the set-up, the command) was;
     the second one how long the command ran by the worker's clock, the third one how long it has written nothing.
-    `timeout`, `oom` and `signal` are exits. `preempted`: the metadata server has announced the end of the VM.
+    PLACE is where its program is. `timeout`, `oom` and `signal` are exits. `preempted`: the metadata server has
+    announced the end of the VM.
     """
     state, *rest = words.split()
     facts = (_PREEMPTED,) if "preempted" in rest else ()
@@ -28,7 +30,8 @@ def parse_report(token: Token, words: str) -> AttemptReport:
     ago = [parse_duration(match[1]) for word in rest if (match := _AGO.fullmatch(word))]
     ran = [parse_duration(match[1]) for word in rest if (match := _RAN.fullmatch(word))]
     quiet = [parse_duration(match[1]) for word in rest if (match := _QUIET.fullmatch(word))]
-    rest = [word for word in rest if not any(each.fullmatch(word) for each in (_AGO, _RAN, _QUIET))]
+    place = [match[1] for word in rest if (match := _PLACE.fullmatch(word))]
+    rest = [word for word in rest if not any(each.fullmatch(word) for each in (_AGO, _RAN, _QUIET, _PLACE))]
     since = ago[0] if ago else 0.0
     if state in ("exited", "timeout", "oom", "signal"):
         return AttemptReport(
@@ -47,6 +50,7 @@ def parse_report(token: Token, words: str) -> AttemptReport:
         cause=rest[0] if rest else "",
         started_ago=since,
         last_output_ago=quiet[0] if quiet else None,
+        place=place[0] if place else "",
         ran=ran[0] if ran else None,
         facts=facts,
     )

@@ -233,9 +233,13 @@ class AttemptOrphaned(AttemptEvent, frozen=True, kw_only=True):
 
 
 class TaskQuiet(AttemptEvent, frozen=True, kw_only=True):
-    """The running task has had no output since `since`, for `silent_after` or longer. None: it has output again."""
+    """The running task has had no output since `since`, for `silent_after` or longer. None: it has output again.
+
+    `place` is where its program was then, such as `all_reduce (train.py:4)`; '' if its worker did not say.
+    """
 
     since: float | None
+    place: str = ""
 
 
 class AttemptUnkillable(AttemptEvent, frozen=True, kw_only=True):

@@ -80,11 +80,15 @@ def _started(_phase: Assigned, event: ev.TaskRunning, _moment: Moment) -> Runnin
 
 
 def _orphaned(phase: Running, _event: ev.AttemptOrphaned, _moment: Moment) -> Running:
-    return Running(started_at=phase.started_at, orphaned=True, quiet_since=phase.quiet_since)
+    return Running(
+        started_at=phase.started_at, orphaned=True, quiet_since=phase.quiet_since, quiet_in=phase.quiet_in
+    )
 
 
 def _quiet(phase: Running, event: ev.TaskQuiet, _moment: Moment) -> Running:
-    return Running(started_at=phase.started_at, orphaned=phase.orphaned, quiet_since=event.since)
+    return Running(
+        started_at=phase.started_at, orphaned=phase.orphaned, quiet_since=event.since, quiet_in=event.place
+    )
 
 
 def _stop(phase: Assigned | Running, event: ev.AttemptStopRequested, moment: Moment) -> Stopping:

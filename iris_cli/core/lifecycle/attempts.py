@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from functools import partial
 from itertools import chain
 
 from iris_cli.core import AttemptId, AttemptState, Cluster, EndReason, Job, JobId, Limits, TaskId, TaskState
@@ -235,15 +236,34 @@ def _note_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
     attempt = draft.cluster.attempt(attempt_id)
     if report.last_output_ago is None or attempt.state is not AttemptState.RUNNING:
         return
-    own = draft.cluster.jobs[attempt_id.task.job].silent_after
-    silent_after = limits.silent_after if own is None else own
-    is_quiet = 0 < silent_after <= report.last_output_ago
+    silent_after = _silent_after(draft.cluster, attempt_id, limits)
     before, since = attempt.quiet_since, round(draft.at - report.waited - report.last_output_ago, 3)
+    noted = partial(events.TaskQuiet, task=attempt_id.task, attempt=attempt_id.number)
+    if went_quiet(draft.cluster, attempt_id, report, draft.at, limits):
+        draft.record(noted(since=since, place=report.place))
+    elif (
+        before is not None
+        and not 0 < silent_after <= report.last_output_ago
+        and not _is_older(draft.at, before, since, silent_after)
+    ):
+        draft.record(noted(since=None))
+
+
+def went_quiet(
+    cluster: Cluster, attempt_id: AttemptId, report: AttemptReport, now: float, limits: Limits
+) -> bool:
+    """Return whether the report of a running attempt shows a silence that is not marked yet."""
+    silent_after = _silent_after(cluster, attempt_id, limits)
+    if report.last_output_ago is None or not 0 < silent_after <= report.last_output_ago:
+        return False
+    before = cluster.attempt(attempt_id).quiet_since
     # If it wrote between two polls, it was quiet twice, at least `silent_after` apart.
-    if is_quiet and (before is None or since >= before + silent_after):
-        draft.record(events.TaskQuiet(task=attempt_id.task, attempt=attempt_id.number, since=since))
-    elif before is not None and not is_quiet and not _is_older(draft.at, before, since, silent_after):
-        draft.record(events.TaskQuiet(task=attempt_id.task, attempt=attempt_id.number, since=None))
+    return before is None or now - report.waited - report.last_output_ago >= before + silent_after
+
+
+def _silent_after(cluster: Cluster, attempt_id: AttemptId, limits: Limits) -> float:
+    own = cluster.jobs[attempt_id.task.job].silent_after
+    return limits.silent_after if own is None else own
 
 
 def _is_older(now: float, marked: float, told: float, silent_after: float) -> bool:

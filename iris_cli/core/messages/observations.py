@@ -43,7 +43,8 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
     seconds before the answer on the worker's clock, so that its wrong wall clock does no harm. `started_ago` of
     PREPARING: since the set-up began; of PREPARED: since the first launch order, None if there was none or its
     time is unknown; of LAUNCHING: since the launcher's last sign of life. `last_output_ago`: seconds since the
-    last output of a RUNNING or ORPHANED one, or since its start without output; None if not measured. `waited`:
+    last output of a RUNNING or ORPHANED one, or since its start without output; None if not measured. `place`:
+    where the program of one without output is, from a second call; '' if not asked or not known. `waited`:
     seconds since the answer. `ran`: seconds from start to end by the worker's clock; None if either is unknown or
     they contradict each other. `log_tail` is the end of the task's output, decoded with replacement. `facts`:
     causes of the failure known to the worker.
@@ -56,6 +57,7 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
     started_ago: float | None = None
     ended_ago: float | None = None
     last_output_ago: float | None = None
+    place: str = ""
     waited: float = 0.0
     ran: float | None = None
     output_bytes: int = 0
@@ -68,6 +70,7 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
             state=self.state,
             exit_code=self.exit_code,
             cause=self.cause,
+            place=self.place,
             output_bytes=self.output_bytes,
             log_tail=self.log_tail,
             facts=self.facts,

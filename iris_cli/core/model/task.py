@@ -214,6 +214,7 @@ class Running(_Phase, frozen=True, kw_only=True, tag=AttemptState.RUNNING.value)
     started_at: float
     orphaned: bool = False  # its wrapper is gone: it runs without supervision on the worker
     quiet_since: float | None = None  # time of its last output if it is marked quiet
+    quiet_in: str = ""  # where its program was when it was marked quiet, if that is known
 
 
 @final
@@ -303,6 +304,11 @@ class Attempt(Record, kw_only=True):
     def quiet_since(self) -> float | None:
         """The time of its last output if it is running and marked quiet."""
         return self.phase.quiet_since if type(self.phase) is Running else None
+
+    @property
+    def quiet_in(self) -> str:
+        """Where its program was when it was marked quiet, such as `all_reduce (train.py:4)`; '' if not known."""
+        return self.phase.quiet_in if type(self.phase) is Running else ""
 
     @property
     def stopping(self) -> Stopping | None:

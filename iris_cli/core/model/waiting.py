@@ -9,7 +9,7 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.model.array import format_indexes
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job
-from iris_cli.core.model.task import AttemptState, Task, TaskState
+from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.units import count, format_duration
 
 _COARSE = 60.0  # seconds from which durations are shown in minutes
@@ -61,26 +61,52 @@ def _coarse(seconds: float) -> str:
     return format_duration(seconds - seconds % _COARSE if seconds >= _COARSE else float(max(0, int(seconds))))
 
 
-def quiet_for(seconds: float) -> str:
-    """Return `quiet 42m`."""
+def quiet_of(attempt: Attempt, now: float) -> str:
+    """Return `quiet 42m in load (data.py:3)`, without the place if it is not known; '' if it is not marked quiet."""
+    if attempt.quiet_since is None:
+        return ""
+    return _quiet_for(now - attempt.quiet_since) + (f" in {attempt.quiet_in}" if attempt.quiet_in else "")
+
+
+def _quiet_for(seconds: float) -> str:
     return f"quiet {_coarse(seconds)}"
 
 
 def quiet_words(job: Job, tasks: Iterable[Task], now: float) -> str:
-    """Return `quiet 42m` for one task, else `3 of 4 ranks quiet 42m: rank 2, then 0-1`, longest first; or ''."""
+    """Return how long running tasks have been quiet, and where they were when they were marked; or ''.
+
+    One task: `quiet 42m in load (data.py:3)`. Several: `3 of 4 ranks quiet 42m: rank 2, then 0-1`, longest first,
+    or with places `all 4 ranks quiet 42m: rank 2 in load (data.py:3), ranks 0-1,3 in psum (train.py:9)`, the
+    smallest group first.
+    """
     running = {
-        task.index: task.attempts[-1].quiet_since
+        task.index: task.attempts[-1]
         for task in tasks
         if task.attempts and task.attempts[-1].state is AttemptState.RUNNING
     }
-    quiet = sorted((since, index) for index, since in running.items() if since is not None)
+    quiet = sorted(
+        (each.quiet_since, index) for index, each in running.items() if each.quiet_since is not None
+    )
     if not quiet:
         return ""
-    longest = quiet_for(now - quiet[0][0])
+    since, index = quiet[0]
     if len(running) == 1:
-        return longest
+        return quiet_of(running[index], now)
+    places: dict[str, list[int]] = {}
+    for _, index in quiet:
+        places.setdefault(running[index].quiet_in, []).append(index)
     noun = "rank" if job.is_gang else "task"
-    first, others = quiet[0][1], sorted(index for _, index in quiet[1:])
     share = "all" if len(quiet) == len(running) else f"{len(quiet)} of"
-    then = f", then {format_indexes(others)}" if others else ""
-    return f"{share} {count(len(running), noun)} {longest}: {noun} {first}{then}"
+    return f"{share} {count(len(running), noun)} {_quiet_for(now - since)}: {_who(places, noun)}"
+
+
+def _who(places: dict[str, list[int]], noun: str) -> str:
+    """Return the indexes of the quiet tasks by place, the smallest group first; `places` are in order of time."""
+    if list(places) == [""]:
+        first, *others = places[""]
+        return f"{noun} {first}" + (f", then {format_indexes(sorted(others))}" if others else "")
+    groups = sorted(places.items(), key=lambda group: len(group[1]))
+    return ", ".join(
+        f"{noun}{'s' if len(those) > 1 else ''} {format_indexes(sorted(those))} in {place or 'an unknown place'}"
+        for place, those in groups
+    )

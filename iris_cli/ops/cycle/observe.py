@@ -22,6 +22,7 @@ from iris_cli.core.messages.observations import (
 )
 from iris_cli.ops.cycle import requests
 from iris_cli.ops.cycle.answers import MOST_UPTIME, Fetched, LogPieces, Seen, believed, facts_of
+from iris_cli.ops.cycle.quiet import with_places
 from iris_cli.ops.cycle.requests import Asked, Key, Outcomes
 from iris_cli.ops.secret_values import known_values, masked
 from iris_cli.ops.session import ReadAt, Session
@@ -157,7 +158,8 @@ def asking(
 
     def poll() -> Seen:
         renew = presumption.may_renew_leases(worker, session.age(read_at), session.limits)
-        return session.runner.poll(target, list(known.attempts), renew=renew, held=held)
+        seen = session.runner.poll(target, list(known.attempts), renew=renew, held=held)
+        return with_places(session, cluster, target, known.attempts, seen)
 
     return poll
 

@@ -119,7 +119,9 @@ def _attempt_ended(event: ev.AttemptEnded) -> str:
 
 
 def _task_quiet(event: ev.TaskQuiet) -> str:
-    return f"{event.attempt_id} {'writes output again' if event.since is None else 'is quiet'}"
+    if event.since is None:
+        return f"{event.attempt_id} writes output again"
+    return f"{event.attempt_id} is quiet" + (f" in {event.place}" if event.place else "")
 
 
 def _stop_requested(event: ev.AttemptStopRequested) -> str:

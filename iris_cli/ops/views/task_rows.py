@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from iris_cli.core import AttemptId, Cluster, Job, TaskId, WorkerId
 from iris_cli.core.model.task import Attempt, AttemptState, EndReason, Task, TaskState
-from iris_cli.core.model.waiting import quiet_for
+from iris_cli.core.model.waiting import quiet_of
 from iris_cli.core.work_paths import relative_paths
 from iris_cli.ops.outcomes.causes import LOG_LINES, end_words, exit_words, known_words, task_end_words
 from iris_cli.ops.outcomes.durations import attempt_ran
@@ -42,7 +42,7 @@ class TaskRow(Struct, frozen=True, kw_only=True):
 
     `worker`, times, exit code, number (`attempt`) and `reason` of the end are those of its last attempt.
     `why` is the reason the task is pending, or the cause of its end. `quiet_since` is the time of its last
-    output if it has written nothing for its `silent_after`.
+    output if it has written nothing for its `silent_after`, `quiet_in` where its program was when it was marked.
     """
 
     id: TaskId
@@ -58,6 +58,7 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     ended_at: float | None
     duration: float | None = field(name="duration_seconds")
     quiet_since: float | None
+    quiet_in: str
     attempts: tuple[AttemptRow, ...]
 
 
@@ -81,6 +82,7 @@ def task_row(view: View, task: Task, display: str, waiting: str) -> TaskRow:
         ended_at=last.ended_at if last else None,
         duration=last.duration if last else None,
         quiet_since=task.attempts[-1].quiet_since if task.attempts else None,
+        quiet_in=task.attempts[-1].quiet_in if task.attempts else "",
         attempts=attempts,
     )
 
@@ -176,5 +178,5 @@ def _attempt_words(view: View, task: TaskId, attempt: Attempt) -> str:
     if attempt.stop is not None:
         stuck = ", and a process of it can't be killed" if attempt.unkillable else ""
         return f"being stopped ({attempt.stop.reason}){stuck}"
-    quiet = quiet_for(view.now - attempt.quiet_since) if attempt.quiet_since is not None else ""
-    return ", ".join(filter(None, ("running without its wrapper" if attempt.orphaned else "", quiet)))
+    wrapper = "running without its wrapper" if attempt.orphaned else ""
+    return ", ".join(filter(None, (wrapper, quiet_of(attempt, view.now))))

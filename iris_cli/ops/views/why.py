@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from iris_cli.core import AttemptId, Cluster, Job, JobId, JobState, TaskId, Worker, WorkerId, parse_task_id
 from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
-from iris_cli.core.model.waiting import overdue, quiet_for, quiet_words
+from iris_cli.core.model.waiting import overdue, quiet_of, quiet_words
 from iris_cli.errors import UsageError
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.names import no_task, unknown
@@ -284,13 +284,11 @@ def _places(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
                 worker=attempt.worker,
                 since_at=since,
                 age=elapsed(since, None, view.now) or 0.0,
-                doubt="; ".join(filter(None, (doubt_about(view, attempt.worker), _quiet(view, attempt)))),
+                doubt="; ".join(
+                    filter(None, (doubt_about(view, attempt.worker), quiet_of(attempt, view.now)))
+                ),
                 chosen=_chosen(view.cluster, task, attempt),
             )
-
-
-def _quiet(view: View, attempt: Attempt) -> str:
-    return quiet_for(view.now - attempt.quiet_since) if attempt.quiet_since is not None else ""
 
 
 def _chosen(cluster: Cluster, task: Task, attempt: Attempt) -> str:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
 from iris_cli.core import TaskId, WorkerId, format_indexes
 from iris_cli.core.messages.stacks import Frame, KernelThread
 from iris_cli.ops.logs.stacks import CHILD, MAIN, RankStacks, SharedStack, places
+from iris_cli.ops.outcomes.stack_places import call_words, own_call
 from iris_cli.remote.worker_calls import Program
 from iris_cli.render.console import Output
 from iris_cli.render.logs.log_lines import rank_prefix
 from iris_cli.render.tables import by_words, fold
 
-_LIBRARY = re.compile(r".*/(?:(?:site|dist)-packages|lib/python3\.[0-9]+)/")
 _FULL_STACKS = (
     "for full stacks: `pip install py-spy` on the worker, or add to the program:",
     "    import faulthandler, os, signal",
@@ -24,7 +22,6 @@ _FULL_STACKS = (
     '    faulthandler.register(signal.SIGUSR1, file=open(stacks, "a"))',
 )
 _MOST_FRAMES = 40
-_LONGEST = 200  # characters of a name
 
 
 class ThreadStack(Struct, frozen=True):
@@ -84,7 +81,7 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
             output.line()
         output.line(f"{rank_prefix(place.ranks)} {_heading(place)}")
         for frame in place.frames[:_MOST_FRAMES]:
-            output.line(f"    {_words(frame)}")
+            output.line(f"    {call_words(frame)}")
         if len(place.frames) > _MOST_FRAMES:
             output.line(f"    … {len(place.frames) - _MOST_FRAMES} more")
         if not place.frames:
@@ -109,25 +106,9 @@ def _summary(found: Sequence[SharedStack]) -> str:
     said = []
     for place in mains:
         elsewhere = {frame for other in mains if other is not place for frame in other.frames}
-        where = _words(_own(place.frames, elsewhere)) if place.frames else "no Python frame"
+        where = call_words(own_call(place.frames, elsewhere)) if place.frames else "no Python frame"
         said.append(f"{_ranks(place.ranks)} in {where}")
     return "; ".join(said) if len(mains) > 1 else ""
-
-
-def _own(frames: Sequence[Frame], elsewhere: Set[Frame]) -> Frame:
-    """Return the innermost call of the program itself, with its file's base name. Prefer calls not in `elsewhere`.
-
-    The innermost call of all is mostly in a library, and the same for different places.
-    """
-    own = [each for each in frames if each.line and not _is_library(each.file)] or frames
-    found = next((each for each in (*own, *frames) if each not in elsewhere), own[0])
-    return Frame(found.function, found.file.rpartition("/")[2], found.line)
-
-
-def _is_library(file: str) -> bool:
-    """Return whether a file belongs to an installed package or to Python (py-spy gives its path in the library)."""
-    top = file.partition("/")[0].removesuffix(".py")
-    return _LIBRARY.match(file) is not None or top in sys.stdlib_module_names
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -143,12 +124,6 @@ def _heading(place: SharedStack) -> str:
         return "main thread"
     threads = f"{place.threads} other thread" if place.kind != CHILD else f"{place.threads} more process"
     return threads if place.threads == 1 else threads + ("s" if place.kind != CHILD else "es")
-
-
-def _words(frame: Frame) -> str:
-    file = _LIBRARY.sub("", frame.file[-_LONGEST:], count=1)
-    where = f"{file}:{frame.line}" if frame.line else file
-    return frame.function[:_LONGEST] + (f" ({where})" if where else "")
 
 
 def _notes(result: RankStacks, what: str) -> Iterator[str]:
