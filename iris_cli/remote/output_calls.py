@@ -84,10 +84,10 @@ class FilePiece(Struct, frozen=True, kw_only=True):
 
 
 class OutputCalls:
-    """Calls that fetch output through a TaskRunner. Each is answered completely or not at all and changes nothing."""
+    """Calls that fetch output. Each is answered completely or not at all and changes nothing."""
 
-    def __init__(self, runner: WorkerCalls) -> None:
-        self._runner = runner
+    def __init__(self, calls: WorkerCalls) -> None:
+        self._calls = calls
 
     def list_files(self, target: Target, tokens: Sequence[Token]) -> FileLists | Silence:
         """List the files of each of these attempts, in the order of the tokens."""
@@ -117,9 +117,18 @@ class OutputCalls:
         read = partial(_piece, longest=longest, start=first * BLOCK, offset=offset, limit=limit)
         return self._ask(target, step, read, room=2 * longest)
 
+    def packed(self, target: Target, token: Token, workspace: str, offset: int) -> FilePiece | Silence:
+        """Fetch a piece of the packed workspace with this hash from an attempt's outbox, like `piece`.
+
+        Raises ValueError if `workspace` is not a hash.
+        """
+        if _HASH.fullmatch(workspace) is None:
+            raise ValueError(f"{workspace[:80]!r} is no hash")
+        return self.piece(target, token, f"{PACKED}/{workspace}.tar.gz".encode(), offset)
+
     def _ask(self, target: Target, step: str, read: Callable[[Frame], R], *, room: int) -> R | Silence:
-        call = [self._runner.open_line(target), "begin_frame", step, "end_frame"]
-        return self._runner.ask(target, "pull", call, read, room=room, patience=_PATIENCE)
+        call = [self._calls.open_line(target), "begin_frame", step, "end_frame"]
+        return self._calls.ask(target, "pull", call, read, room=room, patience=_PATIENCE)
 
 
 def _word(name: bytes) -> str:
@@ -222,20 +231,13 @@ _HASH = re.compile("[0-9a-f]{64}")
 _CACHE_SIZE = re.compile(r"S ([ws]/[0-9a-f]{64}) (0|[1-9][0-9]{0,14})")
 
 
-class CacheCalls(WorkerCalls):
-    """The calls of TaskRunner for caches and for workspaces that tasks have packed."""
+class CacheCalls:
+    """The call for caches of workspaces and set-ups."""
 
-    def packed(self, target: Target, token: Token, workspace: str, offset: int) -> FilePiece | Silence:
-        """Fetch a piece of the packed workspace with this hash from an attempt's outbox.
+    def __init__(self, calls: WorkerCalls) -> None:
+        self._calls = calls
 
-        Works like `OutputCalls.piece`. Raises ValueError if `workspace` is not a hash.
-        """
-        if _HASH.fullmatch(workspace) is None:
-            raise ValueError(f"{workspace[:80]!r} is no hash")
-        name = f"{PACKED}/{workspace}.tar.gz".encode()
-        return OutputCalls(self).piece(target, token, name, offset)
-
-    def caches(
+    def unused(
         self,
         target: Target,
         *,
@@ -257,9 +259,9 @@ class CacheCalls(WorkerCalls):
         minutes = int(max(unused_for, SHORTEST) // 60)
         step = f"caches {minutes} {quote(' '.join(keep))} {int(remove)}"
         step = f"if expect {quote(boot_id)} {quote(incarnation)}; then {step}; fi"
-        call = [self.open_line(target), "unused=", step, "begin_frame", "tell_unused", "end_frame"]
+        call = [self._calls.open_line(target), "unused=", step, "begin_frame", "tell_unused", "end_frame"]
         read = partial(_cache_report, worker=target.worker)
-        return self.ask(target, "caches", call, read, room=1 << 20, patience=_CACHES_PATIENCE)
+        return self._calls.ask(target, "caches", call, read, room=1 << 20, patience=_CACHES_PATIENCE)
 
 
 def _cache_report(frame: Frame, worker: WorkerId) -> CacheReport:

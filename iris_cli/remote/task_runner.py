@@ -35,12 +35,13 @@ from iris_cli.remote.output_calls import (
     CacheCalls,
     LogChunk,
     LogPiece,
+    OutputCalls,
     log_chunks,
     piece_line,
     room_for,
 )
 from iris_cli.remote.transport import Payload, Target, time_to_arrive
-from iris_cli.remote.worker_calls import OperatorCalls, StackCalls, unique
+from iris_cli.remote.worker_calls import CommandCalls, StackCalls, WorkerCalls, unique
 from iris_cli.remote.worker_script import quote
 
 __all__ = ["LaunchRequest", "LogChunk", "LogPiece", "Shipment", "TaskRunner"]
@@ -61,12 +62,28 @@ KnownRequest = tuple[Token, RequestId]
 _BOOT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
+class TaskRunner(WorkerCalls):
     """The calls of the worker protocol. Thread-safe.
 
     Every call returns a complete answer or a Silence, which tells nothing about what happened on the worker. All of
-    them except `run_command` can be repeated. Raises ValueError for what can't be sent.
+    them except `commands.run` can be repeated. Raises ValueError for what can't be sent.
     """
+
+    @property
+    def commands(self) -> CommandCalls:
+        return CommandCalls(self)
+
+    @property
+    def stacks(self) -> StackCalls:
+        return StackCalls(self)
+
+    @property
+    def outputs(self) -> OutputCalls:
+        return OutputCalls(self)
+
+    @property
+    def caches(self) -> CacheCalls:
+        return CacheCalls(self)
 
     def probe(
         self, target: Target, *, first_contact: bool = False, make: bool = True

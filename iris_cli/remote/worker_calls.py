@@ -1,4 +1,4 @@
-"""Calls to workers for commands and stacks, and the base of all calls: send a script, read its answer."""
+"""Calls to workers for commands and stacks, and what all calls use: send a script, read its answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ROOM_PER_ATTEMPT = 8 << 10
 
 
 class WorkerCalls:
-    """The base of all groups of calls. Thread-safe."""
+    """Send a script to a worker and read its answer. Thread-safe."""
 
     def __init__(
         self,
@@ -130,13 +130,16 @@ class CommandEnd(Struct, frozen=True, kw_only=True):
     cut: bool = False
 
 
-class OperatorCalls(WorkerCalls):
-    """The calls of TaskRunner for commands. Only `run_command` can't be repeated."""
+class CommandCalls:
+    """Calls for commands on a worker. Only `run` can't be repeated."""
 
-    def run_command(self, target: Target, request: CommandRequest) -> CommandEnd | Silence:
+    def __init__(self, calls: WorkerCalls) -> None:
+        self._calls = calls
+
+    def run(self, target: Target, request: CommandRequest) -> CommandEnd | Silence:
         """Run a command to its end without input. Raises ValueError for text that no shell can hold.
 
-        A lost connection does not end it: `end_command` and its timeout do.
+        A lost connection does not end it: `end` and its timeout do.
         """
         limit = max(0, min(request.limit, LONGEST_OUTPUT))
         token = parse_token(request.token)
@@ -146,7 +149,7 @@ class OperatorCalls(WorkerCalls):
         step = f"run_command {token} {hundredths(request.timeout)} {limit + 1}"
         call = [
             "mask=$(umask) timed=0",
-            self.open_line(target),
+            self._calls.open_line(target),
             f'dir="{home}"',
             environment_text(launch, directories=bool(home)),
             side_command_text(launch),
@@ -154,14 +157,14 @@ class OperatorCalls(WorkerCalls):
             "end_frame",
         ]
         read, patience = partial(_command_end, limit=limit), request.timeout + _COMMAND_ENDING
-        return self.ask(target, "exec", call, read, room=2 * limit, patience=patience)
+        return self._calls.ask(target, "exec", call, read, room=2 * limit, patience=patience)
 
-    def end_command(self, target: Target, tokens: Sequence[Token]) -> Silence | None:
+    def end(self, target: Target, tokens: Sequence[Token]) -> Silence | None:
         """End these commands, including those not started yet; return None once that is done."""
         words = [parse_token(token) for token in tokens]
         steps = [f"(stop_command {quote(word)})" for word in words]
-        call = [self.open_line(target), *steps, "begin_frame", "end_frame"]
-        return self.ask(target, "exec", call, lambda _: None, patience=_COMMAND_ENDING)
+        call = [self._calls.open_line(target), *steps, "begin_frame", "end_frame"]
+        return self._calls.ask(target, "exec", call, lambda _: None, patience=_COMMAND_ENDING)
 
 
 def _command_end(frame: Frame, limit: int) -> CommandEnd:
@@ -218,10 +221,13 @@ class Programs(Struct, frozen=True, kw_only=True):
     programs: tuple[Program, ...] = ()
 
 
-class StackCalls(WorkerCalls):
-    """The calls of TaskRunner for stacks."""
+class StackCalls:
+    """The call for the stacks of attempts."""
 
-    def stacks(
+    def __init__(self, calls: WorkerCalls) -> None:
+        self._calls = calls
+
+    def read(
         self, target: Target, tokens: Sequence[Token], *, consent: str = "", seconds: float = _STACKS_TIME
     ) -> tuple[Programs, ...] | Silence:
         """Return the stacks of these attempts' programs, in one round trip. py-spy pauses each program briefly.
@@ -237,7 +243,7 @@ class StackCalls(WorkerCalls):
             "trap : HUP INT TERM PIPE",
             "LC_ALL=C",
             "export LC_ALL",
-            self.open_line(target),
+            self._calls.open_line(target),
             "now",
             f"ask_until=$((now + {hundredths(seconds)}))",
             "begin_frame",
@@ -245,7 +251,7 @@ class StackCalls(WorkerCalls):
             "end_frame",
         ]
         read, room = partial(_programs, tokens=tokens), _STACKS_ROOM * len(tokens)
-        return self.ask(target, "stacks", call, read, room=room, patience=seconds + _STACKS_ENDING)
+        return self._calls.ask(target, "stacks", call, read, room=room, patience=seconds + _STACKS_ENDING)
 
 
 def _programs(frame: Frame, tokens: Sequence[Token]) -> tuple[Programs, ...]:

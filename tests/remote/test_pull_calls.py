@@ -12,7 +12,7 @@ import pytest
 from iris_cli.core.ids import Token
 from iris_cli.core.messages.observations import Silence
 from iris_cli.remote import output_calls
-from iris_cli.remote.output_calls import FileList, FilePiece, OutputCalls, Version
+from iris_cli.remote.output_calls import FileList, FilePiece, Version
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import tools_of
 from tests.support.worker_host import WorkerHost
@@ -24,19 +24,19 @@ ODD = (
 
 
 def listed(host: WorkerHost, *tokens: Token) -> list[FileList]:
-    answer = OutputCalls(host.runner).list_files(host.target, tokens)
+    answer = host.runner.outputs.list_files(host.target, tokens)
     assert not isinstance(answer, Silence), answer
     return list(answer.lists)
 
 
 def piece(host: WorkerHost, token: Token, name: bytes, offset: int = 0, limit: int = 1 << 20) -> FilePiece:
-    answer = OutputCalls(host.runner).piece(host.target, token, name, offset, limit)
+    answer = host.runner.outputs.piece(host.target, token, name, offset, limit)
     assert not isinstance(answer, Silence), answer
     return answer
 
 
 def batch(host: WorkerHost, token: Token, *names: bytes) -> list[bytes] | None:
-    answer = OutputCalls(host.runner).batch(host.target, token, names)
+    answer = host.runner.outputs.batch(host.target, token, names)
     assert not isinstance(answer, Silence), answer
     return None if answer is None else [data for _, data in answer]
 
@@ -293,7 +293,7 @@ def test_what_a_task_has_packed_is_read_only_as_a_plain_file_in_its_place(
     host: WorkerHost, token: Token, tmp_path: Path
 ) -> None:
     def packed(name: str) -> FilePiece:
-        answer = host.runner.packed(host.target, token, name * 64, 0)
+        answer = host.runner.outputs.packed(host.target, token, name * 64, 0)
         assert not isinstance(answer, Silence), answer
         return answer
 

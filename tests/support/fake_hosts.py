@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import (
@@ -57,10 +57,21 @@ class Entry:
 
 
 class FileCalls:
-    """The calls of the worker protocol that fetch outputs, and what a task has packed, so many bytes at a time."""
+    """The calls of the worker protocol that fetch outputs, and what a task has packed, so many bytes at a time.
+
+    They are also the groups of the calls that a runner has.
+    """
 
     hosts: dict[str, Host]
     piece = 64 << 10
+
+    @property
+    def outputs(self) -> Self:
+        return self
+
+    @property
+    def caches(self) -> Self:
+        return self
 
     def pieces(self, target: Target, wanted: Sequence[LogPiece]) -> tuple[LogChunk, ...] | Silence:
         host = self.hosts[target.worker]

@@ -236,7 +236,7 @@ class FakeRunner(FileCalls):
         )
         return self._answer(host, "reap", answer)
 
-    def caches(
+    def unused(
         self,
         target: Target,
         *,

@@ -35,7 +35,7 @@ def with_places(
     if not quiet:
         return seen
     asked_at = session.clock.monotonic()
-    found = session.runner.stacks(target, quiet[:_MOST_OF_A_CALL], seconds=_SECONDS)
+    found = session.runner.stacks.read(target, quiet[:_MOST_OF_A_CALL], seconds=_SECONDS)
     places = {} if isinstance(found, Silence) else {each.token: place_of(each.programs) for each in found}
     passed = session.clock.monotonic() - asked_at
 

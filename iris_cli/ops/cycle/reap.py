@@ -40,7 +40,7 @@ def unused(
     session: Session, cluster: Cluster, worker: Worker, unused_for: float, *, remove: bool
 ) -> int | Silence:
     """Return the bytes unused for `unused_for` seconds on the worker; with `remove`, the bytes left after removal."""
-    seen = session.runner.caches(
+    seen = session.runner.caches.unused(
         session.target(worker),
         boot_id=worker.boot_id,
         incarnation=worker.incarnation,

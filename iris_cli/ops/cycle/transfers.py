@@ -199,7 +199,7 @@ def _packed(session: Session, worker: Worker, token: Token, wanted: Workspace) -
     name = f"fetching {wanted.name or 'a workspace'}"
     with session.progress(lambda: (name, offset, size or 0, "bytes")):
         while size is None or offset < size:
-            piece = session.runner.packed(target, token, wanted.hash, offset)
+            piece = session.runner.outputs.packed(target, token, wanted.hash, offset)
             if isinstance(piece, Silence):
                 raise _SilentError(piece)
             if not piece.version.inode:

@@ -76,7 +76,7 @@ def pull(
             problem = without_worker(attempt, None)
             done[attempt_id] = _row(directory, attempt_id, attempt, Tally(problems=[problem]))
     if by_worker and calls is None:
-        calls = OutputCalls(session.runner)
+        calls = session.runner.outputs
     work = _Work(session, cluster, directory, calls)
     with session.progress(lambda: ("pulling", work.bytes_moved, 0, "bytes")):
         for batch in session.fan_out(list(by_worker.items()), lambda item: work.pull_worker(*item), what=""):

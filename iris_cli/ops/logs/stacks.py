@@ -72,7 +72,7 @@ def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: s
     def ask(worker: WorkerId) -> list[RankStacks]:
         mine = by_worker[worker]
         tokens = [attempt.token for _, attempt in mine]
-        answer = session.runner.stacks(session.target(cluster.workers[worker]), tokens, consent=consent)
+        answer = session.runner.stacks.read(session.target(cluster.workers[worker]), tokens, consent=consent)
         if isinstance(answer, Silence):
             return [RankStacks(task=task.id, worker=worker, silence=answer) for task, _ in mine]
         return [_rank(task, worker, each) for (task, _), each in zip(mine, answer, strict=True)]

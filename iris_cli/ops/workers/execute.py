@@ -121,7 +121,7 @@ def _carried_out(session: Session, orders: Sequence[_Order]) -> Generator[Execut
     waiting = {order.request.token: order for order in orders}
 
     def run(order: _Order) -> tuple[_Order, Executed]:
-        answer = session.runner.run_command(session.target(order.worker), order.request)
+        answer = session.runner.commands.run(session.target(order.worker), order.request)
         ended = {"silence" if isinstance(answer, Silence) else "end": answer}
         return order, Executed(worker=order.worker.id, task=order.task, **ended)  # type: ignore[arg-type]  # by kind
 
@@ -144,7 +144,7 @@ def _end(session: Session, orders: Sequence[_Order]) -> None:
         by_worker.setdefault(order.worker.id, []).append(order)
 
     def end(mine: list[_Order]) -> Silence | None:
-        return session.runner.end_command(
+        return session.runner.commands.end(
             session.target(mine[0].worker), [order.request.token for order in mine]
         )
 
