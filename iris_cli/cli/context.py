@@ -58,7 +58,7 @@ class Context(Workplace, dict=True):
         if why := why_unwritable(self.state.path):
             return why
         cycles = cycles_of(self.state, self.clock.now(), self.config.loop)
-        if cycles.coming:
+        if cycles.has_next_cycle:
             return ""
         if self.starts_loop and starts_by_itself(self) and not why_forbidden(self.state.path):
             return ""

@@ -163,7 +163,7 @@ def _who_goes_on(iris: Context, session: Session) -> str:
     if why := iris.no_cycles():
         return why
     cycles = cycles_of(session.state, session.clock.now())
-    return cycles_words(cycles) if cycles.coming else ""
+    return cycles_words(cycles) if cycles.has_next_cycle else ""
 
 
 def _cluster(session: Session, labels: Sequence[str] = (), states: Sequence[str] = ()) -> Picture:

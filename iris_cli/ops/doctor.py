@@ -17,12 +17,12 @@ from iris_cli.ops.checks.host_checks import all_workers, check_hosts, check_keys
 from iris_cli.ops.checks.log_checks import check_log
 from iris_cli.ops.loop.cron.checks import Installed, check_cycles
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.channels import FIX, told, troubles
+from iris_cli.ops.views.channels import FIX, channel_problems, last_notice
 from iris_cli.ops.views.cycles import cycles_of, work_left
 from iris_cli.ops.views.scale_status import objection
 
-_PLACE = pattern(r"([^\n]+?):([0-9]+): ")
-_MOST_BREACHES = 20  # shown: one error has many consequences
+_POSITION = pattern(r"([^\n]+?):([0-9]+): ")
+_MAX_BREACHES = 20  # shown; one error often violates many invariants
 _ADD = "iris cluster import HOST...  # or what gcloud lists: iris cluster import --help"
 
 
@@ -31,13 +31,13 @@ def examine(
     begin: Callable[[ClusterConfig | None], Session],
     find_cron: Callable[[], Installed] = Installed,
     *,
-    ours: tuple[str, ...] = ("iris",),
+    this_command: tuple[str, ...] = ("iris",),
     offline: bool = False,
 ) -> Iterator[Finding]:
     """Yield findings on configuration, keys, hosts, log and cron; a failed check does not stop the others.
 
     `load` reads the configuration, `begin` creates a session with it, or with None if it is invalid;
-    `find_cron` finds the installed schedule, and `ours` is the command line of this program.
+    `find_cron` finds the installed schedule, and `this_command` is the command line of this program.
     """
     config, findings = check_config(load)
     yield from findings
@@ -47,22 +47,22 @@ def examine(
         if error.message not in [each.text for each in findings]:
             yield failed_by("state", error)
         return
-    cluster, of_log = _read_log(session)
+    cluster, log_findings = _read_log(session)
     yield from _check_workers(session, cluster, offline=offline)
     yield from check_state(session.state)
     yield from check_log(session.state, progress=session.progress)
-    yield from of_log
+    yield from log_findings
     yield from check_snapshot(session.state, cluster)
     yield from check_cluster(cluster)
-    yield from check_keeper(session, cluster)
+    yield from check_slice_owner(session, cluster)
     needed = bool(work_left(cluster, session.config, session.state))
     cycles = cycles_of(session.state, session.clock.now(), session.config.loop, needed=needed)
-    yield from check_notify(session, coming=cycles.coming)
-    yield from check_cycles(cycles, cluster, find_cron(), ours)
+    yield from check_notify(session, has_next_cycle=cycles.has_next_cycle)
+    yield from check_cycles(cycles, cluster, find_cron(), this_command)
 
 
 def _read_log(session: Session) -> tuple[Cluster, list[Finding]]:
-    """Return the cluster as of the log's valid part, and findings on the rest."""
+    """Return the cluster according to the log; if the log is invalid, an empty one and a finding."""
     try:
         return session.view(), []
     except NotFoundError:
@@ -72,13 +72,13 @@ def _read_log(session: Session) -> tuple[Cluster, list[Finding]]:
 
 
 def _check_workers(session: Session, cluster: Cluster, *, offline: bool) -> Iterator[Finding]:
-    """Yield findings on keys, then silent workers, then the others."""
+    """Yield findings on keys, then on hosts that don't answer, then on drained and quarantined workers."""
     workers = all_workers(session, cluster)
     keys = check_keys(session.target(worker).connection for worker in workers)
     yield from keys
     if workers and not offline:
         try:
-            yield from check_hosts(session, cluster, told={each.text for each in keys})
+            yield from check_hosts(session, cluster, reported={each.text for each in keys})
         except IrisError as error:
             yield failed_by("hosts", error)
     yield from check_workers(cluster)
@@ -102,15 +102,17 @@ def check_config(load: Callable[[], ClusterConfig]) -> tuple[ClusterConfig | Non
 
 def _open_at(problem: str) -> str:
     """Return the command that opens the file at the line of a problem."""
-    place = _PLACE.match(problem)
-    return f"${{EDITOR:-vi}} +{place[2]} {shlex.quote(place[1])}" if place is not None else ""
+    position = _POSITION.match(problem)
+    return f"${{EDITOR:-vi}} +{position[2]} {shlex.quote(position[1])}" if position is not None else ""
 
 
 def check_state(state: StateDir) -> Iterator[Finding]:
-    """Yield findings on the state directory: existing, private, writable, on a local disk."""
+    """Yield findings on the state directory: does it exist, is it private, writable, on a local disk."""
     if not state.path.exists():
         yield fine(
-            "state", f"{state.path} does not exist yet: the first command that writes creates it", aside=True
+            "state",
+            f"{state.path} does not exist yet: the first command that writes creates it",
+            hidden_if_ok=True,
         )
         return
     try:
@@ -118,7 +120,7 @@ def check_state(state: StateDir) -> Iterator[Finding]:
     except IrisError as error:
         yield failed_by("state", error)
     else:
-        yield fine("state", f"{state.path}: private, writable", aside=True)
+        yield fine("state", f"{state.path}: private, writable", hidden_if_ok=True)
     if kind := network_file_system(state.path):
         yield warning(
             "state",
@@ -130,25 +132,25 @@ def check_state(state: StateDir) -> Iterator[Finding]:
 def check_snapshot(state: StateDir, cluster: Cluster) -> Iterator[Finding]:
     """Yield a finding on the snapshot. An unusable one is rewritten automatically."""
     if cluster.past is not None:
-        yield fine("snapshot", "in use", aside=True)
+        yield fine("snapshot", "in use", hidden_if_ok=True)
     elif state.has_snapshot:
         text = "ignored: written for another log or version; the log was replayed"
-        yield fine("snapshot", text, aside=True)
+        yield fine("snapshot", text, hidden_if_ok=True)
 
 
 def check_cluster(cluster: Cluster) -> Iterator[Finding]:
-    """Yield violated invariants of the state."""
+    """Yield the violated invariants of the state."""
     found = breaches(cluster)
-    for breach in found[:_MOST_BREACHES]:
+    for breach in found[:_MAX_BREACHES]:
         yield failure("invariants", breach, "copy the state directory and report this")
-    if len(found) > _MOST_BREACHES:
-        yield failure("invariants", f"and {len(found) - _MOST_BREACHES} more")
+    if len(found) > _MAX_BREACHES:
+        yield failure("invariants", f"and {len(found) - _MAX_BREACHES} more")
     if not found:
         jobs, workers = count(len(cluster.jobs), "job"), count(len(cluster.workers), "worker")
-        yield fine("invariants", f"valid, {jobs} and {workers}", aside=True)
+        yield fine("invariants", f"valid, {jobs} and {workers}", hidden_if_ok=True)
 
 
-def check_keeper(session: Session, cluster: Cluster) -> Iterator[Finding]:
+def check_slice_owner(session: Session, cluster: Cluster) -> Iterator[Finding]:
     """Yield a finding if another state directory manages the slices; contacts no provider."""
     if cluster.keeper is None or not (session.config.scale_groups or cluster.slices):
         return
@@ -172,11 +174,11 @@ def check_workers(cluster: Cluster) -> Iterator[Finding]:
             yield warning(subject, f"draining{reason}", f"iris worker uncordon {worker.id}  # ends it")
 
 
-def check_notify(session: Session, *, coming: bool) -> Iterator[Finding]:
-    """Yield problems of the notification channels. `coming`: a next cycle is expected."""
+def check_notify(session: Session, *, has_next_cycle: bool) -> Iterator[Finding]:
+    """Yield problems of the notification channels."""
     if not session.config.notify.channels:
         return
 
-    said = troubles(session, coming=coming)
-    found = [warning("notify", text.removeprefix("notify: "), FIX) for text in said]
-    yield from found or [fine("notify", told(session))]
+    problems = channel_problems(session, has_next_cycle=has_next_cycle)
+    found = [warning("notify", text.removeprefix("notify: "), FIX) for text in problems]
+    yield from found or [fine("notify", last_notice(session))]

@@ -79,12 +79,12 @@ def show_checks(
         return found
     found = []
     told: list[Finding] = []
-    for (_, _, _, aside), group in groupby(
-        findings, key=lambda each: (each.level, each.text, each.fix, each.aside)
+    for (_, _, _, hidden_if_ok), group in groupby(
+        findings, key=lambda each: (each.level, each.text, each.fix, each.hidden_if_ok)
     ):
         alike = list(group)
         found += alike
-        if not aside:
+        if not hidden_if_ok:
             told.append(alike[0])
             _show(output, alike[0], _subjects([each.subject for each in alike]))
             output.flush()

@@ -12,7 +12,7 @@ from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.scaling import ScalingPlan
 from iris_cli.core.lifecycle.slices import Objection
 from iris_cli.ops.autoscale import Autoscaled
-from iris_cli.ops.views.scale_status import fates
+from iris_cli.ops.views.scale_status import demand_outcomes
 from iris_cli.ops.views.scaling_rows import ScaleGroupRow, Scaling, UnmetRow
 from iris_cli.render.console import Output
 
@@ -95,7 +95,7 @@ def show_plan(output: Output, plan: ScalingPlan, scaling: Scaling) -> None:
 def _lines(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
     if not plan.demand:
         yield "demand: none"
-    fate_of = fates(plan)
+    fate_of = demand_outcomes(plan)
     for entry in plan.demand:
         yield f"demand {entry.key} ({_needs(entry)}): {fate_of[entry.task_ids[0]]}"
     yield from _actions(plan, scaling)

@@ -188,7 +188,7 @@ def cycle_words(cycles: Cycles | None, at: float) -> Text:
     """Return what runs cycles, and the age of the last; for None, a view of the past, its time."""
     if cycles is None:
         return text(f"as of {clock_time(at)} UTC", "yellow")
-    is_fine = cycles.coming or not (cycles.needed or cycles.last is None)
+    is_fine = cycles.has_next_cycle or not (cycles.needed or cycles.last is None)
     return text(cycles_words(cycles), "dim" if is_fine else "bold red")
 
 

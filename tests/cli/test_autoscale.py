@@ -138,13 +138,13 @@ def test_without_scale_groups_nothing_is_said_of_them(
 def test_why_says_of_a_job_that_waits_what_a_pass_would_say(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fates = {
+    demand_outcomes = {
         line.split()[1]: line.partition("): ")[2]
         for line in lines(capsys, "autoscale", "--dry-run")
         if line.startswith("demand ")
     }
-    assert fates["far"].startswith("unmet: region: needs eu-west4")
-    for job, fate in fates.items():
+    assert demand_outcomes["far"].startswith("unmet: region: needs eu-west4")
+    for job, fate in demand_outcomes.items():
         [wait] = json.loads("\n".join(lines(capsys, "--json", "why", job)))["waits"]
         assert wait["demand"] == fate
         [line] = [line for line in lines(capsys, "why", job) if line.startswith("demand ")]

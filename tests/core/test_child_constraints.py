@@ -7,7 +7,7 @@ import pytest
 from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.core.lifecycle import children
 from iris_cli.errors import UsageError
-from iris_cli.ops.views.job_status import where_from
+from iris_cli.ops.views.job_status import jobs_of_constraints
 from tests.support.inside import Inside
 from tests.support.lab import Lab
 
@@ -54,7 +54,7 @@ def test_where_a_constraint_came_from_is_known_over_generations() -> None:
             f"{format_constraint(each)} {source}"
             for each, source in zip(
                 lab.the_job(name).constraints,
-                where_from(lab.cluster, lab.the_job(name)),
+                jobs_of_constraints(lab.cluster, lab.the_job(name)),
                 strict=True,
             )
         ]
@@ -79,14 +79,15 @@ def test_a_constraint_that_a_child_names_as_its_parent_does_is_its_own() -> None
     lab.schedule().reports("train/both/* running")
     Inside(lab, "train/both/task-0").submit(name="below")
     sources = {
-        name: where_from(lab.cluster, lab.the_job(f"train/{name}")) for name in ("both", "one", "alone")
+        name: jobs_of_constraints(lab.cluster, lab.the_job(f"train/{name}"))
+        for name in ("both", "one", "alone")
     }
     assert sources == {
         "both": ("train/both", "train/both"),
         "one": ("train", "train/one"),
         "alone": ("train/alone",),
     }
-    assert where_from(lab.cluster, lab.the_job("train/both/below")) == ("train/both", "train/both")
+    assert jobs_of_constraints(lab.cluster, lab.the_job("train/both/below")) == ("train/both", "train/both")
 
 
 def test_a_job_of_the_operator_below_another_takes_nothing_over() -> None:
@@ -97,4 +98,4 @@ def test_a_job_of_the_operator_below_another_takes_nothing_over() -> None:
     )
     lab.job("train/mine", constraints=(parse_constraint("pool=a"),))
     job = lab.the_job("train/mine")
-    assert (dict(job.env), where_from(lab.cluster, job)) == ({}, ("train/mine",))
+    assert (dict(job.env), jobs_of_constraints(lab.cluster, job)) == ({}, ("train/mine",))

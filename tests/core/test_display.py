@@ -14,7 +14,7 @@ from iris_cli.core.lifecycle.display import (
     filter_words,
     in_words,
     job_display,
-    retries_made,
+    retry_count,
     task_displays,
     word_of,
 )
@@ -31,7 +31,7 @@ def tasks(lab: Lab, job: str = "train") -> list[str]:
 
 
 def made(lab: Lab, job: str = "train") -> int:
-    return retries_made(lab.the_job(job), lab.cluster.tasks_of(JobId(job)))
+    return retry_count(lab.the_job(job), lab.cluster.tasks_of(JobId(job)))
 
 
 def words(lab: Lab, job: str = "train") -> set[str]:

@@ -16,7 +16,7 @@ import pytest
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.model.job import JobState, Priority
 from iris_cli.core.model.task import EndReason
-from iris_cli.ops.views.report import JobLine, Report, Stretch, report
+from iris_cli.ops.views.report import AttemptSpan, JobLine, Report, report
 from iris_cli.ops.views.report_fleet import WorkerLine
 from iris_cli.render.report.page import page
 from tests.render.scenes import busy, failed_gang, session_of
@@ -208,7 +208,7 @@ def many(*, jobs: int, ranks: int, slices: int) -> Report:
             index=index,
             type=f"v5litepod-{4 * ranks}",
             chips=4,
-            there=((0.0, jobs * HOUR),),
+            configured_spans=((0.0, jobs * HOUR),),
         )
         for number in range(slices)
         for index in range(ranks)
@@ -229,8 +229,8 @@ def many(*, jobs: int, ranks: int, slices: int) -> Report:
 def gang(number: int, ranks: int, place: int) -> JobLine:
     begin = number * HOUR
     failed = number % 7 == 3
-    stretches = tuple(
-        Stretch(
+    attempts = tuple(
+        AttemptSpan(
             task=rank,
             attempt=0,
             worker=place * ranks + rank,
@@ -259,5 +259,5 @@ def gang(number: int, ranks: int, place: int) -> JobLine:
         retries=0,
         preemptions=0,
         why="rank 1 failed first: exit 1" if failed else "",
-        stretches=stretches,
+        attempts=attempts,
     )

@@ -74,7 +74,7 @@ def test_a_report_since_a_time_is_that_of_the_whole_log_and_reads_few_lines(tmp_
     session.clock = StoppedClock(whole[-1].at)
     told = report(session, moment)
     assert len(told.jobs) > 1
-    assert any(job.stretches for job in told.jobs)
+    assert any(job.attempts for job in told.jobs)
     for path in log.snapshots:
         path.unlink()
     assert report(session, moment) == told

@@ -24,13 +24,13 @@ def told(lab: Lab, directory: Path, since: str | None = None) -> Report:
 def test_chips_count_from_placement_to_the_proof_of_the_end(tmp_path: Path) -> None:
     """Four VMs of four chips: ten minutes in vain, and five that go on."""
     everything = total(told(retried_gang(), tmp_path).jobs)
-    assert (everything.chip_seconds, everything.in_vain) == (16 * 900.0, 16 * 600.0)
+    assert (everything.chip_seconds, everything.wasted) == (16 * 900.0, 16 * 600.0)
     assert everything.task_seconds == 4 * 900.0
 
 
 def test_a_rank_that_is_not_proven_gone_holds_its_chips_on(tmp_path: Path) -> None:
     (job,) = told(failed_gang(), tmp_path).jobs
-    first, *_, last = job.stretches
+    first, *_, last = job.attempts
     assert (last.reason, first.reason) == (None, EndReason.SIBLING)
     assert last.seconds > first.seconds
 
@@ -38,7 +38,7 @@ def test_a_rank_that_is_not_proven_gone_holds_its_chips_on(tmp_path: Path) -> No
 def test_an_end_that_was_heard_of_late_freed_nothing_before(tmp_path: Path) -> None:
     lab = Lab().worker("w").job("a").schedule().reports("a/* running").advance("10m")
     (job,) = told(lab.reports("a/* exited 0 5m-ago"), tmp_path).jobs
-    assert job.stretches[0].seconds == 600.0
+    assert job.attempts[0].seconds == 600.0
 
 
 def test_only_the_time_that_is_told_of_counts(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_lost_work_counts_against_its_worker(tmp_path: Path) -> None:
 def test_a_clock_that_was_wrong_makes_no_negative_time(tmp_path: Path) -> None:
     lab = Lab().worker("w").job("a").advance("2d").schedule().reports("a/* running").advance(-90_000.0)
     seen = told(lab.advance("1m"), tmp_path)
-    assert all(seen.since <= each.placed_at <= each.over_at <= seen.at for each in seen.jobs[0].stretches)
+    assert all(seen.since <= each.placed_at <= each.over_at <= seen.at for each in seen.jobs[0].attempts)
     assert min(seen.jobs[0].waited, seen.jobs[0].ran or 0.0) >= 0.0
 
 
@@ -153,7 +153,7 @@ def test_the_newest_jobs_are_told_where_there_is_no_room_for_all(
     lab = Lab().worker("w")
     for number in range(5):
         lab.job(f"job-{number}", replicas=2).schedule()
-    monkeypatch.setattr(ops, "MOST_STRETCHES", 5)
+    monkeypatch.setattr(ops, "MAX_ATTEMPTS", 5)
     seen = told(lab, tmp_path)
     assert ([job.id for job in seen.jobs], seen.older) == (["job-3", "job-4"], 3)
 

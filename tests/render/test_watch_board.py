@@ -142,7 +142,7 @@ def test_what_is_still_being_stopped_is_not_over(lab: Lab, concern: Concern, tmp
 
 def test_a_rank_that_runs_again_says_why(tmp_path: Path) -> None:
     (job,) = seen(retried_gang(), tmp_path).jobs
-    assert [(bunch.state, bunch.why) for bunch in job.bunches] == [("RUNNING", "retry after: exit 1")]
+    assert [(group.state, group.why) for group in job.task_groups] == [("RUNNING", "retry after: exit 1")]
     assert job.concern is Concern.FAILING
 
 

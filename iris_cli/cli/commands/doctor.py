@@ -52,7 +52,7 @@ def doctor(
         lambda: iris.config,
         lambda config: _session(iris, config),
         lambda: _cron(iris),
-        ours=this_program(),
+        this_command=this_program(),
         offline=offline,
     )
 

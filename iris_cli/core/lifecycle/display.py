@@ -107,7 +107,7 @@ def filter_words(cluster: Cluster, job_id: JobId) -> frozenset[str]:
     return frozenset(found)
 
 
-def retries_made(job: Job, tasks: Sequence[Task], after: Collection[EndReason] = PROGRAM_FAILURES) -> int:
+def retry_count(job: Job, tasks: Sequence[Task], after: Collection[EndReason] = PROGRAM_FAILURES) -> int:
     """Return the number of retries after such ends: rounds of a gang, otherwise attempts of tasks.
 
     An end without a later attempt is no retry, charged or not.

@@ -17,17 +17,17 @@ class Level(StrEnum):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One finding about `subject`; `code` is the exit code of a failure. `aside`: hidden in the table if OK."""
+    """One finding about `subject`. `code` is the exit code of a failure; tables omit an OK that is `hidden_if_ok`."""
 
     level: Level
     subject: str
     text: str
     fix: str = ""
     code: ExitCode = ExitCode.FAILED
-    aside: bool = False
+    hidden_if_ok: bool = False
 
 
-_FIRST = (
+_ROOT_CAUSES = (
     ExitCode.CONFIG,
     ExitCode.LOG_DAMAGED,
     ExitCode.NOT_WRITABLE,
@@ -36,8 +36,8 @@ _FIRST = (
 """Exit codes to report first: later failures may result from earlier ones."""
 
 
-def fine(subject: str, text: str, *, aside: bool = False) -> Finding:
-    return Finding(level=Level.OK, subject=subject, text=text, aside=aside)
+def fine(subject: str, text: str, *, hidden_if_ok: bool = False) -> Finding:
+    return Finding(level=Level.OK, subject=subject, text=text, hidden_if_ok=hidden_if_ok)
 
 
 def warning(subject: str, text: str, fix: str = "") -> Finding:
@@ -58,4 +58,4 @@ def exit_code(findings: Iterable[Finding]) -> ExitCode:
     codes = {finding.code for finding in findings if finding.level is Level.FAIL}
     if not codes:
         return ExitCode.OK
-    return next((code for code in _FIRST if code in codes), ExitCode.FAILED)
+    return next((code for code in _ROOT_CAUSES if code in codes), ExitCode.FAILED)

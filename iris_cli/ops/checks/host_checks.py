@@ -85,13 +85,13 @@ class Answer(Struct, frozen=True):
     skew: float = 0.0
 
 
-def check_hosts(session: Session, cluster: Cluster, told: Collection[str] = ()) -> Iterator[Finding]:
+def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = ()) -> Iterator[Finding]:
     """Check all workers of the log and the configuration in parallel; yield silent workers first. Records and
-    creates nothing on hosts. Key problems in `told` are not repeated."""
+    creates nothing on hosts. Key problems in `reported` are not repeated."""
     answers = sorted(_ask(session, all_workers(session, cluster)), key=lambda answer: answer.worker.id)
     gone = _silent_slices(session, answers)
     for answer in answers:
-        if isinstance(answer.seen, Silence) and not _was_told(answer.seen, told):
+        if isinstance(answer.seen, Silence) and not _is_reported(answer.seen, reported):
             host = session.hosts.get(answer.worker.id)
             whole = host is not None and host.slice in gone
             yield unanswered(answer.worker, answer.seen, host, whole_slice=whole)
@@ -114,8 +114,8 @@ def check_hosts(session: Session, cluster: Cluster, told: Collection[str] = ()) 
     yield from shared_directories([each.seen for each in answers if isinstance(each.seen, ProbeReport)])
 
 
-def _was_told(silence: Silence, told: Collection[str]) -> bool:
-    return silence.step == "key" and any(silence.detail in text for text in told)
+def _is_reported(silence: Silence, reported: Collection[str]) -> bool:
+    return silence.step == "key" and any(silence.detail in text for text in reported)
 
 
 def all_workers(session: Session, cluster: Cluster) -> list[Worker]:

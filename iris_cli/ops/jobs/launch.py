@@ -104,11 +104,11 @@ def unanswered(session: Session, job: JobId, *, coming: bool) -> dict[WorkerId, 
     silent = _silent(session.cluster, job)
     if not silent:
         return {}
-    from iris_cli.ops.views.inventory import next_try
+    from iris_cli.ops.views.inventory import next_retry_words
 
     now, limits = session.clock.now(), session.limits
     return {
-        name: f"{each.reason}; {next_try(each, now, limits) if coming else 'no cycles are running'}"
+        name: f"{each.reason}; {next_retry_words(each, now, limits) if coming else 'no cycles are running'}"
         for name, each in silent.items()
     }
 

@@ -36,7 +36,7 @@ def start_if_needed(where: Workplace, session: Session) -> int | None:
         return None
     # After reading the log: a runner that ends releases its lock before it reads the log for the last time.
     cycles = cycles_of(session.state, session.clock.now())
-    if cycles.coming or cycles.by == LOOP:  # a suspended loop keeps its lock
+    if cycles.has_next_cycle or cycles.by == LOOP:  # a suspended loop keeps its lock
         return None
     from iris_cli.ops.loop.start import place_of, spawn
 

@@ -159,7 +159,7 @@ def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
     if cycles is not None:
         for trouble in cycles.troubles:
             yield Step(command=fix_of(trouble), words=f"background loop: {trouble}", urgent=True)
-        if cycles.needed and not cycles.coming:
+        if cycles.needed and not cycles.has_next_cycle:
             last = "ever" if cycles.last is None else f"for {format_duration(cycles.last)}"
             words = f"no cycle {last}, no cycles are running"
             if cycles.fix.startswith("iris "):

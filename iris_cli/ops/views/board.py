@@ -1,4 +1,4 @@
-"""Data of the live screen: jobs by urgency, and only the conspicuous tasks of each."""
+"""Data of the live screen: jobs by urgency, each with the tasks that need attention."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from iris_cli.ops.outcomes.durations import FRESH
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.status import ClusterStatus, JobRow, cluster_status, in_reading_order
 
-LATELY = 60.0
-"""Seconds for which a changed job precedes the other jobs of the same concern."""
+_RECENT_CHANGE = 60.0  # seconds for which a changed job is listed before others with the same concern
 
-_SLOW = 5.0  # seconds after which a task that is still starting gets a line
-_ENDED = 20
+_SLOW_START = 5.0  # seconds after which a task that is still starting gets a line
+_MAX_ENDED_JOBS = 20
 
 
 class Concern(IntEnum):
@@ -30,11 +29,11 @@ class Concern(IntEnum):
     OVERDUE = 1
     WAITING = 2
     RUNNING = 3
-    OVER = 4
+    ENDED = 4
 
 
-class Bunch(Struct, frozen=True, kw_only=True):
-    """Conspicuous tasks of one job with the same state and reason. `since_at`: when the last of them changed."""
+class TaskGroup(Struct, frozen=True, kw_only=True):
+    """Tasks of one job with the same state and reason. `since_at`: the time at which the last of them changed."""
 
     tasks: tuple[TaskId, ...]
     state: str
@@ -44,13 +43,13 @@ class Bunch(Struct, frozen=True, kw_only=True):
 
 
 class JobOnBoard(Struct, frozen=True, kw_only=True):
-    """One job. `waits_since` is set for overdue gangs; `changed_at`: time of its last change."""
+    """One job. `changed_at`: the time of its last change; `waits_since`: since when it is overdue, or None."""
 
     row: JobRow
     concern: Concern
     changed_at: float
     waits_since: float | None
-    bunches: tuple[Bunch, ...]
+    task_groups: tuple[TaskGroup, ...]
 
 
 class Board(Struct, frozen=True, kw_only=True):
@@ -62,72 +61,74 @@ class Board(Struct, frozen=True, kw_only=True):
 
 
 def board(session: Session, *, labels: Sequence[str] = (), states: Sequence[str] = ()) -> Board:
-    """Return the cluster now, with the jobs that `cluster_status` would choose. Raises UsageError."""
-    status = cluster_status(session, labels=labels, states=states, ended=_ENDED)
-    cluster, patience = session.cluster, session.limits.gang_reserve_after
-    jobs = [_on_board(cluster, row, status.at, patience) for row in status.jobs]
-    places = {row.id: place for place, row in enumerate(in_reading_order(status.jobs))}
+    """Return the cluster now, with the jobs that match the filters of `cluster_status`. Raises UsageError."""
+    status = cluster_status(session, labels=labels, states=states, ended=_MAX_ENDED_JOBS)
+    cluster, reserve_after = session.cluster, session.limits.gang_reserve_after
+    jobs = [_on_board(cluster, row, status.at, reserve_after) for row in status.jobs]
+    positions = {row.id: position for position, row in enumerate(in_reading_order(status.jobs))}
     return Board(
         status=status,
-        jobs=tuple(sorted(jobs, key=lambda job: _place(job, places[job.row.id], status.at))),
-        gang_reserve_after=patience,
+        jobs=tuple(sorted(jobs, key=lambda job: _sort_key(job, positions[job.row.id], status.at))),
+        gang_reserve_after=reserve_after,
     )
 
 
-def _on_board(cluster: Cluster, row: JobRow, now: float, patience: float) -> JobOnBoard:
+def _on_board(cluster: Cluster, row: JobRow, now: float, reserve_after: float) -> JobOnBoard:
     job, tasks = cluster.jobs[row.id], cluster.tasks_of(row.id)
     displays = task_displays(cluster, row.id)
-    bunches = tuple(_bunches(tasks, displays, now)) if not row.state.terminal or row.stopping else ()
-    waits = overdue_since(cluster, job, patience, now)
+    task_groups = tuple(_task_groups(tasks, displays, now)) if not row.state.terminal or row.stopping else ()
+    waits_since = overdue_since(cluster, job, reserve_after, now)
     return JobOnBoard(
         row=row,
-        concern=Concern.OVERDUE if waits is not None and not bunches else _concern(row, bunches, now),
+        concern=Concern.OVERDUE
+        if waits_since is not None and not task_groups
+        else _concern(row, task_groups, now),
         changed_at=_changed_at(row, tasks),
-        waits_since=waits,
-        bunches=bunches,
+        waits_since=waits_since,
+        task_groups=task_groups,
     )
 
 
-def _concern(row: JobRow, bunches: Sequence[Bunch], now: float) -> Concern:
+def _concern(row: JobRow, task_groups: Sequence[TaskGroup], now: float) -> Concern:
     if row.state in (JobState.FAILED, JobState.UNSCHEDULABLE):
-        return Concern.FAILING if row.stopping or now - (row.ended_at or now) < FRESH else Concern.OVER
+        return Concern.FAILING if row.stopping or now - (row.ended_at or now) < FRESH else Concern.ENDED
     if row.state.terminal:  # attempts being stopped still hold their workers
-        return Concern.RUNNING if row.stopping else Concern.OVER
-    if any(bunch.state != TaskState.ASSIGNED for bunch in bunches):
+        return Concern.RUNNING if row.stopping else Concern.ENDED
+    if any(group.state != TaskState.ASSIGNED for group in task_groups):
         return Concern.FAILING
     return Concern.RUNNING if row.display == JobState.RUNNING else Concern.WAITING
 
 
-def _place(each: JobOnBoard, place: int, now: float) -> tuple[int, float, int]:
-    """Return the sort key of a job: by concern, recently changed first, then in table order."""
-    lately = each.concern is not Concern.OVER and now - each.changed_at < LATELY
-    return each.concern, -each.changed_at if lately else 0.0, place
+def _sort_key(each: JobOnBoard, position: int, now: float) -> tuple[int, float, int]:
+    """Return the sort key of a job: by concern, recently changed first, then by its position in the table."""
+    is_recent = each.concern is not Concern.ENDED and now - each.changed_at < _RECENT_CHANGE
+    return each.concern, -each.changed_at if is_recent else 0.0, position
 
 
 def _changed_at(row: JobRow, tasks: Sequence[Task]) -> float:
     """Return the time of the last state change of the job or of its tasks."""
-    lasts = [task.current for task in tasks if task.current is not None]
+    attempts = [task.current for task in tasks if task.current is not None]
     return max(
         row.submitted_at,
         row.ended_at or 0.0,
-        *(max(last.assigned_at, last.started_at or 0.0, last.ended_at or 0.0) for last in lasts),
+        *(max(last.assigned_at, last.started_at or 0.0, last.ended_at or 0.0) for last in attempts),
     )
 
 
-def _bunches(tasks: Sequence[Task], displays: Sequence[str], now: float) -> Iterator[Bunch]:
+def _task_groups(tasks: Sequence[Task], displays: Sequence[str], now: float) -> Iterator[TaskGroup]:
     """Yield the tasks that failed, are stopping, run again after a failure, or are slow to start."""
-    alike: dict[tuple[str, str], list[Task]] = {}
+    groups: dict[tuple[str, str], list[Task]] = {}
     for task, display in zip(tasks, displays, strict=True):
-        if (why := _standing_out(task, now)) is not None:
-            alike.setdefault((display, why), []).append(task)
-    for (state, why), group in sorted(alike.items(), key=lambda each: _ORDER.index(word_of(each[0][0]))):
-        lasts = [task.current for task in group if task.current is not None]
-        yield Bunch(
+        if (why := _why_listed(task, now)) is not None:
+            groups.setdefault((display, why), []).append(task)
+    for (state, why), group in sorted(groups.items(), key=lambda each: _ORDER.index(word_of(each[0][0]))):
+        attempts = [task.current for task in group if task.current is not None]
+        yield TaskGroup(
             tasks=tuple(task.id for task in group),
             state=state,
             why=why,
-            workers=tuple(last.worker for last in lasts),
-            since_at=max(map(_since, lasts), default=None),
+            workers=tuple(last.worker for last in attempts),
+            since_at=max(map(_since, attempts), default=None),
         )
 
 
@@ -145,8 +146,8 @@ _ORDER: tuple[str, ...] = (
 )
 
 
-def _standing_out(task: Task, now: float) -> str | None:
-    """Return why a task gets a line; None if it gets none."""
+def _why_listed(task: Task, now: float) -> str | None:
+    """Return the reason for giving a task a line of its own; None if it needs no line."""
     last, failed = task.current, _failure_before(task)
     if last is not None and last.state is AttemptState.STOPPING:
         return f"being stopped ({last.stop.reason})" if last.stop is not None else ""
@@ -156,13 +157,13 @@ def _standing_out(task: Task, now: float) -> str | None:
         return end_words(task.end) if task.end is not None else ""
     if failed is not None and not task.state.terminal:
         return f"retry after: {end_words(failed)}"
-    if task.state is TaskState.ASSIGNED and last is not None and now - last.assigned_at > _SLOW:
+    if task.state is TaskState.ASSIGNED and last is not None and now - last.assigned_at > _SLOW_START:
         return "received by its worker, not started yet" if last.acknowledged else "dispatching"
     return None
 
 
 def _failure_before(task: Task) -> End | None:
-    """Return the failed end of a task's last ended attempt, or None if that did not fail."""
+    """Return the end of the task's last ended attempt if it was a failure, otherwise None."""
     for attempt in reversed(task.attempts):
         if attempt.end is not None:
             return attempt.end if attempt.end.reason in PROGRAM_FAILURES else None

@@ -1,4 +1,4 @@
-"""Runner of a cluster's cycles: its kind, the age of the last cycle and the time of the next one."""
+"""The process that runs a cluster's cycles: its kind, the age of the last cycle, the time of the next one."""
 
 from __future__ import annotations
 
@@ -28,20 +28,19 @@ _FIX = {
     Mode.OFF: "iris watch --schedule, or iris cron install",
 }
 _NAMES = {"loop": "background loop", "watch": "iris watch", "wait": "iris wait", "command": "iris schedule"}
-_MOST_MISSED = 3  # intervals without a cycle after which the runner counts as late
-_LEAST_PATIENCE = 60.0  # seconds: a cycle with many silent hosts is slow
+_MAX_MISSED = 3  # intervals without a cycle after which the runner counts as late
+_MIN_LATE = 60.0  # seconds before any runner counts as late: a cycle with many silent hosts is slow
 
 
 class Cycles(Struct, frozen=True, kw_only=True):
-    """Runner of the cycles: `by` is its kind, None if no cycles are running. Times are in seconds.
+    """The runner: the process that runs the cycles. `by` is its kind, None if no cycles are running.
 
-    `last` is the age of the last cycle by any runner, None if there was none; if the runner is `late`, of its
-    own last cycle. `last_own` is the age of the runner's own last cycle, None if it has run none yet. `next`
-    is the time until the next cycle, None if no cycles are running or the runner is `late` (a suspended
-    process keeps its lock). `host` is '' for this machine. `command` is the runner's command line: `iris
-    launch` can also wait. `troubles` are problems of the loop, each with its fix; `missing` the secrets that
-    it lacks, by job. `needed`: open work needs cycles; `fix` is the action if no cycles are running: a
-    command, or how to make the state writable.
+    Times are in seconds. `last` is the age of the last cycle, by any runner; `last_own` the age of this
+    runner's last cycle; both None if there was no cycle. If the runner is `late`, `last` is `last_own`, and
+    `next`, the time until the next cycle, is None: a suspended process keeps its lock. `host` is '' for this
+    machine. `command` is the runner's command line. `troubles` are problems of the loop, each with its fix;
+    `missing` names the secrets that the loop lacks, by job. `needed`: True if open work needs cycles. `fix`
+    says what to do if no cycles are running: a command, or how to make the state writable.
     """
 
     by: str | None = None
@@ -59,7 +58,7 @@ class Cycles(Struct, frozen=True, kw_only=True):
     fix: str = _FIX[Mode.AUTO]
 
     @property
-    def coming(self) -> bool:
+    def has_next_cycle(self) -> bool:
         """True if a next cycle is expected."""
         return self.next is not None
 
@@ -70,12 +69,12 @@ def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bo
     Takes no lock, writes nothing, and never raises OSError.
     """
     heartbeat = state.read_heartbeat()
-    said = runners_of(heartbeat)
-    times = [_number(each, "at") for each in (heartbeat or {}, *said.values())]
+    records = runners_of(heartbeat)
+    times = [_number(each, "at") for each in (heartbeat or {}, *records.values())]
     last = max((at for at in times if at is not None), default=None)
     runners = state.runners.alive()
-    found = [_of_runner(each, said.get(each.kind, {}), now, state.host) for each in runners]
-    if (cron := _of_cron(said.get(CRON, {}), now)) is not None:
+    found = [_of_runner(each, records.get(each.kind, {}), now, state.host) for each in runners]
+    if (cron := _of_cron(records.get(CRON, {}), now)) is not None:
         found.append(cron)
     best = next((each for each in found if not each.late), next(iter(found), Cycles()))
     last_of_any = best.last if best.late else _age(last, now)
@@ -88,16 +87,14 @@ def with_invalid_configuration(cycles: Cycles) -> Cycles:
     return replace(running, fix=VALIDATE)
 
 
-def _of_runner(runner: Runner, said: Mapping[str, Any], now: float, here: str) -> Cycles:
-    """Return the state of a process that holds its runner lock. Before its first cycle, its start counts."""
-    at = _number(said, "at")
-    interval = runner.interval or _number(said, "interval") or 0.0
+def _of_runner(runner: Runner, record: Mapping[str, Any], now: float, this_host: str) -> Cycles:
+    """Return the state of a process that holds a runner lock. It is late by its last cycle or its start."""
+    at = _number(record, "at")
+    interval = runner.interval or _number(record, "interval") or 0.0
     since = max(at or 0.0, runner.since)
     waited = max(0.0, now - since)
-    late = waited > max(_MOST_MISSED * interval, _LEAST_PATIENCE)
-    is_said_by_it = (
-        runner.kind == LOOP and said.get("pid", runner.pid) == runner.pid
-    )  # not by an earlier loop
+    late = waited > max(_MAX_MISSED * interval, _MIN_LATE)
+    is_by_this_loop = runner.kind == LOOP and record.get("pid", runner.pid) == runner.pid
     return Cycles(
         by=runner.kind,
         pid=runner.pid or None,
@@ -106,17 +103,17 @@ def _of_runner(runner: Runner, said: Mapping[str, Any], now: float, here: str) -
         last_own=_age(at, now) if at is not None and at >= runner.since else None,
         next=None if late else max(0.0, round(since + interval - now, 3)),
         interval=interval,
-        host="" if runner.host in ("", here) else runner.host,
+        host="" if runner.host in ("", this_host) else runner.host,
         late=late,
-        troubles=_texts(said.get("troubles")) if is_said_by_it else (),
-        missing=_missing(said.get("missing")) if is_said_by_it else {},
+        troubles=_texts(record.get("troubles")) if is_by_this_loop else (),
+        missing=_missing(record.get("missing")) if is_by_this_loop else {},
     )
 
 
-def _of_cron(said: Mapping[str, Any], now: float) -> Cycles | None:
+def _of_cron(record: Mapping[str, Any], now: float) -> Cycles | None:
     """Return the cron runner, or None if its last cycle is too old."""
-    at, interval = _number(said, "at"), _number(said, "interval")
-    if at is None or not interval or max(0.0, now - at) >= _MOST_MISSED * interval:
+    at, interval = _number(record, "at"), _number(record, "interval")
+    if at is None or not interval or max(0.0, now - at) >= _MAX_MISSED * interval:
         return None
     return Cycles(
         by=CRON,
@@ -132,8 +129,8 @@ def _age(at: float | None, now: float) -> float | None:
     return None if at is None else max(0.0, round(now - at, 3))
 
 
-def _number(said: Mapping[str, Any], name: str) -> float | None:
-    value: Any = said.get(name)
+def _number(record: Mapping[str, Any], name: str) -> float | None:
+    value: Any = record.get(name)
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
     return float(value) if is_number else None
 
@@ -150,7 +147,7 @@ def _missing(value: object) -> dict[JobId, list[str]]:
 
 
 def work_left(cluster: Cluster, config: ClusterConfig, state: StateDir) -> str:
-    """Return a short description of the open work, '' if absent."""
+    """Return a short description of the open work, '' if nothing needs a cycle."""
     return next(_parts(cluster, config, state), "")
 
 
@@ -160,8 +157,8 @@ def _parts(cluster: Cluster, config: ClusterConfig, state: StateDir) -> Iterator
     if config.scales and _slices_change(cluster, config):
         yield "slices to create or delete"
     if config.notify.channels:
-        books = state.notices.read()
-        waiting = sum(len(each.waiting) for each in books.channels.values()) if books is not None else 0
+        records = state.notices.read()
+        waiting = sum(len(each.waiting) for each in records.channels.values()) if records is not None else 0
         if waiting:
             yield f"{count(waiting, 'notice')} to send"
     if config.limits.keep_logs and (due := len(logs_to_copy(cluster, state.logs_due.all()))):
@@ -191,7 +188,7 @@ def attempt_of(cluster: Cluster, attempt_id: AttemptId, token: Token) -> Attempt
 def jobs_need_cycles(cluster: Cluster) -> str:
     """Return a short description of the open jobs or the attempts to stop; '' if there are none.
 
-    Attempts on lost workers and unkillable ones don't count: they may stay for weeks.
+    Ignores attempts that can't be stopped now: on lost workers, or with unkillable processes.
     """
     still_open = cluster.open_jobs()
     if jobs := sum(job.end is None for job in still_open):
@@ -209,21 +206,21 @@ def _is_stuck(cluster: Cluster, attempt: Attempt) -> bool:
 def _slices_change(cluster: Cluster, config: ClusterConfig) -> bool:
     """Return True if slices are changing or will change: idle slices above the minimum are deleted."""
     groups = {group.name: group for group in config.scale_groups}
-    least = {name: group.min_slices for name, group in groups.items()}
-    number = dict.fromkeys(least, 0)
+    minimum = {name: group.min_slices for name, group in groups.items()}
+    number = dict.fromkeys(minimum, 0)
     for each in cluster.slices.values():
         group = groups.get(each.group)
         if each.state is not SliceState.READY or (group is not None and not group.makes(each.template)):
             return True
         number[each.group] = number.get(each.group, 0) + 1
-    return any(number[group] != least.get(group, 0) for group in number)
+    return any(number[group] != minimum.get(group, 0) for group in number)
 
 
 def cycles_words(cycles: Cycles) -> str:
     """Return `cycles: background loop (pid 4711), last 3s ago`, or what to type if no cycles are running."""
     last = "none yet" if cycles.last is None else f"last {format_duration(cycles.last)} ago"
     if not cycles.by:
-        return _nobody(cycles)
+        return _no_cycles_words(cycles)
     if cycles.by == CRON:
         return f"cycles: cron every {format_duration(cycles.interval or 0.0)}, {last}"
     name = _NAMES[LOOP] if cycles.by == LOOP else cycles.command or _NAMES.get(cycles.by, cycles.by)
@@ -231,8 +228,8 @@ def cycles_words(cycles: Cycles) -> str:
         return f"cycles: {name}, starting"
     who = f"{name} (pid {cycles.pid}{f' on {cycles.host}' if cycles.host else ''})"
     if cycles.late:
-        what = "iris loop start" if cycles.by == LOOP else "is it suspended?"
-        return f"cycles: {who} is late, {last}: {what}"
+        fix = "iris loop start" if cycles.by == LOOP else "is it suspended?"
+        return f"cycles: {who} is late, {last}: {fix}"
     return f"cycles: {who}, {last}"
 
 
@@ -247,7 +244,7 @@ def fix_of(trouble: str) -> str:
     return named[0] if named else "iris loop show"
 
 
-def _nobody(cycles: Cycles) -> str:
+def _no_cycles_words(cycles: Cycles) -> str:
     if cycles.last is None:
         return f"no cycles are running, none has run yet: {cycles.fix if cycles.needed else 'iris schedule --once'}"
     age = format_duration(cycles.last)

@@ -24,11 +24,10 @@ from iris_cli.ops.views.task_rows import culprit_of
 from iris_cli.ops.views.view import View
 
 _STOPPED = frozenset({EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED})
-_LONGEST_LAST_LINE = 300
+_LONGEST_LAST_LINE = 300  # characters
 _NUMBER = pattern(r"0x[0-9a-fA-F]+|[0-9]+")
-_OF_A_SHELL = pattern(r"(?:.{0,200}: line [0-9]+: +[0-9]+ )?(?:Terminated|Killed|Hangup)(?: .*)?")
-MOST_CHILDREN = 8
-"""Most failed children that the card names."""
+_SHELL_MESSAGE = pattern(r"(?:.{0,200}: line [0-9]+: +[0-9]+ )?(?:Terminated|Killed|Hangup)(?: .*)?")
+_MAX_CHILDREN = 8  # failed child jobs that the card names
 
 DRAIN = "iris worker drain "
 WHOLE_LOG = "iris logs {task} --tail 200"
@@ -38,10 +37,10 @@ _FROM_EACH_STREAM = 32 << 10  # bytes read from each pulled stream
 _BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
 
 
-class Company(Struct, frozen=True, kw_only=True):
-    """Peers that ended in the same way, with the same last line except for numbers.
+class PeerGroup(Struct, frozen=True, kw_only=True):
+    """Tasks that ended in the same way as each other, with the same last line except for numbers.
 
-    `line` is the last line of the first of them, '' if unknown. `same`: equal to the culprit's last line.
+    `line` is the last line of the first of them, '' if unknown. `same`: True if the culprit's is the same.
     """
 
     tasks: tuple[TaskId, ...]
@@ -51,8 +50,8 @@ class Company(Struct, frozen=True, kw_only=True):
     same: bool
 
 
-def company(cluster: Cluster, job: Job, culprit: Task) -> Iterator[Task]:
-    """Yield the peers of the culprit: all placed ranks of a gang, otherwise the tasks that failed themselves."""
+def peers(cluster: Cluster, job: Job, culprit: Task) -> Iterator[Task]:
+    """Yield the peers of the culprit: all placed ranks of a gang; for other jobs, the tasks that failed."""
     for task in cluster.tasks_of(job.id):
         if task.id != culprit.id and task.current is not None and (job.is_gang or has_failed(task.current)):
             yield task
@@ -63,16 +62,16 @@ def has_failed(attempt: Attempt) -> bool:
     return attempt.end is not None and attempt.end.reason in (*PROGRAM_FAILURES, EndReason.TIMEOUT)
 
 
-def others(cluster: Cluster, job: Job, culprit: Task, last: str) -> list[Company]:
+def others(cluster: Cluster, job: Job, culprit: Task, last: str) -> list[PeerGroup]:
     """Return the peers grouped by end and last line: failed groups first, then by size."""
     alike: dict[tuple[str, str], list[Task]] = {}
     lines: dict[TaskId, str] = {}
-    for task in company(cluster, job, culprit):
+    for task in peers(cluster, job, culprit):
         assert task.current is not None
-        lines[task.id] = _last_words(task.current)
+        lines[task.id] = _last_line_of(task.current)
         alike.setdefault((_how(task.current), _shape(lines[task.id])), []).append(task)
     groups = [
-        Company(
+        PeerGroup(
             tasks=tuple(task.id for task in tasks),
             how=how,
             failed=tasks[0].current is not None and has_failed(tasks[0].current),
@@ -92,23 +91,23 @@ def _how(attempt: Attempt) -> str:
     return "stopped" if attempt.end.reason in _STOPPED else end_words(attempt.end)
 
 
-def _last_words(attempt: Attempt) -> str:
-    """Return the last line of a task, without the shell's own message about being stopped."""
+def _last_line_of(attempt: Attempt) -> str:
+    """Return the last line that a task printed; a shell's message about the stop is skipped."""
     end = attempt.end
-    said = relative_paths(end.log_tail, attempt.token) if end is not None else ""
-    line = last_line(said)
-    if end is not None and end.reason in _STOPPED and _OF_A_SHELL.fullmatch(line):
-        return last_line(said.rstrip().rpartition("\n")[0])
+    output = relative_paths(end.log_tail, attempt.token) if end is not None else ""
+    line = last_line(output)
+    if end is not None and end.reason in _STOPPED and _SHELL_MESSAGE.fullmatch(line):
+        return last_line(output.rstrip().rpartition("\n")[0])
     return line
 
 
-def last_line(said: str) -> str:
+def last_line(output: str) -> str:
     """Return the last nonempty line, cut to _LONGEST_LAST_LINE characters."""
-    return said.rstrip().rpartition("\n")[2].strip()[:_LONGEST_LAST_LINE]
+    return output.rstrip().rpartition("\n")[2].strip()[:_LONGEST_LAST_LINE]
 
 
 def _shape(line: str) -> str:
-    """Return a line without its numbers: ranks, times and steps differ among equal messages."""
+    """Return a line without its numbers, which differ between ranks: times, steps, addresses."""
     return _NUMBER.sub("#", line)
 
 
@@ -141,8 +140,8 @@ class FailureCard(Struct, frozen=True, kw_only=True):
 
     `counts` says how the tasks of a gang ended: `1 failed, 3 stopped with it`. `next` is the command to type
     next. `setup` is the set-up command if that failed; `retries` says how many retries were used. `children`
-    are the last child jobs that failed before it, `more_children` the number of others. `facts` are
-    measurements of its worker: unless proven, their relation to the failure is a guess.
+    are the last child jobs that failed before it, `more_children` the number of earlier ones. `facts` are
+    measurements of its worker; only a proven fact is known to be related to the failure.
     """
 
     headline: str
@@ -154,7 +153,7 @@ class FailureCard(Struct, frozen=True, kw_only=True):
     exit_code: int | None
     exit: str
     log_lines: tuple[str, ...]
-    others: tuple[Company, ...]
+    others: tuple[PeerGroup, ...]
     known: Explained | None
     next: str
     counts: str = ""
@@ -172,11 +171,11 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
     if culprit is None or culprit.end is None:
         return None
     attempt, end = culprit.current, _end(culprit)
-    said = _said(view.state, culprit)
-    shown = _relative(culprit, said)
-    known, next_command = _explained(cluster, view.state, job, culprit, said)
+    output = _output_end(view.state, culprit)
+    shown = _relative(culprit, output)
+    known, next_command = _explained(cluster, view.state, job, culprit, output)
     failed = _failed_children(cluster, job, end)
-    children = tuple(_named(cluster, view.state, child) for child in failed[:MOST_CHILDREN])
+    children = tuple(_named(cluster, view.state, child) for child in failed[:_MAX_CHILDREN])
     if job.tried_again:
         next_command = f"iris status {job.tried_again[-1]}"
     elif next_command.startswith(DRAIN) and parent_of(job.id) is None:
@@ -197,7 +196,7 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
         else (),
         others=tuple(others(cluster, job, culprit, last_line(shown))),
         known=known,
-        next=next_command or _next(cluster, culprit, said),
+        next=next_command or _next(cluster, culprit, output),
         counts=in_words(counted(task_displays(cluster, job.id))) if job.is_gang else "",
         setup=job.setup if end.reason is EndReason.SETUP_FAILED else "",
         retries=_retries(job, end),
@@ -208,7 +207,7 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
 
 
 def off_bad_hosts(view: View, job: Job) -> str:
-    """Return the command that moves an open job off a host whose hardware failed it; '' if absent."""
+    """Return the command that moves an open job off a host with broken hardware; '' if there is no such host."""
     cluster = view.cluster
     for task, number, end in last_tries(job, cluster.tasks_of(job.id)):
         worker = task.attempts[number].worker
@@ -216,13 +215,13 @@ def off_bad_hosts(view: View, job: Job) -> str:
         if known is None or not known.next.startswith(DRAIN) or worker not in cluster.workers:
             continue
         drain = [] if cluster.workers[worker].draining else [known.next.replace("{worker}", worker)]
-        there = any(attempt.worker == worker for _, attempt in cluster.live_of(job.id))
-        return " && ".join([*drain, *([f"iris retry {job.id}"] if there else [])])
+        is_running = any(attempt.worker == worker for _, attempt in cluster.live_of(job.id))
+        return " && ".join([*drain, *([f"iris retry {job.id}"] if is_running else [])])
     return ""
 
 
 def _facts(end: End, known: Explained | None) -> tuple[Fact, ...]:
-    """Return the worker's facts, proofs first. A full disk is a proof if the program reports it as well."""
+    """Return the worker's facts, proven facts first. A full disk is proven if the program reports it as well."""
     full = known is not None and known.name == "disk-full"
     facts = [replace(fact, proven=fact.proven or (full and fact.kind is FactKind.DISK)) for fact in end.facts]
     return tuple(sorted(facts, key=lambda fact: not fact.proven))
@@ -231,10 +230,10 @@ def _facts(end: End, known: Explained | None) -> tuple[Fact, ...]:
 def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> str:
     """Return why a job ended, in a few words: the culprit, its failure, and the cause if known.
 
-    `state` may hold lines that show more than the log.
+    `state` may hold pulled output with more lines than the event log.
     """
-    blamed = culprit_of(cluster, job)
-    words = job_cause(job, blamed, _failures(cluster, job, blamed))
+    trigger = culprit_of(cluster, job)
+    words = job_cause(job, trigger, _failures(cluster, job, trigger))
     culprit = _failed_first(cluster, job)
     if culprit is None:
         return words
@@ -248,16 +247,16 @@ def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
 
 
 def _failures(cluster: Cluster, job: Job, culprit: Task | None) -> int:
-    """Return the number of failed tasks; 1 if the job failed for another reason and tolerated those."""
+    """Return the number of failed tasks; 1 if the job did not fail because of failed tasks."""
     if culprit is None or culprit.state is not TaskState.FAILED:
         return 1
     return sum(task.state is TaskState.FAILED for task in cluster.tasks_of(job.id))
 
 
 def _failed_children(cluster: Cluster, job: Job, end: End) -> list[Job]:
-    """Return the failed child jobs, latest first: the likely cause of the parent's failure.
+    """Return the failed child jobs, latest first: they probably caused the parent's failure.
 
-    Empty if the parent was lost with its host, since then no child is at fault.
+    Empty if the parent was lost because of its host.
     """
     if end.reason in INFRASTRUCTURE:
         return []
@@ -284,8 +283,8 @@ def _retries(job: Job, end: End) -> str:
     return f"{budget} of {budget} retries used" if budget else ""
 
 
-def _next(cluster: Cluster, task: Task, said: str) -> str:
-    """Return the next command without a known cause: fix a Python program, or inspect the worker or the whole log."""
+def _next(cluster: Cluster, task: Task, output: str) -> str:
+    """Return the next command for an unknown cause: relaunch a fixed program, or inspect the worker or log."""
     attempt, end = task.current, _end(task)
     if attempt is None:
         return f"iris history {task.job}"
@@ -294,9 +293,9 @@ def _next(cluster: Cluster, task: Task, said: str) -> str:
     if end.reason in (*INFRASTRUCTURE, EndReason.DISPATCH_FAILED):
         return f"iris history {attempt.worker}"
     job = cluster.jobs[task.job]
-    if end.exit_code == 1 and _PYTHON_ERROR in said and not (parent_of(job.id) or job.is_script_alone):
+    if end.exit_code == 1 and _PYTHON_ERROR in output and not (parent_of(job.id) or job.is_script_alone):
         return f"{again_command(cluster, job)} --workdir ."
-    if not causes.all_is_shown(said):
+    if not causes.all_is_shown(output):
         return _command(cluster, WHOLE_LOG, task)
     if attempt.worker in cluster.workers and attempt.reaped_at is None:
         return f"iris ssh {task.id}"  # all its output is shown already
@@ -318,13 +317,13 @@ def _end(task: Task) -> End:
     return end
 
 
-def _relative(task: Task, said: str) -> str:
+def _relative(task: Task, output: str) -> str:
     """Return output with paths relative to the attempt's work directory."""
-    return relative_paths(said, task.current.token) if task.current is not None else said
+    return relative_paths(output, task.current.token) if task.current is not None else output
 
 
-def _said(state: StateDir | None, task: Task) -> str:
-    """Return the last output of a task, `out` then `err`: the pulled output if complete, else the log's."""
+def _output_end(state: StateDir | None, task: Task) -> str:
+    """Return the end of a task's stdout and stderr: pulled output if it is complete, otherwise from the log."""
     attempt = task.current
     if state is not None and attempt is not None and attempt.ended_at is not None:
         with suppress(NotWritableError):  # `iris doctor` reports unreadable files
@@ -346,15 +345,15 @@ def _pulled(state: StateDir, attempt: AttemptId, ended_at: float) -> str:
 
 
 def _explained(
-    cluster: Cluster, state: StateDir | None, job: Job, culprit: Task, said: str
+    cluster: Cluster, state: StateDir | None, job: Job, culprit: Task, output: str
 ) -> tuple[Explained | None, str]:
-    """Return the known cause and the command that shows more.
+    """Return the known cause and the next command.
 
-    If the culprit only reports that another rank failed, the cause of a peer is used.
+    If the culprit only reports that another rank failed, return the cause of a peer.
     """
-    task, known = culprit, _known(state, culprit, said)
+    task, known = culprit, _known(state, culprit, output)
     if known is not None and known.echo:
-        for other in company(cluster, job, culprit):
+        for other in peers(cluster, job, culprit):
             found = _known(state, other, _end(other).log_tail) if other.end is not None else None
             if found is not None and found.line and not found.echo:
                 task, known = other, found
@@ -370,22 +369,22 @@ def _explained(
         line=_relative(task, known.line),
     )
     template = known.next
-    if task is culprit and causes.all_is_shown(said) and (known.all_shown or template == WHOLE_LOG):
+    if task is culprit and causes.all_is_shown(output) and (known.all_shown or template == WHOLE_LOG):
         template = known.all_shown
     return explained, _command(cluster, template, task) or ("" if task is culprit else f"iris logs {task.id}")
 
 
-def _known(state: StateDir | None, task: Task, said: str) -> KnownCause | None:
+def _known(state: StateDir | None, task: Task, output: str) -> KnownCause | None:
     attempt, end = task.current_id if task.current is not None else None, _end(task)
-    known = cause_of(state, attempt, end, said)
+    known = cause_of(state, attempt, end, output)
     killed = end.reason is EndReason.SIGNAL and fact_of(end, FactKind.KILLED)
     if known is not None and not known.line and killed:
-        return None  # a rule about SIGKILL would blame memory
+        return None  # the rule for SIGKILL names memory, but the killer is known
     return known
 
 
 def _command(cluster: Cluster, template: str, task: Task) -> str:
-    """Return a rule's command for the task; '' if its worker is gone, or to relaunch a child job."""
+    """Return a rule's command for the task; '' if its worker is gone, or if it relaunches a child job."""
     worker = task.current.worker if task.current is not None else None
     if "{worker}" in template and worker not in cluster.workers:
         return ""
@@ -394,5 +393,5 @@ def _command(cluster: Cluster, template: str, task: Task) -> str:
             return ""
         template = template.replace(f"{AGAIN}{{job}}", again_command(cluster, cluster.jobs[task.job]))
     longer = format_duration(2 * (cluster.jobs[task.job].timeout or 0.0))
-    places = {"{job}": task.job, "{task}": task.id, "{worker}": worker, "{longer}": longer}
-    return re.sub(r"\{(job|task|worker|longer)\}", lambda match: str(places[match[0]]), template)
+    values = {"{job}": task.job, "{task}": task.id, "{worker}": worker, "{longer}": longer}
+    return re.sub(r"\{(job|task|worker|longer)\}", lambda match: str(values[match[0]]), template)

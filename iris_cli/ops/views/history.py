@@ -27,7 +27,7 @@ from iris_cli.ops.session import Session
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One event. `at` is the wall clock of the machine that wrote it (`actor`), `seq` its transaction's number."""
+    """One event. `seq` is the number of its transaction, `at` the wall clock of the `actor` that wrote it."""
 
     seq: int
     at: float
@@ -37,7 +37,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class History(Struct, frozen=True, kw_only=True):
-    """The newest entries, newest last. `earlier` counts the omitted entries, or transactions without a subject.
+    """The newest entries, newest last. `earlier` counts omitted entries; for the whole cluster, transactions.
 
     `archived` is the last `seq` in the archive if the archive was not read, otherwise 0.
     """
@@ -51,9 +51,9 @@ class History(Struct, frozen=True, kw_only=True):
 
 
 def history(session: Session, subject: str = "", *, limit: int = 0, archive: bool = False) -> History:
-    """Return the last `limit` events (0: all) of the cluster, a job, a task or a worker; `archive` adds older ones.
+    """Return the last `limit` events (0: all) of the cluster, or of the job, task or worker `subject`.
 
-    A worker's history includes the events of attempts on it. Raises NotFoundError.
+    `archive`: read the archive, too. A worker's history includes the events of attempts on it. Raises NotFoundError.
     """
     if not subject:
         return _newest(session, limit=limit, archive=archive)
@@ -77,7 +77,7 @@ def _newest(session: Session, *, limit: int, archive: bool) -> History:
     if limit:
         readings.insert(0, session.state.newest(limit, archive=archive))
     for reading in readings:
-        with session.progress(partial(_far, reading)):
+        with session.progress(partial(_progress_of, reading)):
             found = entries_of(reading)
         if len(found) >= limit:
             break
@@ -85,7 +85,7 @@ def _newest(session: Session, *, limit: int, archive: bool) -> History:
     archived = 0 if archive else reading.archived
     earlier = entries[0].seq - 1 - archived if entries else 0
     if len(found) > len(entries) and found[-limit - 1].seq == entries[0].seq:
-        earlier += 1  # this transaction is shown in part
+        earlier += 1  # the first transaction is shown only in part
     return History(
         subject="",
         entries=entries,
@@ -96,12 +96,12 @@ def _newest(session: Session, *, limit: int, archive: bool) -> History:
     )
 
 
-def _far(reading: Reading) -> Far:
+def _progress_of(reading: Reading) -> Far:
     return ("reading the log", *reading.progress)
 
 
 def _job_of(session: Session, subject: str) -> JobId | None:
-    """Return the subject's job, by which its log lines are found; None for a worker."""
+    """Return the job that the subject is or belongs to; None for a worker."""
     try:
         cluster = session.view()
     except IrisError:  # the log reader reports the error
@@ -117,14 +117,14 @@ def _found(
     limit: int,
     names: dict[str, None] | None = None,
 ) -> History:
-    """Return the events about the subject in these readings; add all other subjects to `names`."""
+    """Return the events about the subject in these readings; add every subject to `names`."""
     newest: deque[Entry] = deque(maxlen=limit or None)
     total, messages, archived = 0, dict[str, None](), 0
     damage: Damage | None = None
-    places = _Places(session)
+    workers = _WorkersOfAttempts(session)
     for reading in readings:
-        with session.progress(partial(_far, reading)):
-            for transaction, event, subjects in _with_subjects(reading, places):
+        with session.progress(partial(_progress_of, reading)):
+            for transaction, event, subjects in _with_subjects(reading, workers):
                 if names is not None:
                     names.update(dict.fromkeys(subjects))
                 if subject in subjects:
@@ -159,7 +159,7 @@ def entries_about(
     """Return the entries about any of these jobs, tasks or workers."""
     return tuple(
         _entry(transaction, event)
-        for transaction, event, subjects in _with_subjects(transactions, _Places(session))
+        for transaction, event, subjects in _with_subjects(transactions, _WorkersOfAttempts(session))
         if not subjects.isdisjoint(names)
     )
 
@@ -174,8 +174,8 @@ def _entry(transaction: Transaction, event: Event) -> Entry:
     )
 
 
-class _Places(dict[AttemptId, WorkerId | None]):
-    """Workers of attempts; attempts placed before the reading begins are looked up in the state."""
+class _WorkersOfAttempts(dict[AttemptId, WorkerId | None]):
+    """The worker of each attempt; attempts placed before the first line read are looked up in the state."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -194,14 +194,14 @@ class _Places(dict[AttemptId, WorkerId | None]):
 
 
 def _with_subjects(
-    transactions: Iterable[Transaction], places: _Places
+    transactions: Iterable[Transaction], workers: _WorkersOfAttempts
 ) -> Iterator[tuple[Transaction, Event, set[str]]]:
-    """Yield each event with the names of the job, task and worker it concerns."""
+    """Yield each event with the names of its jobs, tasks and workers."""
     for transaction in transactions:
         for event in transaction.events:
             if isinstance(event, TaskAssigned):
-                places[event.attempt_id] = event.worker
-            yield transaction, event, _subjects(event, places)
+                workers[event.attempt_id] = event.worker
+            yield transaction, event, _subjects(event, workers)
 
 
 def _submitter(origin: Origin | None) -> tuple[str, ...]:
@@ -209,7 +209,7 @@ def _submitter(origin: Origin | None) -> tuple[str, ...]:
     return (str(origin.attempt.task), origin.attempt.task.job) if origin is not None else ()
 
 
-def _subjects(event: Event, places: _Places) -> set[str]:
+def _subjects(event: Event, workers: _WorkersOfAttempts) -> set[str]:
     if isinstance(event, JobSubmitted):
         return {event.job.id, *filter(None, (event.job.again,)), *_submitter(event.origin)}
     subjects = {str(getattr(event, name)) for name in ("worker", "job", "task") if hasattr(event, name)}
@@ -219,6 +219,6 @@ def _subjects(event: Event, places: _Places) -> set[str]:
         subjects.add(task.job)
     if isinstance(event, AttemptsReaped):
         subjects.update(name for attempt in event.attempts for name in (str(attempt.task), attempt.task.job))
-    if isinstance(event, AttemptEvent) and (worker := places[event.attempt_id]) is not None:
+    if isinstance(event, AttemptEvent) and (worker := workers[event.attempt_id]) is not None:
         subjects.add(worker)
     return subjects

@@ -32,10 +32,10 @@ D = TypeVar("D", bound="WorkerDetails")
 
 
 class WorkerRow(Struct, frozen=True, kw_only=True):
-    """One worker in one line. `cpu` in cores, `memory` in bytes; `*_free` is not held by any live attempt.
+    """One worker in one line. `cpu` is in cores, `memory` in bytes; no live attempt holds the `*_free` parts.
 
-    `status` is one word; `refuses` says in sentences why the worker accepts no new work, empty if it does.
-    Only jobs that tolerate its `taints` are placed there. `warnings` are further problems for the operator.
+    `status` is one word; `refuses` are sentences that say why the worker accepts no new work, if it doesn't.
+    Only jobs that tolerate its `taints` are placed on it. `warnings` are other problems for the operator.
     """
 
     id: WorkerId
@@ -59,7 +59,7 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
 
 
 class SliceRow(Struct, frozen=True, kw_only=True):
-    """One slice. `free`, `busy` and `unusable` count its workers: chips free, chips in use, or out of service."""
+    """One slice. `busy` counts workers with chips in use, `unusable` others that accept no new work."""
 
     name: str
     type: str
@@ -128,7 +128,7 @@ class Inventory(Struct, frozen=True, kw_only=True):
 
 @at_rest
 def inventory(session: Session, *, briefly: bool = False) -> Inventory:
-    """Return the inventory of all workers; `briefly` omits claims and slices, which no table shows."""
+    """Return the inventory of all workers. `briefly`: without claims and slices, which no table shows."""
     view = look(session)
     rows = worker_rows(view)
     return Inventory(
@@ -154,7 +154,7 @@ def show(session: Session, name: str) -> WorkerView:
 
 
 def worker_details(view: View, row: WorkerRow, kind: type[D], *, briefly: bool = False) -> D:
-    """Return the details of this row's worker; `briefly` omits its claims."""
+    """Return the details of this row's worker. `briefly`: without its claims."""
     worker = view.cluster.workers[row.id]
     return kind(
         worker=row,
@@ -176,7 +176,7 @@ def worker_details(view: View, row: WorkerRow, kind: type[D], *, briefly: bool =
 
 
 def worker_rows(view: View) -> tuple[WorkerRow, ...]:
-    """Return all workers: by slice in order of their index, then the others by id."""
+    """Return all workers: by slice in order of their index, next_words the others by id."""
     rows = [worker_row(view, worker) for worker in view.cluster.workers.values()]
     return tuple(sorted(rows, key=lambda row: (row.slice is None, row.slice or "", row.index or 0, row.id)))
 
@@ -186,7 +186,7 @@ def worker_row(view: View, worker: Worker) -> WorkerRow:
     capacity = WorkerCapacity.of(worker)
     left = capacity.left
     index = worker.attributes.get(constraints.TPU_WORKER_ID_ATTRIBUTE_KEY)
-    tenants = dict.fromkeys(attempt_id.task.job for attempt_id in worker.claims)
+    jobs = dict.fromkeys(attempt_id.task.job for attempt_id in worker.claims)
     return WorkerRow(
         id=worker.id,
         worker=worker.id,
@@ -209,7 +209,7 @@ def worker_row(view: View, worker: Worker) -> WorkerRow:
         chips_free=bool(left.chips and worker.chips),
         gpus=worker.gpus,
         gpus_free=len(capacity.gpus),
-        jobs=tuple(tenants),
+        jobs=tuple(jobs),
     )
 
 
@@ -229,17 +229,17 @@ def slice_rows(view: View, rows: Iterable[WorkerRow]) -> tuple[SliceRow, ...]:
 
 
 def _slice_row(cluster: Cluster, name: str, rows: list[WorkerRow]) -> SliceRow:
-    taken = {row.id for row in rows if any(claim.chips for claim in cluster.workers[row.id].claims.values())}
-    unusable = [row for row in rows if row.id not in taken and row.refuses]
-    ill = [row for row in rows if row.refuses]
+    busy = {row.id for row in rows if any(claim.chips for claim in cluster.workers[row.id].claims.values())}
+    unusable = [row for row in rows if row.id not in busy and row.refuses]
+    unavailable = [row for row in rows if row.refuses]
     return SliceRow(
         name=name,
         type=_slice_type(cluster.workers[rows[0].id], len(rows)),
         workers=tuple(row.id for row in rows),
-        free=len(rows) - len(taken) - len(unusable),
-        busy=len(taken),
+        free=len(rows) - len(busy) - len(unusable),
+        busy=len(busy),
         unusable=len(unusable),
-        status=_slice_status(rows, ill),
+        status=_slice_status(rows, unavailable),
         jobs=tuple(dict.fromkeys(job for row in rows for job in row.jobs)),
     )
 
@@ -253,9 +253,9 @@ def _slice_type(worker: Worker, members: int) -> str:
     return describe(str(accelerator), count) if accelerator is not None else ""
 
 
-def _slice_status(rows: list[WorkerRow], ill: list[WorkerRow]) -> str:
+def _slice_status(rows: list[WorkerRow], unavailable: list[WorkerRow]) -> str:
     """Return `healthy`, or the number of workers by status: `1 lost, 2 draining`."""
-    counts = Counter(row.status for row in ill)
+    counts = Counter(row.status for row in unavailable)
     if list(counts.values()) == [len(rows)]:
         return next(iter(counts))
     return ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "healthy"
@@ -268,7 +268,7 @@ def _device(worker: Worker) -> str:
 
 
 def _status(view: View, worker: Worker) -> str:
-    """Return the status word with the greatest effect on new work."""
+    """Return the worker's status in one word. If several apply, the first in this list is used."""
     words = {
         worker.condition.value: worker.condition is not WorkerCondition.HEALTHY,
         "quarantined": worker.quarantined,
@@ -281,8 +281,8 @@ def _status(view: View, worker: Worker) -> str:
 
 
 def _warnings(view: View, worker: Worker) -> Iterable[str]:
-    if haunted := _haunted(view.cluster, worker.id):
-        yield haunted
+    if ghosts := _ghost_words(view.cluster, worker.id):
+        yield ghosts
     if has_wrong_clock(worker):
         yield f"clock {skew_words(worker.skew)}"
 
@@ -290,9 +290,9 @@ def _warnings(view: View, worker: Worker) -> Iterable[str]:
 def refusals(view: View, worker: Worker) -> Iterable[str]:
     """Yield a sentence for each reason why the worker accepts no new work."""
     if worker.condition is not WorkerCondition.HEALTHY:
-        yield _ill(view, worker)
-    if haunted := _haunted(view.cluster, worker.id):
-        yield haunted
+        yield _condition_words(view, worker)
+    if ghosts := _ghost_words(view.cluster, worker.id):
+        yield ghosts
     if worker.quarantined:
         yield f"quarantined: {worker.quarantine_reason or 'no reason given'}"
     if worker.draining:
@@ -308,8 +308,8 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
         yield f"still stopping {', '.join(map(str, stopping))}"
 
 
-def doubt_about(view: View, worker_id: WorkerId) -> str:
-    """Return the problem of a worker on which something runs; a stop under way is no problem."""
+def problem_of(view: View, worker_id: WorkerId) -> str:
+    """Return the problem of a worker that runs an attempt, '' if it has none. Stopping an attempt is no problem."""
     worker = view.cluster.workers.get(worker_id)
     if worker is None:
         return ""
@@ -318,21 +318,21 @@ def doubt_about(view: View, worker_id: WorkerId) -> str:
     return next(iter(refusals(view, worker)), "")
 
 
-def occupations(view: View, worker: Worker) -> Iterable[str]:
-    """Yield the kinds of tasks that a healthy worker has no room for, each with the jobs that hold it."""
+def full_resources(view: View, worker: Worker) -> Iterable[str]:
+    """Yield the kinds of tasks that do not fit on a healthy worker, with the jobs that use its resources."""
     left, gpus, _ = WorkerCapacity.of(worker)
-    everybody = _holders(worker, bool)  # every claim: all are truthy
+    all_jobs = _holders(worker, lambda _claim: True)
     if left.cpu_millis <= 0 and worker.claims:
-        yield f"new tasks: all cores in use by {everybody}"
+        yield f"new tasks: all cores in use by {all_jobs}"
     if left.memory <= 0 and worker.claims:
-        yield f"new tasks: all memory in use by {everybody}"
+        yield f"new tasks: all memory in use by {all_jobs}"
     if worker.chips and not left.chips:
         yield f"TPU tasks: chips in use by {_holders(worker, lambda claim: claim.chips)}"
     if worker.gpus and not gpus:
         yield f"GPU tasks: GPUs in use by {_holders(worker, lambda claim: bool(claim.gpus))}"
-    owner = view.plan.result.kept.get(worker.id)
-    if owner is not None:
-        yield f"tasks that would delay {owner}: reserved for it"
+    reserved_for = view.plan.result.kept.get(worker.id)
+    if reserved_for is not None:
+        yield f"tasks that would delay {reserved_for}: reserved for it"
 
 
 def _holders(worker: Worker, holds: Callable[[Claim], object]) -> str:
@@ -341,19 +341,19 @@ def _holders(worker: Worker, holds: Callable[[Claim], object]) -> str:
     )
 
 
-def _ill(view: View, worker: Worker) -> str:
-    """Return the condition of an unhealthy worker: since when, why, and when it is retried."""
+def _condition_words(view: View, worker: Worker) -> str:
+    """Return the condition of an unhealthy worker, its duration, the reason, and the time of the next call."""
     if worker.condition is WorkerCondition.UNPROBED and not (worker.failed_polls or worker.reason):
-        return f"not probed yet{view.then('probed in the next cycle')}"
+        return f"not probed yet{view.next_words('probed in the next cycle')}"
     parts = [worker.condition.value.replace("_", " ")]
     if worker.silent_since is not None:
         parts.append(f"for {format_duration(max(0.0, view.now - worker.silent_since))}")
     reason = f": {worker.reason}" if worker.reason else ""
-    return f"{' '.join(parts)}{reason}{view.then(next_try(worker, view.now, view.limits))}"
+    return f"{' '.join(parts)}{reason}{view.next_words(next_retry_words(worker, view.now, view.limits))}"
 
 
-def next_try(worker: Worker, now: float, limits: Limits) -> str:
-    """Return when a cycle retries a silent worker."""
+def next_retry_words(worker: Worker, now: float, limits: Limits) -> str:
+    """Return the time of the next call to a silent worker: `retried in 40s`."""
     if not cooling(worker, now, limits):
         return "retried in the next cycle"
     return f"retried in {format_duration(worker.cooldown_until - now)}"
@@ -381,7 +381,7 @@ def _claims(cluster: Cluster, worker: Worker) -> Iterable[ClaimRow]:
         )
 
 
-def _haunted(cluster: Cluster, worker: WorkerId) -> str:
+def _ghost_words(cluster: Cluster, worker: WorkerId) -> str:
     if worker not in cluster.ghosts:
         return ""
     from iris_cli.core.lifecycle.identity import haunted_words

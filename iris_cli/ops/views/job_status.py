@@ -22,13 +22,13 @@ from iris_cli.ops.views.task_rows import TaskRow, task_row, waiting_words
 from iris_cli.ops.views.view import CycleAge, View, look
 
 
-def where_from(cluster: Cluster, job: Job) -> tuple[JobId, ...]:
-    """Return the job that named each constraint: the job itself or an ancestor."""
+def jobs_of_constraints(cluster: Cluster, job: Job) -> tuple[JobId, ...]:
+    """Return, for each constraint of the job, the job that named it: this job or an ancestor."""
     return tuple(_source(cluster, job, constraint) for constraint in job.constraints)
 
 
 def _source(cluster: Cluster, job: Job, constraint: Constraint) -> JobId:
-    """Return the job that named the constraint: follow parents that have it, up to a job that repeats it."""
+    """Return the nearest job, from `job` upwards, that named the constraint itself."""
     while job.origin is not None and constraint not in job.origin.repeats:
         parent = cluster.jobs[job.origin.attempt.task.job]
         if constraint not in parent.constraints:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from iris_cli.core.scheduling import ExpectedStart
     from iris_cli.ops.views.failure import FailureCard
 
-Word = TypeVar("Word")
+State = TypeVar("State")
 
 
 class EndpointRow(Struct, frozen=True, kw_only=True):
@@ -113,8 +113,8 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
         array=job.array,
         after=job.after,
         children=tuple(child.id for child in view.cluster.children_of(job.id)),
-        child_states=_alike(view.cluster.job_state, view.cluster, job),
-        child_displays=_alike(partial(job_display, view.cluster), view.cluster, job),
+        child_states=_children_by(view.cluster.job_state, view.cluster, job),
+        child_displays=_children_by(partial(job_display, view.cluster), view.cluster, job),
         endpoints=tuple(endpoint_rows(view.cluster, job.id)),
         rounds=job.rounds,
         failure=failure,
@@ -135,9 +135,9 @@ def _expected_start(view: View, job: Job) -> ExpectedStart | None:
     return view.expected_start(job, pending) if pending is not None else None
 
 
-def _alike(of: Callable[[JobId], Word], cluster: Cluster, job: Job) -> dict[Word, tuple[JobId, ...]]:
-    """Return the child jobs of a job grouped by `of`."""
-    found: dict[Word, tuple[JobId, ...]] = {}
+def _children_by(of: Callable[[JobId], State], cluster: Cluster, job: Job) -> dict[State, tuple[JobId, ...]]:
+    """Return the child jobs of a job by the result of `of`."""
+    found: dict[State, tuple[JobId, ...]] = {}
     for child in cluster.children_of(job.id):
         state = of(child.id)
         found[state] = (*found.get(state, ()), child.id)
@@ -145,10 +145,10 @@ def _alike(of: Callable[[JobId], Word], cluster: Cluster, job: Job) -> dict[Word
 
 
 def inherited_from(cluster: Cluster, job: Job) -> dict[str, JobId]:
-    """Return a mapping from each inherited constraint, as typed, to the job that named it."""
+    """Return the job that named each inherited constraint; the keys are constraints as typed."""
     if job.origin is None or not job.constraints:
         return {}
-    sources = zip(job.constraints, where_from(cluster, job), strict=True)
+    sources = zip(job.constraints, jobs_of_constraints(cluster, job), strict=True)
     return {format_constraint(each): source for each, source in sources if source != job.id}
 
 
@@ -187,19 +187,21 @@ def next_command(cluster: Cluster, job: Job, *, quiet: bool = False) -> str:
     if quiet:
         return f"iris stacks {job.id}"
     if state is JobState.UNSCHEDULABLE:
-        failed = (each for each in job.after if each in cluster.jobs and _is_in_vain(cluster.job_state(each)))
+        failed = (each for each in job.after if each in cluster.jobs and _has_failed(cluster.job_state(each)))
         awaited = next(failed, None)
         return f"iris status {awaited}" if awaited is not None else "iris workers"
     if state is JobState.PENDING:
         return f"iris why {job.id}"
     if state is JobState.KILLED:
         parent = parent_of(job.id)
-        with_it = parent is not None and parent in cluster.jobs and cluster.jobs[parent].end is not None
-        return f"iris status {parent}" if with_it else f"iris history {job.id}"
+        ended_with_parent = (
+            parent is not None and parent in cluster.jobs and cluster.jobs[parent].end is not None
+        )
+        return f"iris status {parent}" if ended_with_parent else f"iris history {job.id}"
     return f"iris logs {job.id}" + (" --follow" if state is JobState.RUNNING else "")
 
 
-def _is_in_vain(state: JobState) -> bool:
+def _has_failed(state: JobState) -> bool:
     return state.terminal and state is not JobState.SUCCEEDED
 
 

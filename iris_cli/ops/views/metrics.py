@@ -21,8 +21,9 @@ class Metrics(Struct, frozen=True, kw_only=True):
     """Metrics of the cluster at the time `at`. Times are in seconds; `last_cycle_age` is None if no cycle has run.
 
     `jobs` and `tasks` count open jobs and their tasks by state; `ended` the jobs that ended in the last 24 hours.
-    `workers` are by the status of `iris workers`. A slice is `busy` if any of its chips is held, else `unusable` if a
-    worker of it accepts no new work, else `free`. Chips are TPU chips and GPUs; `chip_seconds` cover 24 hours.
+    `workers` counts workers by the status of `iris workers`. A slice is `busy` if any of its chips is in use; otherwise
+    `unusable` if one of its workers accepts no new work, or `free`. Chips are TPU chips and GPUs; `chip_seconds` cover
+    24 hours.
     """
 
     at: float
@@ -58,8 +59,8 @@ def metrics(session: Session) -> Metrics:
         chips["busy"] += busy
         chips["unusable" if row.refuses else "free"] += left
     day = report(session, WINDOW, every_job=True)
-    used = sum(each.chip_seconds for job in day.jobs for each in job.stretches)
-    there = sum(worker.chips * worker.seconds for worker in day.workers)
+    used = sum(each.chip_seconds for job in day.jobs for each in job.attempts)
+    available = sum(worker.chips * worker.seconds for worker in day.workers)
     ended: Counter[str] = Counter({state: 0 for state in JobState if state.terminal})
     ended.update(job.state for job in day.jobs if job.ended_at is not None)
     return Metrics(
@@ -70,7 +71,7 @@ def metrics(session: Session) -> Metrics:
         workers=Counter(row.status for row in rows),
         slices=slices,
         chips=chips,
-        chip_seconds={"used": used, "idle": max(0.0, there - used)},
+        chip_seconds={"used": used, "idle": max(0.0, available - used)},
         last_cycle_age=None if view.cycles is None else view.cycles.last,
         runner=None if view.cycles is None else view.cycles.by,
     )

@@ -1,4 +1,4 @@
-"""Workers that exist or could be created: the fleet against which jobs are accepted."""
+"""Workers that exist or could be created. A job that fits none of them is rejected."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def fleet(session: Session, cluster: Cluster) -> list[Mapping[str, AttributeValu
 def offers(session: Session, cluster: Cluster) -> list[Offer]:
     """Return every worker that exists or could be created.
 
-    Registered attributes are updated with the declared ones, which the next probe registers. A scale group
-    offers the attributes that its slices will have.
+    Attributes in cluster.yaml override registered ones, because the next probe will register them. A scale
+    group offers the attributes that its slices will have.
     """
     probed = [worker for worker in cluster.workers.values() if worker.incarnation]
     names = {worker.id for worker in probed}
@@ -35,7 +35,7 @@ def offers(session: Session, cluster: Cluster) -> list[Offer]:
             for each in probed
         ),
         *(Offer(attributes, None) for attributes in unprobed),
-        *(Offer(attributes, None, most) for attributes, most in groups if most),
+        *(Offer(attributes, None, max_slices) for attributes, max_slices in groups if max_slices),
     ]
 
 

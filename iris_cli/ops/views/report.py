@@ -1,4 +1,4 @@
-"""Figures about all jobs and workers in the log, for the report page."""
+"""Figures of the report: all jobs, attempts and workers in the log, and sums over them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from iris_cli.core import AttemptId, Cluster, Job, JobId, JobState, Priority, WorkerId, in_memory
 from iris_cli.core.evolve import replay
-from iris_cli.core.lifecycle.display import job_display, retries_made
+from iris_cli.core.lifecycle.display import job_display, retry_count
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason, Task
 from iris_cli.errors import NotFoundError
 from iris_cli.journal.log.recovery import Damage, banner
@@ -21,16 +21,16 @@ from iris_cli.ops.views.report_fleet import Fleet, WorkerLine
 from iris_cli.ops.views.task_rows import last_lines
 from iris_cli.ops.views.view import parse_moment
 
-MOST_JOBS = 5_000
-MOST_STRETCHES = 200_000
-"""Most attempts that a browser draws in about a second; with more, only the newest jobs are listed."""
+MAX_JOBS = 5_000
+MAX_ATTEMPTS = 200_000
+"""Maximum number of attempts on the page: a browser draws them in about a second. Older jobs are omitted."""
 
 
-class Stretch(Struct, frozen=True, kw_only=True):
+class AttemptSpan(Struct, frozen=True, kw_only=True):
     """One attempt on its worker (`worker` is its index in the worker list), in seconds since the epoch.
 
-    It holds its chips (all chips of the worker for a TPU task, else its GPUs) from `placed_at` until its end was
-    proven, `over_at`; `reason` is None until then. `started_at` is the start of the user's command, or None.
+    It holds its chips from `placed_at` until its end was proven, `over_at`: all chips of the worker for a TPU task,
+    otherwise its GPUs. `reason` is None before its end, `started_at` None before the start of the user's command.
     """
 
     task: int
@@ -51,16 +51,16 @@ class Stretch(Struct, frozen=True, kw_only=True):
         return self.chips * self.seconds
 
     @property
-    def in_vain(self) -> bool:
+    def wasted(self) -> bool:
         """True if the attempt ended without success."""
         return self.reason not in (None, EndReason.OK)
 
 
 class JobLine(Struct, frozen=True, kw_only=True):
-    """One job. `waited`: seconds from submission to the first start, or to its end, or until now.
+    """One job. `waited`: seconds from submission to the first start; without a start, to its end or until now.
 
-    `retries` counts retries after a failure, `tries` includes those after a lost host; `preemptions` counts
-    charged host losses: per round of a gang, otherwise per attempt. `ran` is the result of `job_ran`. `again`
+    `retries` counts retries after a failure, `tries` also those after a lost host. `preemptions` counts the
+    charged host losses, once for a round of a gang. `ran` is the result of `job_ran`. `again`
     is the ended job that it was resubmitted from, `tried_again` are the jobs resubmitted from it.
     `last_lines` are from the task that failed the job.
     """
@@ -84,13 +84,13 @@ class JobLine(Struct, frozen=True, kw_only=True):
     again: JobId | None = None
     tried_again: tuple[JobId, ...] = ()
     last_lines: tuple[str, ...] = ()
-    stretches: tuple[Stretch, ...]
+    attempts: tuple[AttemptSpan, ...]
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """Report from `since` to `at`. Times are cut to this span; jobs that ended before it are omitted.
+    """Report from `since` to `at`. Times are clipped to this span; jobs that ended before it are omitted.
 
-    `older` counts the jobs that had no room. `workers` are ordered by slice.
+    `older` counts the jobs beyond the limits of a page. `workers` are ordered by slice.
     """
 
     name: str
@@ -106,10 +106,8 @@ class Report(Struct, frozen=True, kw_only=True):
 def report(session: Session, since: str | None = None, *, every_job: bool = False) -> Report:
     """Report on the whole log with its archive, or on the span since a time. Takes no lock.
 
-    `every_job` includes jobs that exceed the limits of a page.
-
-    `since` is a time as accepted by `look`: only lines after the snapshot before it are read, since jobs that
-    ended earlier are not needed. Raises NotFoundError if there is no log, UsageError.
+    `every_job`: ignore the limits of a page. `since` is a time as accepted by `look`; the log is read only from the
+    last snapshot before it. Raises NotFoundError if there is no log, UsageError.
     """
     now = session.clock.now()
     wanted = None if since is None else parse_moment(since, now)
@@ -126,8 +124,8 @@ def report(session: Session, since: str | None = None, *, every_job: bool = Fals
         )
     begin = min(fleet.begin if wanted is None else wanted, now)
     workers = fleet.lines(begin, now)
-    places = {each.id: place for place, each in enumerate(workers)}
-    jobs, older = _jobs(cluster, _Clip(begin, now), fleet, places, every_job=every_job)
+    indexes = {each.id: index for index, each in enumerate(workers)}
+    jobs, older = _jobs(cluster, _Clip(begin, now), fleet, indexes, every_job=every_job)
     return Report(
         name=cluster.name or session.config.name,
         since=begin,
@@ -141,7 +139,7 @@ def report(session: Session, since: str | None = None, *, every_job: bool = Fals
 
 
 class _Clip:
-    """Reported span, to which times are clipped, so that wrong clocks don't extend it."""
+    """Clip times to the reported span, so that wrong clocks don't extend it."""
 
     def __init__(self, begin: float, end: float) -> None:
         self.begin, self.end = begin, end
@@ -151,24 +149,24 @@ class _Clip:
 
 
 def _jobs(
-    cluster: Cluster, clip: _Clip, fleet: Fleet, places: dict[WorkerId, int], *, every_job: bool
+    cluster: Cluster, clip: _Clip, fleet: Fleet, indexes: dict[WorkerId, int], *, every_job: bool
 ) -> tuple[tuple[JobLine, ...], int]:
     """Return the newest jobs within the limits, in order of submission, and the number of omitted jobs."""
-    told = [job for job in in_memory(cluster.jobs) if job.end is None or job.end.at >= clip.begin]
+    reported = [job for job in in_memory(cluster.jobs) if job.end is None or job.end.at >= clip.begin]
     lines: list[JobLine] = []
-    room = MOST_STRETCHES
-    for job in sorted(told, key=attrgetter("order"), reverse=True):
+    left = MAX_ATTEMPTS
+    for job in sorted(reported, key=attrgetter("order"), reverse=True):
         tasks = cluster.tasks_of(job.id)
-        room -= sum(len(task.attempts) for task in tasks)
-        if lines and not every_job and (room < 0 or len(lines) == MOST_JOBS):
+        left -= sum(len(task.attempts) for task in tasks)
+        if lines and not every_job and (left < 0 or len(lines) == MAX_JOBS):
             break
-        stretches = tuple(_stretches(tasks, job, clip, fleet, places))
-        lines.append(_line(cluster, job, tasks, stretches, clip.end))
-    return tuple(reversed(lines)), len(told) - len(lines)
+        attempts = tuple(_attempt_spans(tasks, job, clip, fleet, indexes))
+        lines.append(_line(cluster, job, tasks, attempts, clip.end))
+    return tuple(reversed(lines)), len(reported) - len(lines)
 
 
 def _line(
-    cluster: Cluster, job: Job, tasks: list[Task], stretches: tuple[Stretch, ...], now: float
+    cluster: Cluster, job: Job, tasks: list[Task], attempts: tuple[AttemptSpan, ...], now: float
 ) -> JobLine:
     started = [each.started_at for task in tasks for each in task.attempts if each.started_at is not None]
     started_at = min(started, default=None)
@@ -187,34 +185,34 @@ def _line(
         ended_at=ended_at,
         waited=max(0.0, (until if started_at is None else started_at) - job.submitted_at),
         ran=job_ran(job, tasks, now),
-        retries=retries_made(job, tasks),
-        tries=retries_made(job, tasks, PROGRAM_FAILURES | INFRASTRUCTURE),
+        retries=retry_count(job, tasks),
+        tries=retry_count(job, tasks, PROGRAM_FAILURES | INFRASTRUCTURE),
         preemptions=job.preempted_rounds if job.is_gang else sum(task.preemptions for task in tasks),
         why=cause_words(cluster, job),
         again=job.again,
         tried_again=job.tried_again,
         last_lines=last_lines(cluster, job),
-        stretches=stretches,
+        attempts=attempts,
     )
 
 
-def _stretches(
-    tasks: Iterable[Task], job: Job, clip: _Clip, fleet: Fleet, places: dict[WorkerId, int]
-) -> Iterator[Stretch]:
+def _attempt_spans(
+    tasks: Iterable[Task], job: Job, clip: _Clip, fleet: Fleet, indexes: dict[WorkerId, int]
+) -> Iterator[AttemptSpan]:
     """Yield the attempts within the reported span."""
     on_tpu = job.resources.device_type == "tpu"
     for task in tasks:
         for each in task.attempts:
             over_at = clip.end if each.ended_at is None else each.ended_at
-            if over_at < clip.begin or each.worker not in places:
+            if over_at < clip.begin or each.worker not in indexes:
                 continue
             placed_at = clip(each.assigned_at)
             started_at = None if each.started_at is None else max(placed_at, clip(each.started_at))
             attempt_id = AttemptId(task.id, each.number)
-            yield Stretch(
+            yield AttemptSpan(
                 task=task.index,
                 attempt=each.number,
-                worker=places[each.worker],
+                worker=indexes[each.worker],
                 chips=fleet.chips_of(attempt_id) if on_tpu else len(each.gpus),
                 placed_at=placed_at,
                 started_at=started_at,
@@ -226,24 +224,24 @@ def _stretches(
 # Sums over the jobs of a report: chip-hours, waiting times, ends of attempts, use of workers.
 
 
-LOSSES = INFRASTRUCTURE | {EndReason.DISPATCH_FAILED}
-"""End reasons that may be caused by a host."""
+HOST_REASONS = INFRASTRUCTURE | {EndReason.DISPATCH_FAILED}
+"""End reasons of attempts for which the host may be responsible."""
 
 
 class Sum(Struct, frozen=True, kw_only=True):
-    """Sum over several jobs, in seconds. `in_vain`: chip-seconds of attempts that ended without success."""
+    """Sum over several jobs, in seconds. `wasted`: chip-seconds of attempts that ended without success."""
 
     name: str
     jobs: int
     task_seconds: float
     chip_seconds: float
-    in_vain: float
+    wasted: float
     waited_median: float
     waited_most: float
 
 
 class Ends(Struct, frozen=True, kw_only=True):
-    """Attempts that ended for one reason, or that still run (`reason` None). Times in seconds."""
+    """Attempts that ended for the same reason; `reason` None: attempts that still run. Times are in seconds."""
 
     reason: EndReason | None
     attempts: int
@@ -263,14 +261,14 @@ class Use(Struct, frozen=True, kw_only=True):
 def total(jobs: Iterable[JobLine], name: str = "") -> Sum:
     """Return the sum over these jobs."""
     jobs = list(jobs)
-    stretches = [each for job in jobs for each in job.stretches]
+    attempts = [each for job in jobs for each in job.attempts]
     waited = [job.waited for job in jobs]
     return Sum(
         name=name,
         jobs=len(jobs),
-        task_seconds=sum(each.seconds for each in stretches),
-        chip_seconds=sum(each.chip_seconds for each in stretches),
-        in_vain=sum(each.chip_seconds for each in stretches if each.in_vain),
+        task_seconds=sum(each.seconds for each in attempts),
+        chip_seconds=sum(each.chip_seconds for each in attempts),
+        wasted=sum(each.chip_seconds for each in attempts if each.wasted),
         waited_median=median(waited) if waited else 0.0,
         waited_most=max(waited, default=0.0),
     )
@@ -282,58 +280,58 @@ def by_label(jobs: Iterable[JobLine]) -> list[Sum]:
 
 
 def by_priority(jobs: Iterable[JobLine]) -> list[Sum]:
-    """Return one sum per priority in use."""
+    """Return one sum for each priority of these jobs."""
     return _by(jobs, lambda job: [job.priority])
 
 
 def ends(jobs: Iterable[JobLine]) -> list[Ends]:
     """Return the ends of attempts by reason, most frequent first."""
-    alike: dict[EndReason | None, list[Stretch]] = {}
+    by_reason: dict[EndReason | None, list[AttemptSpan]] = {}
     for job in jobs:
-        for each in job.stretches:
-            alike.setdefault(each.reason, []).append(each)
+        for each in job.attempts:
+            by_reason.setdefault(each.reason, []).append(each)
     found = [
         Ends(
             reason=reason,
-            attempts=len(those),
-            task_seconds=sum(each.seconds for each in those),
-            chip_seconds=sum(each.chip_seconds for each in those),
+            attempts=len(attempts),
+            task_seconds=sum(each.seconds for each in attempts),
+            chip_seconds=sum(each.chip_seconds for each in attempts),
         )
-        for reason, those in alike.items()
+        for reason, attempts in by_reason.items()
     ]
     return sorted(found, key=lambda each: (-each.attempts, each.reason or ""))
 
 
 def uses(report: Report) -> list[Use]:
-    """Return the use of each worker, in their order."""
-    there: list[list[Stretch]] = [[] for _ in report.workers]
+    """Return the use of each worker, in the order of `report.workers`."""
+    by_worker: list[list[AttemptSpan]] = [[] for _ in report.workers]
     for job in report.jobs:
-        for each in job.stretches:
-            there[each.worker].append(each)
+        for each in job.attempts:
+            by_worker[each.worker].append(each)
     return [
         Use(
             worker=worker,
-            busy_seconds=_covered(those),
-            attempts=len(those),
-            lost=sum(each.reason in LOSSES for each in those),
+            busy_seconds=_covered(attempts),
+            attempts=len(attempts),
+            lost=sum(each.reason in HOST_REASONS for each in attempts),
         )
-        for worker, those in zip(report.workers, there, strict=True)
+        for worker, attempts in zip(report.workers, by_worker, strict=True)
     ]
 
 
 def _by(jobs: Iterable[JobLine], names: Callable[[JobLine], Iterable[str]]) -> list[Sum]:
-    alike: dict[str, list[JobLine]] = {}
+    by_name: dict[str, list[JobLine]] = {}
     for job in jobs:
         for name in names(job):
-            alike.setdefault(name, []).append(job)
-    sums = [total(those, name) for name, those in alike.items()]
+            by_name.setdefault(name, []).append(job)
+    sums = [total(some_jobs, name) for name, some_jobs in by_name.items()]
     return sorted(sums, key=lambda each: (-each.chip_seconds, -each.task_seconds, each.name))
 
 
-def _covered(stretches: list[Stretch]) -> float:
-    """Return the seconds covered by at least one attempt."""
+def _covered(attempts: list[AttemptSpan]) -> float:
+    """Return the seconds in which at least one attempt held the worker."""
     covered, until = 0.0, 0.0
-    for each in sorted(stretches, key=lambda each: each.placed_at):
+    for each in sorted(attempts, key=lambda each: each.placed_at):
         covered += max(0.0, each.over_at - max(each.placed_at, until))
         until = max(until, each.over_at)
     return covered

@@ -1,4 +1,4 @@
-"""Workers named in the log, including forgotten ones: their attributes and times of membership."""
+"""All workers in the log, including forgotten ones: their attributes, and the times in which they were configured."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from iris_cli.core.events.events import (
 
 
 class WorkerLine(Struct, frozen=True, kw_only=True):
-    """Last known facts of one worker. `slice` is None for a standalone worker; `chips` are TPU chips or GPUs.
+    """Last known facts of one worker. `slice` is None for a single host; `chips` counts TPU chips or GPUs.
 
-    `there` are its spans of time in the configuration, in seconds since the epoch.
+    `configured_spans`: begin and end of each time in which it was in cluster.yaml, in seconds since the epoch.
     """
 
     id: WorkerId
@@ -35,12 +35,12 @@ class WorkerLine(Struct, frozen=True, kw_only=True):
     index: int
     type: str
     chips: int
-    there: tuple[tuple[float, float], ...]
+    configured_spans: tuple[tuple[float, float], ...]
 
     @property
     def seconds(self) -> float:
-        """Seconds in the configuration."""
-        return sum(end - begin for begin, end in self.there)
+        """Seconds in which the worker was in cluster.yaml."""
+        return sum(end - begin for begin, end in self.configured_spans)
 
 
 class _Known(Struct):
@@ -48,7 +48,7 @@ class _Known(Struct):
     chips: int = 0
     gpus: int = 0
     since: float | None = None
-    there: list[tuple[float, float]] = field(default_factory=list)
+    configured_spans: list[tuple[float, float]] = field(default_factory=list)
 
     def text(self, key: str) -> str | None:
         value = self.attributes.get(key)
@@ -58,9 +58,9 @@ class _Known(Struct):
 _DIGITS = pattern(r"([0-9]{1,18})")
 
 
-def _counted(name: str) -> list[str | int]:
-    """Return a natural sort key of a name: text and numbers alternate."""
-    return [int(part) if place % 2 else part for place, part in enumerate(_DIGITS.split(name))]
+def _natural_key(name: str) -> list[str | int]:
+    """Return a sort key that compares the numbers in a name by value: `w-2` before `w-10`."""
+    return [int(part) if position % 2 else part for position, part in enumerate(_DIGITS.split(name))]
 
 
 class Fleet:
@@ -72,7 +72,7 @@ class Fleet:
         self._chips = {
             attempt: worker.chips for worker in start.workers.values() for attempt in worker.claims
         }
-        self._see: dict[type[Event], Callable[[Any, float], None]] = {
+        self._handlers: dict[type[Event], Callable[[Any, float], None]] = {
             WorkerRegistered: self._registered,
             WorkerUpdated: self._updated,
             WorkerForgotten: self._forgotten,
@@ -84,9 +84,9 @@ class Fleet:
         for transaction in transactions:
             self.begin = min(self.begin, transaction.at)
             for event in transaction.events:
-                see = self._see.get(type(event))
-                if see is not None:
-                    see(event, transaction.at)
+                handle = self._handlers.get(type(event))
+                if handle is not None:
+                    handle(event, transaction.at)
             yield transaction
 
     def chips_of(self, attempt: AttemptId) -> int:
@@ -94,20 +94,20 @@ class Fleet:
         return self._chips[attempt]
 
     def lines(self, begin: float, end: float) -> tuple[WorkerLine, ...]:
-        """Return the workers of this span: by slice, then the others by id, `w-2` before `w-10`."""
+        """Return the workers of this span: by slice and index, then workers without a slice by id."""
         lines = [
             line
             for worker, known in self._known.items()
-            if (line := _line(worker, known, begin, end)).there or known.since is not None
+            if (line := _line(worker, known, begin, end)).configured_spans or known.since is not None
         ]
         return tuple(
             sorted(
                 lines,
                 key=lambda each: (
                     each.slice is None,
-                    _counted(each.slice or ""),
+                    _natural_key(each.slice or ""),
                     each.index,
-                    _counted(each.id),
+                    _natural_key(each.id),
                 ),
             )
         )
@@ -122,7 +122,7 @@ class Fleet:
     def _forgotten(self, event: WorkerForgotten, at: float) -> None:
         known = self._known[event.worker]
         if known.since is not None:
-            known.there.append((known.since, at))
+            known.configured_spans.append((known.since, at))
         known.since = None
 
     def _assigned(self, event: TaskAssigned, _at: float) -> None:
@@ -134,7 +134,7 @@ def _known_at(moment: float, worker: Worker) -> _Known:
 
 
 def _line(worker: WorkerId, known: _Known, begin: float, end: float) -> WorkerLine:
-    spans = [*known.there, *([(known.since, end)] if known.since is not None else [])]
+    spans = [*known.configured_spans, *([(known.since, end)] if known.since is not None else [])]
     clipped = ((max(first, begin), min(last, end)) for first, last in spans)
     index = known.attributes.get(TPU_WORKER_ID_ATTRIBUTE_KEY)
     return WorkerLine(
@@ -143,5 +143,5 @@ def _line(worker: WorkerId, known: _Known, begin: float, end: float) -> WorkerLi
         index=index.value if index is not None and isinstance(index.value, int) else 0,
         type=known.text(DEVICE_VARIANT_ATTRIBUTE_KEY) or "",
         chips=known.chips or known.gpus,
-        there=tuple((first, last) for first, last in clipped if first < last),
+        configured_spans=tuple((first, last) for first, last in clipped if first < last),
     )

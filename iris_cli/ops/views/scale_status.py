@@ -14,13 +14,13 @@ from iris_cli.core.lifecycle.slices import Objection
 from iris_cli.core.model.slice import ScaleGroup, Slice, SliceOwner, SliceState
 from iris_cli.ops.secret_values import what_is_missing
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.scaling_rows import MadeRow, ScaleGroupRow, Scaling, UnmetRow
+from iris_cli.ops.views.scaling_rows import CreatedSliceRow, ScaleGroupRow, Scaling, UnmetRow
 
 
 def plan_of(
     session: Session, cluster: Cluster, now: float, unheard: Mapping[str, str] | None = None
 ) -> ScalingPlan:
-    """Return the plan of an autoscaler pass at time `now`. Contacts no provider and writes nothing."""
+    """Return the plan of an autoscaler pass at `now`. Calls no provider and writes nothing."""
     return plan_scaling(
         cluster,
         session.config.scale_groups,
@@ -33,9 +33,9 @@ def plan_of(
 
 
 def objection(session: Session, listings: Sequence[slices.Listing] = ()) -> Objection | None:
-    """Return why this state directory creates and deletes no slices, according to these listings.
+    """Return why this state directory may not create and delete slices, None if it may.
 
-    Slices are committed before they are requested, so a log read AFTER the listings contains all of ours.
+    Read the log AFTER the listings: it then contains each listed slice that this directory requested.
     """
     listed = [each for listing in listings for each in listing.slices]
     if session.view().keeper is None and not listed:
@@ -50,9 +50,9 @@ def here(session: Session) -> SliceOwner:
 
 def scaling_rows(cluster: Cluster, plan: ScalingPlan, now: float) -> Scaling:
     """Return the rows of a plan for this cluster."""
-    by_group: dict[str, list[MadeRow]] = {}
+    by_group: dict[str, list[CreatedSliceRow]] = {}
     for each in cluster.slices.values():
-        by_group.setdefault(each.group, []).append(_made(each, now))
+        by_group.setdefault(each.group, []).append(_slice_row(each, now))
     states = (*plan.states, *_removed(cluster, plan.states))
     return Scaling(
         groups=tuple(_group(state, plan, tuple(by_group.get(state.name, ()))) for state in states),
@@ -63,22 +63,22 @@ def scaling_rows(cluster: Cluster, plan: ScalingPlan, now: float) -> Scaling:
     )
 
 
-def fates(plan: ScalingPlan) -> dict[TaskId, str]:
-    """Return the fate of each task in the demand: the group that creates a slice, or why no group does."""
-    served = ((entry, f"to {name}") for name, some in plan.routing.routed.items() for entry in some)
+def demand_outcomes(plan: ScalingPlan) -> dict[TaskId, str]:
+    """Return, for each task in the demand, the group that creates a slice for it, or why no group does."""
+    served = ((entry, f"to {name}") for name, entries in plan.routing.routed.items() for entry in entries)
     unmet = ((each.entry, f"unmet: {each.reason}") for each in plan.routing.unmet)
-    return {task: fate for entry, fate in (*served, *unmet) for task in entry.task_ids}
+    return {task: words for entry, words in (*served, *unmet) for task in entry.task_ids}
 
 
 def _removed(cluster: Cluster, states: Iterable[GroupState]) -> Iterable[GroupState]:
-    """Yield groups that the configuration no longer has and that still have slices, which cost money."""
+    """Yield groups that were removed from cluster.yaml but still have slices, which cost money."""
     known = {state.name for state in states}
     templates = {each.group: each.template for each in cluster.slices.values() if each.group not in known}
     for name, template in sorted(templates.items(), key=itemgetter(0)):
         yield GroupState(group=ScaleGroup(name=name, template=template, max_slices=0))
 
 
-def _group(state: GroupState, plan: ScalingPlan, slices: tuple[MadeRow, ...]) -> ScaleGroupRow:
+def _group(state: GroupState, plan: ScalingPlan, slices: tuple[CreatedSliceRow, ...]) -> ScaleGroupRow:
     group = state.group
     by_hand = plan.by_hand.get(group.name, 0)
     zone = group.template.zone
@@ -98,7 +98,7 @@ def _group(state: GroupState, plan: ScalingPlan, slices: tuple[MadeRow, ...]) ->
     )
 
 
-def _made(each: Slice, now: float) -> MadeRow:
+def _slice_row(each: Slice, now: float) -> CreatedSliceRow:
     since = {
         SliceState.REQUESTED: each.requested_at,
         SliceState.CREATING: each.created_at,
@@ -107,9 +107,9 @@ def _made(each: Slice, now: float) -> MadeRow:
         SliceState.DELETING: each.deleting_at,
     }[each.state]
     at = since if since is not None else each.requested_at
-    waits_for_set_up = each.state is SliceState.BOOTING and each.to_set_up
-    progress = f"{len(each.set_up)} of {count(len(each.hosts), 'VM')} set up" if waits_for_set_up else ""
-    return MadeRow(
+    in_set_up = each.state is SliceState.BOOTING and each.to_set_up
+    progress = f"{len(each.set_up)} of {count(len(each.hosts), 'VM')} set up" if in_set_up else ""
+    return CreatedSliceRow(
         name=each.name,
         group=each.group,
         state=each.state.value,

@@ -1,12 +1,12 @@
-"""Rows about scale groups, without the code that fills them, which is slow to load."""
+"""Rows about scale groups. `scale_status` fills them; it is a module of its own because it is slow to import."""
 
 from __future__ import annotations
 
 from msgspec import Struct, field
 
 
-class MadeRow(Struct, frozen=True, kw_only=True):
-    """One slice that was created on demand. `since_at`: when it entered its state."""
+class CreatedSliceRow(Struct, frozen=True, kw_only=True):
+    """One slice that was created on demand. `since_at`: the time at which it entered its state."""
 
     name: str
     group: str
@@ -18,7 +18,7 @@ class MadeRow(Struct, frozen=True, kw_only=True):
 
 
 class ScaleGroupRow(Struct, frozen=True, kw_only=True):
-    """One scale group. `wanted`: slices requested now; `by_hand`: instructions for an operator."""
+    """One scale group. `wanted`: number of slices that a pass would request now; `by_hand`: steps for the operator."""
 
     name: str
     type: str
@@ -28,14 +28,14 @@ class ScaleGroupRow(Struct, frozen=True, kw_only=True):
     priority: int
     min_slices: int
     max_slices: int
-    slices: tuple[MadeRow, ...]
+    slices: tuple[CreatedSliceRow, ...]
     wanted: int
     backing_off: str
     by_hand: tuple[str, ...]
 
 
 class UnmetRow(Struct, frozen=True, kw_only=True):
-    """A task, or a gang by its job, that no scale group serves, and the reason."""
+    """A task that no scale group serves, and the reason. `id` is the task; for a gang, the job."""
 
     id: str
     reason: str

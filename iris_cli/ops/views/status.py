@@ -26,11 +26,11 @@ from iris_cli.ops.views.view import CycleAge, View, look
 class JobRow(Struct, frozen=True, kw_only=True):
     """One job in one line. Ages and durations in seconds.
 
-    `display` is its state as shown on the screen, `task_displays` counts its tasks by theirs. `workers` are those of
+    `display` is the state shown on the screen; `task_displays` counts its tasks by theirs. `workers` are the workers of
     its live attempts, by rank. `why` is the reason it is pending, or the cause of its end; `retry` is the failure that
-    is retried; `overdue` says how long a gang has been pending, if that is long; `quiet` names running tasks without
-    output for their `silent_after`, and for how long. `duration` is the result of `job_ran`. `again` is the ended job
-    that it was resubmitted from, `tried_again` are the jobs resubmitted from it.
+    is retried. `overdue` says how long a gang has been pending, if longer than `gang_reserve_after`; `quiet` names the
+    quiet tasks. `duration` is the result of `job_ran`. `again` is the ended job that it was resubmitted from,
+    `tried_again` are the jobs resubmitted from it.
     """
 
     id: JobId
@@ -61,7 +61,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
 class ClusterStatus(Struct, frozen=True, kw_only=True):
     """Overview of the cluster as of `at`. `messages` name problems of the log.
 
-    `jobs` are the open jobs and those that ended last; `older` counts those that ended before.
+    `jobs` are the open jobs and those that ended last; `older` counts the jobs that ended earlier.
     """
 
     name: str
@@ -107,7 +107,7 @@ def cluster_status(
         messages=(
             *view.messages,
             *(wanted.unknown_labels(view.cluster) if not chosen else ()),
-            *_elsewhere(session, view),
+            *_other_directory(session, view),
         ),
         log_damage=view.log_damage,
         jobs=tuple(job_row(view, job) for job in chosen),
@@ -127,7 +127,7 @@ def _scaling(session: Session, view: View) -> Scaling:
     return scaling_rows(view.cluster, plan_of(session, view.cluster, view.now), view.now)
 
 
-def _elsewhere(session: Session, view: View) -> Iterator[str]:
+def _other_directory(session: Session, view: View) -> Iterator[str]:
     """Yield a message if another state directory manages the slices."""
     if view.cycle is None or view.cluster.keeper is None or not session.config.scale_groups:
         return
@@ -151,22 +151,22 @@ def in_reading_order(jobs: Sequence[JobRow]) -> list[JobRow]:
     Open jobs come first: running, stopping or retrying, starting, then pending in scheduling order. Ended
     jobs follow, latest end first.
     """
-    places = {job.id: place for place, job in enumerate(jobs)}
+    positions = {job.id: position for position, job in enumerate(jobs)}
 
     def key(job: JobRow) -> tuple[float, ...]:
         if job.state.terminal:
-            return len(_OPEN_FIRST), -(job.ended_at or 0.0)
-        word, place = word_of(job.display), places[job.id]
+            return len(_DISPLAY_ORDER), -(job.ended_at or 0.0)
+        word, position = word_of(job.display), positions[job.id]
         if word != JobState.PENDING:
-            return _OPEN_FIRST.index(word), place
-        root = places.get(root_of(job.id), place)
-        turn = job.priority.rank, -depth_of(job.id), root, place
-        return _OPEN_FIRST.index(word), not job.workers, *turn
+            return _DISPLAY_ORDER.index(word), position
+        root = positions.get(root_of(job.id), position)
+        queue_key = job.priority.rank, -depth_of(job.id), root, position
+        return _DISPLAY_ORDER.index(word), not job.workers, *queue_key
 
     return sorted(jobs, key=key)
 
 
-_OPEN_FIRST: tuple[str, ...] = (
+_DISPLAY_ORDER: tuple[str, ...] = (
     *(JobState.RUNNING, DisplayWord.STOPPING, DisplayWord.RETRYING, JobState.PENDING),
 )
 
@@ -205,8 +205,8 @@ def job_row(view: View, job: Job) -> JobRow:
 
 
 def _retry(view: View, job: Job, tasks: Sequence[Task]) -> str:
-    tried = (task.attempts for task in tasks if task.attempts)
-    if job.end is not None or not any(len(each) > 1 or type(each[-1].phase) is Ended for each in tried):
+    attempts = (task.attempts for task in tasks if task.attempts)
+    if job.end is not None or not any(len(each) > 1 or type(each[-1].phase) is Ended for each in attempts):
         return ""
     from iris_cli.ops.outcomes.causes import retry_words
 

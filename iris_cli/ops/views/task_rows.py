@@ -10,15 +10,15 @@ from iris_cli.core.model.waiting import quiet_of
 from iris_cli.core.work_paths import relative_paths
 from iris_cli.ops.outcomes.causes import LOG_LINES, end_words, exit_words, known_words, task_end_words
 from iris_cli.ops.outcomes.durations import attempt_ran
-from iris_cli.ops.views.inventory import doubt_about
+from iris_cli.ops.views.inventory import problem_of
 from iris_cli.ops.views.view import View
 
 
 class AttemptRow(Struct, frozen=True, kw_only=True):
     """One attempt.
 
-    `duration` is that of the user's command in seconds, by the worker's clock if available; None if it never started.
-    `reason` says why the attempt ended or is being stopped; `presumed`: it was declared dead without proof.
+    `duration`: seconds for which the user's command ran, by the worker's clock if known; None if it never started.
+    `reason` is the reason of its end or stop; `presumed`: it was presumed gone, without proof.
     """
 
     id: AttemptId
@@ -40,9 +40,9 @@ class AttemptRow(Struct, frozen=True, kw_only=True):
 class TaskRow(Struct, frozen=True, kw_only=True):
     """One task. `display` is its state as shown on the screen.
 
-    `worker`, times, exit code, number (`attempt`) and `reason` of the end are those of its last attempt.
-    `why` is the reason the task is pending, or the cause of its end. `quiet_since` is the time of its last
-    output if it has written nothing for its `silent_after`, `quiet_in` where its program was when it was marked.
+    `worker`, times, exit code, number (`attempt`) and `reason` of the end are taken from its last attempt.
+    `why` is the reason the task is pending, or the cause of its end. For a quiet task, `quiet_since` is the time
+    of its last output, `quiet_in` the place in its program at which it was when iris found it quiet.
     """
 
     id: TaskId
@@ -72,7 +72,10 @@ def task_row(view: View, task: Task, display: str, waiting: str) -> TaskRow:
         display=display,
         worker=last.worker if last else None,
         why="; ".join(
-            filter(None, (_why(view, task, last, waiting), _doubt(view, last), _ghosts(view.cluster, task)))
+            filter(
+                None,
+                (_why(view, task, last, waiting), _problem(view, last), _ghost_words(view.cluster, task)),
+            )
         ),
         attempt=task.attempts[-1].number if task.attempts else None,
         reason=last.reason if last else None,
@@ -95,19 +98,19 @@ def culprit_of(cluster: Cluster, job: Job) -> Task | None:
 
 
 def last_lines(cluster: Cluster, job: Job) -> tuple[str, ...]:
-    """Return the last lines in the log of the task that failed its job.
+    """Return the last lines, as kept in the event log, of the task that made its job fail.
 
-    Paths below its work directory are relative to it.
+    Paths below its work directory are relative to the directory.
     """
     culprit = culprit_of(cluster, job)
     attempt = culprit.current if culprit is not None else None
     if attempt is None or attempt.end is None or job.end is None or job.end.reason in _NOT_FAILED:
         return ()
-    said = relative_paths(attempt.end.log_tail, attempt.token).rstrip()
-    return tuple(line[:_LONGEST_LINE] for line in said.split("\n")[-LOG_LINES:]) if said else ()
+    output = relative_paths(attempt.end.log_tail, attempt.token).rstrip()
+    return tuple(line[:_LONGEST_LINE] for line in output.split("\n")[-LOG_LINES:]) if output else ()
 
 
-_LONGEST_LINE = 400
+_LONGEST_LINE = 400  # characters
 _NOT_FAILED = frozenset((EndReason.OK, EndReason.CANCELLED))
 
 
@@ -134,21 +137,21 @@ def _why(view: View, task: Task, last: AttemptRow | None, waiting: str) -> str:
     return last.why if last is not None else ""
 
 
-def _doubt(view: View, last: AttemptRow | None) -> str:
-    """Return the problem of the worker of a live attempt, '' if absent."""
+def _problem(view: View, last: AttemptRow | None) -> str:
+    """Return the problem of a live attempt's worker, '' if it has none."""
     if last is None or last.state is AttemptState.ENDED:
         return ""
-    doubt = doubt_about(view, last.worker)
-    return f"{last.worker}: {doubt}" if doubt else ""
+    problem = problem_of(view, last.worker)
+    return f"{last.worker}: {problem}" if problem else ""
 
 
-def _ghosts(cluster: Cluster, task: Task) -> str:
+def _ghost_words(cluster: Cluster, task: Task) -> str:
     """Return a warning about attempts that were presumed dead and may still run."""
     known = {ghost.attempt for ghosts in cluster.ghosts.values() for ghost in ghosts}
-    there = [each for each in task.attempts if each.presumed and AttemptId(task.id, each.number) in known]
-    if not there:
+    ghosts = [each for each in task.attempts if each.presumed and AttemptId(task.id, each.number) in known]
+    if not ghosts:
         return ""
-    return f"two copies may run: {', '.join(f'attempt-{each.number} on {each.worker}' for each in there)}"
+    return f"two copies may run: {', '.join(f'attempt-{each.number} on {each.worker}' for each in ghosts)}"
 
 
 def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:

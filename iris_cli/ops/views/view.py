@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import Session
 
 STALE_AFTER = 300.0
-"""Seconds without a cycle after which cron counts as stopped: it runs one per minute."""
+"""Seconds without a cycle after which cron counts as stopped: it runs a cycle every minute."""
 
 
 class CycleAge(Struct, frozen=True, kw_only=True):
-    """The time of the last cycle by its heartbeat, and its age in seconds; None if there was none."""
+    """The time of the last cycle according to the heartbeat, and its age in seconds; None if no cycle has run."""
 
     at: float | None = None
     age: float | None = field(default=None, name="age_seconds")
@@ -43,7 +43,7 @@ class CycleAge(Struct, frozen=True, kw_only=True):
 class View(Struct, frozen=True, kw_only=True, dict=True):
     """One view of the cluster. `now` is the time of the view.
 
-    `cycle` and `cycles` are None for a view of the past. `coming`: a next cycle is expected.
+    `cycle` and `cycles` are None for a view of the past. `has_next_cycle`: True if another cycle is expected.
     """
 
     cluster: Cluster
@@ -52,7 +52,7 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
     offered: tuple[Device, ...] = ()  # devices that scale groups could add
     cycle: CycleAge | None = None
     cycles: Cycles | None = None
-    coming: bool = False
+    has_next_cycle: bool = False
     messages: tuple[str, ...] = ()
     log_damage: Damage | None = None
     state: StateDir | None = None  # None for the past, whose files may be gone
@@ -64,11 +64,11 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         from iris_cli.ops.secret_values import secrets_of_loop, what_is_missing
 
         missing = what_is_missing(self.cluster, self.state)
-        if self.cycles is not None and self.cycles.by == LOOP:  # the loop starts them with its environment
-            own = self.cycles.last_own
-            looked = self.now - own if own is not None else float("-inf")
-            lacked = secrets_of_loop(self.cluster, self.cycles.missing, missing.secrets, looked)
-            missing = replace(missing, secrets=lacked)
+        if self.cycles is not None and self.cycles.by == LOOP:  # secrets come from the loop's environment
+            age = self.cycles.last_own
+            last_cycle = self.now - age if age is not None else float("-inf")
+            secrets = secrets_of_loop(self.cluster, self.cycles.missing, missing.secrets, last_cycle)
+            missing = replace(missing, secrets=secrets)
         return plan(
             self.cluster,
             self.now,
@@ -83,12 +83,12 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         return self.plan.waiting
 
     @cached_property
-    def goes_to(self) -> Mapping[TaskId, WorkerId]:
+    def next_workers(self) -> Mapping[TaskId, WorkerId]:
         """Workers on which the next cycle would place the pending tasks that fit now."""
         return {each.task: each.worker for each in self.plan.assignments}
 
     @cached_property
-    def _late(self) -> frozenset[TaskId]:
+    def _timed_out(self) -> frozenset[TaskId]:
         return frozenset(self.plan.timed_out_tasks)
 
     @cached_property
@@ -102,30 +102,30 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def prospect(self, job: Job, task: TaskId) -> str:
-        """Return why a task is pending, or what the next cycle would do with it, in a few words."""
+        """Return why a task is pending, or what the next cycle will do with it, in a few words."""
         reasons = self.plan.reasons_of(job.id if job.is_gang else task)
         if reasons:
             return str(reasons[0])
-        if task in self.goes_to:
-            return f"ready{self.then('starts in the next cycle')}"
-        if task in self._late:
-            return f"scheduling timeout exceeded{self.then('ends in the next cycle')}"
-        return f"{', '.join(job.after)} did not succeed{self.then('ends in the next cycle')}"
+        if task in self.next_workers:
+            return f"ready{self.next_words('starts in the next cycle')}"
+        if task in self._timed_out:
+            return f"scheduling timeout exceeded{self.next_words('ends in the next cycle')}"
+        return f"{', '.join(job.after)} did not succeed{self.next_words('ends in the next cycle')}"
 
     def prospects(self, job: Job, tasks: Iterable[TaskId]) -> list[str]:
-        """Return the distinct prospects of a job's pending tasks: most of 1,000 share one."""
+        """Return the distinct prospects of a job's pending tasks, computed once for tasks with equal causes."""
         if not (tasks := list(tasks)):
             return []
         causes: dict[int, TaskId] = {}
         keys = [job.id] * len(tasks) if job.is_gang else tasks
         for task, cause in zip(tasks, self.plan.causes(keys), strict=True):
-            causes.setdefault(id(task in self.goes_to if cause is None else cause), task)
+            causes.setdefault(id(task in self.next_workers if cause is None else cause), task)
         return list(dict.fromkeys(self.prospect(job, task) for task in causes.values()))
 
     def expected_start(self, job: Job, task: TaskId) -> ExpectedStart | None:
-        """Return the estimated start of a pending task that waits only for tasks with time limits, else None.
+        """Return the estimated start of a pending task, or None. It must wait only for tasks with time limits.
 
-        Return None for the past too, and if a scale group may add a slice earlier.
+        None also for a view of the past, and if a scale group may add a slice earlier.
         """
         key = job.id if job.is_gang else task
         if self.cycle is None or self.offered or key not in self.waiting:
@@ -134,17 +134,17 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
 
         return self.plan.expected_start(key, time_limits(self.cluster))
 
-    def then(self, follows: str) -> str:
-        """Return what follows in the next cycle as the second half of a sentence, or that there is none."""
+    def next_words(self, follows: str) -> str:
+        """Return the end of a sentence: `follows` if a next cycle is expected, otherwise that none is running."""
         if self.cycles is None:
             return ""
-        return f"; {follows}" if self.coming else "; no cycles are running"
+        return f"; {follows}" if self.has_next_cycle else "; no cycles are running"
 
 
 def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) -> View:
     """Return the cluster now, or as of `at`: an ISO time, or an age such as `2h`. Takes no lock.
 
-    `runs_cycles`: the calling command runs cycles from now on. Raises UsageError for an invalid time.
+    `runs_cycles`: this command will run cycles itself. Raises UsageError for an invalid time.
     """
     now = session.clock.now()
     if at is not None:
@@ -162,10 +162,10 @@ def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) 
     cluster = session.view()
     needed = bool(work_left(cluster, session.config, session.state))
     cycles = cycles_of(session.state, now, session.config.loop, needed=needed)
-    unwritten = list(_unwritten(session, needed=needed))
-    if unwritten:
+    write_problems = list(_write_problems(session, needed=needed))
+    if write_problems:
         cycles = replace(cycles, next=None)
-    coming = (cycles.coming or runs_cycles) and not unwritten
+    has_next_cycle = (cycles.has_next_cycle or runs_cycles) and not write_problems
     return View(
         cluster=cluster,
         now=now,
@@ -173,25 +173,29 @@ def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) 
         offered=session.config.addable_devices,
         cycle=cycle_age(session.state.read_heartbeat(), now),
         cycles=cycles,
-        coming=coming,
-        messages=(*session.messages, *unwritten, *_untold(session, coming=coming)),
+        has_next_cycle=has_next_cycle,
+        messages=(
+            *session.messages,
+            *write_problems,
+            *_channel_problems(session, has_next_cycle=has_next_cycle),
+        ),
         log_damage=session.damage,
         state=session.state,
     )
 
 
-def _unwritten(session: Session, *, needed: bool) -> Iterator[str]:
-    """Yield why no cycle can run although one is needed: on a full disk a loop can't even log that."""
+def _write_problems(session: Session, *, needed: bool) -> Iterator[str]:
+    """Yield why the state can't be written, if a cycle is needed: a loop can't report a full disk itself."""
     if needed and (why := why_unwritable(session.state.path)):
         yield why
 
 
-def _untold(session: Session, *, coming: bool) -> Iterator[str]:
+def _channel_problems(session: Session, *, has_next_cycle: bool) -> Iterator[str]:
     """Yield the problems of the notification channels."""
     if session.config.notify.channels:
-        from iris_cli.ops.views.channels import troubles
+        from iris_cli.ops.views.channels import channel_problems
 
-        yield from troubles(session, coming=coming)
+        yield from channel_problems(session, has_next_cycle=has_next_cycle)
 
 
 def as_of(
@@ -199,8 +203,8 @@ def as_of(
 ) -> tuple[Cluster, Reading]:
     """Return the cluster after the last transaction at or before `moment`, and the log reading.
 
-    The log is ordered, clocks may not be: transactions between two that are in time count, regardless of
-    their own time. The log is read a second time for these, because it may be too large for memory.
+    Clocks may step back, so times in the log may not be in order. All transactions before that last one are
+    included. The log may be too large for memory: if times are out of order, it is read a second time.
     """
     from iris_cli.core.evolve import replay
 
@@ -209,11 +213,11 @@ def as_of(
 
     def in_time() -> Iterator[Transaction]:
         nonlocal last
-        late = False
+        is_late = False
         for each in reading:
-            late = late or each.at > moment
+            is_late = is_late or each.at > moment
             last = each.seq if each.at <= moment else last
-            if not late:
+            if not is_late:
                 yield each
 
     with progress(lambda: ("reading the log", *reading.progress)):
@@ -226,7 +230,7 @@ def as_of(
 
 
 def cycle_age(heartbeat: Mapping[str, Any] | None, now: float) -> CycleAge:
-    """Return the age of the last cycle by its heartbeat; 0 if the clock stepped back."""
+    """Return the time and age of the last cycle in the heartbeat; the age is 0 if the clock stepped back."""
     at = (heartbeat or {}).get("at")
     if isinstance(at, bool) or not isinstance(at, int | float) or not isfinite(at):
         return CycleAge()

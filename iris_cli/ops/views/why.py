@@ -1,4 +1,4 @@
-"""Explain why a job or task is pending, where it runs, how it ended; or what a worker can run."""
+"""Explain why a job or task is pending, where it runs, or how it ended; or what a worker can run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from iris_cli.ops.outcomes.durations import elapsed
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.failure import FailureCard, cause_words, failure_card, has_failed
-from iris_cli.ops.views.inventory import WorkerDetails, doubt_about, occupations, worker_details, worker_row
+from iris_cli.ops.views.inventory import WorkerDetails, full_resources, problem_of, worker_details, worker_row
 from iris_cli.ops.views.job_status import inherited_from, next_command
 from iris_cli.ops.views.task_rows import culprit_of
 from iris_cli.ops.views.view import CycleAge, View, look
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from iris_cli.core.scheduling import Change, ExpectedStart, Explanation
 
 
-_NOT_RUN_TO_ITS_END = frozenset({JobState.KILLED, JobState.UNSCHEDULABLE})
+_NOT_COMPLETED = frozenset({JobState.KILLED, JobState.UNSCHEDULABLE})
 
 
 class Wait(Struct, frozen=True, kw_only=True):
     """Tasks that are pending for the same reason.
 
-    `explanation` is None if they only wait for the next cycle: `prospect` states its outcome, `will_go_to`
-    their workers. `demand` names the scale group that creates a slice for them, the reason if no group does,
-    or the state of a slice on demand; '' without scale groups. `expected_start` is an estimate.
+    `explanation` is None if they wait only for the next cycle; then `prospect` says what that cycle will do, and
+    `will_go_to` names their workers. `demand` names the scale group that creates a slice for them, or the reason
+    if no group does, or the state of the new slice; '' without scale groups. `expected_start` is an estimate.
     """
 
     tasks: tuple[TaskId, ...]
@@ -49,9 +49,9 @@ class Wait(Struct, frozen=True, kw_only=True):
 
 
 class LiveAttempt(Struct, frozen=True, kw_only=True):
-    """One live attempt. `since_at` is the time of its start or, before it runs, of its assignment; the age in seconds.
+    """One live attempt. `since_at` is the time of its start; before the start, of its assignment.
 
-    `doubt` names problems of its worker; `chosen` says why the scheduler chose that worker.
+    `age` is in seconds. `doubt` names problems of its worker; `chosen` says why the scheduler chose that worker.
     """
 
     attempt: AttemptId
@@ -74,7 +74,7 @@ class TaskEnd(Struct, frozen=True, kw_only=True):
 
 
 class DetailsWithRow(WorkerDetails, frozen=True, kw_only=True):
-    """Everything known about one worker. In JSON `worker` is its row."""
+    """Everything known about one worker; in JSON, its row is the value of `worker`."""
 
     FLATTENED: ClassVar = ()
 
@@ -82,10 +82,10 @@ class DetailsWithRow(WorkerDetails, frozen=True, kw_only=True):
 class Why(Struct, frozen=True, kw_only=True):
     """Result of `iris why`. `kind` is `job`, `task` or `worker`; `display` is its state as shown on the screen.
 
-    A worker has only `worker`, and in `occupied` the kinds of work that it has no room for, each with the reason.
-    `inherited` maps each inherited constraint to the job that named it. `retry` is the failure that is retried;
-    `overdue` says how long a gang has been pending, if that is long; `quiet` names the quiet running tasks. `next` is
-    the command that shows more about ended or quiet work.
+    For a worker, only `worker` and `occupied` are set: the kinds of tasks that do not fit on it, and why. `inherited`
+    maps each inherited constraint to the job that named it. `retry` is the failure that is retried; `overdue` says how
+    long a gang has been pending, if longer than `gang_reserve_after`; `quiet` names the quiet tasks. `next` is the
+    command that shows more about ended or quiet work.
     """
 
     subject: str
@@ -117,7 +117,7 @@ def why(session: Session, subject: str) -> Why:
     found = find(view.cluster, subject)
     if isinstance(found, Worker):
         details = worker_details(view, worker_row(view, found), DetailsWithRow)
-        occupied = tuple(occupations(view, found))
+        occupied = tuple(full_resources(view, found))
         return _answer(
             view,
             found.id,
@@ -127,25 +127,25 @@ def why(session: Session, subject: str) -> Why:
             worker=details,
             occupied=occupied,
         )
-    made = _why_task(view, found) if isinstance(found, Task) else _why_job(view, found)
-    if made.waits and (session.config.scale_groups or view.cluster.slices):
-        return replace(made, waits=_with_demand(session, view, made.waits))
-    return made
+    result = _why_task(view, found) if isinstance(found, Task) else _why_job(view, found)
+    if result.waits and (session.config.scale_groups or view.cluster.slices):
+        return replace(result, waits=_with_demand(session, view, result.waits))
+    return result
 
 
 def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[Wait, ...]:
-    """Return the waits with the scale groups' response to each."""
-    from iris_cli.ops.views.scale_status import fates, plan_of
+    """Return the waits with their `demand` filled in."""
+    from iris_cli.ops.views.scale_status import demand_outcomes, plan_of
 
-    fate_of = fates(plan_of(session, view.cluster, view.now))
-    coming: dict[JobId, list[str]] = {}
+    outcomes = demand_outcomes(plan_of(session, view.cluster, view.now))
+    new_slices: dict[JobId, list[str]] = {}
     for each in view.cluster.slices.values():
         for job in each.wanted_by if each.coming else ():
-            coming.setdefault(job, []).append(f"{each.name} is {each.state}")
+            new_slices.setdefault(job, []).append(f"{each.name} is {each.state}")
 
     def demand(wait: Wait) -> str:
-        said = (fate_of.get(task) or ", ".join(coming.get(task.job, ())) for task in wait.tasks)
-        return "; ".join(dict.fromkeys(each for each in said if each))
+        words = (outcomes.get(task) or ", ".join(new_slices.get(task.job, ())) for task in wait.tasks)
+        return "; ".join(dict.fromkeys(each for each in words if each))
 
     return tuple(replace(wait, demand=demand(wait)) for wait in waits)
 
@@ -189,8 +189,8 @@ def _why_job(view: View, job: Job) -> Why:
     state = view.cluster.job_state(job.id)
     failure = failure_card(view, job) if state is JobState.FAILED else None
     quiet = quiet_words(job, tasks, view.now)
-    not_over = state in _NOT_RUN_TO_ITS_END or quiet
-    follow_up = next_command(view.cluster, job, quiet=bool(quiet)) if not_over else ""
+    has_more = state in _NOT_COMPLETED or quiet
+    follow_up = next_command(view.cluster, job, quiet=bool(quiet)) if has_more else ""
     return _answer(
         view,
         job.id,
@@ -199,7 +199,7 @@ def _why_job(view: View, job: Job) -> Why:
         job_display(view.cluster, job.id),
         cause=cause_words(view.cluster, job, view.state),
         waits=_waits(view, job, tasks),
-        places=tuple(_places(view, tasks)),
+        places=tuple(_live_attempts(view, tasks)),
         ends=_ends(view, tasks),
         failure=failure,
         inherited=inherited_from(view.cluster, job),
@@ -214,7 +214,7 @@ def _why_task(view: View, task: Task) -> Why:
     job = view.cluster.jobs[task.job]
     culprit = culprit_of(view.cluster, job)
     failure = failure_card(view, job) if job.is_gang or culprit is task else None
-    has_said = task.end is not None and task.current is not None and has_failed(task.current)
+    failed = task.end is not None and task.current is not None and has_failed(task.current)
     return _answer(
         view,
         str(task.id),
@@ -223,47 +223,47 @@ def _why_task(view: View, task: Task) -> Why:
         task_displays(view.cluster, job.id)[task.index],
         cause=task_end_words(task, view.state),
         waits=_waits(view, job, [task]),
-        places=tuple(_places(view, [task])),
+        places=tuple(_live_attempts(view, [task])),
         ends=_ends(view, [task]),
         failure=failure,
         inherited=inherited_from(view.cluster, job),
-        next=failure.next if failure is not None else f"iris logs {task.id}" if has_said else "",
+        next=failure.next if failure is not None else f"iris logs {task.id}" if failed else "",
     )
 
 
 def _waits(view: View, job: Job, tasks: Iterable[Task]) -> tuple[Wait, ...]:
-    """Return the waits of the pending tasks, grouped by reason. A gang is one group."""
+    """Return one wait for the pending tasks with the same reason. A gang is one wait."""
     pending = [task.id for task in tasks if task.state is TaskState.PENDING]
     if not pending:
         return ()
-    alike: dict[tuple[str, ...], list[TaskId]] = {}
+    by_reasons: dict[tuple[str, ...], list[TaskId]] = {}
     for task_id in pending:
         reasons = view.waiting.get(job.id if job.is_gang else task_id, ())
-        alike.setdefault(tuple(map(str, reasons)) or (view.prospect(job, task_id),), []).append(task_id)
-    return tuple(_wait(view, job, group) for group in alike.values())
+        by_reasons.setdefault(tuple(map(str, reasons)) or (view.prospect(job, task_id),), []).append(task_id)
+    return tuple(_wait(view, job, group) for group in by_reasons.values())
 
 
 def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
     key = job.id if job.is_gang else group[0]
     found = view.plan.explain(key) if key in view.waiting else None
-    if found is not None:  # drop constraints that scale groups added in a cycle
+    if found is not None:  # without the constraints that the plan added for scale groups
         found = replace(
             found,
             constraints=found.constraints[: len(job.constraints)],
-            change=_seen_by_a_cycle(view, found.change),
+            change=_with_cycle_note(view, found.change),
         )
     return Wait(
         tasks=tuple(group),
         prospect=view.prospect(job, group[0]),
-        will_go_to=tuple(view.goes_to[task] for task in group if task in view.goes_to),
+        will_go_to=tuple(view.next_workers[task] for task in group if task in view.next_workers),
         explanation=found,
         expected_start=view.expected_start(job, group[0]),
     )
 
 
-def _seen_by_a_cycle(view: View, change: Change | None) -> Change | None:
-    """Return the change, noting that no cycles are running if only a cycle can detect it."""
-    if change is None or view.cycles is None or view.coming:
+def _with_cycle_note(view: View, change: Change | None) -> Change | None:
+    """Return the change; its text says if it needs a cycle and no cycles are running."""
+    if change is None or view.cycles is None or view.has_next_cycle:
         return change
     from iris_cli.core.scheduling import ChangeKind  # already loaded with the plan of this change
 
@@ -272,7 +272,7 @@ def _seen_by_a_cycle(view: View, change: Change | None) -> Change | None:
     return replace(change, text=f"{change.text}; no cycles are running")
 
 
-def _places(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
+def _live_attempts(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
     for task in tasks:
         for attempt in task.attempts:
             if not attempt.live:
@@ -285,14 +285,14 @@ def _places(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
                 since_at=since,
                 age=elapsed(since, None, view.now) or 0.0,
                 doubt="; ".join(
-                    filter(None, (doubt_about(view, attempt.worker), quiet_of(attempt, view.now)))
+                    filter(None, (problem_of(view, attempt.worker), quiet_of(attempt, view.now)))
                 ),
                 chosen=_chosen(view.cluster, task, attempt),
             )
 
 
 def _chosen(cluster: Cluster, task: Task, attempt: Attempt) -> str:
-    """Return why the scheduler chose the worker; a gang's first rank has the text for its whole round."""
+    """Return why the scheduler chose the worker. For a gang, rank 0 holds the text of the whole round."""
     if attempt.chosen or not cluster.jobs[task.job].is_gang:
         return attempt.chosen
     first = cluster.tasks_of(task.job)[0]

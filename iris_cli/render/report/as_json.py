@@ -151,7 +151,7 @@ def _sums(each: Sum) -> Sums:
 
 
 def _costs(each: Sum) -> Costs:
-    return Costs(each.chip_seconds, each.in_vain, each.task_seconds)
+    return Costs(each.chip_seconds, each.wasted, each.task_seconds)
 
 
 def _worker(each: Use) -> WorkerUse:

@@ -19,10 +19,10 @@ from iris_cli.core.model.task import PROGRAM_FAILURES, EndReason
 from iris_cli.core.units import count
 from iris_cli.ops.outcomes.causes import reason_words
 from iris_cli.ops.views.report import (
-    LOSSES,
+    HOST_REASONS,
+    AttemptSpan,
     JobLine,
     Report,
-    Stretch,
     Sum,
     Use,
     by_label,
@@ -108,11 +108,11 @@ def _time(at: float) -> str:
 
 def _tiles(report: Report, used: list[Use]) -> str:
     everything = total(report.jobs)
-    vain = share(everything.in_vain, everything.chip_seconds)
+    vain = share(everything.wasted, everything.chip_seconds)
     tiles = [
         ("jobs", f"{len(report.jobs):,}", counted(report)),
         ("chip-hours", hours(everything.chip_seconds), of_what_was_there(everything.chip_seconds, used)),
-        ("wasted", hours(everything.in_vain), f"{vain} of used chip-hours" if vain else ""),
+        ("wasted", hours(everything.wasted), f"{vain} of used chip-hours" if vain else ""),
         ("task-hours", hours(everything.task_seconds), count(sum(use.attempts for use in used), "attempt")),
         ("median wait", duration(everything.waited_median), f"longest {duration(everything.waited_most)}"),
         (
@@ -149,7 +149,7 @@ def _sums(what: str, sums: list[Sum], unnamed: str = "") -> str:
             Cell(each.name or unnamed),
             _number(each.jobs),
             _in_hours(each.chip_seconds),
-            _in_hours(each.in_vain),
+            _in_hours(each.wasted),
             _in_hours(each.task_seconds),
             _in_words(each.waited_median),
             _in_words(each.waited_most),
@@ -234,7 +234,7 @@ def _job(job: JobLine, last_lines: tuple[str, ...]) -> tuple[Cell, ...]:
         _number(job.retries),
         _number(job.preemptions),
         _in_hours(sums.chip_seconds),
-        _in_hours(sums.in_vain),
+        _in_hours(sums.wasted),
         _in_hours(sums.task_seconds),
         Cell(" ".join(f"{key}={value}" for key, value in job.labels.items()), kind="labels"),
     )
@@ -342,7 +342,7 @@ def kind_of(reason: EndReason | None) -> str:
         return "running"
     if reason is EndReason.OK:
         return "ok"
-    if reason in LOSSES:
+    if reason in HOST_REASONS:
         return "lost"
     return "failed" if reason in PROGRAM_FAILURES or reason is EndReason.TIMEOUT else "stopped"
 
@@ -357,7 +357,7 @@ def chart(report: Report, uses: Iterable[Use]) -> dict[str, Any]:
         "reasons": [["" if each is None else reason_words(each), kind_of(each)] for each in _REASONS],
         "workers": [_lane(report, use, unit) for use in uses],
         "jobs": [
-            [clean_line(job.id), list(_numbers(job.stretches, report.since, unit))] for job in report.jobs
+            [clean_line(job.id), list(_numbers(job.attempts, report.since, unit))] for job in report.jobs
         ],
     }
 
@@ -365,7 +365,7 @@ def chart(report: Report, uses: Iterable[Use]) -> dict[str, Any]:
 def _lane(report: Report, use: Use, unit: float) -> list[Any]:
     """Return a worker's name, slice, type, chips, seconds configured, seconds busy, and configured spans in `unit`s."""
     worker = use.worker
-    there = [_units(each - report.since, unit) for span in worker.there for each in span]
+    spans = [_units(each - report.since, unit) for span in worker.configured_spans for each in span]
     return [
         clean_line(worker.id),
         clean_line(worker.slice or ""),
@@ -373,14 +373,14 @@ def _lane(report: Report, use: Use, unit: float) -> list[Any]:
         worker.chips,
         round(worker.seconds, 1),
         round(use.busy_seconds, 1),
-        there,
+        spans,
     ]
 
 
-def _numbers(stretches: Iterable[Stretch], since: float, unit: float) -> Iterator[int]:
+def _numbers(attempts: Iterable[AttemptSpan], since: float, unit: float) -> Iterator[int]:
     """Yield task, attempt, worker, placed (since the previous), started (since placed; or -1), length, reason."""
     before = 0
-    for each in stretches:
+    for each in attempts:
         placed = _units(each.placed_at - since, unit)
         started = -1 if each.started_at is None else _units(each.started_at - each.placed_at, unit)
         length = _units(each.seconds, unit)

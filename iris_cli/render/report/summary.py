@@ -67,7 +67,7 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
     retries = sum(job.retries for job in report.jobs)
     preemptions = sum(job.preemptions for job in report.jobs)
     older = f"; {count(report.older, 'older job')} not shown" if report.older else ""
-    vain = share(everything.in_vain, everything.chip_seconds)
+    vain = share(everything.wasted, everything.chip_seconds)
     there = of_what_was_there(everything.chip_seconds, used)
     chips = everything.chip_seconds or any(use.worker.chips for use in used)
     waited = f"median {duration(everything.waited_median)}, longest {duration(everything.waited_most)}"
@@ -76,7 +76,7 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
         [
             ("jobs", f"{len(report.jobs):,}: {counted(report)}{older}"),
             ("chip-hours", f"{hours(everything.chip_seconds)} used, {there}" if chips else ""),
-            ("wasted", f"{hours(everything.in_vain)}, {vain} of used chip-hours" if vain else ""),
+            ("wasted", f"{hours(everything.wasted)}, {vain} of used chip-hours" if vain else ""),
             ("task-hours", f"{hours(everything.task_seconds)} in {attempts}"),
             ("waited", waited if everything.waited_most else "none"),
             (
@@ -111,7 +111,7 @@ def _labels(report: Report, narrow: bool) -> list[Text | Table]:
 
 def _hours_of(each: Sum) -> tuple[str, str, str]:
     """Return chip-hours, wasted chip-hours and task-hours."""
-    return _column(each.chip_seconds), _column(each.in_vain), _column(each.task_seconds)
+    return _column(each.chip_seconds), _column(each.wasted), _column(each.task_seconds)
 
 
 def _column(seconds: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from iris_cli.core import JobState, TaskState, count
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.ops.views.failure import Company, Explained, FailureCard
+from iris_cli.ops.views.failure import Explained, FailureCard, PeerGroup
 from iris_cli.ops.views.job_status import EndpointRow, JobStatus
 from iris_cli.ops.views.status import JobRow
 from iris_cli.ops.views.task_rows import AttemptRow, TaskRow
@@ -267,7 +267,7 @@ def _children(failure: FailureCard) -> Iterator[str]:
         yield f"and {count(more, 'more child job')} failed"
 
 
-def _company(group: Company) -> str:
+def _company(group: PeerGroup) -> str:
     """Return `3 others, task-[0-1,3], stopped in the same place: step 42` or `task-5 also failed, exit 1, at: ...`."""
     several = len(group.tasks) > 1
     names = fold(f"task-{task.index}" for task in group.tasks)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from iris_cli.core import JobState, count
 from iris_cli.core.lifecycle.display import in_words, word_of
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow
-from iris_cli.ops.views.scaling_rows import MadeRow, ScaleGroupRow, Scaling
+from iris_cli.ops.views.scaling_rows import CreatedSliceRow, ScaleGroupRow, Scaling
 from iris_cli.ops.views.status import ClusterStatus, JobRow, in_reading_order
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Group, Table, Text
@@ -202,6 +202,6 @@ def _group_cells(row: ScaleGroupRow) -> Row:
     return row.name, row.type, where, slices, str(row.wanted or ""), "; ".join(map(_now, row.slices))
 
 
-def _now(row: MadeRow) -> str:
+def _now(row: CreatedSliceRow) -> str:
     reason = f" ({row.reason})" if row.reason else ""
     return f"{row.name} {row.state} for {duration(row.age)}{reason}"

@@ -15,7 +15,7 @@ from iris_cli.core import JobState, count
 from iris_cli.core.lifecycle.display import word_of
 from iris_cli.core.model.waiting import overdue_words
 from iris_cli.ops.session import Session
-from iris_cli.ops.views.board import Board, Bunch, Concern, JobOnBoard, board
+from iris_cli.ops.views.board import Board, Concern, JobOnBoard, TaskGroup, board
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.inventory import SliceRow, WorkerRow
 from iris_cli.ops.views.job_status import JobStatus, job_status
@@ -40,7 +40,7 @@ from iris_cli.render.watch.news import News
 
 _AIRY = 16  # fewest lines for blank lines and headings
 _ROOMY = 10  # fewest lines for slices and hosts
-_MOST_BUNCHES = 4
+_MAX_TASK_GROUPS = 4
 _WITH_NOTES = 90  # fewest columns for the note of a state
 _COARSE = 600  # seconds above which durations are shown in whole minutes
 _GAP = "  "
@@ -187,26 +187,26 @@ def _rows_of(board: Board, job: JobOnBoard, now: float, width: int) -> Iterator[
         _text(_for(job, now), "dim"),
         _text(_where_and_why(board, job, now), style),
     )
-    for bunch in job.bunches[:_MOST_BUNCHES]:
-        yield _bunch_row(bunch, now)
-    if len(job.bunches) > _MOST_BUNCHES:
-        rest = job.bunches[_MOST_BUNCHES:]
-        words = f"{sum(len(bunch.tasks) for bunch in rest)} more in {len(rest)} ways"
+    for group in job.task_groups[:_MAX_TASK_GROUPS]:
+        yield _group_row(group, now)
+    if len(job.task_groups) > _MAX_TASK_GROUPS:
+        rest = job.task_groups[_MAX_TASK_GROUPS:]
+        words = f"{sum(len(group.tasks) for group in rest)} more in {len(rest)} ways"
         yield _text("  …"), Text(), Text(), Text(), _text(words, "dim")
 
 
-_STANDING = {Concern.FAILING: "bold", Concern.OVERDUE: "bold yellow", Concern.OVER: "dim"}
+_STANDING = {Concern.FAILING: "bold", Concern.OVERDUE: "bold yellow", Concern.ENDED: "dim"}
 
 
-def _bunch_row(bunch: Bunch, now: float) -> Row:
-    names = fold((f"task-{task.index}" for task in bunch.tasks), 3)
-    on = fold(bunch.workers, 3)
+def _group_row(group: TaskGroup, now: float) -> Row:
+    names = fold((f"task-{task.index}" for task in group.tasks), 3)
+    on = fold(group.workers, 3)
     return (
         _text(f"  {names}"),
-        _text(word_of(bunch.state), style_of(bunch.state)),
-        _text(str(len(bunch.tasks))),
-        _text(_seconds(bunch.since_at, now), "dim"),
-        _text(f"{bunch.why} ({on})" if bunch.why and on else bunch.why or on),
+        _text(word_of(group.state), style_of(group.state)),
+        _text(str(len(group.tasks))),
+        _text(_seconds(group.since_at, now), "dim"),
+        _text(f"{group.why} ({on})" if group.why and on else group.why or on),
     )
 
 

@@ -37,7 +37,7 @@ def runs(state: StateDir, kind: str, *, since: float = 1000.0, interval: float =
 def test_without_anything_nobody_runs_cycles(state: StateDir) -> None:
     cycles = cycles_of(state, NOW)
     assert cycles == Cycles()
-    assert not cycles.coming
+    assert not cycles.has_next_cycle
     assert (
         cycles_words(cycles)
         == "no cycles are running, none has run yet: iris loop start, or iris cron install"
@@ -47,7 +47,7 @@ def test_without_anything_nobody_runs_cycles(state: StateDir) -> None:
 def test_a_heartbeat_of_an_older_iris_says_how_old_the_last_cycle_is(state: StateDir) -> None:
     state.write_heartbeat({"at": NOW - 720.0, "asked": 3, "silent": 0})
     cycles = cycles_of(state, NOW)
-    assert (cycles.by, cycles.last, cycles.coming) == (None, 720.0, False)
+    assert (cycles.by, cycles.last, cycles.has_next_cycle) == (None, 720.0, False)
     assert (
         cycles_words(cycles)
         == "no cycles are running, this state is 12m old: iris loop start, or iris cron install"
@@ -57,7 +57,7 @@ def test_a_heartbeat_of_an_older_iris_says_how_old_the_last_cycle_is(state: Stat
 def test_single_cycles_are_nobodys_promise(state: StateDir) -> None:
     beat(state, "command", 2.0)
     cycles = cycles_of(state, NOW)
-    assert (cycles.by, cycles.last, cycles.coming) == (None, 2.0, False)
+    assert (cycles.by, cycles.last, cycles.has_next_cycle) == (None, 2.0, False)
 
 
 def test_a_loop_that_lives(state: StateDir) -> None:
@@ -65,7 +65,7 @@ def test_a_loop_that_lives(state: StateDir) -> None:
     beat(state, LOOP, 3.0, pid=4711, interval=10.0)
     cycles = cycles_of(state, NOW)
     assert cycles == Cycles(by=LOOP, pid=4711, last=3.0, last_own=3.0, next=7.0, interval=10.0)
-    assert cycles.coming
+    assert cycles.has_next_cycle
     assert cycles_words(cycles) == "cycles: background loop (pid 4711), last 3s ago"
 
 
@@ -104,7 +104,7 @@ def test_a_loop_that_is_suspended_keeps_its_lock_and_is_late(ago: float, late: b
     runs(state, LOOP, pid=4711)
     beat(state, LOOP, ago, pid=4711)
     cycles = cycles_of(state, NOW)
-    assert (cycles.late, cycles.coming) == (late, not late)
+    assert (cycles.late, cycles.has_next_cycle) == (late, not late)
     if ago == 7200.0:
         said = "cycles: background loop (pid 4711) is late, last 2h ago: iris loop start"
         assert cycles_words(cycles) == said
@@ -113,7 +113,7 @@ def test_a_loop_that_is_suspended_keeps_its_lock_and_is_late(ago: float, late: b
 def test_a_loop_with_long_intervals_has_time(state: StateDir) -> None:
     runs(state, LOOP, interval=300.0)
     beat(state, LOOP, 850.0)
-    assert cycles_of(state, NOW).coming
+    assert cycles_of(state, NOW).has_next_cycle
 
 
 def test_the_lock_of_another_host_says_which(state: StateDir) -> None:
@@ -128,7 +128,7 @@ def test_the_lock_of_another_host_says_which(state: StateDir) -> None:
 def test_cron_counts_for_three_of_its_intervals(ago: float, believed: bool, state: StateDir) -> None:
     beat(state, "cron", ago, interval=60.0)
     cycles = cycles_of(state, NOW)
-    assert (cycles.by, cycles.coming) == ("cron" if believed else None, believed)
+    assert (cycles.by, cycles.has_next_cycle) == ("cron" if believed else None, believed)
     if ago == 41.0:
         assert cycles.next == 19.0
         assert cycles_words(cycles) == "cycles: cron every 1m, last 41s ago"

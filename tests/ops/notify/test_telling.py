@@ -220,12 +220,12 @@ def test_a_server_that_fails_is_tried_again_later_and_meanwhile_status_and_docto
         lab.trouble()
         == "notify: the webhook answered 500 (2 times in a row); 2 notices to send, retried in 20s"
     )
-    [finding] = check_notify(lab.session(), coming=True)
+    [finding] = check_notify(lab.session(), has_next_cycle=True)
     assert (finding.level, finding.subject) == (Level.WARN, "notify")
     lab.tell(21.0)
     assert sorted(each["job_id"] for each in listener.posted) == ["one", "two"]
     assert lab.trouble() == ""
-    [finding] = check_notify(lab.session(), coming=True)
+    [finding] = check_notify(lab.session(), has_next_cycle=True)
     assert (finding.level, finding.text) == (Level.OK, "last sent 0s ago")
 
 

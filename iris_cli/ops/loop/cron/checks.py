@@ -55,10 +55,10 @@ def installed(entry: CronEntry, units: Path) -> Installed:
 
 
 def check_cycles(
-    cycles: Cycles, cluster: Cluster, found: Installed, ours: tuple[str, ...]
+    cycles: Cycles, cluster: Cluster, found: Installed, this_command: tuple[str, ...]
 ) -> Iterator[Finding]:
-    """Yield findings about the runner of cycles; `ours` is the command line of this program."""
-    yield from _check_program(found, ours[0])
+    """Yield findings about the runner of cycles; `this_command` is the command line of this program."""
+    yield from _check_program(found, this_command[0])
     for trouble in cycles.troubles:
         yield warning("cycles", f"background loop: {trouble}", fix_of(trouble))
     ago = (
@@ -67,11 +67,11 @@ def check_cycles(
         else f"the last cycle was {format_duration(cycles.last)} ago"
     )
     is_silent = cycles.last is None or cycles.last > STALE_AFTER
-    if found.where and not cycles.coming and is_silent:
-        said = last_lines(found.log) if found.log is not None else []
-        last = f"; its last output: {clip(said[-1])}" if said else ""
+    if found.where and not cycles.has_next_cycle and is_silent:
+        output = last_lines(found.log) if found.log is not None else []
+        last = f"; its last output: {clip(output[-1])}" if output else ""
         yield warning("cycles", f"{found.where} should run cycles, but {ago}{last}", found.daemon)
-    elif cycles.needed and not (cycles.coming or found.where):
+    elif cycles.needed and not (cycles.has_next_cycle or found.where):
         needs = jobs_need_cycles(cluster) or "notices or slices"
         yield warning("cycles", f"no cycles are running, {ago}; pending: {needs}", cycles.fix)
     else:
@@ -79,11 +79,11 @@ def check_cycles(
         yield fine("cycles", f"{cycles_words(cycles).removeprefix('cycles: ') if cycles.by else ago}{by}")
 
 
-def _check_program(found: Installed, ours: str) -> Iterator[Finding]:
-    called = found.program
-    if not found.where or not called:
+def _check_program(found: Installed, this_program: str) -> Iterator[Finding]:
+    program = found.program
+    if not found.where or not program:
         return
-    if shutil.which(called) is None:
-        yield failure("cron", f"{found.where} calls {clip(called)}, which no longer exists", found.again)
-    elif os.path.realpath(called) != os.path.realpath(ours):
-        yield warning("cron", f"{found.where} calls {clip(called)}, not {ours}", found.again)
+    if shutil.which(program) is None:
+        yield failure("cron", f"{found.where} calls {clip(program)}, which no longer exists", found.again)
+    elif os.path.realpath(program) != os.path.realpath(this_program):
+        yield warning("cron", f"{found.where} calls {clip(program)}, not {this_program}", found.again)
