@@ -128,6 +128,9 @@ def _utc(moment: str) -> str:
 
 def _connection(details: WorkerDetails) -> str:
     way = details.connection
+    if way.allocation:
+        login = f" on {way.login}" if way.login else ""
+        return f"node {way.node} of Slurm job {way.allocation} by srun{login}, {way.remote_dir}"
     user = f"{way.user}@" if way.user else ""
     port = f":{way.port}" if way.port else ""
     jump = f" via {way.proxy_jump}" if way.proxy_jump else ""

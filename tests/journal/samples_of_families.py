@@ -26,6 +26,7 @@ from iris_cli.core.events.events import (
 from iris_cli.core.ids import AttemptId, JobId, RequestId, Token
 from iris_cli.core.model.job import CoschedulingConfig, Job, Origin, Priority
 from iris_cli.core.model.task import End, EndReason, Fact, FactKind, TaskState
+from iris_cli.core.model.worker import Connection
 from iris_cli.core.resources import Device, Resources
 from tests.journal.samples import HOST, LONE, NOON, SPOT, TRAIN
 
@@ -212,3 +213,22 @@ EXPLAINED: tuple[tuple[Event, ...], ...] = (
     ),
 )
 """A task whose worker measured why it ended."""
+
+BY_SRUN: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (
+        WorkerRegistered(
+            worker=SPOT,
+            connection=Connection(
+                host="10.0.0.1",
+                user="me",
+                known_hosts="accept-new",
+                remote_dir="/tmp/iris-1000/4711",
+                allocation="4711",
+                node="n3",
+                login="login-1",
+            ),
+        ),
+    ),
+)
+"""A node of a Slurm job, reached by `srun` on a login host."""

@@ -44,6 +44,7 @@ from tests.journal.samples import (
     state_in,
 )
 from tests.journal.samples_of_families import (
+    BY_SRUN,
     CHILDREN,
     DURATIONS,
     EXPLAINED,
@@ -123,6 +124,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-terminal.jsonl", ON_A_TERMINAL),
         ("format-1-memory-limit.jsonl", LIMITED),
         ("format-1-stuck.jsonl", STUCK),
+        ("format-1-srun.jsonl", BY_SRUN),
     ],
 )
 

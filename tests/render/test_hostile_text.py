@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintOp
@@ -48,9 +49,10 @@ MARKUP = "[/] [bold]x[/bold] [link=http://evil]y[/link] :boom: \\[ [/red]"
 
 def log_of(text: str) -> Iterator[ev.Event]:
     """Events that carry the text wherever the log lets them."""
-    connection = Connection(host=text, user=text, key=text, proxy_jump=text, remote_dir=text)
+    by_ssh = Connection(host=text, user=text, key=text, proxy_jump=text, remote_dir=text)
     yield ev.ClusterCreated(name=text)
-    for worker in (WORKER, IDLE):
+    by_srun = replace(by_ssh, allocation=text, node=text, login=text)
+    for worker, connection in ((WORKER, by_ssh), (IDLE, by_srun)):
         yield ev.WorkerRegistered(worker=worker, connection=connection)
         yield ev.WorkerUpdated(
             worker=worker,

@@ -239,6 +239,9 @@ def connections_of(known: Slice, connection: Connection) -> dict[WorkerId, Conne
             proxy_jump=connection.proxy_jump,
             known_hosts="strict" if host.key else "accept-new",
             remote_dir=connection.remote_dir,
+            allocation=connection.allocation,
+            node=connection.node,
+            login=connection.login,
         )
         for worker, host in zip(known.workers, known.hosts, strict=True)
     }

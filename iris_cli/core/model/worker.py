@@ -22,6 +22,9 @@ class Connection(Value, frozen=True, kw_only=True):
 
     `known_hosts` is `strict` (the host key must be known beforehand) or `accept-new` (the probe accepts a first
     key). `remote_dir` is the directory on the worker below which iris keeps its files.
+
+    With `allocation`, the id of a Slurm job, `srun` reaches the worker instead of SSH: it is the node `node` of that
+    job. `srun` runs on the host `login`, to which the SSH settings apply, or on this machine if `login` is empty.
     """
 
     host: str
@@ -31,6 +34,9 @@ class Connection(Value, frozen=True, kw_only=True):
     proxy_jump: str = ""
     known_hosts: str = "strict"
     remote_dir: str = "~/.iris"
+    allocation: str = ""
+    node: str = ""
+    login: str = ""
 
 
 NOWHERE = Connection(host="")  # settings for connections whose host is not known yet

@@ -25,7 +25,7 @@ from iris_cli.errors import IrisError
 from iris_cli.journal.log.position import Position
 
 FORM: Final = 4
-MEANING: Final = 9
+MEANING: Final = 10
 """Increment it if the same log results in different records than before, or if their types change. A test checks it."""
 
 

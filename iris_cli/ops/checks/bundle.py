@@ -44,12 +44,12 @@ _SHOWN = frozenset(_WORDS.split())
 """Keys of `cluster.yaml` whose text is a word of a known kind. Numbers are always shown."""
 _NAMES = frozenset(("name", "id", "remote_dir"))
 """Keys whose text is shown unless a part of it is known to be sensitive."""
-_HOSTS = frozenset(("host", "hosts", "proxy_jump"))
+_HOSTS = frozenset(("host", "hosts", "proxy_jump", "login"))
 _FIELDS = """
 type at actor name program worker task job id state reason error cause condition detail chosen text kind trigger
 containment refusal priority setting step array group_by variant key op mode slice zone region signal after again
 origin attempt attempts env_preset replace_lost known_hosts incarnation boot_id exit group status provider runtime
-topology request digest hash host user proxy_jump address token
+topology request digest hash host user proxy_jump address token allocation node login
 """
 _TEXTS = frozenset(_FIELDS.split())
 """Fields of events whose text is shown, redacted; the text of any other field is hidden."""
@@ -89,7 +89,7 @@ def sources_of(
     if session is not None:
         cluster = _cluster_of(session)
         connections = [session.target(worker).connection for worker in all_workers(session, cluster)]
-        hosts.update(each.host for each in connections)
+        hosts.update(name for each in connections for name in (each.host, each.node, each.login) if name)
         users.update(each.user for each in connections)
         for hop in _hops(connections):
             hosts |= {hop.host, hop.label, hop.key_name}
@@ -189,7 +189,7 @@ def _learn(entry: Any, redactor: Redactor, key: str = "") -> None:
         for value in entry:
             _learn(value, redactor, key)
     elif isinstance(entry, str) and entry:
-        if key in ("host", "proxy_jump", "address", "addresses", "ip"):
+        if key in ("host", "proxy_jump", "address", "addresses", "ip", "node", "login"):
             redactor.know_hosts([entry.rpartition("@")[2]])
             redactor.know_users([entry.rpartition("@")[0]])
         elif key == "user":
