@@ -283,7 +283,7 @@ def known_causes() -> Iterator[str]:
     )
     for rule in rules():
         signs = (
-            *(f"`` {saying.strip()} ``" for saying in rule.says),
+            *(f"`` {saying.strip()} ``" for saying in rule.text),
             *([rule.signal] if rule.signal else []),
             *(f"exit {code}" for code in rule.exits),
             *(f"reason `{reason}`" for reason in rule.reasons),

@@ -51,16 +51,16 @@ class Context(Workplace, dict=True):
 
     def why_no_cycles(self) -> str:
         """Return why no cycle follows this command, with what to type; '' if cycles follow."""
-        from iris_cli.journal.access import why_forbidden, why_unwritable
+        from iris_cli.journal.access import disk_problem, permission_problem
         from iris_cli.ops.loop.automatic import starts_by_itself
         from iris_cli.ops.views.cycles import cycles_of
 
-        if why := why_unwritable(self.state.path):
+        if why := disk_problem(self.state.path):
             return why
         cycles = cycles_of(self.state, self.clock.now(), self.config.loop)
         if cycles.has_next_cycle:
             return ""
-        if self.starts_loop and starts_by_itself(self) and not why_forbidden(self.state.path):
+        if self.starts_loop and starts_by_itself(self) and not permission_problem(self.state.path):
             return ""
         return f"no cycles are running: {cycles.fix}"
 

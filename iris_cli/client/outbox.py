@@ -17,7 +17,7 @@ from iris_cli.client.request_channel import RequestChannel, result_of, unanswere
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core import JobId, JobRequest, JobState, RequestId, parse_task_id
 from iris_cli.core.messages.requests import (
-    LONGEST_LOG_PIECE,
+    MAX_LOG_PIECE,
     Cancel,
     Endpoints,
     Logs,
@@ -165,7 +165,7 @@ class Outbox:
         """Return the last `tail` lines, or all; of long files read only the end if that is enough."""
         lines: list[LogLine] = []
         if tail is not None:
-            cursor.offset = -LONGEST_LOG_PIECE
+            cursor.offset = -MAX_LOG_PIECE
             lines = self._turn(cursor)
             if cursor.began and len(lines) <= tail:
                 cursor, lines = cursor.at_offset(max(0, cursor.size - _FARTHEST)), []
@@ -295,7 +295,7 @@ class Cursor(Struct):
     def ask(self) -> None:
         """Request the next pieces: all that are known to exist, or one if the size is unknown."""
         end = max(self.size, self.offset + 1) if self.offset >= 0 else self.offset + 1
-        starts = range(self.offset, end, LONGEST_LOG_PIECE)
+        starts = range(self.offset, end, MAX_LOG_PIECE)
         self._asked = [self.channel.put(self._request(start)) for start in starts[:AHEAD]]
 
     def _request(self, offset: int) -> Logs:
@@ -320,7 +320,7 @@ class Cursor(Struct):
                 self.offset = self.began = int(answer["offset"])
             data += piece
             self.at_end = self.offset + len(data) >= self.size
-            if self.at_end or len(piece) < LONGEST_LOG_PIECE:
+            if self.at_end or len(piece) < MAX_LOG_PIECE:
                 break  # later pieces start after the planned end of this one
         self.forget()
         self.offset += len(data)

@@ -31,7 +31,7 @@ from iris_cli.config.yaml_source import Node, Report
 from iris_cli.core import JobId, JobRequest, TaskId, Workspace, clip, count, parse_job_id, parse_task_id
 from iris_cli.core.messages.requests import (
     FORMAT,
-    LONGEST_LOG_PIECE,
+    MAX_LOG_PIECE,
     MOST_BYTES,
     OPS,
     Cancel,
@@ -45,7 +45,7 @@ from iris_cli.core.messages.requests import (
     Tasks,
     Wait,
 )
-from iris_cli.core.model.array import MOST_INDEXES
+from iris_cli.core.model.array import MAX_INDEXES
 from iris_cli.core.model.job_fields import JOB_FIELDS
 from iris_cli.core.text import did_you_mean
 from iris_cli.errors import UsageError
@@ -216,8 +216,8 @@ def _reject_secret_file(place: Place) -> None:
 
 def _lines(place: Place) -> tuple[str, ...]:
     found = list_of(_line_text)(place)
-    if not 0 < len(found) <= MOST_INDEXES:
-        raise UsageError(f"{len(found)} lines; a job has 1 to {MOST_INDEXES}")
+    if not 0 < len(found) <= MAX_INDEXES:
+        raise UsageError(f"{len(found)} lines; a job has 1 to {MAX_INDEXES}")
     return found
 
 
@@ -263,7 +263,7 @@ def _logs(entry: Section) -> Logs:
         task=entry.need("task", _task_id, TaskId(JobId(""), 0)),
         stream=entry.get("stream", word_of(("out", "err")), "out"),
         offset=entry.get("offset", integer(-(1 << 50), 1 << 50), 0),
-        limit=entry.get("limit", integer(0, LONGEST_LOG_PIECE), LONGEST_LOG_PIECE),
+        limit=entry.get("limit", integer(0, MAX_LOG_PIECE), MAX_LOG_PIECE),
         attempt=entry.get("attempt", integer(0)),
     )
 

@@ -97,12 +97,12 @@ def _plain(value: object) -> str | int | float:
 
 
 def wrap(value: AttributeValue | RawValue) -> AttributeValue:
-    """Return the value itself, or a raw one wrapped. Raises ValueError."""
+    """Return an attribute value unchanged, and a raw value as an AttributeValue. Raises ValueError."""
     return value if isinstance(value, AttributeValue) else AttributeValue(value)
 
 
 def scalar_of(text: str) -> str | int | float:
-    """Return unquoted text as a number if it is a finite decimal (not `017`, `0x1`, `1_000`, `inf`), else as text."""
+    """Return the number that unquoted text is; other text, also `017`, `0x1`, `1_000` and `inf`, stays text."""
     if _INTEGER.fullmatch(text):
         return int(text)
     if _DECIMAL.fullmatch(text) and math.isfinite(float(text)):
@@ -154,14 +154,14 @@ def build_worker_attributes(
 ) -> WorkerAttributes:
     """Return the attributes of a worker.
 
-    `metadata` is the result of the probe, by the keys of the TPU metadata server (`accelerator-type`,
-    `agent-worker-number`, `instance-id`, `worker-network-endpoints`, `zone`) or by attribute keys (`device-type`,
+    `metadata` is the result of the probe. Its keys are those of the TPU metadata server (`accelerator-type`,
+    `agent-worker-number`, `instance-id`, `worker-network-endpoints`, `zone`) or attribute keys (`device-type`,
     `device-variant`, `tpu-name`, `preemptible`, ...); other keys and blank values are ignored. `declared` comes
     from the configuration: it overrides the probe and is included completely.
 
-    `device-type` and `preemptible` are always in the result; `region` is derived from the zone. A member of a
-    slice of several VMs (or of unknown size) without a whole-numbered worker id gets an error, never the id 0.
-    The slice's own VM count overrides the table of types; gaps of the table are warnings.
+    `device-type` and `preemptible` are always in the result; `region` is derived from the zone. A VM of a
+    multi-host slice (or of a slice of unknown size) without a whole number as worker id gets an error, not the
+    id 0. The slice's own VM count overrides the table of types; a type missing in the table gives a warning.
     """
     facts, warnings = _facts(metadata, declared or {}), list[str]()
     tpu_type = _tpu_type(facts, warnings)
@@ -215,10 +215,10 @@ def _tpu_type(facts: Mapping[str, str], warnings: list[str]) -> str:
 def _vm_count(facts: Mapping[str, str], tpu_type: str, warnings: list[str]) -> int | None:
     known = lookup(tpu_type)
     table = known.vms if known else None
-    said = facts.get(TPU_VM_COUNT_ATTRIBUTE_KEY, "")
+    reported = facts.get(TPU_VM_COUNT_ATTRIBUTE_KEY, "")
     endpoints = facts.get("worker-network-endpoints", "")
-    if _WHOLE_NUMBER.fullmatch(said):
-        count = int(said)
+    if _WHOLE_NUMBER.fullmatch(reported):
+        count = int(reported)
     elif endpoints:
         count = endpoints.strip(",").count(",") + 1
     else:

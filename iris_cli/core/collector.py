@@ -1,4 +1,4 @@
-"""Pauses of Python's cyclic garbage collector during functions that create many objects and drop few."""
+"""Pause Python's cyclic garbage collector during functions that create many objects and delete few."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_SELDOM = 50_000  # objects, as in `__main__`
+_MIN_THRESHOLD = 50_000  # objects, as in `__main__`
 
 
-def at_rest(act: Callable[P, R]) -> Callable[P, R]:
+def gc_paused(act: Callable[P, R]) -> Callable[P, R]:
     """Pause the collector while the function runs. Records form no cycles, and each collection visits all of them.
 
-    The next collection runs after as many new objects as exist now, not at once.
+    The collection after it waits for many more new objects.
     """
 
     @wraps(act)
-    def quietly(*args: P.args, **kwargs: P.kwargs) -> R:
-        was_searching = gc.isenabled()
+    def paused(*args: P.args, **kwargs: P.kwargs) -> R:
+        was_enabled = gc.isenabled()
         gc.disable()
         try:
             return act(*args, **kwargs)
         finally:
-            if was_searching:
-                gc.set_threshold(2 * gc.get_count()[0] + _SELDOM)
+            if was_enabled:
+                gc.set_threshold(2 * gc.get_count()[0] + _MIN_THRESHOLD)
                 gc.enable()
 
-    return quietly
+    return paused

@@ -11,10 +11,10 @@ from iris_cli.core.ids import clip
 from iris_cli.core.text import did_you_mean
 from iris_cli.errors import UsageError
 
-_LIMIT = 4096
+_MAX_LENGTH = 4096  # characters
 _QUOTED = r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'"
 _BARE_KEY = r"[A-Za-z0-9_][A-Za-z0-9_.:/-]*"
-# Quotes are needed if a sign, comma, quote or line break would be ambiguous.
+# A value with a sign, comma, quote or line break that would be ambiguous needs quotes.
 _BARE_VALUE = r"[^\s,\"'=<>!~](?:[^,\"'\r\n]*[^\s,\"'])?"
 _KEY = rf"(?P<key>{_QUOTED}|{_BARE_KEY})"
 _VALUE = rf"(?:{_QUOTED}|{_BARE_VALUE})"
@@ -42,7 +42,7 @@ def parse_constraint(text: str) -> Constraint:
     mode = ConstraintMode.PREFERRED if stripped.startswith("~") else ConstraintMode.REQUIRED
     body = stripped.removeprefix("~").lstrip()
     try:
-        constraint = None if len(text) > _LIMIT else _parse(body, mode)
+        constraint = None if len(text) > _MAX_LENGTH else _parse(body, mode)
     except ValueError as problem:
         raise UsageError(f"constraint {text[:80]!r}: {problem}", hint=_FORMS) from None
     if constraint is None:
@@ -117,10 +117,10 @@ _WANTED = frozenset({ConstraintOp.EQ, ConstraintOp.IN})
 _ABSENCE = frozenset({ConstraintOp.NOT_EXISTS, ConstraintOp.NE})
 
 
-def near_misses(
+def typo_warnings(
     constraints: Iterable[Constraint], fleet: Sequence[Mapping[str, AttributeValue]]
 ) -> Iterator[str]:
-    """Yield a warning for each key or value that no worker has if some worker has a similar one."""
+    """Yield a warning for each key or value that no worker has, if a worker has a similar one."""
     known: dict[str, dict[AttributeValue, None]] = {}
     for attributes in fleet:
         for key, value in attributes.items():

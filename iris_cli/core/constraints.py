@@ -1,6 +1,6 @@
-"""Constraints: a job's conditions on the attributes of workers, the only language of placement.
+"""Constraints: a job's conditions on the attributes of workers.
 
-The canonical keys `region` and `preemptible` are placement intent, read by scheduler and autoscaler alike.
+Both the scheduler and the autoscaler read the constraints on the canonical keys `region` and `preemptible`.
 """
 
 from __future__ import annotations
@@ -115,11 +115,11 @@ class Constraint(Value, frozen=True):
 
     @property
     def operands(self) -> tuple[AttributeValue, ...]:
-        """All values that it compares with: zero, one or several."""
+        """The values to compare with: none, one or several."""
         return self.values if self.value is None else (self.value,)
 
     def matches(self, attributes: Mapping[str, AttributeValue]) -> bool:
-        """Return whether a worker with these attributes satisfies it. Values of other types never raise."""
+        """Return whether a worker with these attributes satisfies it. A value of another type raises no error."""
         found = attributes.get(self.key)
         if found is None:
             return self.op is ConstraintOp.NOT_EXISTS
@@ -138,7 +138,7 @@ class Constraint(Value, frozen=True):
                 return any(_in_order(ordering, found, each) for each in self.operands)
 
     def type_clash(self, attributes: Mapping[str, AttributeValue]) -> str:
-        """Return why a type mismatch alone prevents the comparison with the worker's value; else ''."""
+        """Return a description of the type mismatch that prevents a comparison with the worker's value, or ''."""
         found = attributes.get(self.key)
         if found is None or self.op in _UNARY:
             return ""
@@ -159,7 +159,7 @@ def _in_order(op: ConstraintOp, found: AttributeValue, bound: AttributeValue) ->
 
 
 class NormalizedConstraints(Struct, frozen=True):
-    """The placement intent of the required constraints on canonical keys; None means: any."""
+    """The required constraints on the canonical keys; None: any value."""
 
     preemptible: bool | None
     required_regions: frozenset[str] | None
@@ -174,7 +174,7 @@ def preemptible_constraint(preemptible: bool = True) -> Constraint:
 
 
 def region_constraint(regions: Sequence[str]) -> Constraint:
-    """Return a constraint that requires one of `regions`. Raises ValueError if there is none, or a blank one."""
+    """Return a constraint that requires one of `regions`. Raises ValueError if the list or a name is empty."""
     if isinstance(regions, str):
         raise ValueError(f"regions is a list, not the text {regions!r}")
     names = list(dict.fromkeys(regions))
@@ -188,7 +188,7 @@ def region_constraint(regions: Sequence[str]) -> Constraint:
 
 
 def preemptible_preference_from_constraints(constraints: Iterable[Constraint]) -> bool | None:
-    """Return the value of `preemptible` in the required constraints; None without any. Raises ValueError."""
+    """Return the required value of `preemptible`; None without a required constraint on it. Raises ValueError."""
     wanted: set[bool] = set()
     for constraint in _required_on(PREEMPTIBLE_ATTRIBUTE_KEY, constraints):
         text = constraint.value.value if constraint.value is not None else None
@@ -201,7 +201,7 @@ def preemptible_preference_from_constraints(constraints: Iterable[Constraint]) -
 
 
 def required_regions_from_constraints(constraints: Iterable[Constraint]) -> frozenset[str] | None:
-    """Return the regions allowed by all required constraints on `region`; None without any. Raises ValueError."""
+    """Return the regions that all required constraints on `region` allow; None: all. Raises ValueError."""
     allowed: frozenset[str] | None = None
     for constraint in _required_on(REGION_ATTRIBUTE_KEY, constraints):
         if constraint.op not in (ConstraintOp.EQ, ConstraintOp.IN):
@@ -217,7 +217,7 @@ def required_regions_from_constraints(constraints: Iterable[Constraint]) -> froz
 
 
 def normalize_constraints(constraints: Iterable[Constraint]) -> NormalizedConstraints:
-    """Return the placement intent of a job, as scheduler and autoscaler read it. Raises ValueError."""
+    """Return the required constraints on the canonical keys. Raises ValueError."""
     constraints = tuple(constraints)
     return NormalizedConstraints(
         preemptible=preemptible_preference_from_constraints(constraints),
@@ -226,19 +226,19 @@ def normalize_constraints(constraints: Iterable[Constraint]) -> NormalizedConstr
 
 
 def merge_constraints(parent: Sequence[Constraint], child: Sequence[Constraint]) -> list[Constraint]:
-    """Return the constraints of a child job: the parent's that stay in force, then the child's, each once.
+    """Return the constraints of a child job: those of its parent, then its own, without duplicates.
 
-    On a canonical key the child's replace the parent's, but a preferred one never replaces a required one.
-    Contradictions on other keys remain; `contradiction_in` finds them.
+    The child's constraints on a canonical key replace the parent's constraints on that key, but a preferred one
+    never replaces a required one. Contradictions on other keys remain; `contradiction_in` finds them.
     """
-    named = {c.key for c in child if c.key in _CANONICAL_KEYS}
+    replaced = {c.key for c in child if c.key in _CANONICAL_KEYS}
     required = {c.key for c in child if c.required}
-    kept = [c for c in parent if c.key not in named or (c.required and c.key not in required)]
+    kept = [c for c in parent if c.key not in replaced or (c.required and c.key not in required)]
     return list(dict.fromkeys([*kept, *child]))
 
 
 def contradiction_in(constraints: Iterable[Constraint]) -> str:
-    """Return why no worker could ever satisfy the required constraints on some key; else ''."""
+    """Return a description of required constraints on one key that no worker could ever satisfy, or ''."""
     by_key: dict[str, list[Constraint]] = {}
     for constraint in constraints:
         if constraint.required:
@@ -260,7 +260,7 @@ def _satisfiable(key: str, group: Sequence[Constraint]) -> bool:
 
 
 def _bounds_meet(key: str, group: Sequence[Constraint]) -> bool:
-    """Return whether some number lies within all bounds: between two different numbers there always is another."""
+    """Return whether some number lies within all bounds. Between two different numbers there is always another."""
     lower = _numbers(group, ConstraintOp.GT, ConstraintOp.GE)
     upper = _numbers(group, ConstraintOp.LT, ConstraintOp.LE)
     if not lower or not upper:

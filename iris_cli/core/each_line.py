@@ -1,11 +1,11 @@
-"""Splitting a file into lines, one for each task. Also part of the program inside tasks: Python 3.8."""
+"""Split a file into lines, one for each task. The program inside tasks includes this module: Python 3.8."""
 
 from __future__ import annotations
 
 import re
 
 from iris_cli.core.ids import clip
-from iris_cli.core.model.array import MOST_INDEXES
+from iris_cli.core.model.array import MAX_INDEXES
 from iris_cli.core.model.variables import MAX_STRING
 from iris_cli.errors import UsageError
 
@@ -13,14 +13,14 @@ LINE_VARIABLE = "IRIS_EACH_LINE"
 
 
 def split_lines(file: str, data: bytes) -> tuple[str, ...]:
-    """Return the lines of a file without their ends. Raises UsageError for no lines or a line that is not usable."""
+    """Return the lines of a file without line ends. Raises UsageError if it is empty or a line can't be passed on."""
     name = clip(file)
     lines = re.sub(rb"\A\xef\xbb\xbf|\n\Z", b"", data).split(b"\n") if data else []
     if not lines:
         raise UsageError(f"{name} has no lines")
-    if len(lines) > MOST_INDEXES:
+    if len(lines) > MAX_INDEXES:
         raise UsageError(
-            f"{name} has {len(lines)} lines, more than {MOST_INDEXES}", hint="split it into several jobs"
+            f"{name} has {len(lines)} lines, more than {MAX_INDEXES}", hint="split it into several jobs"
         )
     return tuple(_checked_line(f"{name}:{number}", line) for number, line in enumerate(lines, start=1))
 

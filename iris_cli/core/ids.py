@@ -1,7 +1,7 @@
 """Identifiers: one type for each kind of object, and the only module that parses and prints them.
 
-Decoders check ids of jobs, workers, tokens and requests against a pattern; those of tasks and attempts hold their
-parts.
+Decoders check ids of jobs, workers, tokens and requests against a pattern. The ids of tasks and attempts are objects
+with parts, such as the index of a task.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     StoredWorkerId = WorkerId
 else:
     StoredToken = StoredWorkerId = str
-"""The same in records: these come only from snapshots with valid checksums, and a pattern takes 1 µs per id."""
+"""The types of ids in records, unchecked: records come from snapshots with checksums, and a check takes 1 µs."""
 
 _LETTERS_AND_DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-_OF_NAMES = _LETTERS_AND_DIGITS + "._-"
-_OF_TOKENS = "0123456789abcdef"
-_LONGEST_NAME = 63
-_LONGEST_REQUEST = 64
+_NAME_CHARACTERS = _LETTERS_AND_DIGITS + "._-"
+_HEX_DIGITS = "0123456789abcdef"
+_MAX_NAME = 63
+_MAX_REQUEST_ID = 64
 _RESERVED = ("task", "attempt")
 
 
@@ -79,9 +79,9 @@ class TaskId(_Numbered):
     index: int  # type: ignore[assignment]  # hides str.index, which is meaningless for an id
 
     def __new__(cls, job: JobId, index: int) -> TaskId:
-        made = _new(cls, job + f"/task-{index}")
-        made.job, made.index = job, index
-        return made
+        new = _new(cls, job + f"/task-{index}")
+        new.job, new.index = job, index
+        return new
 
     def __getnewargs__(self) -> tuple[JobId, int]:  # type: ignore[override]  # str's has one element
         return self.job, self.index
@@ -99,9 +99,9 @@ class AttemptId(_Numbered):
     number: int
 
     def __new__(cls, task: TaskId, number: int) -> AttemptId:
-        made = _new(cls, task + f"/attempt-{number}")  # formatting an id takes twice as long
-        made.task, made.number = task, number
-        return made
+        new = _new(cls, task + f"/attempt-{number}")  # one f-string with both takes twice as long
+        new.task, new.number = task, number
+        return new
 
     def __getnewargs__(self) -> tuple[TaskId, int]:  # type: ignore[override]  # str's has one element
         return self.task, self.number
@@ -113,8 +113,8 @@ class AttemptId(_Numbered):
 
 def is_name(text: str) -> bool:
     """Return whether `text` may name a worker, a slice, a taint or one part of a job id."""
-    # No regular expressions in this module: ids are parsed most often, and a pattern takes twice as long.
-    return 0 < len(text) <= _LONGEST_NAME and text[0] in _LETTERS_AND_DIGITS and not text.strip(_OF_NAMES)
+    # No regular expressions in this module: ids are parsed very often, and a pattern takes twice as long.
+    return 0 < len(text) <= _MAX_NAME and text[0] in _LETTERS_AND_DIGITS and not text.strip(_NAME_CHARACTERS)
 
 
 def _number(text: str) -> int | None:
@@ -174,7 +174,7 @@ def parse_attempt_id(text: str) -> AttemptId:
 
 def parse_token(text: object) -> Token:
     """Validate a launch token. Raises ValueError."""
-    if not isinstance(text, str) or len(text) != 32 or text.strip(_OF_TOKENS):
+    if not isinstance(text, str) or len(text) != 32 or text.strip(_HEX_DIGITS):
         raise ValueError("a launch token is 32 hexadecimal digits")
     return Token(text)
 
@@ -182,9 +182,9 @@ def parse_token(text: object) -> Token:
 def is_request_id(text: str) -> bool:
     """Return whether a file of this name in an outbox is a request. Names of unfinished files begin with a dot."""
     return (
-        0 < len(text) <= _LONGEST_REQUEST
+        0 < len(text) <= _MAX_REQUEST_ID
         and text[0] in _LETTERS_AND_DIGITS + "_"
-        and not text.strip(_OF_NAMES)
+        and not text.strip(_NAME_CHARACTERS)
     )
 
 

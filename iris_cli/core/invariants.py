@@ -50,7 +50,7 @@ def _worker(cluster: Cluster, worker: Worker, live: set[AttemptId]) -> Iterator[
 
 
 def _tokens(cluster: Cluster) -> Iterator[str]:
-    """Check that each launch token belongs to one attempt: a start with it is a start of that attempt."""
+    """Check that no two attempts have the same launch token."""
     tokens = Counter(attempt.token for task in cluster.tasks.values() for attempt in task.attempts)
     yield from (f"{count} attempts have the token {token}" for token, count in tokens.items() if count > 1)
 
@@ -70,7 +70,7 @@ def _ghosts(cluster: Cluster) -> Iterator[str]:
 
 
 def _outputs(cluster: Cluster) -> Iterator[str]:
-    """Check that only files of attempts proven ended may be deleted, each once."""
+    """Check that the attempts whose files will be deleted have ended with proof, and occur once."""
     ghosts = {ghost.attempt for ghosts in cluster.ghosts.values() for ghost in ghosts}
     for worker, outputs in cluster.outputs.items():
         for attempt_id, times in Counter(outputs.attempts).items():
@@ -83,7 +83,7 @@ def _outputs(cluster: Cluster) -> Iterator[str]:
 
 
 def _family(cluster: Cluster) -> Iterator[str]:
-    """Check that a child job has an earlier parent, was submitted by one of its attempts, and ends with it."""
+    """Check that each child job was submitted by an attempt of its parent, and ends no later than the parent."""
     children: dict[JobId, list[JobId]] = {}
     for job in cluster.jobs.values():
         parent = parent_of(job.id)
@@ -155,7 +155,7 @@ def _slices(cluster: Cluster) -> Iterator[str]:
 
 
 def _over_committed(worker: Worker) -> Iterator[str]:
-    """Check that no claim was placed beyond the host's size; older claims may exceed it if the host has shrunk."""
+    """Check that no claim exceeds the host's size, except claims that are older than a reduction of that size."""
     claims = list(worker.claims.values())
     newer = [claim for attempt, claim in worker.claims.items() if attempt not in worker.outgrown]
     cpu = sum(claim.cpu_millis for claim in claims)
@@ -209,7 +209,7 @@ def _task(cluster: Cluster, task: Task) -> Iterator[str]:
 
 
 def _charges(job: Job, task: Task) -> Iterator[str]:
-    """Check the charged retries: a retry is charged before it is granted, so no limit is exceeded."""
+    """Check that no more retries are charged than allowed. Each retry is charged before it starts."""
     if task.failures > job.max_retries_failure:
         yield f"{task.id}: {task.failures} failures charged, of {job.max_retries_failure}"
     if task.preemptions > job.max_retries_preemption:
@@ -217,7 +217,7 @@ def _charges(job: Job, task: Task) -> Iterator[str]:
 
 
 def _in_flight(job: Job) -> bool:
-    """Return whether a gang has a round without a verdict: the ended ranks wait for the others."""
+    """Return whether a gang has a round without a verdict, in which ended ranks wait for the others."""
     return job.end is None and job.rounds != job.settled_rounds
 
 
@@ -261,7 +261,7 @@ def _rounds(cluster: Cluster, job: Job) -> Iterator[str]:
 
 
 def _gang(cluster: Cluster, job: Job) -> Iterator[str]:
-    """Check that the current round is placed on exactly its groups: all its ranks or none."""
+    """Check that all ranks of the current round are placed, on different workers of the right number of groups."""
     assert job.coscheduling is not None
     ranks = [task.attempts[-1] for task in cluster.tasks_of(job.id) if task.attempts]
     placed = [attempt for attempt in ranks if attempt.round == job.rounds - 1]
@@ -285,7 +285,7 @@ def _gang(cluster: Cluster, job: Job) -> Iterator[str]:
 
 
 def _slice(job: Job, members: list[Worker]) -> Iterator[str]:
-    """Check that a TPU gang uses whole slices: as many ranks on each as it has VMs."""
+    """Check that the ranks of a TPU gang use every VM of a slice."""
     share = job.replicas // job.slices
     vms = members[0].attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY, AttributeValue(share))
     if not len(members) == share == vms.value:

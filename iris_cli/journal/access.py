@@ -27,7 +27,7 @@ def check_readable(directory: Path) -> str:
     Raises NotWritableError if a file of the state is a symbolic link or not a regular file.
     """
     statuses = _statuses(directory)
-    _refuse_others(directory, statuses)
+    _check_file_types(directory, statuses)
     fix = _chmod_command(statuses)
     return f"{directory} is open to other users: {fix}" if fix else ""
 
@@ -37,7 +37,7 @@ def check_writable(directory: Path) -> None:
     statuses = _statuses(directory)
     if not statuses:
         raise NotFoundError(f"no state directory {directory}", hint="create it: iris init")
-    _refuse_others(directory, statuses)
+    _check_file_types(directory, statuses)
     user = os.geteuid()
     for path, status in statuses.items():
         if status.st_uid != user:
@@ -51,16 +51,16 @@ def check_writable(directory: Path) -> None:
         raise NotWritableError(f"{directory} can't be written", hint="use another directory with --state-dir")
 
 
-def why_unwritable(directory: Path) -> str:
+def disk_problem(directory: Path) -> str:
     """Return why nobody can write the state (full or read-only disk) and a fix; "" if the disk is writable."""
     error = _unwritable(directory)
     return f"{error.message}, no cycle can run: {error.hint}" if error is not None else ""
 
 
-def how_writable(directory: Path) -> str:
+def write_fix(directory: Path) -> str:
     """Return what to do before this user can write the state; "" if they can already."""
     error = _unwritable(directory)
-    return error.hint if error is not None else why_forbidden(directory)
+    return error.hint if error is not None else permission_problem(directory)
 
 
 def _unwritable(directory: Path) -> NotWritableError | None:
@@ -78,7 +78,7 @@ def _unwritable(directory: Path) -> NotWritableError | None:
     return not_writable(directory, OSError(number, os.strerror(number)))
 
 
-def why_forbidden(directory: Path) -> str:
+def permission_problem(directory: Path) -> str:
     """Return why this user can't write the state and a fix; "" if they can."""
     try:
         check_writable(directory)
@@ -101,7 +101,7 @@ def _statuses(directory: Path) -> dict[str, os.stat_result]:
     return statuses
 
 
-def _refuse_others(directory: Path, statuses: dict[str, os.stat_result]) -> None:
+def _check_file_types(directory: Path, statuses: dict[str, os.stat_result]) -> None:
     directories = (str(directory), f"{directory}/{ARCHIVE}")
     for path, status in statuses.items():
         if stat.S_ISLNK(status.st_mode):

@@ -70,7 +70,7 @@ class StateLock:
         deadline = SYSTEM_CLOCK.monotonic() + timeout
         while True:
             with self._opened() as fd:  # reopened for each attempt, as the file may have been replaced
-                if self._is_got(fd):
+                if self._try_lock(fd):
                     try:
                         with recorded_holder(self._directory, holder):
                             yield HeldLock(self._path, fd)
@@ -87,7 +87,7 @@ class StateLock:
         except OSError as error:
             raise _unlockable(self._path, error) from error
 
-    def _is_got(self, fd: int) -> bool:
+    def _try_lock(self, fd: int) -> bool:
         try:
             return lock_descriptor(fd, blocking=False)
         except OSError as error:

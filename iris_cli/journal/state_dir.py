@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from iris_cli.journal.files.pulled_logs import LogsDue, PulledLogs
     from iris_cli.journal.files.runners import Clients, Runners
     from iris_cli.journal.files.workspaces import Workspaces
+    from iris_cli.journal.line_ranges import LineRanges
     from iris_cli.journal.lock import StateLock
     from iris_cli.journal.log.compact import Compacted
     from iris_cli.journal.log.reading import Reading, ReadingOptions
     from iris_cli.journal.log.scan import ReadProgress
     from iris_cli.journal.log.writer import Writer
-    from iris_cli.journal.spans import Spans
 
 LOCK_TIMEOUT = 10.0
 """Default timeout for the lock in seconds."""
@@ -217,28 +217,28 @@ class StateDir:
 
     def before(self, moment: float) -> tuple[Cluster, Reading]:
         """Return a cluster from before that time, and all transactions from it up to then. Raises like `past`."""
-        cluster, span = self._spans.before(moment)
+        cluster, span = self._line_ranges.before(moment)
         return cluster, self._reading(archive=True, start=span.start, until=span.until)
 
     def since(self, moment: float) -> tuple[Cluster, Reading]:
         """Return the cluster at some time before that moment, and all transactions since. Raises like `past`."""
-        cluster, span = self._spans.before(moment)
+        cluster, span = self._line_ranges.before(moment)
         return cluster, self._reading(archive=True, start=span.start)
 
     def about(self, job: JobId, *, archive: bool) -> Iterator[Reading]:
         """Yield readings of all lines about a job, and others; raises like `past`. Damage elsewhere is not reported."""
-        for span in self._spans.about(job):
+        for span in self._line_ranges.about(job):
             yield self._reading(archive=archive, start=span.start, until=span.until, about=job)
 
     def newest(self, lines: int, *, archive: bool) -> Reading:
         """Return at least the last `lines` lines; raises like `past`. Damage before them is not reported."""
-        return self._reading(archive=archive, start=self._spans.newest(lines).start)
+        return self._reading(archive=archive, start=self._line_ranges.newest(lines).start)
 
     @property
-    def _spans(self) -> Spans:
-        from iris_cli.journal.spans import Spans
+    def _line_ranges(self) -> LineRanges:
+        from iris_cli.journal.line_ranges import LineRanges
 
-        return Spans(self.path, self._snapshots, self._store.resume, self._replayed)
+        return LineRanges(self.path, self._snapshots, self._store.resume, self._replayed)
 
     def _reading(self, **which: Unpack[ReadingOptions]) -> Reading:
         from iris_cli.journal.log.reading import Reading

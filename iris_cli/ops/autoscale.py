@@ -17,7 +17,7 @@ from iris_cli.core.autoscaling.scaling import ScalingPlan, boots_too_long
 from iris_cli.core.events.events import SliceSetUp
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import slices, workers
-from iris_cli.core.lifecycle.slices import Objection
+from iris_cli.core.lifecycle.slices import OwnerConflict
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, Refusal, Scope
 from iris_cli.core.messages.observations import OVER, AttemptReport, RemoteState, WorkerReport
 from iris_cli.core.model.slice import Provider, Slice, SliceState, as_made, slice_name, slice_of
@@ -38,7 +38,7 @@ class Autoscaled(Struct):
     """Result of a pass. With an `objection` no slice was changed; `deleted` maps slices to reasons."""
 
     plan: ScalingPlan
-    objection: Objection | None = None
+    objection: OwnerConflict | None = None
     created: list[str] = field(default_factory=list)
     deleted: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ def run(session: Session, *, probe: bool = True) -> Autoscaled:
     return result
 
 
-def what_speaks_against(session: Session) -> tuple[Objection | None, dict[Scope, str]]:
+def what_speaks_against(session: Session) -> tuple[OwnerConflict | None, dict[Scope, str]]:
     """Return the objection after listing all providers; and the silent scopes, with errors."""
     session.view()
     listings, silent = _list_all(session)
@@ -80,7 +80,7 @@ def what_speaks_against(session: Session) -> tuple[Objection | None, dict[Scope,
 def adopt(session: Session, unheard_of: Sequence[str]) -> None:
     """Manage slices from this state directory; slices in `unheard_of` are deleted in the next pass."""
     with session.transaction() as draft:
-        slices.adopt(draft, here(session), session.cluster_id, unheard_of)
+        slices.record_new_owner(draft, here(session), session.cluster_id, unheard_of)
 
 
 # Listings
@@ -142,12 +142,12 @@ def _decide(session: Session, listings: Sequence[slices.Listing], silent: Mappin
 
     def rule(draft: Draft) -> ScalingPlan:
         for listing in listings:
-            touched = slices.observed(draft, listing, connections, session.limits)
+            touched = slices.apply_listing(draft, listing, connections, session.limits)
             observe.settle(session, draft, dict.fromkeys(touched))
-        slices.joined(draft)
+        slices.join_complete_slices(draft)
         plan = plan_of(session, draft.cluster, draft.at, unheard)
-        slices.intend(draft, plan, session.limits)
-        slices.claim(draft, here(session))
+        slices.record_scaling_plan(draft, plan, session.limits)
+        slices.record_first_owner(draft, here(session))
         return plan
 
     return session.decide(rule)
@@ -175,7 +175,7 @@ def _ask(session: Session, listings: Sequence[slices.Listing], result: Autoscale
     ):
         with session.transaction() as draft:
             for outcome in batch:
-                slices.create_answered(draft, outcome, session.limits)
+                slices.record_create_answer(draft, outcome, session.limits)
         result.problems += [f"{each.slice}: {each.error}" for each in batch if each.refusal]
     for batch in session.fan_out(delete, remove, what="deleting", noun="slice"):
         result.problems += [f"{each.slice}: {each.error}" for each in batch if each.refusal]
@@ -207,11 +207,11 @@ def _probe(session: Session) -> None:
         worker.id
         for worker in known
         if (worker.condition is not WorkerCondition.HEALTHY or worker.unschedulable)
-        and not workers.left_alone(cluster, worker, now, session.limits)
+        and not workers.is_backing_off(cluster, worker, now, session.limits)
     ]
     if names:
         probe_workers(session, list(names))
-        session.decide(slices.joined)
+        session.decide(slices.join_complete_slices)
 
 
 # Host keys of new VMs
@@ -265,7 +265,7 @@ def carry_on_set_ups(session: Session, of: Collection[str] | None = None) -> Non
         (each, vm)
         for each, vm in slices.set_ups_due(cluster)
         if (of is None or each.name in of)
-        and not workers.left_alone(cluster, cluster.workers[each.workers[vm]], now, session.limits)
+        and not workers.is_backing_off(cluster, cluster.workers[each.workers[vm]], now, session.limits)
     ]
     if not due:
         return
@@ -275,8 +275,8 @@ def carry_on_set_ups(session: Session, of: Collection[str] | None = None) -> Non
 
         def rule(draft: Draft, ended: list[SliceSetUp] = ended) -> None:
             for each in ended:
-                slices.set_up_ended(draft, each, session.limits)
-            slices.joined(draft)
+                slices.record_set_up(draft, each, session.limits)
+            slices.join_complete_slices(draft)
 
         session.decide(rule)
 

@@ -14,7 +14,7 @@ from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, ZON
 from iris_cli.core.ids import RequestId, Token, WorkerId, is_request_id
 from iris_cli.core.messages.observations import (
     AttemptReport,
-    Holder,
+    ChipHolder,
     LockFile,
     OutboxFile,
     ProbeReport,
@@ -174,9 +174,9 @@ def unwedge_report(
     )
 
 
-def _holder(boot_id: str, match: re.Match[str], data: bytes) -> Holder:
+def _holder(boot_id: str, match: re.Match[str], data: bytes) -> ChipHolder:
     devices, _, command = data.decode("utf-8", "replace").partition("\n")
-    return Holder(
+    return ChipHolder(
         boot_id=boot_id,
         pid=int(match[1]),
         start=int(match[2]),

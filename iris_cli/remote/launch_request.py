@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from iris_cli.core.ids import Token
 from iris_cli.core.model.job import SIGNALS, EarlySignal
-from iris_cli.core.model.variables import is_kept_by_shells, is_of_container_clients, is_variable
+from iris_cli.core.model.variables import is_read_by_container_clients, is_reserved_by_shells, is_variable
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_script import (
     container_text,
@@ -128,7 +128,7 @@ def _variables(request: LaunchRequest, kept: Sequence[str]) -> list[str]:
 
 def _is_argument(request: LaunchRequest, name: str) -> bool:
     """Return True if the variable is passed as an argument: it is not secret and can't be exported."""
-    return is_kept_by_shells(name) or (bool(request.image) and is_of_container_clients(name))
+    return is_reserved_by_shells(name) or (bool(request.image) and is_read_by_container_clients(name))
 
 
 def environment_text(request: LaunchRequest, *, directories: bool = True) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from iris_cli.core.ids import RequestId, Token, parse_request_id, parse_token
 from iris_cli.core.messages.observations import (
-    Holder,
+    ChipHolder,
     ProbeReport,
     ReapReport,
     Silence,
@@ -212,7 +212,7 @@ class TaskRunner(WorkerCalls):
         *,
         keep: Sequence[Token],
         known: Sequence[Token] = (),
-        clear: Sequence[Holder | Token] = (),
+        clear: Sequence[ChipHolder | Token] = (),
         grace: float = 30.0,
     ) -> UnwedgeReport | Silence:
         """Report the processes that hold the chips, and the attempts that are not in `keep`.
@@ -224,8 +224,8 @@ class TaskRunner(WorkerCalls):
         `clear` to see what is left. Raises ValueError if `clear` names something to keep.
         """
         kept = unique(keep)
-        holders = [each for each in clear if isinstance(each, Holder)]
-        tokens = unique([each for each in clear if not isinstance(each, Holder)])
+        holders = [each for each in clear if isinstance(each, ChipHolder)]
+        tokens = unique([each for each in clear if not isinstance(each, ChipHolder)])
         owned = {*tokens, *(each.token for each in holders if each.token)}.intersection(kept)
         if owned:
             raise ValueError(f"{min(owned)} is an attempt that is to be kept")
@@ -365,7 +365,7 @@ def go_lines(tokens: Sequence[Token]) -> list[str]:
     return [f"go {parse_token(token)}" for token in tokens]
 
 
-def process_word(holder: Holder) -> str:
+def process_word(holder: ChipHolder) -> str:
     """Return a process as a shell word. Raises ValueError for a holder that no worker could have reported."""
     if not _BOOT_ID.fullmatch(holder.boot_id) or min(holder.pid, holder.start) < 0:
         raise ValueError(f"{holder!r:.80} is no process of a report")

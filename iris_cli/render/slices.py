@@ -10,7 +10,7 @@ from msgspec import Struct
 from iris_cli.core import Constraint, count, format_memory
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.scaling import ScalingPlan
-from iris_cli.core.lifecycle.slices import Objection
+from iris_cli.core.lifecycle.slices import OwnerConflict
 from iris_cli.ops.autoscale import Autoscaled
 from iris_cli.ops.views.scale_status import demand_outcomes
 from iris_cli.ops.views.scaling_rows import ScaleGroupRow, Scaling, UnmetRow
@@ -178,24 +178,24 @@ def pass_document(done: Autoscaled, scaling: Scaling) -> PassDocument:
     return PassDocument(_document(done.plan, scaling), done.created, list(done.deleted), problems)
 
 
-def way_out(objection: Objection) -> str:
+def way_out(objection: OwnerConflict) -> str:
     """Return the command to type if this state directory must not manage the slices."""
     if objection.elsewhere:
         return "run it there; if that state directory is gone for good: iris autoscale --adopt"
     return "restore the newest log; or delete the unknown slices and their tasks: iris autoscale --adopt"
 
 
-def question(objection: Objection) -> str:
+def question(objection: OwnerConflict) -> str:
     """Return the question that confirms `--adopt`, with its consequences."""
-    lost = f"Delete {', '.join(objection.unheard_of)} and stop their tasks" if objection.unheard_of else ""
+    lost = f"Delete {', '.join(objection.unknown)} and stop their tasks" if objection.unknown else ""
     if not objection.elsewhere:
         return f"{lost}?"
     here = f"Manage slices from this state directory, and no longer from {objection.elsewhere}"
     return f"{here}? {lost}?" if lost else f"{here}?"
 
 
-def show_adopted(output: Output, objection: Objection | None, *, done: bool) -> None:
-    unheard_of = list(objection.unheard_of) if objection is not None else []
+def show_adopted(output: Output, objection: OwnerConflict | None, *, done: bool) -> None:
+    unheard_of = list(objection.unknown) if objection is not None else []
     if output.as_json:
         output.document(AdoptedDocument(done, unheard_of if done else []))
     elif objection is None:

@@ -112,7 +112,7 @@ def test_a_word_about_another_token_changes_nothing() -> None:
     lab = running()
     draft = Draft(lab.cluster, lab.now)
     said = AttemptReport(token=Token("f" * 32), state=RemoteState.EXITED, exit_code=0)
-    attempts.reported(draft, lab.task("train").current_id, said, lab.limits)
+    attempts.apply_report(draft, lab.task("train").current_id, said, lab.limits)
     assert draft.events == []
 
 
@@ -121,7 +121,7 @@ def test_a_word_about_an_attempt_that_is_over_changes_nothing(state: RemoteState
     lab = running().reports("train/* lost").schedule()
     draft = Draft(lab.cluster, lab.now)
     said = AttemptReport(token=lab.attempt("train", number=0).token, state=state, exit_code=0)
-    attempts.reported(draft, AttemptId(lab.task("train").id, 0), said, lab.limits)
+    attempts.apply_report(draft, AttemptId(lab.task("train").id, 0), said, lab.limits)
     assert draft.events == []
 
 
@@ -229,8 +229,8 @@ def test_deciding_the_end_of_a_rank_names_the_tasks_to_kill() -> None:
     lab = Lab().slice("a", "v4-32").job("train", tpu="v4-32").schedule().reports("train/* running")
     draft = Draft(lab.cluster, lab.now)
     attempt_id = AttemptId(TaskId(JobId("train"), 2), 0)
-    attempts.ended(draft, attempt_id, End(reason=EndReason.USER_ERROR, at=lab.now, exit_code=3))
-    gangs.settle(draft, JobId("train"), Limits())
+    attempts.end_attempt(draft, attempt_id, End(reason=EndReason.USER_ERROR, at=lab.now, exit_code=3))
+    gangs.decide_round(draft, JobId("train"), Limits())
     assert [str(task) for task in draft.tasks_to_kill] == ["train/task-0", "train/task-1", "train/task-3"]
 
 
@@ -264,7 +264,7 @@ def calls_per_end(tasks: int) -> float:
     try:
         for attempt_id, token in ended:
             report = AttemptReport(token=token, state=RemoteState.EXITED, exit_code=0)
-            attempts.reported(draft, attempt_id, report, lab.limits)
+            attempts.apply_report(draft, attempt_id, report, lab.limits)
     finally:
         sys.setprofile(None)
     assert draft.cluster.job_state(JobId("many")) is JobState.SUCCEEDED

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from iris_cli.core.events.events import JobAdopted, JobSubmitted
 from iris_cli.core.ids import JobId, RequestId
-from iris_cli.core.model.cluster import MOST_CHANGES
+from iris_cli.core.model.cluster import MAX_ENDPOINT_CHANGES
 from iris_cli.core.model.job import JobState, Priority, Workspace
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 from tests.support.inside import Inside
@@ -314,7 +314,7 @@ def test_endpoints_and_their_changes_are_limited() -> None:
     with pytest.raises(IrisError, match="already has 2 endpoints"):
         inside.register("c")
     known = lab.cluster.endpoints[inside.attempt]
-    many = replace(known, requests=tuple(RequestId(f"x{number}") for number in range(MOST_CHANGES)))
+    many = replace(known, requests=tuple(RequestId(f"x{number}") for number in range(MAX_ENDPOINT_CHANGES)))
     lab.cluster.endpoints[inside.attempt] = many
     for change in (lambda: inside.register("a"), lambda: inside.remove("a")):
         with pytest.raises(IrisError, match="changed its endpoints 1000 times"):

@@ -21,7 +21,7 @@ def skew_after(known: float, clock: float, asked_at: float, heard_at: float) -> 
     if known:
         lab.records(WorkerSkewChanged(worker=W, skew=known))
     draft = Draft(lab.cluster, lab.now)
-    workers.clock_told(draft, W, clock, asked_at, heard_at)
+    workers.record_clock(draft, W, clock, asked_at, heard_at)
     assert len(draft.events) <= 1
     return draft.cluster.workers[W].skew if draft.events else None
 

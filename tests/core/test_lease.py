@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.lifecycle.presumption import MARGIN, may_renew_leases
+from iris_cli.core.lifecycle.failure_detection import LEASE_MARGIN, may_renew_leases
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import TaskState
@@ -17,7 +17,7 @@ from tests.support.lab import Lab
 W = WorkerId("w")
 LEASE, GRACE = 600.0, 20.0
 POLL_OVER = 60.0 + 10.0 + 5.0 + 30.0  # the view may be that old; connect; the longest call
-DUE = POLL_OVER + LEASE + GRACE + MARGIN
+DUE = POLL_OVER + LEASE + GRACE + LEASE_MARGIN
 
 
 def lab(*said: str, **asked: Any) -> Lab:

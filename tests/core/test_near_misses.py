@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.core.constraint_syntax import near_misses, parse_constraint
+from iris_cli.core.constraint_syntax import parse_constraint, typo_warnings
 from iris_cli.core.constraints import AttributeValue
 
 FLEET = [
@@ -36,8 +36,8 @@ FLEET = [
     ],
 )
 def test_only_what_looks_like_a_slip_is_warned_about(typed: str, warnings: list[str]) -> None:
-    assert list(near_misses([parse_constraint(typed)], FLEET)) == warnings
+    assert list(typo_warnings([parse_constraint(typed)], FLEET)) == warnings
 
 
 def test_an_empty_fleet_knows_no_better() -> None:
-    assert list(near_misses([parse_constraint("region=us-west4")], [])) == []
+    assert list(typo_warnings([parse_constraint("region=us-west4")], [])) == []

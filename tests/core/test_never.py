@@ -7,7 +7,7 @@ import pytest
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.constraints import AttributeValue
 from iris_cli.core.ids import JobId
-from iris_cli.core.lifecycle.never import Offer, check_possible
+from iris_cli.core.lifecycle.feasibility import Offer, check_possible
 from iris_cli.core.model.job import CoschedulingConfig, Job
 from iris_cli.core.model.worker import Amounts
 from iris_cli.core.resources import Device, Resources

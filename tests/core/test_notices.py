@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from iris_cli.core.ids import JobId
 from iris_cli.core.messages.notices import (
-    LONGEST_PAUSE,
-    MOST_TRIES,
-    MOST_WAITING,
-    Books,
+    MAX_PAUSE,
+    MAX_QUEUED,
+    MAX_TRIES,
     Channel,
-    Look,
+    ClusterObservation,
     Notice,
-    brought_up_to_date,
-    first_books,
+    NoticeState,
+    initial_notice_state,
+    observe,
 )
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.limits import Limits
@@ -29,8 +29,8 @@ LIMITS = Limits()
 
 def look(
     cluster: Cluster, now: float = NOW, *, why: str = "no room", stopped: str = "", log: str = "a"
-) -> Look:
-    return Look(
+) -> ClusterObservation:
+    return ClusterObservation(
         cluster=cluster,
         cluster_id=log,
         now=now,
@@ -41,9 +41,9 @@ def look(
     )
 
 
-def news(books: Books, seen: Look) -> tuple[Books, list[str]]:
+def news(books: NoticeState, seen: ClusterObservation) -> tuple[NoticeState, list[str]]:
     """The books after a look, with an empty queue, and what the look put there."""
-    after = brought_up_to_date(books, seen, ["command"])
+    after = observe(books, seen, ["command"])
     told = [f"{each.event} {each.job} {each.state}".strip() for each in after.channels["command"].waiting]
     return replace(after, channels={"command": Channel()}), told
 
@@ -51,7 +51,7 @@ def news(books: Books, seen: Look) -> tuple[Books, list[str]]:
 def test_what_was_over_at_the_first_look_is_not_news_and_what_ends_later_is() -> None:
     lab = Lab().worker("w0").job("old").job("new").job("newer")
     lab.cancel("old")
-    books = first_books(look(lab.cluster), ["command"])
+    books = initial_notice_state(look(lab.cluster), ["command"])
     assert news(books, look(lab.cluster))[1] == []
     lab.cancel("new")
     books, told = news(books, look(lab.cluster))
@@ -61,7 +61,7 @@ def test_what_was_over_at_the_first_look_is_not_news_and_what_ends_later_is() ->
 
 def test_a_job_that_came_and_went_between_two_looks_is_news() -> None:
     lab = Lab().worker("w0").job("old")
-    books = first_books(look(lab.cluster), ["command"])
+    books = initial_notice_state(look(lab.cluster), ["command"])
     lab.job("short").job("open")
     lab.cancel("short")
     books, told = news(books, look(lab.cluster))
@@ -71,10 +71,10 @@ def test_a_job_that_came_and_went_between_two_looks_is_news() -> None:
 
 def test_another_log_begins_new_books_and_keeps_what_waits() -> None:
     lab = Lab().worker("w0").job("one")
-    books = first_books(look(lab.cluster), ["command"])
+    books = initial_notice_state(look(lab.cluster), ["command"])
     books = replace(books, channels={"command": Channel(waiting=(Notice(event="job_ended", job="x"),))})
     lab.cancel("one")
-    after = brought_up_to_date(books, look(lab.cluster, log="b"), ["command"])
+    after = observe(books, look(lab.cluster, log="b"), ["command"])
     assert [each.job for each in after.channels["command"].waiting] == ["x"]
 
 
@@ -95,7 +95,7 @@ def test_a_gang_that_waits_longer_than_gang_reserve_after_is_news(
 ) -> None:
     lab = gang()
     submitted = lab.cluster.jobs[JobId("gang")].submitted_at
-    books = first_books(look(lab.cluster, submitted), ["command"])
+    books = initial_notice_state(look(lab.cluster, submitted), ["command"])
     books, found = news(books, look(lab.cluster, submitted + after, why=why))
     assert found == told
     assert news(books, look(lab.cluster, submitted + after, why=why))[1] == []  # once
@@ -103,7 +103,7 @@ def test_a_gang_that_waits_longer_than_gang_reserve_after_is_news(
 
 def test_a_wait_is_told_once_also_if_nobody_looks_at_the_queue_for_a_while() -> None:
     lab = gang()
-    books, told = news(first_books(look(lab.cluster), ["command"]), look(lab.cluster))
+    books, told = news(initial_notice_state(look(lab.cluster), ["command"]), look(lab.cluster))
     assert told == ["gang_waits gang PENDING"]
     books, told = news(books, look(lab.cluster, why=""))
     assert told == []
@@ -112,7 +112,7 @@ def test_a_wait_is_told_once_also_if_nobody_looks_at_the_queue_for_a_while() -> 
 
 def test_quiet_tasks_are_news_once_until_all_of_them_write_again() -> None:
     lab = Lab().worker("w0", cpu=4).job("train", replicas=2).schedule().reports("train/* running")
-    books = first_books(look(lab.cluster), ["command"])
+    books = initial_notice_state(look(lab.cluster), ["command"])
     lab.reports("train/task-1 running quiet-1h")
     books, told = news(books, look(lab.cluster))
     assert told == ["tasks_quiet train RUNNING"]
@@ -127,10 +127,10 @@ def test_quiet_tasks_are_news_once_until_all_of_them_write_again() -> None:
 
 def test_cycles_that_stopped_are_news_if_a_job_was_open() -> None:
     lab = Lab().worker("w0").job("one")
-    open_ = first_books(look(lab.cluster), ["command"])
+    open_ = initial_notice_state(look(lab.cluster), ["command"])
     assert news(open_, look(lab.cluster, stopped="no cycle for an hour"))[1] == ["scheduler_stopped"]
     lab.cancel("one")
-    idle = first_books(look(lab.cluster), ["command"])
+    idle = initial_notice_state(look(lab.cluster), ["command"])
     assert news(idle, look(lab.cluster, stopped="no cycle for an hour"))[1] == []
 
 
@@ -151,7 +151,7 @@ def test_a_failure_pauses_the_channel_for_longer_each_time_and_lets_the_others_g
     assert again.retry_at - NOW == 2 * LIMITS.backoff_first
     for _ in range(50):
         again = replace(again, waiting=channel("a").waiting).failed("exit 1", NOW, LIMITS)
-    assert again.retry_at - NOW == LONGEST_PAUSE
+    assert again.retry_at - NOW == MAX_PAUSE
     healthy = replace(again, waiting=channel("a", "b").waiting).told(NOW)
     assert (healthy.failures, healthy.retry_at, healthy.trouble, names(healthy)) == (0, 0.0, "", ["b"])
 
@@ -163,9 +163,9 @@ def test_a_pause_longer_than_any_is_over_for_the_clock_was_set_back() -> None:
 
 def test_a_notice_is_given_up_after_many_tries_and_of_very_many_the_oldest_are() -> None:
     failed = channel("poison")
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         assert failed.waiting
         failed = failed.failed("exit 1", NOW, LIMITS)
     assert (names(failed), failed.given_up) == ([], 1)
-    many = channel("first").with_notices(Notice(event="job_ended", job="x") for _ in range(MOST_WAITING))
-    assert (len(many.waiting), many.given_up, many.waiting[0].job) == (MOST_WAITING, 1, "x")
+    many = channel("first").with_notices(Notice(event="job_ended", job="x") for _ in range(MAX_QUEUED))
+    assert (len(many.waiting), many.given_up, many.waiting[0].job) == (MAX_QUEUED, 1, "x")

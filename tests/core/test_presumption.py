@@ -10,7 +10,7 @@ from iris_cli.core.constraints import AttributeValue
 from iris_cli.core.events.events import AttemptPresumedGone, WorkerRegistered, WorkerSilenceCounted
 from iris_cli.core.evolve import IllegalTransitionError, evolve
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.lifecycle import presumption
+from iris_cli.core.lifecycle import failure_detection
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.job import Job, ReplaceLost
 from iris_cli.core.model.task import AttemptState, EndReason, TaskState
@@ -40,7 +40,7 @@ def test_the_jobs_word_wins_over_that_of_the_worker(
     attributes = {} if preemptible is None else {"preemptible": AttributeValue(preemptible)}
     worker = Worker(id=WorkerId("w"), attributes=attributes)
     job = Job(id=JobId("j"), replace_lost=of_the_job)
-    assert presumption.replaces(job, worker, of_the_worker) is moves
+    assert failure_detection.is_replaced(job, worker, of_the_worker) is moves
 
 
 @pytest.mark.parametrize(
@@ -234,6 +234,6 @@ def test_a_silent_worker_has_a_witness_from_outside_its_slice() -> None:
     fleet = Lab().slice("a").slice("b").job("train", tpu="v4-16").schedule().reports("train/* running")
     fleet.silent("a-0")
     asked = {WorkerId("a-0"), WorkerId("a-1")}
-    assert presumption.witnesses(fleet.cluster, asked) == ["b-0"]
-    assert presumption.witnesses(fleet.cluster, asked | {WorkerId("b-1")}) == []
-    assert presumption.witnesses(fleet.cluster, {WorkerId("b-0")}) == []
+    assert failure_detection.witnesses(fleet.cluster, asked) == ["b-0"]
+    assert failure_detection.witnesses(fleet.cluster, asked | {WorkerId("b-1")}) == []
+    assert failure_detection.witnesses(fleet.cluster, {WorkerId("b-0")}) == []

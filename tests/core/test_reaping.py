@@ -99,7 +99,7 @@ def test_a_batch_at_a_time_the_oldest_first_and_each_once() -> None:
         seen.append(lab.due("w"))
         lab.reap("w")
         assert lab.due("w") == []  # it has just been asked
-        lab.advance(reaping.FLATTENED)
+        lab.advance(reaping.PAUSE)
     assert [len(batch) for batch in seen] == [BATCH, BATCH, 3]
     assert len({attempt for batch in seen for attempt in batch}) == 2 * BATCH + 3
     assert all(task.attempts[0].reaped_at is not None for task in lab.cluster.tasks.values())
@@ -107,10 +107,10 @@ def test_a_batch_at_a_time_the_oldest_first_and_each_once() -> None:
 
 
 def test_a_worker_that_is_asked_for_nothing_else_is_asked_once_a_day() -> None:
-    lab = ended(tasks=BATCH + 1).advance("14d").reap("w").advance(reaping.ALONE - 1)
-    assert lab.due("w", pause=reaping.ALONE) == []
+    lab = ended(tasks=BATCH + 1).advance("14d").reap("w").advance(reaping.PAUSE_WITHOUT_POLLS - 1)
+    assert lab.due("w", pause=reaping.PAUSE_WITHOUT_POLLS) == []
     assert lab.due("w") == [f"train/task-{BATCH}/attempt-0"]
-    assert lab.advance(1).due("w", pause=reaping.ALONE) == lab.due("w")
+    assert lab.advance(1).due("w", pause=reaping.PAUSE_WITHOUT_POLLS) == lab.due("w")
 
 
 def test_what_two_invocations_were_told_is_recorded_once() -> None:
@@ -118,10 +118,10 @@ def test_what_two_invocations_were_told_is_recorded_once() -> None:
     asked = reaping.due(lab.cluster, lab.the_worker("w"), lab.now, lab.limits)
     for reaped in (asked[:1], asked):
         with lab.transaction() as draft:
-            reaping.told(draft, W, asked, reaped)
+            reaping.record_reaped(draft, W, asked, reaped)
     assert [task.attempts[0].reaped_at is not None for task in lab.cluster.tasks.values()] == [True, True]
     with lab.transaction() as draft:
-        reaping.told(draft, W, asked, asked)
+        reaping.record_reaped(draft, W, asked, asked)
     assert lab.last == ()
 
 

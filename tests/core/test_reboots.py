@@ -61,7 +61,7 @@ def test_a_reboot_charges_nothing_for_a_gang_of_which_no_rank_has_started() -> N
 def test_reports_in_the_answer_after_a_reboot_are_of_the_old_boot_and_weigh_nothing() -> None:
     lab = busy()
     lab.hosts[W].reboot()
-    assert not identity.answered(Draft(lab.cluster, lab.now), lab.answer_of("w"), lab.limits)
+    assert not identity.check_identity(Draft(lab.cluster, lab.now), lab.answer_of("w"), lab.limits)
     lab.reports("train/* running")
     assert lab.task("train").state is TaskState.PENDING
 
@@ -136,7 +136,7 @@ def test_after_a_reboot_nothing_ends_before_all_that_ran_there_was_asked_for() -
     rebooted = WorkerReport(worker=W, boot_id="boot-2", incarnation=facts.incarnation)
     assert lab.answers(rebooted).last == ()
     with lab.transaction() as draft:
-        identity.probed(draft, lab.hosts[W].facts, lab.limits)
+        identity.apply_probe(draft, lab.hosts[W].facts, lab.limits)
     assert lab.last == ()
     assert lab.reports("train/* exited 0").task("train").state is TaskState.SUCCEEDED
 
@@ -149,7 +149,7 @@ def test_a_host_that_cannot_tell_its_boot_was_not_rebooted_for_that() -> None:
     lab.answers(WorkerReport(worker=W, boot_id="", incarnation=known.incarnation, attempts=(lost,)))
     assert lab.attempt("train").state is AttemptState.RUNNING
     with lab.transaction() as draft:
-        identity.probed(draft, replace(known, boot_id=""), lab.limits)
+        identity.apply_probe(draft, replace(known, boot_id=""), lab.limits)
     assert (lab.attempt("train").live, lab.the_worker("w").boot_id) == (True, known.boot_id)
     assert lab.the_worker("w").condition is WorkerCondition.UNTRUSTED
     assert lab.probe("w").the_worker("w").condition is WorkerCondition.HEALTHY

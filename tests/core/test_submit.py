@@ -21,7 +21,7 @@ from iris_cli.core import (
 )
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.evolve import Draft
-from iris_cli.core.lifecycle.asked import over
+from iris_cli.core.lifecycle.request_fields import merge_requests
 from iris_cli.core.lifecycle.submit import accept, submit
 from iris_cli.core.model.job import JobRequest
 from iris_cli.core.model.limits import Limits
@@ -112,7 +112,11 @@ def test_a_type_that_nobody_knows_is_accepted_where_a_worker_has_it() -> None:
             "3 replicas can't be spread over 2 slices",
             "a multiple",
         ),
-        ({"group_by": "rack", "replicas": 3, "slices": 2}, "3 replicas can't be spread over 2", "a multiple"),
+        (
+            {"group_by": "rack", "replicas": 3, "slices": 2},
+            "3 replicas can't be spread over 2",
+            "a multiple",
+        ),
         ({"slices": 2}, "--slices needs a gang", "--group-by"),
         ({"group_by": " "}, "coscheduling.group_by is empty", "--group-by rack"),
         ({"replicas": 0}, "replicas must be at least 1, not 0", ""),
@@ -300,7 +304,7 @@ def test_any_text_is_accepted_as_it_is_or_refused(argument: str, env: dict[str, 
 
 def test_the_upper_request_wins_and_mappings_are_merged() -> None:
     beneath = JobRequest(cpu=4.0, env={"A": "1", "B": "1"}, replicas=2)
-    merged = over(JobRequest(cpu=1.0, env={"B": "2"}, max_retries_failure=0), beneath)
+    merged = merge_requests(JobRequest(cpu=1.0, env={"B": "2"}, max_retries_failure=0), beneath)
     assert merged == JobRequest(cpu=1.0, env={"A": "1", "B": "2"}, replicas=2, max_retries_failure=0)
 
 

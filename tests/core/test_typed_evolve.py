@@ -16,11 +16,11 @@ pytest.importorskip("mypy", reason="the type checker is installed with the extra
 HEAD = """
 from iris_cli.core.events import events as ev
 from iris_cli.core.evolve.edit import Edit, on
-from iris_cli.core.evolve.transitions import Moment, row
+from iris_cli.core.evolve.transitions import EventContext, row
 from iris_cli.core.model.task import Assigned, Attempt, Ended, Running, Stopping, TaskState
 
 
-def _start(phase: Assigned, event: ev.TaskRunning, moment: Moment) -> Running:
+def _start(phase: Assigned, event: ev.TaskRunning, context: EventContext) -> Running:
     return Running(started_at=event.started_at)
 
 

@@ -14,9 +14,9 @@ import pytest
 from iris_cli.client.port import ANSWER_TIMEOUT
 from iris_cli.client.request_channel import UnansweredError
 from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
-from iris_cli.core.lifecycle.children import MOST_BROUGHT, inherited_constraints
+from iris_cli.core.lifecycle.children import PACKED_SIZE_FACTOR, inherited_constraints
 from iris_cli.core.messages.requests import MOST_BYTES
-from iris_cli.core.model.cluster import MOST_CHANGES
+from iris_cli.core.model.cluster import MAX_ENDPOINT_CHANGES
 from iris_cli.core.model.limits import Limits
 from iris_cli.ops.cycle.mail import MOST_WAITS
 from tests.support.desk import Desk
@@ -81,9 +81,9 @@ def test_the_limits_are_these() -> None:
         f"`limits.workspace_size`, {limits.workspace_size >> 30} GiB; four times that",
         f"`limits.max_children`, {limits.max_children}",
         f"`limits.max_job_depth`, {limits.max_job_depth}",
-        f"`limits.max_endpoints`, {limits.max_endpoints}, and {MOST_CHANGES} changes",
+        f"`limits.max_endpoints`, {limits.max_endpoints}, and {MAX_ENDPOINT_CHANGES} changes",
         f"{MOST_WAITS}",
     ]
-    assert MOST_BROUGHT == 4
+    assert PACKED_SIZE_FACTOR == 4
     assert ANSWER_TIMEOUT == 300
     assert int(UnansweredError("").exit_code) == 7

@@ -27,7 +27,7 @@ LAZY: Mapping[str, str] = {
         "core.known_causes.containers core.known_causes.exits core.known_causes.host "
         "core.known_causes.libraries core.known_causes.multi_host core.known_causes.tpu"
     ),
-    "core.lifecycle.never": "core.scheduling.sets core.scheduling.explain.wording",
+    "core.lifecycle.feasibility": "core.scheduling.sets core.scheduling.explain.wording",
     # A look needs neither the writer, nor the archive, nor the files of logs and workspaces.
     "journal.log.file_store": (
         "core.evolve journal.log.archive journal.log.compact journal.log.record journal.log.scan"
@@ -37,7 +37,7 @@ LAZY: Mapping[str, str] = {
     "journal.state_dir": (
         "core.events.events journal.files.runners journal.files.notices journal.files.pulled_logs "
         "journal.files.workspaces journal.lock journal.log.reading journal.log.writer journal.slice_owner "
-        "journal.spans"
+        "journal.line_ranges"
     ),
     # A look connects to nobody, places nothing and notifies nobody. Most cycles ship, post and take over nothing.
     "ops.cycle.calls": "remote.launch_request",

@@ -15,7 +15,7 @@ import pytest
 from iris_cli.core.events.events import WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode, NotWritableError
-from iris_cli.journal.access import why_unwritable
+from iris_cli.journal.access import disk_problem
 from iris_cli.journal.log.file_store import FileStore
 from iris_cli.journal.log.salvage import salvage
 from iris_cli.journal.log.verify import verify
@@ -231,5 +231,5 @@ def test_a_directory_that_is_closed_to_us_is_told_to_readers_too(state: StateDir
 
 def test_a_disk_with_room_and_a_directory_that_is_not_there_keep_nobody_from_writing(state: StateDir) -> None:
     """For full and read-only disks: tests/faults/test_full_disks.py."""
-    assert why_unwritable(state.path.parent) == ""
-    assert why_unwritable(state.path / "nowhere") == ""
+    assert disk_problem(state.path.parent) == ""
+    assert disk_problem(state.path / "nowhere") == ""

@@ -51,13 +51,13 @@ def test_a_gap_is_refused(logs: PulledLogs) -> None:
 
 
 def test_what_was_not_finished_counts_as_cut_off(logs: PulledLogs) -> None:
-    assert not logs.cut_off(ATTEMPT)
+    assert not logs.is_incomplete(ATTEMPT)
     logs.finish(ATTEMPT, 5.0)
     assert not logs.put(ATTEMPT, "out", 4, b"e")
     logs.put(ATTEMPT, "out", 0, b"abc")
-    assert logs.cut_off(ATTEMPT)
+    assert logs.is_incomplete(ATTEMPT)
     logs.finish(ATTEMPT, 5.0)
-    assert (logs.cut_off(ATTEMPT), logs.written_at(ATTEMPT, "out")) == (False, 5.0)
+    assert (logs.is_incomplete(ATTEMPT), logs.written_at(ATTEMPT, "out")) == (False, 5.0)
 
 
 def test_a_replaced_file_is_fetched_from_the_start(logs: PulledLogs) -> None:
@@ -104,7 +104,7 @@ def test_the_excerpt_is_replaced_each_time(logs: PulledLogs) -> None:
     path = logs.directory / str(ATTEMPT) / "telling"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert logs.written_at(ATTEMPT, "out") is None, "nothing was pulled"
-    assert not logs.cut_off(ATTEMPT)
+    assert not logs.is_incomplete(ATTEMPT)
 
 
 def test_a_link_in_their_place_is_not_followed(logs: PulledLogs, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from msgspec import Struct
 
-from iris_cli.core.messages.notices import Books
+from iris_cli.core.messages.notices import NoticeState
 from iris_cli.core.model.cluster import Announced
 from iris_cli.core.structs import Record, Value
 from iris_cli.journal.codec import BadEventError, decode, encode
@@ -38,7 +38,7 @@ def test_any_value_and_record_comes_back(cls: type[Struct]) -> None:
 
 
 def test_these_are_all_that_is_stored() -> None:
-    assert {Announced, Books} <= set(STORED)
+    assert {Announced, NoticeState} <= set(STORED)
     assert len(STORED) > 25
 
 

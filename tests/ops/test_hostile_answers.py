@@ -196,14 +196,14 @@ def test_a_fault_in_weighing_one_answer_costs_that_worker_its_word_and_no_other(
     site.hosts["w0"].exits("one/task-0")
     site.hosts["w1"].exits("one/task-1")
     bad = site.attempt("one", 0).token
-    reported = attempts.reported
+    reported = attempts.apply_report
 
     def sometimes(draft: Draft, attempt_id: object, report: AttemptReport, *rest: object) -> None:
         reported(draft, attempt_id, report, *rest)  # type: ignore[arg-type]  # handed through
         if report.token == bad:
             fails()
 
-    monkeypatch.setattr(attempts, "reported", sometimes)
+    monkeypatch.setattr(attempts, "apply_report", sometimes)
     session = site.session()
     said: list[str] = []
     session.tell = said.append
@@ -216,7 +216,7 @@ def test_a_fault_in_weighing_one_answer_costs_that_worker_its_word_and_no_other(
     )
     assert [each for each in said if "ZeroDivisionError: a fault of ours" in each] == said
     assert len(said) == 1
-    monkeypatch.setattr(attempts, "reported", reported)
+    monkeypatch.setattr(attempts, "apply_report", reported)
     site.cycle(60.0)
     assert site.state_of("one") is JobState.SUCCEEDED
 
@@ -228,14 +228,14 @@ def test_a_fault_in_settling_one_gang_leaves_the_others_to_go_on(
     site.gang("bad", 2)
     site.gang("good", 2)
     site.cycle()
-    settle = gangs.settle
+    settle = gangs.decide_round
 
     def sometimes(draft: Draft, job: str, *rest: object) -> None:
         settle(draft, job, *rest)  # type: ignore[arg-type]  # handed through
         if job == "bad":
             fails()
 
-    monkeypatch.setattr(gangs, "settle", sometimes)
+    monkeypatch.setattr(gangs, "decide_round", sometimes)
     for name, host in (("bad", 0), ("good", 2)):
         for rank in (0, 1):
             site.hosts[f"w{host + rank}"].exits(f"{name}/task-{rank}")

@@ -38,7 +38,7 @@ def adopt(site: Site) -> None:
     found, silent = autoscale.what_speaks_against(site.session())
     assert silent == {}
     assert found is not None
-    autoscale.adopt(site.session(), found.unheard_of)
+    autoscale.adopt(site.session(), found.unknown)
 
 
 def another(site: Site) -> str:

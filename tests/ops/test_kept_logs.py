@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.model.task import EndReason
-from iris_cli.journal.files.pulled_logs import MOST_EXCERPT
+from iris_cli.journal.files.pulled_logs import MAX_EXCERPT
 from iris_cli.ops.cycle import cycle, kept_logs
 from iris_cli.ops.logs.logs import Query, fetch
 from iris_cli.ops.loop.wait import wait_for
@@ -89,14 +89,14 @@ def test_only_a_few_lines_around_it_are_kept(world: World) -> None:
     fails(world, "train/task-0", saying=NOISE + CAUSE + NOISE)
     cycle.run(world.session(), schedule=False)
     assert CAUSE.encode() in kept(world)
-    assert len(kept(world)) <= MOST_EXCERPT
+    assert len(kept(world)) <= MAX_EXCERPT
 
 
 def test_lines_of_many_bytes_a_character_take_no_room_from_the_one_that_tells(world: World) -> None:
     fails(world, "train/task-0", saying="█" * 3000 + "\n" + CAUSE + NOISE)
     cycle.run(world.session(), schedule=False)
     assert CAUSE.encode() in kept(world)
-    assert len(kept(world)) <= MOST_EXCERPT
+    assert len(kept(world)) <= MAX_EXCERPT
 
 
 @pytest.mark.parametrize(

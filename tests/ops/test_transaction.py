@@ -10,7 +10,7 @@ from iris_cli.core.events import events as ev
 from iris_cli.core.events.event import IllegalTransitionError
 from iris_cli.core.evolve import ImpossibleHistoryError
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId
-from iris_cli.journal.log.reading import MOST
+from iris_cli.journal.log.reading import MAX_STORY_EVENTS
 from tests.support.fake_runner import Site
 
 
@@ -106,12 +106,12 @@ def test_an_impossible_log_tells_its_story_up_to_the_event_that_cannot_have_happ
     site = ran(tmp_path)
     state = site.session().state
     with state.locked("iris schedule") as writer:
-        for seconds in range(MOST):
+        for seconds in range(MAX_STORY_EVENTS):
             started = ev.TaskRunning(task=ONE, attempt=0, started_at=float(seconds))
             bad = writer.append([started], at=site.clock.now())
     with pytest.raises(ImpossibleHistoryError) as refused:
         site.session().view()
-    assert refused.value.seq == bad.seq - MOST + 1
+    assert refused.value.seq == bad.seq - MAX_STORY_EVENTS + 1
     assert kinds(refused.value.story) == [*HISTORY, "TaskRunning"]
     assert refused.value.story[-1].startswith(f"seq {refused.value.seq} 2027-")
 
@@ -121,7 +121,7 @@ def test_of_a_long_story_the_end_is_told(tmp_path: Path) -> None:
     site.launch("one")
     site.cycle()
     session = site.session()
-    for number in range(MOST):
+    for number in range(MAX_STORY_EVENTS):
         request = RequestId(f"r{number}")
         announced = ev.EndpointRegistered(task=ONE, attempt=0, name=f"n{number}", port=1, request=request)
         with session.transaction() as draft:
@@ -130,5 +130,5 @@ def test_of_a_long_story_the_end_is_told(tmp_path: Path) -> None:
         draft.record(STARTED)
     _, unsaid, *events = refused.value.story
     assert unsaid == "4 earlier events"
-    assert kinds(tuple(events)) == ["EndpointRegistered"] * MOST
-    assert f"name='n{MOST - 1}'" in events[-1]
+    assert kinds(tuple(events)) == ["EndpointRegistered"] * MAX_STORY_EVENTS
+    assert f"name='n{MAX_STORY_EVENTS - 1}'" in events[-1]

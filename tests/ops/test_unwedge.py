@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.messages.observations import Holder, SilenceKind
+from iris_cli.core.messages.observations import ChipHolder, SilenceKind
 from iris_cli.core.model.job import JobState
 from iris_cli.errors import IrisError, UnreachableError
 from iris_cli.ops.views.history import history
@@ -38,7 +38,7 @@ def site(tmp_path: Path) -> Site:
 def held_by(site: Site, token: Token | None, pid: int) -> Host:
     host = site.hosts["w0"]
     host.holders.append(
-        Holder(boot_id=host.boot_id, pid=pid, start=7, devices=("/dev/accel0",), command="x", token=token)
+        ChipHolder(boot_id=host.boot_id, pid=pid, start=7, devices=("/dev/accel0",), command="x", token=token)
     )
     return host
 

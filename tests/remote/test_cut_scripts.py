@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec import to_builtins
 
-from iris_cli.core.messages.observations import Holder, RemoteState
+from iris_cli.core.messages.observations import ChipHolder, RemoteState
 from iris_cli.remote import worker_script as worker_script_module
 from iris_cli.remote.output_calls import LogPiece
 from iris_cli.remote.transport import Output, Target
@@ -74,7 +74,7 @@ def scripts_of_every_call(host: WorkerHost, tmp_path: Path, bystander: int) -> l
     host.runner.commands.run(host.target, command)
     host.runner.commands.end(host.target, [plain.token])
     host.runner.probe(host.target)
-    stray = Holder(boot_id=host.boot_id, pid=bystander, start=int(start_ticks(bystander)))
+    stray = ChipHolder(boot_id=host.boot_id, pid=bystander, start=int(start_ticks(bystander)))
     host.runner.unwedge(host.target, keep=[plain.token], clear=[stray, prepared], grace=0.0)
     host.runner._transport = host.transport
     return recorder.scripts

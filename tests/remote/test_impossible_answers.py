@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.messages.observations import Holder, LockFile, Silence
+from iris_cli.core.messages.observations import ChipHolder, LockFile, Silence
 from iris_cli.core.model.worker import Connection
 from iris_cli.remote.answers import probe_report, unwedge_report, worker_report
 from iris_cli.remote.frames import Frame, parse_frame
@@ -97,7 +97,7 @@ def test_what_holds_up_a_worker_is_read() -> None:
     lines = ("H 1 100", "F held 7", f"C 12 345 {OTHER}", f"T {data}", "C 13 1 -", "T Cg==", STRANGER)
     report = unwedge_report(Frame("b", "f" * 32, "\n".join(lines)), WORKER, [OWN], [])
     assert report.holders == (
-        Holder(
+        ChipHolder(
             boot_id="b",
             pid=12,
             start=345,
@@ -105,7 +105,7 @@ def test_what_holds_up_a_worker_is_read() -> None:
             command="train --now \x1b[2J\n",
             token=OTHER,
         ),
-        Holder(boot_id="b", pid=13, start=1),
+        ChipHolder(boot_id="b", pid=13, start=1),
     )
     assert ([each.token for each in report.attempts], report.lock, report.unseen) == (
         [OTHER],

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.ids import JobId, TaskId, Token
-from iris_cli.core.messages.observations import Holder, LockFile, RemoteState, UnwedgeReport
+from iris_cli.core.messages.observations import ChipHolder, LockFile, RemoteState, UnwedgeReport
 from iris_cli.core.model.job import JobRequest
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.cycle import cycle
@@ -47,7 +47,7 @@ def unwedge(
     host: WorkerHost,
     *keep: Token,
     known: Sequence[Token] = (),
-    clear: Sequence[Holder | Token] = (),
+    clear: Sequence[ChipHolder | Token] = (),
     grace: float = 1000.0,
 ) -> UnwedgeReport:
     report = host.runner.unwedge(host.target, keep=keep, known=known, clear=clear, grace=grace)
@@ -104,7 +104,7 @@ def test_the_holders_are_named_with_their_attempts_and_nothing_is_changed(
     foreign = devices.hold(*devices.chips)
     report = unwedge(host, owned)
     assert {each.pid: each for each in report.holders} == {
-        of_owned: Holder(
+        of_owned: ChipHolder(
             boot_id=host.boot_id,
             pid=of_owned,
             start=int(start_ticks(of_owned)),
@@ -112,7 +112,7 @@ def test_the_holders_are_named_with_their_attempts_and_nothing_is_changed(
             command=command(of_owned),
             token=owned,
         ),
-        foreign: Holder(
+        foreign: ChipHolder(
             boot_id=host.boot_id,
             pid=foreign,
             start=int(start_ticks(foreign)),
@@ -152,7 +152,7 @@ def test_a_process_that_was_named_and_lives_is_told_even_if_it_holds_nothing(
 ) -> None:
     devices.lock.touch()
     deaf = devices.hold("deaf", str(devices.lock))
-    named = Holder(boot_id=host.boot_id, pid=deaf, start=int(start_ticks(deaf)))
+    named = ChipHolder(boot_id=host.boot_id, pid=deaf, start=int(start_ticks(deaf)))
     (still,) = unwedge(host, clear=[named]).holders
     assert (still.pid, still.devices) == (deaf, ())
 

@@ -132,7 +132,7 @@ _GANGS = (
         "the siblings of a failed rank are not stopped",
         change(
             f"{_LIFECYCLE}.gangs",
-            "    jobs.stop_live(draft, job_id, EndReason.SIBLING, culprits[0].id)",
+            "    jobs.stop_live(draft, job_id, EndReason.SIBLING, causes[0].id)",
             "    ",
         ),
     ),
@@ -150,8 +150,8 @@ _GANGS = (
         "a verdict does not wait for the answers to a running poll",
         change(
             f"{_LIFECYCLE}.gangs",
-            "        return True  # however long ago",
-            "        return False  # however long ago",
+            "        return True  # regardless of the last poll's age",
+            "        return False  # regardless of the last poll's age",
         ),
     ),
     Mutation(
@@ -269,7 +269,7 @@ _DISPATCH_AND_WORKERS = (
         "all-preemptible",
         "`replace_lost: preemptible` replaces on workers that are not preemptible",
         change(
-            f"{_LIFECYCLE}.presumption",
+            f"{_LIFECYCLE}.failure_detection",
             'preemptible = worker.attributes.get(PREEMPTIBLE_ATTRIBUTE_KEY) == AttributeValue("true")',
             "preemptible = True",
         ),
@@ -278,13 +278,15 @@ _DISPATCH_AND_WORKERS = (
         "renew-suspect",
         "a poll renews leases on a worker that is suspect",
         change(
-            f"{_LIFECYCLE}.presumption", "return worker.condition is WorkerCondition.HEALTHY and", "return"
+            f"{_LIFECYCLE}.failure_detection",
+            "return worker.condition is WorkerCondition.HEALTHY and",
+            "return",
         ),
     ),
     Mutation(
         "presume-early",
         "a worker is presumed gone after a part of `worker_lost_after`",
-        change(f"{_LIFECYCLE}.presumption", ">= wanted\n", ">= wanted / 4\n"),
+        change(f"{_LIFECYCLE}.failure_detection", ">= wanted\n", ">= wanted / 4\n"),
     ),
 )
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages import observations as seen
-from iris_cli.core.messages.observations import AttemptReport, Holder, ProbeReport, UnwedgeReport
+from iris_cli.core.messages.observations import AttemptReport, ChipHolder, ProbeReport, UnwedgeReport
 from iris_cli.core.messages.observations import RemoteState as S
 from iris_cli.remote.launch_request import LaunchRequest
 from tests.simulation.holdings import FOREIGN, Entry, Facts, Home, Running
@@ -176,12 +176,16 @@ class Machine:
             self._scheduler.at(at, lambda: self._stopped(token, entry, at))
 
     def unwedge(
-        self, worker: WorkerId, keep: Sequence[Token], known: Sequence[Token], clear: Sequence[Holder | Token]
+        self,
+        worker: WorkerId,
+        keep: Sequence[Token],
+        known: Sequence[Token],
+        clear: Sequence[ChipHolder | Token],
     ) -> UnwedgeReport:
         """Who holds chips, and which attempts are here that the caller doesn't know; after stopping those named."""
         home = self.home(worker)
         for each in clear:
-            if isinstance(each, Holder):
+            if isinstance(each, ChipHolder):
                 self.chips_busy = False
             else:
                 self._truth.cleared(each)
@@ -191,7 +195,7 @@ class Machine:
             for token, entry in home.entries.items()
             if token not in keep and entry.state is not S.STOPPED
         ]
-        busy = Holder(boot_id=self.boot_id, pid=4711, start=1, devices=("/dev/accel0",), command="python")
+        busy = ChipHolder(boot_id=self.boot_id, pid=4711, start=1, devices=("/dev/accel0",), command="python")
         return UnwedgeReport(
             worker=worker,
             boot_id=self.boot_id,
@@ -199,8 +203,6 @@ class Machine:
             holders=(busy,) if self.chips_busy else (),
             attempts=tuple(each for each in strangers if not (each.token in known and each.state in _OVER)),
         )
-
-    # What happens by itself
 
     def _prepared(self, entry: Entry, token: Token) -> None:
         entry.state = S.PREPARED
@@ -364,8 +366,6 @@ class Machine:
     def is_wedged(self, worker: WorkerId) -> bool:
         """Whether something is in the way that iris knows nothing of."""
         return self.chips_busy or FOREIGN in self.home(worker).entries
-
-    # What it says
 
     def _chips_held(self) -> bool:
         return self.chips_busy or any(process.request.exclusive for process in self.processes.values())

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from iris_cli.core.events.events import AttemptStopped, AttemptStopRequested, TaskAssigned, TaskRequeued
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, Token
-from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, placement, presumption, workers
+from iris_cli.core.lifecycle import attempts, failure_detection, gangs, identity, jobs, placement, workers
 from iris_cli.core.messages.observations import AttemptReport, RemoteState, Silence, WorkerReport
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.limits import Limits
@@ -35,7 +35,7 @@ S = RemoteState
 
 def _heard_as(heard: RemoteState, taken_for: RemoteState) -> AbstractContextManager[Any]:
     """One word of the workers is taken for another one."""
-    reported = attempts.reported
+    reported = attempts.apply_report
 
     def mistaken(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
         if report.state is heard:
@@ -43,7 +43,7 @@ def _heard_as(heard: RemoteState, taken_for: RemoteState) -> AbstractContextMana
             report = replace(report, state=taken_for, exit_code=code)
         reported(draft, attempt_id, report, limits)
 
-    return patch.object(attempts, "reported", mistaken)
+    return patch.object(attempts, "apply_report", mistaken)
 
 
 def _only_running_siblings() -> AbstractContextManager[Any]:
@@ -57,13 +57,13 @@ def _only_running_siblings() -> AbstractContextManager[Any]:
 
 
 def _release_on_silence() -> AbstractContextManager[Any]:
-    silent = workers.silent
+    silent = workers.record_silence
 
     def released(draft: Draft, silence: Silence, limits: Limits) -> None:
         silent(draft, silence, limits)
-        identity.release(draft, silence.worker, "it does not answer")
+        identity.end_attempts_on(draft, silence.worker, "it does not answer")
 
-    return patch.object(workers, "silent", released)
+    return patch.object(workers, "record_silence", released)
 
 
 def _nothing_was_sent() -> AbstractContextManager[Any]:
@@ -88,7 +88,7 @@ def _charge_twice() -> AbstractContextManager[Any]:
 @contextmanager
 def _leftover_alone() -> Iterator[None]:
     """A rank that could not be dispatched is placed once more by itself, beside its siblings."""
-    settle, carry_out = gangs.settle, placement.carry_out
+    settle, carry_out = gangs.decide_round, placement.record_plan
 
     def lenient(draft: Draft, job_id: JobId, limits: Limits, unheard: Any = ()) -> None:
         job = draft.cluster.jobs[job_id]
@@ -111,7 +111,7 @@ def _leftover_alone() -> Iterator[None]:
                     assigned.append(attempt)
         return assigned
 
-    with patch.object(gangs, "settle", lenient), patch.object(placement, "carry_out", and_leftovers):
+    with patch.object(gangs, "decide_round", lenient), patch.object(placement, "record_plan", and_leftovers):
         yield
 
 
@@ -157,11 +157,11 @@ def _anybody_is_trusted() -> AbstractContextManager[Any]:
 
 
 def _boots_are_all_the_same() -> AbstractContextManager[Any]:
-    return patch.object(identity, "_rebooted", lambda draft, worker, boot_id: None)
+    return patch.object(identity, "_apply_reboot", lambda draft, worker, boot_id: None)
 
 
 def _settled_at_once() -> AbstractContextManager[Any]:
-    return patch.object(gangs, "_weight", lambda item: (0, -item[1].at, -item[0].index))
+    return patch.object(gangs, "_blame_order", lambda item: (0, -item[1].at, -item[0].index))
 
 
 @contextmanager
@@ -201,7 +201,7 @@ def _ready_at_once() -> AbstractContextManager[Any]:
 @contextmanager
 def _any_answer_counts() -> Iterator[None]:
     """An answer counts, however old it is and whatever machine gave it, and also of what it says nothing of."""
-    rebooted = identity._rebooted
+    rebooted = identity._apply_reboot
 
     def all_told(draft: Draft, worker: Worker, report: WorkerReport) -> None:
         said = {each.token for each in report.attempts}
@@ -211,7 +211,7 @@ def _any_answer_counts() -> Iterator[None]:
 
     with (
         patch.object(observe, "_identity", lambda cluster, worker: None),
-        patch.object(identity, "_rebooted", all_told),
+        patch.object(identity, "_apply_reboot", all_told),
     ):
         yield
 
@@ -238,7 +238,7 @@ def _lease_ends_at_once() -> AbstractContextManager[Any]:
     def is_over(job: Any, attempt: Attempt, worker: Any, limits: Limits) -> bool:
         return job.lease > 0 and attempt.started_at is not None and worker.unwell is not None
 
-    return patch.object(presumption, "_lease_is_over", is_over)
+    return patch.object(failure_detection, "_lease_is_over", is_over)
 
 
 def _round_without_end() -> AbstractContextManager[Any]:
@@ -255,9 +255,9 @@ def _stopped_by_the_word(draft: Draft, attempt: AttemptId, reason: EndReason, tr
 
 def _reboots_undo_successes() -> AbstractContextManager[Any]:
     def outlasted(draft: Draft, attempt_id: AttemptId, _report: AttemptReport, error: str) -> None:
-        attempts.worker_gone(draft, attempt_id, error)
+        attempts.end_with_worker(draft, attempt_id, error)
 
-    return patch.object(attempts, "outlasted", outlasted)
+    return patch.object(attempts, "apply_earlier_boot", outlasted)
 
 
 def _any_code_outlasts_a_reboot() -> AbstractContextManager[Any]:

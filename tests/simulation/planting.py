@@ -45,7 +45,7 @@ def late_since_assignment() -> AbstractContextManager[Any]:
 
 
 def launches_in_limbo() -> AbstractContextManager[Any]:
-    return patch.object(attempts, "give_up", lambda draft, launched: None)
+    return patch.object(attempts, "release_dispatch", lambda draft, launched: None)
 
 
 def no_signs_of_life() -> AbstractContextManager[Any]:

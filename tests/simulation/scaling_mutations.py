@@ -76,12 +76,12 @@ def _the_going_do_not_count() -> AbstractContextManager[Any]:
 
 def _old_lists_count() -> AbstractContextManager[Any]:
     """What a list doesn't show is gone, whatever became of it since the list was asked for."""
-    observed = slices.observed
+    observed = slices.apply_listing
 
     def heedless(draft: Draft, listing: slices.Listing, *rest: Any) -> Any:
         return observed(draft, replace(listing, before=dict(draft.cluster.slices)), *rest)
 
-    return patch.object(slices, "observed", heedless)
+    return patch.object(slices, "apply_listing", heedless)
 
 
 def _silence_is_an_empty_list() -> AbstractContextManager[Any]:
@@ -108,13 +108,13 @@ def _busy_slices_are_idle() -> AbstractContextManager[Any]:
 
 
 def _unknown_slices_stay() -> AbstractContextManager[Any]:
-    observed = slices.observed
+    observed = slices.apply_listing
 
     def only_known(draft: Draft, listing: slices.Listing, *rest: Any) -> Any:
         known = tuple(each for each in listing.slices if each.name in draft.cluster.slices)
         return observed(draft, replace(listing, slices=known), *rest)
 
-    return patch.object(slices, "observed", only_known)
+    return patch.object(slices, "apply_listing", only_known)
 
 
 def _not_stuck() -> AbstractContextManager[Any]:
@@ -122,12 +122,12 @@ def _not_stuck() -> AbstractContextManager[Any]:
 
 
 def _seen_as(state: CloudState, taken_for: CloudState) -> AbstractContextManager[Any]:
-    seen_ = slices._seen
+    seen_ = slices._apply_listed
 
     def mistaken(draft: Draft, known: Any, seen: Any, *rest: Any) -> Any:
         return seen_(draft, known, replace(seen, state=taken_for) if seen.state is state else seen, *rest)
 
-    return patch.object(slices, "_seen", mistaken)
+    return patch.object(slices, "_apply_listed", mistaken)
 
 
 def _below_the_least() -> AbstractContextManager[Any]:
@@ -167,12 +167,12 @@ def _one_by_one() -> AbstractContextManager[Any]:
 
 
 def _half_made_is_whole() -> AbstractContextManager[Any]:
-    return patch.object(slices, "_is_half_made", lambda known, seen: not seen.hosts)
+    return patch.object(slices, "_lacks_vms", lambda known, seen: not seen.hosts)
 
 
 def _the_dead_live_on() -> AbstractContextManager[Any]:
     """That the machines of a slice are gone ends nothing that ran there."""
-    return patch.object(slices, "_dead", lambda draft, known, reason: [])
+    return patch.object(slices, "_end_attempts", lambda draft, known, reason: [])
 
 
 def _asked_before_it_is_written() -> AbstractContextManager[Any]:

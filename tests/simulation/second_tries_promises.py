@@ -49,19 +49,25 @@ SECOND_TRIES_PROMISES = (
         "again-takes-all",
         "`--again --failed` also submits tasks that succeeded",
         change(
-            f"{_LIFECYCLE}.again", "if task.state is not TaskState.SUCCEEDED", "if task.state is not None"
+            f"{_LIFECYCLE}.resubmission",
+            "if task.state is not TaskState.SUCCEEDED",
+            "if task.state is not None",
         ),
     ),
     Mutation(
         "again-loses-a-field",
         "a relaunched job has the default grace",
-        change(f"{_LIFECYCLE}.again", "fields |= _device(job)", 'fields |= {**_device(job), "grace": None}'),
+        change(
+            f"{_LIFECYCLE}.resubmission",
+            "fields |= _device(job)",
+            'fields |= {**_device(job), "grace": None}',
+        ),
     ),
     Mutation(
         "again-waits-again",
         "a relaunched job waits for the dependencies of the first one",
         change(
-            f"{_LIFECYCLE}.again",
+            f"{_LIFECYCLE}.resubmission",
             'fields |= {\n        "cpu": resources.cpu,',
             'fields |= {\n        "after": job.after,\n        "cpu": resources.cpu,',
         ),
@@ -69,7 +75,7 @@ SECOND_TRIES_PROMISES = (
     Mutation(
         "again-named-after-the-last",
         "the third job of a chain is named after the second one",
-        change(f"{_LIFECYCLE}.again", "while job.again is not None:", "while False:"),
+        change(f"{_LIFECYCLE}.resubmission", "while job.again is not None:", "while False:"),
     ),
     Mutation(
         "quiet-since-it-was-weighed",

@@ -39,7 +39,7 @@ def test_the_same_for_very_many_seeds(block: int) -> None:
 
 
 def _counted_each_time() -> AbstractContextManager[Any]:
-    return patch.object(children, "_is_of", lambda _known, _origin: False)
+    return patch.object(children, "_is_same_request", lambda _known, _origin: False)
 
 
 def _not_waited_for() -> AbstractContextManager[Any]:

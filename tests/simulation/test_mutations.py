@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.lifecycle import presumption
+from iris_cli.core.lifecycle import failure_detection
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.worker import Worker, WorkerCondition
 from tests.simulation.find_mutants import ALL, PROMISES, SEARCHED, breach_at, find, listed
@@ -52,15 +52,15 @@ def test_a_broken_promise_needs_no_weather_of_its_own() -> None:
 def test_a_source_change_holds_while_it_is_planted() -> None:
     worker = Worker(id=WorkerId("w"), condition=WorkerCondition.HEALTHY)
     planted = change(
-        "iris_cli.core.lifecycle.presumption", "is WorkerCondition.HEALTHY and 0", "is None and 0"
+        "iris_cli.core.lifecycle.failure_detection", "is WorkerCondition.HEALTHY and 0", "is None and 0"
     )
-    assert presumption.may_renew_leases(worker, 0.0, Limits())
+    assert failure_detection.may_renew_leases(worker, 0.0, Limits())
     with planted():
-        assert not presumption.may_renew_leases(worker, 0.0, Limits())
-    assert presumption.may_renew_leases(worker, 0.0, Limits())
+        assert not failure_detection.may_renew_leases(worker, 0.0, Limits())
+    assert failure_detection.may_renew_leases(worker, 0.0, Limits())
 
 
 @pytest.mark.parametrize("text", ["no such text", "worker"])
 def test_a_source_change_needs_a_text_that_is_there_once(text: str) -> None:
-    with pytest.raises(LookupError), change("iris_cli.core.lifecycle.presumption", text, "")():
+    with pytest.raises(LookupError), change("iris_cli.core.lifecycle.failure_detection", text, "")():
         pass

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from iris_cli.core.ids import RequestId, Token, WorkerId
 from iris_cli.core.messages.observations import (
-    Holder,
+    ChipHolder,
     ProbeReport,
     ReapReport,
     Silence,
@@ -183,7 +183,7 @@ class SimRunner:
         *,
         keep: Sequence[Token],
         known: Sequence[Token] = (),
-        clear: Sequence[Holder | Token] = (),
+        clear: Sequence[ChipHolder | Token] = (),
         grace: float = 30.0,
     ) -> UnwedgeReport | Silence:
         worker = target.worker

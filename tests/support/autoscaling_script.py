@@ -10,7 +10,7 @@ from iris_cli.core.constraints import build_worker_attributes
 from iris_cli.core.events.events import SliceSetUp, WorkerUpdated
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle import identity, slices
-from iris_cli.core.lifecycle.slices import objection
+from iris_cli.core.lifecycle.slices import owner_conflict
 from iris_cli.core.messages.cloud import CloudState, Refusal, Scope
 from iris_cli.core.model.slice import Provider, ScaleGroup, SliceOwner, SliceTemplate, slice_attributes
 from iris_cli.core.topology import canonical_type, lookup
@@ -51,12 +51,14 @@ def autoscale(lab: Lab, *, silent: bool = False) -> ScalingPlan:
     connections = {group.name: group.connection for group in groups}
     listings = [slices.Listing(scope=scope, slices=cloud.listed(scope), before=before) for scope in scopes]
     with lab.transaction() as draft:
-        touched = [job for each in listings for job in slices.observed(draft, each, connections, lab.limits)]
+        touched = [
+            job for each in listings for job in slices.apply_listing(draft, each, connections, lab.limits)
+        ]
         lab.settle(draft, touched)
-        slices.joined(draft)
+        slices.join_complete_slices(draft)
         unheard = {group.name: "its provider does not answer" for group in groups} if silent else {}
         plan = plan_scaling(draft.cluster, groups, draft.at, lab.limits, owner=OWNER, unheard=unheard)
-        slices.intend(draft, plan, lab.limits)
+        slices.record_scaling_plan(draft, plan, lab.limits)
     listed = {each.scope: [one.name for one in each.slices] for each in listings}
     create, delete = slices.calls_due(lab.cluster, listed, lab.now, lab.limits)
     answers = [cloud.create(each) for each in create]
@@ -64,7 +66,7 @@ def autoscale(lab: Lab, *, silent: bool = False) -> ScalingPlan:
         cloud.delete(each.name)
     with lab.transaction() as draft:
         for answer in answers:
-            slices.create_answered(draft, answer, lab.limits)
+            slices.record_create_answer(draft, answer, lab.limits)
     return plan
 
 
@@ -75,7 +77,7 @@ def probe_all(lab: Lab, name: str) -> None:
     for worker in workers:
         lab.hosts.setdefault(worker, Host(_facts(lab, worker)))
         with lab.transaction() as draft:
-            identity.probed(draft, lab.hosts[worker].facts, lab.limits)
+            identity.apply_probe(draft, lab.hosts[worker].facts, lab.limits)
 
 
 def set_up(lab: Lab, name: str, error: str = "") -> None:
@@ -84,8 +86,8 @@ def set_up(lab: Lab, name: str, error: str = "") -> None:
     with lab.transaction() as draft:
         for each, vm in due:
             if name in (each.name, each.workers[vm]):
-                slices.set_up_ended(draft, SliceSetUp(slice=each.name, vm=vm, error=error), lab.limits)
-        slices.joined(draft)
+                slices.record_set_up(draft, SliceSetUp(slice=each.name, vm=vm, error=error), lab.limits)
+        slices.join_complete_slices(draft)
 
 
 def _facts(lab: Lab, worker: WorkerId) -> WorkerUpdated:
@@ -122,7 +124,7 @@ class AutoscalingVerbs:
 
     def do_autoscale(self, *words: str) -> list[str]:
         listed = self.lab.cloud.slices.values()
-        if (found := objection(self.lab.cluster, HERE, OWNER, listed)) is not None:
+        if (found := owner_conflict(self.lab.cluster, HERE, OWNER, listed)) is not None:
             return [f"refused: {found}"]
         plan = autoscale(self.lab, silent="--silent" in words)
         made = [f"to make by hand: {count} of {name}" for name, count in plan.by_hand.items()]

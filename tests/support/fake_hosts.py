@@ -10,7 +10,7 @@ from typing import Any, Self
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.messages.observations import (
     AttemptReport,
-    Holder,
+    ChipHolder,
     RemoteState,
     Silence,
     SilenceKind,
@@ -120,7 +120,7 @@ class Host:
     unkillable: bool = False
     never_starts: bool = False  # what is prepared stays so
     notes: bool = True  # when it was told to start something
-    holders: list[Holder] = field(default_factory=list)  # processes that hold chips
+    holders: list[ChipHolder] = field(default_factory=list)  # processes that hold chips
     network_disk: bool = False
     cut: str = ""  # the next `prepare` ends after this step: made, prepared
     meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)

@@ -25,7 +25,7 @@ from iris_cli.core.invariants import breaches
 from iris_cli.core.messages.observations import (
     AttemptReport,
     CacheReport,
-    Holder,
+    ChipHolder,
     OutboxFile,
     ProbeReport,
     ReapReport,
@@ -189,15 +189,15 @@ class FakeRunner(FileCalls):
         *,
         keep: Sequence[Token],
         known: Sequence[Token] = (),
-        clear: Sequence[Holder | Token] = (),
+        clear: Sequence[ChipHolder | Token] = (),
         grace: float = 30.0,
     ) -> UnwedgeReport | Silence:
         host = self.hosts[target.worker]
         for each in clear:
-            assert (each.token if isinstance(each, Holder) else each) not in keep
+            assert (each.token if isinstance(each, ChipHolder) else each) not in keep
             if host.unkillable:
                 continue
-            if isinstance(each, Holder):
+            if isinstance(each, ChipHolder):
                 host.holders = [holder for holder in host.holders if holder != each]
             else:
                 host.tokens[each].state = S.STOPPED

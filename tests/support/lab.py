@@ -30,8 +30,17 @@ from iris_cli.core.events.events import (
 from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.invariants import breaches
-from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, placement, presumption, reaping, workers
-from iris_cli.core.lifecycle.again import submitted_again
+from iris_cli.core.lifecycle import (
+    attempts,
+    failure_detection,
+    gangs,
+    identity,
+    jobs,
+    placement,
+    reaping,
+    workers,
+)
+from iris_cli.core.lifecycle.resubmission import resubmission_request
 from iris_cli.core.lifecycle.submit import submit
 from iris_cli.core.messages.observations import AttemptReport, RemoteState, Silence, SilenceKind, WorkerReport
 from iris_cli.core.model.cluster import Cluster
@@ -174,7 +183,7 @@ class Lab:
         """Probe a host; one that was rebooted is asked next what became of the attempts there."""
         with self.transaction() as draft:
             touched = _touched(draft, WorkerId(name))
-            identity.probed(draft, self.hosts[WorkerId(name)].facts, self.limits, trusted=trusted)
+            identity.apply_probe(draft, self.hosts[WorkerId(name)].facts, self.limits, trusted=trusted)
             self.settle(draft, touched)
         worker, facts = self.the_worker(name), self.hosts[WorkerId(name)].facts
         if worker.incarnation == facts.incarnation and worker.boot_id != facts.boot_id:
@@ -193,7 +202,7 @@ class Lab:
     def forget_dead(self, name: str) -> Lab:
         with self.transaction() as draft:
             touched = _touched(draft, WorkerId(name))
-            identity.declared_dead(draft, WorkerId(name), "declared dead by the operator")
+            identity.presume_all_gone(draft, WorkerId(name), "declared dead by the operator")
             draft.record(WorkerForgotten(worker=WorkerId(name), dead=True))
             self.settle(draft, touched)
         return self
@@ -224,7 +233,7 @@ class Lab:
         with self.transaction() as draft:
             found, said_fields = draft.cluster.jobs[JobId(job)], JobRequest(again=job, **said)
             fleet = [worker.attributes for worker in draft.cluster.workers.values()]
-            submit(draft, submitted_again(draft.cluster, found, said_fields), fleet)
+            submit(draft, resubmission_request(draft.cluster, found, said_fields), fleet)
         return self
 
     def retry(self, job: str, index: int | None = None) -> Lab:
@@ -242,7 +251,7 @@ class Lab:
         with self.transaction() as draft:
             attempts.take_over(draft, self.limits)
             self.settle(draft, list(draft.cluster.jobs))
-            placement.carry_out(draft, self.plan(draft.cluster), self._new_token)
+            placement.record_plan(draft, self.plan(draft.cluster), self._new_token)
         return self
 
     def plan(self, cluster: Cluster | None = None) -> Plan:
@@ -282,8 +291,8 @@ class Lab:
             touched = [job for each in seen for job in _touched(draft, each.worker)]
             for each in seen:
                 self._weigh(draft, each)
-            touched += presumption.weigh(draft, seen, self.policies, self.limits)
-            touched += presumption.end_leases(draft, self.limits)
+            touched += failure_detection.count_silences(draft, seen, self.policies, self.limits)
+            touched += failure_detection.end_leases(draft, self.limits)
             self.settle(draft, touched, unheard)
         return self
 
@@ -299,7 +308,7 @@ class Lab:
         """The dispatcher found out that it can't reach the workers of these tasks."""
         with self.transaction() as draft:
             for attempt_id in self.attempts_named(names):
-                attempts.not_sent(draft, attempt_id, error)
+                attempts.record_not_sent(draft, attempt_id, error)
             self.settle(draft, [attempt_id.task.job for attempt_id in self.attempts_named(names)])
         return self
 
@@ -308,8 +317,8 @@ class Lab:
         launched = self.attempts_named(names)
         with self.transaction() as draft:
             for worker in dict.fromkeys(self.cluster.attempt(each).worker for each in launched):
-                workers.silent(draft, self.silence_of(worker, kind), self.limits, launching=True)
-            attempts.give_up(draft, launched)
+                workers.record_silence(draft, self.silence_of(worker, kind), self.limits, launching=True)
+            attempts.release_dispatch(draft, launched)
             self.settle(draft, [attempt_id.task.job for attempt_id in launched])
         return self
 
@@ -323,26 +332,26 @@ class Lab:
         asked = reaping.due(self.cluster, self.the_worker(worker), self.now, self.limits)
         with self.transaction() as draft:
             gone = [attempt_id for attempt_id in asked if str(attempt_id) not in left]
-            reaping.told(draft, WorkerId(worker), asked, gone)
+            reaping.record_reaped(draft, WorkerId(worker), asked, gone)
         return self
 
     def _weigh(self, draft: Draft, seen: WorkerReport | Silence) -> None:
         if seen.worker not in draft.cluster.workers:
             return
         if isinstance(seen, Silence):
-            workers.silent(draft, seen, self.limits)
-        elif identity.answered(draft, seen, self.limits):
-            identity.reported(draft, seen.worker, seen.attempts)
+            workers.record_silence(draft, seen, self.limits)
+        elif identity.check_identity(draft, seen, self.limits):
+            identity.apply_ghost_reports(draft, seen.worker, seen.attempts)
             by_token = {each.token: attempt_id for attempt_id, each in draft.cluster.live_on(seen.worker)}
             for report in seen.attempts:
                 if report.token in by_token:
-                    attempts.reported(draft, by_token[report.token], report, self.limits)
+                    attempts.apply_report(draft, by_token[report.token], report, self.limits)
 
     def settle(self, draft: Draft, touched: Iterable[JobId], unheard: Iterable[str] = ()) -> None:
         for job in dict.fromkeys(touched):
             if draft.cluster.jobs[job].is_gang:
-                gangs.settle(draft, job, self.limits, frozenset(map(WorkerId, unheard)))
-            jobs.settle(draft, job)
+                gangs.decide_round(draft, job, self.limits, frozenset(map(WorkerId, unheard)))
+            jobs.end_if_decided(draft, job)
 
     # Time, and looking at things
 

@@ -13,7 +13,7 @@ from iris_cli.core.topology import lookup
 
 
 @dataclass
-class Books:
+class NoticeState:
     """All slices of one place, whoever they belong to: name, then owner and slice. `calls` in the order of coming."""
 
     slices: dict[str, tuple[str, CloudSlice]] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Books:
 class MemoryProvider:
     """The slices of one owner in such books."""
 
-    def __init__(self, books: Books, owner: str) -> None:
+    def __init__(self, books: NoticeState, owner: str) -> None:
         self.books = books
         self.owner = owner
 

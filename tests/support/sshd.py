@@ -297,7 +297,7 @@ class SshLab:
     def stop(self) -> None:
         """End the servers, and what was started through them."""
         if self._shared is not None:
-            self._shared.take_back(self._lent)
+            self._shared.roll_back(self._lent)
         own = [host for host in self.hosts if host not in self._lent]
         switch_off(own)
         for host in own:
@@ -317,7 +317,7 @@ class SshLab:
         lab._lent += lent
         return lent
 
-    def take_back(self, lent: Sequence[SshHost]) -> None:
+    def roll_back(self, lent: Sequence[SshHost]) -> None:
         """End what was started through these servers, and make them as good as new."""
         if lent:
             _kill(_descendants([host._process for host in lent if host._process is not None]))

@@ -67,6 +67,6 @@ def _adopt(iris: Context, *, yes: bool) -> int:
         iris.output.warning(f"{scope} did not list its slices: {words}")
     done = found is not None and consent.given(iris, render.question(found), yes=yes, to="adopt the slices")
     if found is not None and done:
-        operation.adopt(session, found.unheard_of)
+        operation.adopt(session, found.unknown)
     render.show_adopted(iris.output, found, done=done)
     return ExitCode.OK if done or found is None else ExitCode.FAILED

@@ -130,18 +130,18 @@ _YAML = (".yaml", ".yml")
 
 def _with_file(said: "JobRequest", path: Path) -> "JobRequest":
     """Return the request with the fields of a job file; a job script gets the words after `--` as arguments."""
-    from iris_cli.core.lifecycle.asked import over
+    from iris_cli.core.lifecycle.request_fields import merge_requests
 
     if path.suffix in _YAML:
         from iris_cli.config.job_file import load_job_file
 
-        return over(said, load_job_file(path))
+        return merge_requests(said, load_job_file(path))
     from msgspec.structs import replace
 
     from iris_cli.config.job_script import load_job_script
     from iris_cli.ops.workspace.pack import place_of_script
 
-    whole = over(said, load_job_script(path))
+    whole = merge_requests(said, load_job_script(path))
     return replace(whole, command=(f"./{place_of_script(whole)}", *(said.command or ())))
 
 

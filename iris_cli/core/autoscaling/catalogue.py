@@ -25,7 +25,7 @@ from iris_cli.core.model.slice import ScaleGroup
 from iris_cli.core.resources import AUTO, DEVICE_KINDS
 from iris_cli.core.scheduling.explain.wording import amount, few
 from iris_cli.core.scheduling.fleet import Fleet
-from iris_cli.core.scheduling.placement import REGION, VARIANT, Place, Shape, places
+from iris_cli.core.scheduling.placement import REGION, VARIANT, Location, Shape, locations
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import AMOUNT_KINDS, mask_of, positions_of
 from iris_cli.core.text import nearest
@@ -79,7 +79,7 @@ class Catalogue:
         self.fleet = Fleet(workers, 0.0, Limits(), ())
         self.everyone = self.fleet.everyone
         self.tiers = self._tiers()
-        self._places: dict[bool, list[Place]] = {}
+        self._places: dict[bool, list[Location]] = {}
         self._shaped: dict[Shape, int] = {}
         self._large_enough: dict[Amounts, int] = {}
 
@@ -119,11 +119,11 @@ class Catalogue:
         """Return, for each preference of an entry, the groups that meet it."""
         return [self.fleet.satisfying(each) for each in entry.constraints if not each.required]
 
-    def place(self, entry: DemandEntry, rank: int) -> Place:
+    def place(self, entry: DemandEntry, rank: int) -> Location:
         """Return the device variant, region and zone of a group's slices as they count for an entry."""
         plain = entry.resources.device_type == "cpu"
         if plain not in self._places:
-            self._places[plain] = places(self.fleet, plain=plain)
+            self._places[plain] = locations(self.fleet, plain=plain)
         return self._places[plain][rank]
 
     def seats(self, entry: DemandEntry, rank: int) -> tuple[int, ...]:
@@ -216,7 +216,9 @@ def why_no_region(catalogue: Catalogue, entry: DemandEntry, left: Mapping[int, i
     """Return the reason if a gang fits only in several regions; `left`: slices that each group may still create."""
     if entry.shape is None or entry.shape.groups == 1 or entry.spread:
         return None
-    found: dict[Place, dict[Place, int]] = {}  # by variant, then by region: the number of possible slices
+    found: dict[
+        Location, dict[Location, int]
+    ] = {}  # by variant, then by region: the number of possible slices
     there = [(catalogue.place(entry, rank), slices) for rank, slices in left.items()]
     for place, slices in (*((site.place, site.slices) for site in entry.idle), *there):
         regions = found.setdefault(place[:VARIANT], {})

@@ -21,7 +21,7 @@ from iris_cli.core.scheduling.explain.verdicts import fits
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import why_malformed
 from iris_cli.core.scheduling.order import TasksByJob, by_job
-from iris_cli.core.scheduling.placement import ZONE, Place, Requirement, Shape, Sites, common, shape_of
+from iris_cli.core.scheduling.placement import ZONE, Location, Requirement, Shape, Sites, common, shape_of
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import positions_of
 
@@ -29,7 +29,7 @@ from iris_cli.core.scheduling.sets import positions_of
 class IdleSite(NamedTuple):
     """Idle groups that may serve one gang together: their number, workers, and the `place` they share."""
 
-    place: Place
+    place: Location
     slices: int
     workers: frozenset[WorkerId]
 

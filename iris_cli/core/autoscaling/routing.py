@@ -20,7 +20,7 @@ from iris_cli.core.autoscaling.catalogue import (
 )
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState
-from iris_cli.core.scheduling.placement import REGION, VARIANT, ZONE, Place
+from iris_cli.core.scheduling.placement import REGION, VARIANT, ZONE, Location
 from iris_cli.core.scheduling.sets import mask_of, positions_of
 
 Seat = tuple[int, int]  # a slice and one of its VMs
@@ -141,7 +141,7 @@ def sites_for(catalogue: Catalogue, entry: DemandEntry, ranks: Sequence[int]) ->
                 for rank in ranks
                 if catalogue.place(entry, rank)[: min(depth, len(place))] == place[:depth]
             ]
-            together: dict[Place, list[int]] = {}
+            together: dict[Location, list[int]] = {}
             for rank in near:
                 together.setdefault(catalogue.place(entry, rank)[:depth], []).append(rank)
             for those in (*([rank] for rank in near), *together.values()):
@@ -166,7 +166,7 @@ class RoutingDecision(Struct, frozen=True, kw_only=True):
     unmet: tuple[UnmetDemand, ...]
 
 
-@collector.at_rest
+@collector.gc_paused
 def route_demand(
     entries: Iterable[DemandEntry], groups: Iterable[GroupState | ScaleGroup]
 ) -> RoutingDecision:

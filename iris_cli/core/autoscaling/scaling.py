@@ -214,7 +214,7 @@ def _survey(
     made = plan(hopeful, now, limits=limits, gang_reserve_after=0.0, missing=missing)
     tasks = by_job(hopeful.pending_tasks())
     workers = list(hopeful.workers.values())
-    return survey(made.result, workers, tasks, cluster.jobs.get, now, made.waiting_for_theirs)
+    return survey(made.result, workers, tasks, cluster.jobs.get, now, made.waiting_for_own_slices)
 
 
 def _hopeful(cluster: Cluster, states: Sequence[GroupState]) -> Cluster:

@@ -40,8 +40,10 @@ class IllegalTransitionError(Exception):
     def story(self) -> tuple[str, ...]:
         return (*self.record, *self.events)
 
-    def tell(self, task: TaskId | None, record: Iterable[str] = (), earlier: Iterable[str] = ()) -> None:
-        """Set the task, and insert lines before the existing ones of the same kind."""
+    def attach_story(
+        self, task: TaskId | None, record: Iterable[str] = (), earlier: Iterable[str] = ()
+    ) -> None:
+        """Set the task, and insert the lines in front of those of `record` and `events`."""
         self.task = task
         self.record = (*record, *self.record)
         self.events = (*earlier, *self.events)

@@ -1,4 +1,4 @@
-"""The events of the log except those of slices. Named in the past tense, small, without derivable data.
+"""The events of the log, except those of slices. Their names are in the past tense; they hold no derivable data.
 
 The annotations are the schema of the log: strings, numbers, booleans, None, the id types, enums, tuples, string-keyed
 mappings, attribute values and the values of the core. A field at its default is not written.
@@ -51,11 +51,11 @@ class WorkerRegistered(Event, frozen=True, kw_only=True):
 
 
 class WorkerUpdated(Event, frozen=True, kw_only=True):
-    """A probe reported the worker's properties. `refusal`: why it can't be used, if so.
+    """A probe reported the worker's properties. `refusal`: why the worker can't be used; "" if it can.
 
     `declared` is the fingerprint of the configuration entry that overrides the probe; `vm` is the VM's id from
-    the metadata server, "" without one. `containment` is how the processes of a task are kept together: `cgroup`
-    or `session`.
+    the metadata server, "" without one. `containment` is how the processes of a task are contained: `cgroup` or
+    `session`.
     """
 
     worker: WorkerId
@@ -84,7 +84,7 @@ class WorkerConditionChanged(Event, frozen=True, kw_only=True):
 
 
 class WorkerSilenceCounted(Event, frozen=True, kw_only=True):
-    """The worker did not answer in a cycle in which others did. `anew`: the silence counted so far is void."""
+    """The worker did not answer in a cycle in which others answered. `anew`: the count starts from zero again."""
 
     worker: WorkerId
     anew: bool = False
@@ -127,7 +127,7 @@ class WorkerUncordoned(Event, frozen=True, kw_only=True):
 
 
 class WorkerUnwedged(Event, frozen=True, kw_only=True):
-    """The operator ordered to stop these `processes` (in words, number first) and `attempts` on a worker."""
+    """The operator ordered to stop these `processes` (pid and description) and `attempts` on a worker."""
 
     worker: WorkerId
     processes: tuple[str, ...] = ()
@@ -153,7 +153,7 @@ class JobSubmitted(Event, frozen=True, kw_only=True):
 
 
 class JobAdopted(Event, frozen=True, kw_only=True):
-    """A later attempt of the parent submitted the same job without a name: it gets the existing job."""
+    """A later attempt of the parent submitted the same unnamed job, and got the existing job."""
 
     job: JobId
     origin: Origin
@@ -179,7 +179,7 @@ class JobEnded(Event, frozen=True, kw_only=True):
 
 
 class GangRoundEnded(Event, frozen=True, kw_only=True):
-    """The verdict on a round: the task to blame (None: no single task), why, and whether it is charged."""
+    """The verdict on a round. `trigger` is the task that caused the end; None if no single task did."""
 
     job: JobId
     round: int
@@ -192,7 +192,7 @@ class GangRoundEnded(Event, frozen=True, kw_only=True):
 
 
 class TaskAssigned(AttemptEvent, frozen=True, kw_only=True):
-    """A task was placed; recorded before the launch is sent. `chosen`: workers that the cycle passed over, if any."""
+    """A task was placed; recorded before the launch is sent. `chosen`: the reason if other workers were passed over."""
 
     worker: WorkerId
     token: Token
@@ -202,7 +202,7 @@ class TaskAssigned(AttemptEvent, frozen=True, kw_only=True):
 
 
 class DispatchTakenOver(AttemptEvent, frozen=True, kw_only=True):
-    """The launch got no answer: any invocation may retry it; only the worker can report that it did not start."""
+    """The launch got no answer. Any invocation may retry it; only the worker can report that it did not start."""
 
 
 class TaskDispatched(AttemptEvent, frozen=True, kw_only=True):
@@ -223,19 +223,19 @@ class TaskRunning(AttemptEvent, frozen=True, kw_only=True):
 
 
 class AttemptHeldUp(AttemptEvent, frozen=True, kw_only=True):
-    """The worker got the launch order but did not start the command. If it never starts this counts as a refusal."""
+    """The worker got the launch order but did not start the command. A command that never starts is a refusal."""
 
     error: str
 
 
 class AttemptOrphaned(AttemptEvent, frozen=True, kw_only=True):
-    """The attempt's wrapper is gone but its processes live: nothing limits or records them any more."""
+    """The attempt's wrapper is gone but its processes live. Nothing limits them or records their end."""
 
 
 class TaskQuiet(AttemptEvent, frozen=True, kw_only=True):
     """The running task has had no output since `since`, for `silent_after` or longer. None: it has output again.
 
-    `place` is where its program was then, such as `all_reduce (train.py:4)`; '' if its worker did not say.
+    `place` is the function that its program executed then, such as `all_reduce (train.py:4)`; '' if unknown.
     """
 
     since: float | None
@@ -247,10 +247,10 @@ class AttemptUnkillable(AttemptEvent, frozen=True, kw_only=True):
 
 
 class AttemptPresumedGone(AttemptEvent, frozen=True, kw_only=True):
-    """Presumed dead without proof, by `replace_lost` or by the operator. Its end is another event.
+    """The attempt was presumed dead without proof, by `replace_lost` or by the operator. Its end is another event.
 
-    It may still run: if its worker answers again, it is stopped before anything else. `by_lease`: its lease
-    expired and should have ended it, unless its wrapper and watchdog were killed, too.
+    The attempt may still run. If its worker answers again, iris stops the attempt first. `by_lease`: its lease
+    expired, which ends it unless its wrapper and watchdog were killed, too.
     """
 
     by_lease: bool = False
@@ -267,7 +267,7 @@ class AttemptEnded(AttemptEvent, frozen=True, kw_only=True):
 
 
 class AttemptStopRequested(AttemptEvent, frozen=True, kw_only=True):
-    """A stop of the attempt was ordered. Releases nothing."""
+    """A stop of the attempt was ordered. Its resources are not released yet."""
 
     reason: EndReason
     trigger: TaskId | None = None
@@ -282,7 +282,7 @@ class AttemptStopped(AttemptEvent, frozen=True, kw_only=True):
 
 
 class EndpointRegistered(AttemptEvent, frozen=True, kw_only=True):
-    """The task registered a port under a name with this request. It stays registered until the attempt ends."""
+    """The task registered a port under a name, by this request. It stays registered until the attempt ends."""
 
     name: str
     port: int
@@ -298,7 +298,7 @@ class EndpointRemoved(AttemptEvent, frozen=True, kw_only=True):
 
 
 class AttemptsReaped(Event, frozen=True, kw_only=True):
-    """The files of `attempts` were deleted on the worker; those of `left` may remain until a later call."""
+    """The files of `attempts` were deleted on the worker. The files of `left` may remain until a later call."""
 
     worker: WorkerId
     attempts: tuple[AttemptId, ...] = ()
@@ -306,14 +306,14 @@ class AttemptsReaped(Event, frozen=True, kw_only=True):
 
 
 class TaskRequeued(Event, frozen=True, kw_only=True):
-    """The task is pending again. `reason` is the end of its attempt, by which a single task is charged."""
+    """The task is pending again. `reason`: why its attempt ended; a task outside a gang is charged for it."""
 
     task: TaskId
     reason: EndReason
 
 
 class TaskEnded(Event, frozen=True, kw_only=True):
-    """The task ended for good."""
+    """The task has ended and is not retried."""
 
     task: TaskId
     state: TaskState
@@ -337,7 +337,7 @@ AnyEvent: TypeAlias = (
 
 
 class Transaction(Struct, frozen=True, kw_only=True):
-    """One line of the log: events that happened together or not at all. `at` is the writer's wall clock."""
+    """One line of the log: events that are committed together. `at` is the writer's wall clock."""
 
     seq: int
     at: float

@@ -12,7 +12,7 @@ from iris_cli.core.model.slice import SliceHost, SliceTemplate
 
 
 class SliceRequested(Event, frozen=True, kw_only=True):
-    """A slice with this unique name is to be created; `wanted_by` are the jobs for which it was requested."""
+    """A slice with this unique name will be requested. `wanted_by` are the jobs that need it."""
 
     slice: str
     group: str
@@ -43,7 +43,7 @@ class SliceStarted(Event, frozen=True, kw_only=True):
 
 
 class SliceSetUp(Event, frozen=True, kw_only=True):
-    """The set-up on one VM of a slice ended. If it failed: `error` and `log_tail`, the end of its output."""
+    """The set-up on one VM of a slice ended. After a failure, `log_tail` is the end of its output."""
 
     slice: str
     vm: int
@@ -58,7 +58,7 @@ class SliceJoined(Event, frozen=True, kw_only=True):
 
 
 class SliceDeletionRequested(Event, frozen=True, kw_only=True):
-    """A slice is to be deleted. `group` and `template` are set for an iris slice that is missing in the log."""
+    """A slice will be deleted. `group` and `template` are set for an iris slice that is missing in the log."""
 
     slice: str
     reason: str
@@ -73,7 +73,7 @@ class SliceDeleted(Event, frozen=True, kw_only=True):
 
 
 class SlicesAdopted(Event, frozen=True, kw_only=True):
-    """Only this `place` (shown to users: `where`) manages slices; `counted`: slice numbers beyond those of the log."""
+    """Only the state directory `place` (shown as `where`) manages slices. `counted`: slice numbers used by others."""
 
     place: str
     where: str = ""
@@ -81,7 +81,7 @@ class SlicesAdopted(Event, frozen=True, kw_only=True):
 
 
 class ScaleGroupBackedOff(Event, frozen=True, kw_only=True):
-    """No slice is created in the scale group before `until`. `failures` in a row: the state of the back-off."""
+    """No slice is created in the scale group before `until`. `failures` counts the consecutive failures."""
 
     group: str
     error: str

@@ -7,8 +7,8 @@ from copy import copy
 from iris_cli.core import AttemptId, Job, JobId, TaskId, WorkerId, parent_of
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event
-from iris_cli.core.evolve.edit import Edit, IllegalTransitionError, illegal, on
-from iris_cli.core.evolve.transitions import Moment, next_phase
+from iris_cli.core.evolve.edit import Edit, IllegalTransitionError, illegal_transition, on
+from iris_cli.core.evolve.transitions import EventContext, next_phase
 from iris_cli.core.model.cluster import NO_OUTPUTS, Announced, Endpoint, Outputs
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, EndReason, Task, TaskState
 from iris_cli.core.model.worker import Claim, Ghost
@@ -25,10 +25,10 @@ def _job_submitted(edit: Edit, event: ev.JobSubmitted, at: float) -> None:
     for task_id in job.task_ids:
         edit.add_task(Task(id=task_id))
     if job.again is not None:
-        tried = edit.job(job.again)
-        if tried.end is None:
-            raise IllegalTransitionError(f"{job.id} is {tried.id} again, which has not ended")
-        tried.tried_again = (*tried.tried_again, job.id)
+        earlier = edit.job(job.again)
+        if earlier.end is None:
+            raise IllegalTransitionError(f"{job.id} is {earlier.id} again, which has not ended")
+        earlier.tried_again = (*earlier.tried_again, job.id)
     parent = parent_of(job.id)
     if parent is not None:
         edit.cluster.children[parent] = (*edit.cluster.children.get(parent, ()), job.id)
@@ -77,7 +77,7 @@ def _gang_round_ended(edit: Edit, event: ev.GangRoundEnded, _at: float) -> None:
 
 
 def _open_job(edit: Edit, event: Event, job_id: JobId) -> Job:
-    """Return a job that has not ended, for assignment."""
+    """Return a job that has not ended; it may be changed. Raises IllegalTransitionError."""
     job = edit.job(job_id)
     if job.end is not None:
         raise IllegalTransitionError(f"{event}: the job has ended already ({job.end.reason})")
@@ -91,7 +91,7 @@ def _task_assigned(edit: Edit, event: ev.TaskAssigned, at: float) -> None:
         or event.attempt != len(task.attempts)
         or (task.attempts and any(attempt.live for attempt in task.attempts))
     ):
-        raise illegal(event, task)
+        raise illegal_transition(event, task)
     job = edit.cluster.jobs[task.id.job]
     if job.coscheduling is not None and job.rounds == job.settled_rounds:
         job = edit.job(job.id)
@@ -112,8 +112,8 @@ def _task_assigned(edit: Edit, event: ev.TaskAssigned, at: float) -> None:
     edit.add_attempt(task, attempt)
 
 
-def _moved(edit: Edit, event: ev.AttemptEvent, at: float) -> None:
-    _move(edit, event, at)
+def _advance_only(edit: Edit, event: ev.AttemptEvent, at: float) -> None:
+    _advance(edit, event, at)
 
 
 def _task_dispatch_failed(edit: Edit, event: ev.TaskDispatchFailed, at: float) -> None:
@@ -126,7 +126,7 @@ def _task_dispatch_failed(edit: Edit, event: ev.TaskDispatchFailed, at: float) -
 
 
 def _task_running(edit: Edit, event: ev.TaskRunning, at: float) -> None:
-    task, attempt = _move(edit, event, at)
+    task, attempt = _advance(edit, event, at)
     if task.state is TaskState.ASSIGNED:
         task.state = TaskState.RUNNING
     task.refusals = 0
@@ -137,11 +137,11 @@ def _task_running(edit: Edit, event: ev.TaskRunning, at: float) -> None:
 def _attempt_held_up(edit: Edit, event: ev.AttemptHeldUp, at: float) -> None:
     worker = edit.worker(edit.cluster.attempt(event.attempt_id).worker)
     worker.refusals += not any(edit.cluster.attempt(other).held_up for other in worker.claims)
-    _move(edit, event, at)
+    _advance(edit, event, at)
 
 
 def _attempt_presumed_gone(edit: Edit, event: ev.AttemptPresumedGone, at: float) -> None:
-    _, attempt = _move(edit, event, at)
+    _, attempt = _advance(edit, event, at)
     host = edit.cluster.workers[attempt.worker]
     ghost = Ghost(
         attempt=event.attempt_id, token=attempt.token, boot_id=host.boot_id, incarnation=host.incarnation
@@ -150,12 +150,12 @@ def _attempt_presumed_gone(edit: Edit, event: ev.AttemptPresumedGone, at: float)
 
 
 def _attempt_proven_gone(edit: Edit, event: ev.AttemptProvenGone, at: float) -> None:
-    _, attempt = _move(edit, event, at)
+    _, attempt = _advance(edit, event, at)
     worker = attempt.worker
-    there = edit.cluster.ghosts.pop(worker)
-    left = tuple(ghost for ghost in there if ghost.attempt != event.attempt_id)
-    if left == there:
-        raise illegal(event, edit.cluster.tasks[event.task])
+    ghosts = edit.cluster.ghosts.pop(worker)
+    left = tuple(ghost for ghost in ghosts if ghost.attempt != event.attempt_id)
+    if left == ghosts:
+        raise illegal_transition(event, edit.cluster.tasks[event.task])
     if left:
         edit.cluster.ghosts[worker] = left
     if worker in edit.cluster.workers:
@@ -174,10 +174,10 @@ def _attempt_stopped(edit: Edit, event: ev.AttemptStopped, at: float) -> None:
 
 def _attempts_reaped(edit: Edit, event: ev.AttemptsReaped, at: float) -> None:
     outputs = edit.cluster.outputs[event.worker]
-    asked = (*event.attempts, *event.left)
-    if not asked or sorted(asked) != sorted(outputs.first[: len(asked)]):
+    requested = (*event.attempts, *event.left)
+    if not requested or sorted(requested) != sorted(outputs.first[: len(requested)]):
         raise IllegalTransitionError(f"{event}: these are not the oldest whose output is left there")
-    left = outputs.minus(len(asked))
+    left = outputs.minus(len(requested))
     outputs = Outputs(full=left.full, last=left.last, asked_at=at)
     for attempt_id in event.left:
         outputs = outputs.plus(attempt_id)
@@ -189,7 +189,7 @@ def _attempts_reaped(edit: Edit, event: ev.AttemptsReaped, at: float) -> None:
 def _task_requeued(edit: Edit, event: ev.TaskRequeued, _at: float) -> None:
     task = edit.task(event.task)
     if task.state.terminal or any(attempt.live and attempt.stop is None for attempt in task.attempts):
-        raise illegal(event, task)
+        raise illegal_transition(event, task)
     task.state = TaskState.PENDING
     if not edit.cluster.jobs[task.job].is_gang:
         task.failures += event.reason in PROGRAM_FAILURES
@@ -199,29 +199,29 @@ def _task_requeued(edit: Edit, event: ev.TaskRequeued, _at: float) -> None:
 def _task_ended(edit: Edit, event: ev.TaskEnded, at: float) -> None:
     task = edit.task(event.task)
     if task.state.terminal or not event.state.terminal:
-        raise illegal(event, task)
+        raise illegal_transition(event, task)
     task.state, task.end = event.state, event.end
     if edit.cluster.jobs[task.job].max_running:
         edit.job(task.job).last_task_ended_at = at
 
 
 def _endpoint_registered(edit: Edit, event: ev.EndpointRegistered, at: float) -> None:
-    _move(edit, event, at)
+    _advance(edit, event, at)
     announced = edit.cluster.endpoints.get(event.attempt_id, Announced())
     endpoint = Endpoint(name=event.name, port=event.port, metadata=event.metadata)
     edit.cluster.endpoints[event.attempt_id] = announced.plus(endpoint, event.request)
 
 
 def _endpoint_removed(edit: Edit, event: ev.EndpointRemoved, at: float) -> None:
-    _move(edit, event, at)
+    _advance(edit, event, at)
     announced = edit.cluster.endpoints[event.attempt_id]
     if event.name not in announced.names:
-        raise illegal(event, edit.cluster.tasks[event.task])
+        raise illegal_transition(event, edit.cluster.tasks[event.task])
     edit.cluster.endpoints[event.attempt_id] = announced.minus(event.name, event.request)
 
 
-def _move(edit: Edit, event: ev.AttemptEvent, at: float) -> tuple[Task, Attempt]:
-    """Put the attempt of an event into its next phase; return the task and the attempt, for assignment."""
+def _advance(edit: Edit, event: ev.AttemptEvent, at: float) -> tuple[Task, Attempt]:
+    """Put the attempt of an event into its next phase. Return the task and the attempt; both may be changed."""
     return _enter_next_phase(edit, event.task, event.attempt, event, at)
 
 
@@ -230,26 +230,26 @@ def _enter_next_phase(
 ) -> tuple[Task, Attempt]:
     task = edit.task(task_id)
     if not 0 <= number < len(task.attempts):
-        raise illegal(event, task)
+        raise illegal_transition(event, task)
     attempt = edit.attempt(task, number)
-    phase = next_phase(attempt.phase, event, Moment(edit.cluster, attempt, at))
+    phase = next_phase(attempt.phase, event, EventContext(edit.cluster, attempt, at))
     if phase is None:
-        raise illegal(event, task)
+        raise illegal_transition(event, task)
     attempt.phase = phase
     return task, attempt
 
 
 def _ended(edit: Edit, event: ev.AttemptEvent, at: float) -> tuple[Task, Attempt]:
-    """Apply an event that ends the attempt, and release its resources; return as `_move` does."""
-    task, attempt = _move(edit, event, at)
+    """Apply an event that ends the attempt, and release its resources; return as `_advance` does."""
+    task, attempt = _advance(edit, event, at)
     worker = edit.worker(attempt.worker)
-    over = event.attempt_id
-    worker.claims.pop(over, None)
-    edit.cluster.endpoints.pop(over, None)
+    ended = event.attempt_id
+    worker.claims.pop(ended, None)
+    edit.cluster.endpoints.pop(ended, None)
     if not worker.claims:
         worker.freed_at = at
     if not attempt.presumed:  # otherwise it may still run
-        _keep_output(edit, attempt.worker, over)
+        _keep_output(edit, attempt.worker, ended)
     return task, attempt
 
 
@@ -265,18 +265,18 @@ CHANGES = (
     on(ev.JobEnded, _job_ended),
     on(ev.GangRoundEnded, _gang_round_ended),
     on(ev.TaskAssigned, _task_assigned),
-    on(ev.DispatchTakenOver, _moved),
-    on(ev.TaskDispatched, _moved),
+    on(ev.DispatchTakenOver, _advance_only),
+    on(ev.TaskDispatched, _advance_only),
     on(ev.TaskDispatchFailed, _task_dispatch_failed),
     on(ev.TaskRunning, _task_running),
     on(ev.AttemptHeldUp, _attempt_held_up),
-    on(ev.AttemptOrphaned, _moved),
-    on(ev.TaskQuiet, _moved),
-    on(ev.AttemptUnkillable, _moved),
+    on(ev.AttemptOrphaned, _advance_only),
+    on(ev.TaskQuiet, _advance_only),
+    on(ev.AttemptUnkillable, _advance_only),
     on(ev.AttemptPresumedGone, _attempt_presumed_gone),
     on(ev.AttemptProvenGone, _attempt_proven_gone),
     on(ev.AttemptEnded, _attempt_ended),
-    on(ev.AttemptStopRequested, _moved),
+    on(ev.AttemptStopRequested, _advance_only),
     on(ev.AttemptStopped, _attempt_stopped),
     on(ev.EndpointRegistered, _endpoint_registered),
     on(ev.EndpointRemoved, _endpoint_removed),

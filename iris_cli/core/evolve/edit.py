@@ -14,15 +14,15 @@ from iris_cli.core.model.slice import GroupRecord, Slice
 from iris_cli.errors import LogDamagedError
 
 E = TypeVar("E", bound=Event)
-Change = Callable[..., None]
-"""Applies one type of event: `(edit, event, at)`. `on` has checked the types of its arguments."""
+ApplyEvent = Callable[..., None]
+"""Function that applies one type of event: `(edit, event, at)`. `on` checks the types of its arguments."""
 
 
 class Edit:
-    """Returns records of the cluster's tables for assignment. All methods raise KeyError.
+    """Returns records of the cluster's tables that may be changed. All methods raise KeyError.
 
-    Others may hold a record and compare it with its successor, so each record is copied when it is first
-    requested; the copy then replaces it in its table.
+    Other code may hold a record and compare it with a later version. So each record is copied when it is first
+    requested, and the copy replaces it in its table.
     """
 
     __slots__ = ("_attempts", "_groups", "_jobs", "_slices", "_tasks", "_workers", "cluster")
@@ -50,7 +50,7 @@ class Edit:
         return job
 
     def add_job(self, job: Job) -> None:
-        """Put a job that is not shared into its table; the other `add` methods do the same."""
+        """Put a job that is not shared into the table of jobs."""
         self.cluster.jobs[job.id] = job
         self._jobs.add(job.id)
 
@@ -66,7 +66,7 @@ class Edit:
         self._tasks.add(task.id)
 
     def attempt(self, task: Task, number: int) -> Attempt:
-        """Return an attempt of a task that was returned for assignment."""
+        """Return an attempt of a task that may be changed."""
         attempt = task.attempts[number]
         if (task.id, number) not in self._attempts:
             attempt = copy(attempt)
@@ -111,7 +111,7 @@ class Edit:
         return group
 
 
-def on(kind: type[E], change: Callable[[Edit, E, float], None]) -> tuple[type[Event], Change]:
+def on(kind: type[E], change: Callable[[Edit, E, float], None]) -> tuple[type[Event], ApplyEvent]:
     """Return a row of the table of events. The type checker verifies that the function takes this type of event."""
     return kind, change
 
@@ -120,47 +120,47 @@ class ImpossibleHistoryError(IllegalTransitionError, LogDamagedError):
     """A transaction in the log that is impossible by the rules of this version."""
 
     def __init__(self, seq: int, error: IllegalTransitionError) -> None:
-        what = (
-            f"seq {seq} of the event log can't have happened after what stands before it: {error!s:.{_SHOWN}}"
-        )
+        what = f"seq {seq} of the event log can't have happened after what stands before it: {error!s:.{_MAX_MESSAGE}}"
         super().__init__(what, hint="`iris log verify` says where; `iris log salvage` ends the log before it")
         self.seq = seq
-        self.tell(error.task, error.record, error.events)
+        self.attach_story(error.task, error.record, error.events)
 
 
 _OF_A_TASK = (ev.AttemptEvent, ev.TaskRequeued, ev.TaskEnded)
-_SHOWN = 400  # characters of a message
-_LINE = 240  # characters of a line of a story
-_ATTEMPTS = 10  # maximum number of attempts shown, the last ones
+_MAX_MESSAGE = 400  # characters of a message
+_MAX_LINE = 240  # characters of a line of a story
+_MAX_ATTEMPTS = 10  # maximum number of attempts shown, the last ones
 
 
-def illegal(event: Event, task: Task) -> IllegalTransitionError:
+def illegal_transition(event: Event, task: Task) -> IllegalTransitionError:
     """Return the error for an event that does not fit a task, with the record of the task."""
     attempts = task.attempts
     last = f"its last attempt {attempts[-1].state}" if attempts else "never placed"
-    error = IllegalTransitionError(f"{event!r:.{_LINE}} does not fit {task.id}: it is {task.state}, {last}")
-    error.tell(task.id, _record(task))
+    error = IllegalTransitionError(
+        f"{event!r:.{_MAX_LINE}} does not fit {task.id}: it is {task.state}, {last}"
+    )
+    error.attach_story(task.id, _record(task))
     return error
 
 
-def unknown(event: Event, error: KeyError, cluster: Cluster) -> IllegalTransitionError:
+def unknown_object(event: Event, error: KeyError, cluster: Cluster) -> IllegalTransitionError:
     """Return the error for an event about a missing object, with the record of its task if that exists."""
-    refused = IllegalTransitionError(f"{event!r:.{_LINE}} refers to what does not exist: {error}")
+    refused = IllegalTransitionError(f"{event!r:.{_MAX_LINE}} refers to what does not exist: {error}")
     if isinstance(event, _OF_A_TASK) and (task := cluster.tasks.get(event.task)) is not None:
-        refused.tell(task.id, _record(task))
+        refused.attach_story(task.id, _record(task))
     return refused
 
 
 def _record(task: Task) -> Iterator[str]:
-    if len(task.attempts) > _ATTEMPTS:
-        yield f"{len(task.attempts) - _ATTEMPTS} earlier attempts"
-    for attempt in task.attempts[-_ATTEMPTS:]:
-        yield f"attempt-{attempt.number} on {attempt.worker}: {attempt.phase!r:.{_LINE}}"
+    if len(task.attempts) > _MAX_ATTEMPTS:
+        yield f"{len(task.attempts) - _MAX_ATTEMPTS} earlier attempts"
+    for attempt in task.attempts[-_MAX_ATTEMPTS:]:
+        yield f"attempt-{attempt.number} on {attempt.worker}: {attempt.phase!r:.{_MAX_LINE}}"
 
 
 def lines_about(task: TaskId, events: Iterable[Event], when: str) -> Iterator[str]:
     """Return one line for each event about a task or about its whole job; `when` prefixes each line."""
-    return (f"{when} {event!r:.{_LINE}}" for event in events if _is_about(event, task))
+    return (f"{when} {event!r:.{_MAX_LINE}}" for event in events if _is_about(event, task))
 
 
 def _is_about(event: Event, task: TaskId) -> bool:

@@ -122,38 +122,38 @@ def _slice_requested(edit: Edit, event: ev.SliceRequested, at: float) -> None:
 
 
 def _slice_created(edit: Edit, event: ev.SliceCreated, at: float) -> None:
-    made = _in(edit, event, event.slice, SliceState.REQUESTED)
-    made.state, made.created_at = SliceState.CREATING, at
+    known = _slice_in(edit, event, event.slice, SliceState.REQUESTED)
+    known.state, known.created_at = SliceState.CREATING, at
 
 
 def _slice_refused(edit: Edit, event: ev.SliceRefused, _at: float) -> None:
-    _in(edit, event, event.slice, SliceState.REQUESTED)
+    _slice_in(edit, event, event.slice, SliceState.REQUESTED)
     del edit.cluster.slices[event.slice]
 
 
 def _slice_started(edit: Edit, event: ev.SliceStarted, at: float) -> None:
-    made = _in(edit, event, event.slice, *_UP)
-    made.hosts, made.incarnation = event.hosts, event.incarnation
-    if made.state is SliceState.CREATING:
-        made.state, made.started_at = SliceState.BOOTING, at
+    known = _slice_in(edit, event, event.slice, *_UP)
+    known.hosts, known.incarnation = event.hosts, event.incarnation
+    if known.state is SliceState.CREATING:
+        known.state, known.started_at = SliceState.BOOTING, at
 
 
 def _slice_set_up(edit: Edit, event: ev.SliceSetUp, _at: float) -> None:
-    made = _in(edit, event, event.slice, SliceState.BOOTING)
+    known = _slice_in(edit, event, event.slice, SliceState.BOOTING)
     if not event.error:
-        made.set_up = tuple(sorted({*made.set_up, event.vm}))
+        known.set_up = tuple(sorted({*known.set_up, event.vm}))
 
 
 def _slice_joined(edit: Edit, event: ev.SliceJoined, at: float) -> None:
-    made = _in(edit, event, event.slice, SliceState.BOOTING)
-    made.state, made.joined_at = SliceState.READY, at
-    group = edit.group(made.group)
+    known = _slice_in(edit, event, event.slice, SliceState.BOOTING)
+    known.state, known.joined_at = SliceState.READY, at
+    group = edit.group(known.group)
     group.failures, group.backoff_until, group.error = 0, 0.0, ""
-    workers = [edit.cluster.workers[worker] for worker in made.workers if worker in edit.cluster.workers]
+    workers = [edit.cluster.workers[worker] for worker in known.workers if worker in edit.cluster.workers]
     if workers:
         group.seen = SeenSlice(
-            type=made.template.type,
-            vms=len(made.hosts),
+            type=known.template.type,
+            vms=len(known.hosts),
             cpu_millis=min(worker.cpu_millis for worker in workers),
             memory=min(worker.memory for worker in workers),
             gpus=min(worker.gpus for worker in workers),
@@ -162,17 +162,17 @@ def _slice_joined(edit: Edit, event: ev.SliceJoined, at: float) -> None:
 
 def _slice_deletion_requested(edit: Edit, event: ev.SliceDeletionRequested, at: float) -> None:
     if event.slice in edit.cluster.slices:
-        made = _in(edit, event, event.slice, SliceState.REQUESTED, *_UP)
+        known = _slice_in(edit, event, event.slice, SliceState.REQUESTED, *_UP)
     elif event.template is None:
         raise KeyError(event.slice)
     else:
-        made = Slice(name=event.slice, group=event.group, template=event.template)
-        edit.add_slice(made)
-    made.state, made.deleting_at, made.reason = SliceState.DELETING, at, event.reason
+        known = Slice(name=event.slice, group=event.group, template=event.template)
+        edit.add_slice(known)
+    known.state, known.deleting_at, known.reason = SliceState.DELETING, at, event.reason
 
 
 def _slice_deleted(edit: Edit, event: ev.SliceDeleted, _at: float) -> None:
-    _in(edit, event, event.slice, SliceState.DELETING)
+    _slice_in(edit, event, event.slice, SliceState.DELETING)
     del edit.cluster.slices[event.slice]
 
 
@@ -188,7 +188,7 @@ def _adopted(edit: Edit, event: ev.SlicesAdopted, _at: float) -> None:
         group.requested = max(group.requested, number)
 
 
-def _in(edit: Edit, event: Event, name: str, *states: SliceState) -> Slice:
+def _slice_in(edit: Edit, event: Event, name: str, *states: SliceState) -> Slice:
     """Return the slice for assignment if it is in one of these states. Raises IllegalTransitionError, KeyError."""
     if edit.cluster.slices[name].state not in states:
         raise IllegalTransitionError(f"{event} does not fit {name}, {edit.cluster.slices[name].state}")

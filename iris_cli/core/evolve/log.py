@@ -1,11 +1,11 @@
-"""Application of events, in order, to a copy of the tables."""
+"""Apply events, in order, to a copy of the tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from iris_cli.core import Cluster, TaskId
-from iris_cli.core.collector import at_rest
+from iris_cli.core.collector import gc_paused
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event, Transaction
 from iris_cli.core.evolve import attempts, fleet
@@ -14,15 +14,15 @@ from iris_cli.core.evolve.edit import (
     IllegalTransitionError,
     ImpossibleHistoryError,
     lines_about,
-    unknown,
+    unknown_object,
 )
 
 CHANGES = dict([*fleet.CHANGES, *attempts.CHANGES])
-"""The change that each type of event makes to a cluster."""
+"""The function that applies each type of event."""
 
 
 class Draft:
-    """A cluster with recorded events: they are applied at once and wait to be committed."""
+    """A cluster with events that are applied but not committed yet."""
 
     def __init__(self, cluster: Cluster, at: float) -> None:
         self._start = cluster
@@ -41,34 +41,36 @@ class Draft:
                 _apply(self._edit, event, self.at)
             except IllegalTransitionError as error:
                 if error.task is not None:
-                    error.tell(error.task, earlier=lines_about(error.task, self.events, "not committed"))
+                    error.attach_story(
+                        error.task, earlier=lines_about(error.task, self.events, "not committed")
+                    )
                 raise
             self.events.append(event)
 
-    def take_back(self, kept: int) -> None:
+    def roll_back(self, kept: int) -> None:
         """Discard the events recorded after the first `kept` ones, even after a failed event."""
-        again = Draft(self._start, self.at)
-        again.record(*self.events[:kept])
-        self.events, self._edit = again.events, again._edit
+        fresh = Draft(self._start, self.at)
+        fresh.record(*self.events[:kept])
+        self.events, self._edit = fresh.events, fresh._edit
 
     @property
     def tasks_to_kill(self) -> tuple[TaskId, ...]:
-        """The tasks whose live attempts are stopped by the recorded events, in that order."""
+        """The tasks whose live attempts the recorded events stop, in the order of these events."""
         return tuple(event.task for event in self.events if isinstance(event, ev.AttemptStopRequested))
 
 
 def evolve(cluster: Cluster, events: Iterable[Event], at: float) -> Cluster:
-    """Return the cluster after `events` of time `at`; the given one is unchanged. Raises IllegalTransitionError."""
+    """Return a copy of the cluster after `events` at time `at`. Raises IllegalTransitionError."""
     draft = Draft(cluster, at)
     draft.record(*events)
     return draft.cluster
 
 
-@at_rest
+@gc_paused
 def replay(transactions: Iterable[Transaction], start: Cluster | None = None) -> Cluster:
-    """Return the cluster after the transactions, from nothing or from `start`. Raises ImpossibleHistoryError.
+    """Return the cluster after the transactions that follow `start`. Raises ImpossibleHistoryError.
 
-    The cluster is not shared before the end, so each record is copied at most once.
+    No other code sees the cluster before the end, so each record is copied at most once.
     """
     edit = Edit(start.copy() if start is not None else Cluster())
     cluster = edit.cluster
@@ -78,7 +80,9 @@ def replay(transactions: Iterable[Transaction], start: Cluster | None = None) ->
             for event in transaction.events:
                 CHANGES[type(event)](edit, event, at)
         except KeyError as error:
-            raise ImpossibleHistoryError(transaction.seq, unknown(event, error, edit.cluster)) from error
+            raise ImpossibleHistoryError(
+                transaction.seq, unknown_object(event, error, edit.cluster)
+            ) from error
         except IllegalTransitionError as error:
             raise ImpossibleHistoryError(transaction.seq, error) from error
         cluster.seq, cluster.at = transaction.seq, at
@@ -86,9 +90,9 @@ def replay(transactions: Iterable[Transaction], start: Cluster | None = None) ->
 
 
 def _apply(edit: Edit, event: Event, at: float) -> None:
-    """Apply one event. Records held by others stay unchanged."""
+    """Apply one event to copies of the records."""
     edit.publish()
     try:
         CHANGES[type(event)](edit, event, at)
     except KeyError as error:
-        raise unknown(event, error, edit.cluster) from error
+        raise unknown_object(event, error, edit.cluster) from error

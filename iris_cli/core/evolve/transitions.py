@@ -29,7 +29,7 @@ From = TypeVar("From", Assigned, Running, Stopping, Ended)
 To = TypeVar("To", Assigned, Running, Stopping, Ended)
 
 
-class Moment(Struct, frozen=True):
+class EventContext(Struct, frozen=True):
     """The attempt of an event, its cluster, and the event's time."""
 
     cluster: Cluster
@@ -38,7 +38,7 @@ class Moment(Struct, frozen=True):
 
 
 class Transition(Struct, frozen=True):
-    """A row of the table. `apply` takes `(phase, event, moment)`; it returns None if the event does not fit."""
+    """A row of the table. `apply` takes `(phase, event, context)`; it returns None if the event does not fit."""
 
     before: type[Phase]
     event: type[ev.Event]
@@ -47,107 +47,111 @@ class Transition(Struct, frozen=True):
 
 
 def row(
-    before: type[From], event: type[E], after: type[To], apply: Callable[[From, E, Moment], To | None]
+    before: type[From], event: type[E], after: type[To], apply: Callable[[From, E, EventContext], To | None]
 ) -> Transition:
     """Return a row of the table. The type checker compares the function with the two phases and the event."""
     return Transition(before, event, after, apply)
 
 
-def next_phase(phase: Phase, event: ev.Event, moment: Moment) -> Phase | None:
+def next_phase(phase: Phase, event: ev.Event, context: EventContext) -> Phase | None:
     """Return the phase after an event, or None if the event does not fit this phase."""
     found = _ROWS.get((type(phase), type(event)))
-    return found.apply(phase, event, moment) if found is not None else None
+    return found.apply(phase, event, context) if found is not None else None
 
 
-def _same(phase: From, _event: ev.Event, _moment: Moment) -> From:
+def _same(phase: From, _event: ev.Event, _moment: EventContext) -> From:
     return phase
 
 
-def _taken_over(phase: Assigned, _event: ev.DispatchTakenOver, _moment: Moment) -> Assigned:
+def _taken_over(phase: Assigned, _event: ev.DispatchTakenOver, _moment: EventContext) -> Assigned:
     return Assigned(acknowledged=phase.acknowledged, taken_over=True, held_up=phase.held_up)
 
 
-def _acknowledged(phase: Assigned, _event: ev.TaskDispatched, _moment: Moment) -> Assigned:
+def _acknowledged(phase: Assigned, _event: ev.TaskDispatched, _moment: EventContext) -> Assigned:
     return Assigned(acknowledged=True, taken_over=phase.taken_over, held_up=phase.held_up)
 
 
-def _held_up(phase: Assigned, event: ev.AttemptHeldUp, _moment: Moment) -> Assigned:
+def _held_up(phase: Assigned, event: ev.AttemptHeldUp, _moment: EventContext) -> Assigned:
     return Assigned(acknowledged=phase.acknowledged, taken_over=phase.taken_over, held_up=event.error)
 
 
-def _started(_phase: Assigned, event: ev.TaskRunning, _moment: Moment) -> Running:
+def _started(_phase: Assigned, event: ev.TaskRunning, _moment: EventContext) -> Running:
     return Running(started_at=event.started_at)
 
 
-def _orphaned(phase: Running, _event: ev.AttemptOrphaned, _moment: Moment) -> Running:
+def _orphaned(phase: Running, _event: ev.AttemptOrphaned, _moment: EventContext) -> Running:
     return Running(
         started_at=phase.started_at, orphaned=True, quiet_since=phase.quiet_since, quiet_in=phase.quiet_in
     )
 
 
-def _quiet(phase: Running, event: ev.TaskQuiet, _moment: Moment) -> Running:
+def _quiet(phase: Running, event: ev.TaskQuiet, _moment: EventContext) -> Running:
     return Running(
         started_at=phase.started_at, orphaned=phase.orphaned, quiet_since=event.since, quiet_in=event.place
     )
 
 
-def _stop(phase: Assigned | Running, event: ev.AttemptStopRequested, moment: Moment) -> Stopping:
-    skew = moment.cluster.workers[moment.attempt.worker].skew
-    order = StopOrder(reason=event.reason, at=moment.at, trigger=event.trigger, skew=skew)
+def _stop(phase: Assigned | Running, event: ev.AttemptStopRequested, context: EventContext) -> Stopping:
+    skew = context.cluster.workers[context.attempt.worker].skew
+    order = StopOrder(reason=event.reason, at=context.at, trigger=event.trigger, skew=skew)
     return Stopping(order=order, before=phase)
 
 
-def _interrupted(phase: Stopping, event: ev.Event, moment: Moment) -> Stopping | None:
+def _interrupted(phase: Stopping, event: ev.Event, context: EventContext) -> Stopping | None:
     """Apply the event to the interrupted phase; the attempt stays STOPPING."""
-    before = next_phase(phase.before, event, moment)
+    before = next_phase(phase.before, event, context)
     if type(before) is not Assigned and type(before) is not Running:
         return None
     return Stopping(order=phase.order, before=before, unkillable=phase.unkillable)
 
 
-def _unkillable(phase: Stopping, _event: ev.AttemptUnkillable, _moment: Moment) -> Stopping:
+def _unkillable(phase: Stopping, _event: ev.AttemptUnkillable, _moment: EventContext) -> Stopping:
     return Stopping(order=phase.order, before=phase.before, unkillable=True)
 
 
-def _never_started(phase: Assigned | Stopping, event: ev.TaskDispatchFailed, moment: Moment) -> Ended | None:
+def _never_started(
+    phase: Assigned | Stopping, event: ev.TaskDispatchFailed, context: EventContext
+) -> Ended | None:
     if type(phase) is Stopping and type(phase.before) is Running:
         return None
-    end = End(reason=EndReason.DISPATCH_FAILED, at=moment.at, error=event.error)
-    return _end(phase, end, moment, refused=event.refused)
+    end = End(reason=EndReason.DISPATCH_FAILED, at=context.at, error=event.error)
+    return _end(phase, end, context, refused=event.refused)
 
 
-def _ended(phase: Assigned | Running | Stopping, event: ev.AttemptEnded, moment: Moment) -> Ended:
-    return _end(phase, event.end, moment)
+def _ended(phase: Assigned | Running | Stopping, event: ev.AttemptEnded, context: EventContext) -> Ended:
+    return _end(phase, event.end, context)
 
 
-def _stopped(phase: Stopping, event: ev.AttemptStopped, moment: Moment) -> Ended:
+def _stopped(phase: Stopping, event: ev.AttemptStopped, context: EventContext) -> Ended:
     held_up = phase.before.held_up if type(phase.before) is Assigned else ""
     end = End(
         reason=phase.order.reason,
-        at=moment.at,
+        at=context.at,
         exit_code=event.exit_code,
         trigger=phase.order.trigger,
         error=held_up,
         log_tail=event.log_tail,
         ran=event.ran,
     )
-    return _end(phase, end, moment, refused=bool(held_up))
+    return _end(phase, end, context, refused=bool(held_up))
 
 
-def _end(phase: Assigned | Running | Stopping, end: End, moment: Moment, *, refused: bool = False) -> Ended:
-    ghosts = moment.cluster.ghosts.get(moment.attempt.worker, ())
-    presumed = any(ghost.token == moment.attempt.token for ghost in ghosts)
-    return Ended(end=end, at=moment.at, before=phase, refused=refused, presumed=presumed)
+def _end(
+    phase: Assigned | Running | Stopping, end: End, context: EventContext, *, refused: bool = False
+) -> Ended:
+    ghosts = context.cluster.ghosts.get(context.attempt.worker, ())
+    presumed = any(ghost.token == context.attempt.token for ghost in ghosts)
+    return Ended(end=end, at=context.at, before=phase, refused=refused, presumed=presumed)
 
 
-def _reaped(phase: Ended, _event: ev.AttemptsReaped, moment: Moment) -> Ended:
+def _reaped(phase: Ended, _event: ev.AttemptsReaped, context: EventContext) -> Ended:
     return Ended(
         end=phase.end,
         at=phase.at,
         before=phase.before,
         refused=phase.refused,
         presumed=phase.presumed,
-        reaped_at=moment.at,
+        reaped_at=context.at,
     )
 
 

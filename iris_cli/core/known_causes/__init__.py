@@ -13,18 +13,18 @@ from msgspec import Struct
 from iris_cli.core.known_causes.rule import Rule
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, End, signal_of
 
-MOST_SEARCHED = 1 << 16
-"""Number of characters at the end of a text that are searched."""
+MAX_SEARCHED = 1 << 16
+"""Maximum number of characters, at the end of a text, that are searched."""
 
-LONGEST_LINE = 300
-"""Maximum length of the shown part of the matching line."""
+MAX_LINE = 300
+"""Maximum number of characters of the matching line that are shown."""
 
 
 class KnownCause(Struct, frozen=True, kw_only=True):
-    """The cause of a failure, its fix, and the source. `line` is the matching line, '' for a match of the exit status.
+    """The cause of a failure, its fix, and the source. `line` is the matching line; '' if the exit status matched.
 
-    `next` is a template of a command that shows more; `all_shown` replaces it if the task's whole output is shown
-    (see `Rule`); '' if absent.
+    `next` is a template of a command that shows more. `all_shown` replaces it if the task's whole output is shown.
+    Both are '' if absent; `Rule` has the placeholders.
     """
 
     name: str
@@ -38,14 +38,14 @@ class KnownCause(Struct, frozen=True, kw_only=True):
 
 
 def known_cause(end: End, text: str) -> KnownCause | None:
-    """Return the cause of an end by the text before it: the first matching rule, or None.
+    """Return the cause of an end, from its error and the last output `text`: the first matching rule, or None.
 
-    A task's output says nothing about the end of its host.
+    The output is ignored if the task ended because of its host.
     """
-    said = end.error if end.reason in INFRASTRUCTURE else f"{end.error}\n{text[-MOST_SEARCHED:]}"
-    words = {"", *said.split()}
+    searched = end.error if end.reason in INFRASTRUCTURE else f"{end.error}\n{text[-MAX_SEARCHED:]}"
+    words = {"", *searched.split()}
     for rule in rules():
-        line = _fits(rule, end, said, words)
+        line = _match(rule, end, searched, words)
         if line is not None:
             return KnownCause(
                 name=rule.name,
@@ -62,9 +62,9 @@ def known_cause(end: End, text: str) -> KnownCause | None:
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """Return all rules, the most specific first: iris's own facts, then libraries, the system, and exit statuses.
+    """Return all rules, the most specific first: facts known to iris, libraries, the system, and exit statuses.
 
-    Rules that only report the failure of another rank follow all more specific rules.
+    Rules for errors that another rank caused (echoes) come after the rules for libraries and the system.
     """
     from iris_cli.core.known_causes.containers import CONTAINERS
     from iris_cli.core.known_causes.exits import EXITS, HOSTS, OUT_OF_MEMORY, TIME_LIMIT
@@ -77,12 +77,12 @@ def rules() -> tuple[Rule, ...]:
     return (*causes, *MULTI_HOST_ECHOES, *ECHOES, TIME_LIMIT, *EXITS)
 
 
-def _fits(rule: Rule, end: End, said: str, words: Set[str]) -> str | None:
+def _match(rule: Rule, end: End, searched: str, words: Set[str]) -> str | None:
     """Return the matching line, '' if the end itself matches, None if the rule doesn't match."""
-    for saying in rule.says:
-        if _whole_word(saying) not in words:
-            continue  # the text can't contain it; this check is much faster than a search
-        if (line := _line_with(saying, said)) is not None:
+    for message in rule.text:
+        if _whole_word(message) not in words:
+            continue  # the text can't contain the message; this check is much faster than a search
+        if (line := _line_with(message, searched)) is not None:
             return line
     by_code = end.exit_code in rule.exits and end.reason in PROGRAM_FAILURES
     by_signal = bool(rule.signal) and signal_of(end) == rule.signal
@@ -90,15 +90,15 @@ def _fits(rule: Rule, end: End, said: str, words: Set[str]) -> str | None:
 
 
 @cache
-def _whole_word(saying: str) -> str:
-    """Return the longest word that is always surrounded by blanks in a match; '' if absent."""
-    words = (word for piece in saying.split("*") for word in piece.split(" ")[1:-1])
+def _whole_word(message: str) -> str:
+    """Return the longest word of a rule's message that has a blank on each side; '' if absent."""
+    words = (word for piece in message.split("*") for word in piece.split(" ")[1:-1])
     return max(words, key=len, default="")
 
 
-def _line_with(saying: str, text: str) -> str | None:
-    """Return the first line with all pieces of a saying in order, cut for display; or None."""
-    first, *others = saying.split("*")
+def _line_with(message: str, text: str) -> str | None:
+    """Return the first line with all pieces of a rule's message in order, cut for display; or None."""
+    first, *others = message.split("*")
     at = text.find(first)
     while at >= 0:
         start, end = text.rfind("\n", 0, at + 1) + 1, text.find("\n", at + 1)
@@ -120,6 +120,6 @@ def _has_all(pieces: list[str], text: str, at: int, end: int) -> bool:
 
 def _cut(line: str, at: int) -> str:
     """Return a line cut to the maximum length so that position `at` is visible."""
-    start = at if len(line) > LONGEST_LINE and at > LONGEST_LINE // 3 else 0
-    cut = line[start : start + LONGEST_LINE]
-    return ("…" if start else "") + cut.strip() + ("…" if start + LONGEST_LINE < len(line) else "")
+    start = at if len(line) > MAX_LINE and at > MAX_LINE // 3 else 0
+    cut = line[start : start + MAX_LINE]
+    return ("…" if start else "") + cut.strip() + ("…" if start + MAX_LINE < len(line) else "")

@@ -22,7 +22,7 @@ OUT_OF_MEMORY = Rule(
 HOSTS = (
     Rule(
         name="host-rebooted",
-        says=("the host was rebooted",),
+        text=("the host was rebooted",),
         cause="the host was rebooted: maintenance, a kernel crash, or manually",
         fix="`last -x` on the host shows when. Checkpoints and --max-retries-preemption let the work continue.",
         source="https://docs.cloud.google.com/tpu/docs/maintenance-events",
@@ -30,7 +30,7 @@ HOSTS = (
     ),
     Rule(
         name="attempt-vanished",
-        says=("the attempt vanished: no process, no exit record",),
+        text=("the attempt vanished: no process, no exit record",),
         cause="it was killed together with its wrapper: manually, or out of memory",
         fix="dmesg on the host shows if it was the kernel. If so, request more memory (--memory), or load less.",
         source=_SIGNALS,
@@ -38,14 +38,14 @@ HOSTS = (
     ),
     Rule(
         name="lease-ended",
-        says=("lease expired: no poll in time", "its lease ended: nobody polled it"),
+        text=("lease expired: no poll in time", "its lease ended: nobody polled it"),
         cause="no cycle polled it within its --lease, so its worker stopped it",
         fix="Check what runs cycles (`iris loop show`, `iris cron show`), or launch it with a longer lease or none.",
         source="https://man7.org/linux/man-pages/man5/crontab.5.html",
         next="iris loop show",
     ),
 )
-"""Events of a host, in the words in which iris records them."""
+"""Failures of a host, matched by the errors that iris records."""
 
 TIME_LIMIT = Rule(
     name="time-limit",

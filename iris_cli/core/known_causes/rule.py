@@ -1,4 +1,4 @@
-"""The form of a rule: the words of a failure, its cause, and its fix."""
+"""The form of a rule: messages or exit statuses of a failure, its cause, and its fix."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from iris_cli.core.model.task import EndReason
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """A rule matches a text with one of `says`, an end by `signal`, one of `exits`, or one of `reasons`.
+    """A rule matches output with a message in `text`, or an end by `signal`, with a code in `exits`, or in `reasons`.
 
-    `says`: literal text within one line; `*` matches any text, a leading line feed the beginning of the line.
-    `source` is the page that documents it; `next` is a command with {job}, {task} and {worker} of the failure and
-    {longer} for twice its time limit; `all_shown` replaces it if the whole output is shown. An `echo` reports the
-    failure of another rank: rules that are no echo have precedence, even on other ranks.
+    A message is within one line; `*` matches any characters, a leading line feed the beginning of the line.
+    `source` is the page that documents the failure. `next` is a command with the placeholders {job}, {task} and
+    {worker}, and {longer} for twice the time limit; `all_shown` replaces it if the whole output is shown. `echo`:
+    another rank caused the failure. Rules that are not echoes have precedence, even on other ranks.
     """
 
     name: str
-    says: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
     exits: tuple[int, ...] = ()
     signal: str = ""
     reasons: tuple[EndReason, ...] = ()

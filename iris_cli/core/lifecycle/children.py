@@ -16,37 +16,37 @@ from iris_cli.core.events.events import EndpointRegistered, EndpointRemoved, Job
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, RequestId, clip, depth_of, parse_job_id
 from iris_cli.core.lifecycle import jobs
-from iris_cli.core.lifecycle.asked import over
+from iris_cli.core.lifecycle.request_fields import merge_requests
 from iris_cli.core.lifecycle.submit import Fleet, accept, free_name, stem_of
 from iris_cli.core.messages.requests import RegisterEndpoint
-from iris_cli.core.model.cluster import MOST_CHANGES, Announced, Cluster
+from iris_cli.core.model.cluster import MAX_ENDPOINT_CHANGES, Announced, Cluster
 from iris_cli.core.model.job_fields import JOB_FIELDS
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 
-MOST_BROUGHT = 4
-"""Limit of all directories packed by the tasks of a job, as a multiple of `limits.workspace_size`."""
+PACKED_SIZE_FACTOR = 4
+"""Maximum size of all directories packed inside the tasks of a job, as a multiple of `limits.workspace_size`."""
 
 
 class Submission(Struct, frozen=True, kw_only=True):
-    """Context for accepting jobs: all possible workers, defaults for fields that are not given, and limits."""
+    """Context for accepting jobs. `fleet`: all possible workers; `defaults`: for fields that are not given."""
 
     fleet: Fleet
     defaults: JobRequest
     limits: Limits
 
 
-def check_asker(cluster: Cluster, asker: AttemptId) -> None:
+def check_requester(cluster: Cluster, requester: AttemptId) -> None:
     """Raise IrisError unless the attempt is the current, live attempt of its task and is not being stopped."""
-    task = cluster.tasks.get(asker.task)
-    if task is None or not task.attempts or task.current_id != asker or not task.attempts[-1].live:
-        raise IrisError(f"{asker} is not the current attempt of its task")
+    task = cluster.tasks.get(requester.task)
+    if task is None or not task.attempts or task.current_id != requester or not task.attempts[-1].live:
+        raise IrisError(f"{requester} is not the current attempt of its task")
     if task.attempts[-1].stop is not None or task.state.terminal:
-        raise IrisError(f"{asker} is being stopped", hint="the next attempt may ask again")
+        raise IrisError(f"{requester} is being stopped", hint="the next attempt may ask again")
 
 
-def visible(cluster: Cluster, asker: AttemptId, job: JobId | None) -> JobId:
-    """Return a job that the task may see, by default its own. Raises NotFoundError."""
-    own = asker.task.job
+def visible(cluster: Cluster, requester: AttemptId, job: JobId | None) -> JobId:
+    """Return the id of a job that the requesting task may see (default: its own). Raises NotFoundError."""
+    own = requester.task.job
     if job is None or job == own:
         return own
     if not job.startswith(f"{own}/") or job not in cluster.jobs:
@@ -65,42 +65,42 @@ def visible(cluster: Cluster, asker: AttemptId, job: JobId | None) -> JobId:
 def submit_child(draft: Draft, origin: Origin, wanted: JobRequest, by: Submission) -> tuple[JobId, bool]:
     """Submit a child job, once for each attempt and request. Return its id, and whether this request created it.
 
-    The same request from a later attempt of the parent returns the existing job; so does the same request under
-    an existing name. Raises IrisError, and then records nothing.
+    If a later attempt of the parent repeats the request, or the name exists for an equal request, the existing job
+    is returned. Raises IrisError, and then records nothing.
     """
     cluster, parent = draft.cluster, draft.cluster.jobs[origin.attempt.task.job]
     children = cluster.children_of(parent.id)
     for child in children:
-        if _is_of(child.origin, origin):
+        if _is_same_request(child.origin, origin):
             return child.id, True
-        if _is_of(child.adopted, origin):
+        if _is_same_request(child.adopted, origin):
             return child.id, False
-    check_asker(cluster, origin.attempt)
-    there = _the_same(cluster, parent.id, wanted.name, children, origin)
-    if there is not None:
+    check_requester(cluster, origin.attempt)
+    existing = _existing_child(cluster, parent.id, wanted.name, children, origin)
+    if existing is not None:
         if wanted.name is None:
-            draft.record(JobAdopted(job=there.id, origin=origin))
-        return there.id, False
+            draft.record(JobAdopted(job=existing.id, origin=origin))
+        return existing.id, False
     _check_room(parent.id, children, by.limits)
     if wanted.workspace is not None:
-        _check_brought(parent, children, wanted.workspace, by.limits)
+        _check_packed(parent, children, wanted.workspace, by.limits)
     job = _accept(cluster, parent, wanted, by)
     repeats = tuple(each for each in dict.fromkeys(wanted.constraints or ()) if each in parent.constraints)
-    its = Origin(origin.attempt, origin.request, origin.digest, repeats)
-    draft.record(JobSubmitted(job=job, origin=its))
+    recorded = Origin(origin.attempt, origin.request, origin.digest, repeats)
+    draft.record(JobSubmitted(job=job, origin=recorded))
     return job.id, True
 
 
-def _is_of(known: Origin | None, origin: Origin) -> bool:
+def _is_same_request(known: Origin | None, origin: Origin) -> bool:
     return known is not None and (known.attempt, known.request) == (origin.attempt, origin.request)
 
 
-def _the_same(
+def _existing_child(
     cluster: Cluster, parent: JobId, name: str | None, children: Sequence[Job], origin: Origin
 ) -> Job | None:
-    """Return the existing child for this request: by name, otherwise the first left by an earlier attempt."""
+    """Return the child with this name; for an unnamed one, the first that an earlier attempt requested; or None."""
     if name is None:
-        earlier = (child for child in children if _is_left(child, origin))
+        earlier = (child for child in children if _is_from_earlier_attempt(child, origin))
         return next(earlier, None)
     if "/" in name:
         raise UsageError(f"{clip(name)!r} must not contain '/'", hint=f"the job becomes {parent}/NAME")
@@ -114,8 +114,8 @@ def _the_same(
     return job
 
 
-def _is_left(child: Job, origin: Origin) -> bool:
-    """Return whether an earlier attempt of the same task left this child, and this attempt has not adopted it."""
+def _is_from_earlier_attempt(child: Job, origin: Origin) -> bool:
+    """Return whether an earlier attempt of the same task requested this child, and this attempt has not yet."""
     if child.origin is None or child.origin.digest != origin.digest:
         return False
     last = child.adopted or child.origin
@@ -135,16 +135,16 @@ def _check_room(parent: JobId, children: Sequence[Job], limits: Limits) -> None:
         )
 
 
-def _check_brought(parent: Job, children: Sequence[Job], wanted: Workspace, limits: Limits) -> None:
-    """Raise IrisError if a directory packed inside the task is too large. A stored directory counts once."""
-    there = [job.workspace for job in children if job.workspace != parent.workspace]
-    total = sum({each.hash: each.size for each in [*there, wanted] if each is not None}.values())
-    for size, times in ((wanted.size, 1), (total, MOST_BROUGHT)):
-        most = times * limits.workspace_size
-        if size > most:
+def _check_packed(parent: Job, children: Sequence[Job], wanted: Workspace, limits: Limits) -> None:
+    """Raise IrisError if the directories packed inside the task are too large. Equal directories count once."""
+    stored = [job.workspace for job in children if job.workspace != parent.workspace]
+    total = sum({each.hash: each.size for each in [*stored, wanted] if each is not None}.values())
+    for size, times in ((wanted.size, 1), (total, PACKED_SIZE_FACTOR)):
+        limit = times * limits.workspace_size
+        if size > limit:
             raise IrisError(
                 f"the workspaces of the child jobs of {parent.id} take {format_memory(size)}, more than "
-                f"{format_memory(most)}",
+                f"{format_memory(limit)}",
                 hint="exclude files in .irisignore, or raise limits.workspace_size",
             )
 
@@ -159,8 +159,8 @@ def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, by: Submission) -
         constraints=_constraints(parent, wanted),
         secrets=wanted.secrets and tuple(_with_source(parent, name) for name in wanted.secrets),
     )
-    request = over(own, over(wanted, JobRequest(**inherited)))
-    return accept(cluster, over(request, by.defaults), by.fleet, by.limits)
+    request = merge_requests(own, merge_requests(wanted, JobRequest(**inherited)))
+    return accept(cluster, merge_requests(request, by.defaults), by.fleet, by.limits)
 
 
 def _with_source(parent: Job, secret: str) -> str:
@@ -185,7 +185,7 @@ def inherited_constraints(
 
 
 def _check_named(cluster: Cluster, parent: Job, wanted: JobRequest) -> None:
-    """Refuse secrets and dependencies that do not belong to the parent."""
+    """Raise UsageError for secrets that the parent does not have, and dependencies that can't end before the job."""
     foreign = [name for name in wanted.secrets or () if name not in parent.secrets]
     if foreign:
         raise UsageError(
@@ -201,30 +201,32 @@ def _check_named(cluster: Cluster, parent: Job, wanted: JobRequest) -> None:
 # Cancelling, and endpoints
 
 
-def cancel_visible(draft: Draft, asker: AttemptId, job: JobId, reason: str) -> bool:
-    """Cancel a job that the task may change. Return whether it is cancelled, now or before."""
-    found = visible(draft.cluster, asker, job)
+def cancel_visible(draft: Draft, requester: AttemptId, job: JobId, reason: str) -> bool:
+    """Cancel a job that the task may change. Return whether it was cancelled by this or an earlier request."""
+    found = visible(draft.cluster, requester, job)
     if not draft.cluster.job_state(found).terminal:
-        check_asker(draft.cluster, asker)
-        jobs.cancel(draft, found, f"requested by {asker}" + (f": {reason}" if reason else ""))
+        check_requester(draft.cluster, requester)
+        jobs.cancel(draft, found, f"requested by {requester}" + (f": {reason}" if reason else ""))
     return draft.cluster.jobs[found].cancelled
 
 
 def register_endpoint(
-    draft: Draft, asker: AttemptId, request: RequestId, wanted: RegisterEndpoint, limits: Limits
+    draft: Draft, requester: AttemptId, request: RequestId, wanted: RegisterEndpoint, limits: Limits
 ) -> None:
     """Register an endpoint of a task. Raises IrisError."""
-    check_asker(draft.cluster, asker)
-    announced = draft.cluster.endpoints.get(asker, Announced())
+    check_requester(draft.cluster, requester)
+    announced = draft.cluster.endpoints.get(requester, Announced())
     if request in announced.requests:
         return
     if wanted.name not in announced.names and len(announced.endpoints) >= limits.max_endpoints:
-        raise IrisError(f"{asker} already has {len(announced.endpoints)} endpoints", hint="remove one first")
-    _check_changes(asker, announced)
+        raise IrisError(
+            f"{requester} already has {len(announced.endpoints)} endpoints", hint="remove one first"
+        )
+    _check_changes(requester, announced)
     draft.record(
         EndpointRegistered(
-            task=asker.task,
-            attempt=asker.number,
+            task=requester.task,
+            attempt=requester.number,
             name=wanted.name,
             port=wanted.port,
             request=request,
@@ -233,19 +235,19 @@ def register_endpoint(
     )
 
 
-def remove_endpoint(draft: Draft, asker: AttemptId, request: RequestId, name: str) -> bool:
+def remove_endpoint(draft: Draft, requester: AttemptId, request: RequestId, name: str) -> bool:
     """Remove an endpoint. Return whether this request removed it. Raises IrisError."""
-    check_asker(draft.cluster, asker)
-    announced = draft.cluster.endpoints.get(asker, Announced())
+    check_requester(draft.cluster, requester)
+    announced = draft.cluster.endpoints.get(requester, Announced())
     if request in announced.requests:
         return True
     if name not in announced.names:
         return False
-    _check_changes(asker, announced)
-    draft.record(EndpointRemoved(task=asker.task, attempt=asker.number, name=name, request=request))
+    _check_changes(requester, announced)
+    draft.record(EndpointRemoved(task=requester.task, attempt=requester.number, name=name, request=request))
     return True
 
 
-def _check_changes(asker: AttemptId, announced: Announced) -> None:
-    if len(announced.requests) >= MOST_CHANGES:
-        raise IrisError(f"{asker} has changed its endpoints {MOST_CHANGES} times, the maximum")
+def _check_changes(requester: AttemptId, announced: Announced) -> None:
+    if len(announced.requests) >= MAX_ENDPOINT_CHANGES:
+        raise IrisError(f"{requester} has changed its endpoints {MAX_ENDPOINT_CHANGES} times, the maximum")

@@ -22,7 +22,7 @@ class DisplayWord(StrEnum):
     RETRYING = "RETRYING"
 
 
-Tried = tuple[Task, int, End]
+FailedAttempt = tuple[Task, int, End]
 """A task that was or will be retried, with the number and the end of the failed attempt."""
 
 _RETRIED_AFTER = PROGRAM_FAILURES | INFRASTRUCTURE | {EndReason.RETRIED}
@@ -119,7 +119,7 @@ def retry_count(job: Job, tasks: Sequence[Task], after: Collection[EndReason] = 
     return sum(_culprit(spoiled[number])[2].reason in after for number in spoiled if number < job.rounds - 1)
 
 
-def last_tries(job: Job, tasks: Sequence[Task]) -> list[Tried]:
+def last_tries(job: Job, tasks: Sequence[Task]) -> list[FailedAttempt]:
     """Return the last failure of each task that was or will be retried, latest first; for a gang of its last round.
 
     Empty for a job that has ended or was not retried.
@@ -129,15 +129,15 @@ def last_tries(job: Job, tasks: Sequence[Task]) -> list[Tried]:
     return _last_round(job, tasks) if job.is_gang else _last_of_tasks(tasks)
 
 
-def _last_round(job: Job, tasks: Sequence[Task]) -> list[Tried]:
+def _last_round(job: Job, tasks: Sequence[Task]) -> list[FailedAttempt]:
     """Return the culprit of the last failed round that has a verdict."""
     spoiled = _spoiled_rounds(tasks) if job.settled_rounds else {}
     last = max((number for number in spoiled if number < job.settled_rounds), default=None)
     return [_culprit(spoiled[last])] if last is not None else []
 
 
-def _spoiled_rounds(tasks: Sequence[Task]) -> dict[int, list[Tried]]:
-    spoiled: dict[int, list[Tried]] = {}
+def _spoiled_rounds(tasks: Sequence[Task]) -> dict[int, list[FailedAttempt]]:
+    spoiled: dict[int, list[FailedAttempt]] = {}
     for task in tasks:
         for attempt in task.attempts:
             if attempt.end is not None and attempt.end.reason in _RETRIED_AFTER:
@@ -145,13 +145,13 @@ def _spoiled_rounds(tasks: Sequence[Task]) -> dict[int, list[Tried]]:
     return spoiled
 
 
-def _culprit(spoiled: Sequence[Tried]) -> Tried:
+def _culprit(spoiled: Sequence[FailedAttempt]) -> FailedAttempt:
     """Return the rank to blame: a lost host outranks exit codes, then the earliest end counts."""
     return min(spoiled, key=lambda each: (each[2].reason not in INFRASTRUCTURE, each[2].at, each[0].index))
 
 
-def _last_of_tasks(tasks: Sequence[Task]) -> list[Tried]:
-    tried: list[Tried] = []
+def _last_of_tasks(tasks: Sequence[Task]) -> list[FailedAttempt]:
+    tried: list[FailedAttempt] = []
     for task in tasks:
         if not task.attempts or task.state.terminal:
             continue
@@ -172,7 +172,7 @@ def _is_stopping(attempt: Attempt) -> bool:
     return attempt.state is AttemptState.STOPPING and not fenced
 
 
-def _retrying(job: Job, tried: Tried) -> str:
+def _retrying(job: Job, tried: FailedAttempt) -> str:
     task, _, end = tried
     if end.reason is EndReason.RETRIED:
         note = "asked"

@@ -11,14 +11,14 @@ from iris_cli.core.lifecycle import jobs
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, End, Task, TaskState
 
 _CONSEQUENCES = frozenset({EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED})
-"""Ends that were ordered: they are no evidence of a cause."""
+"""Ends that iris ordered. They are not the cause of a round's end."""
 
 
-def settle(draft: Draft, job_id: JobId, limits: Limits, unheard: Container[WorkerId] = ()) -> None:
+def decide_round(draft: Draft, job_id: JobId, limits: Limits, unheard: Container[WorkerId] = ()) -> None:
     """Decide the current round of a gang from the ends recorded so far.
 
-    A round that can't succeed any more is stopped at once; the verdict waits until the evidence is complete.
-    `unheard` are the workers polled now that have not answered yet.
+    A round that can't succeed any more is stopped at once. The verdict waits until the evidence is complete.
+    `unheard` are the workers that the current poll has called and that have not answered yet.
     """
     job = draft.cluster.jobs[job_id]
     if job.end is not None or job.rounds == job.settled_rounds:
@@ -28,13 +28,14 @@ def settle(draft: Draft, job_id: JobId, limits: Limits, unheard: Container[Worke
     if all(attempt.end is not None and attempt.end.reason is EndReason.OK for _, attempt in members):
         return _succeed(draft, members)
     evidence = sorted(
-        ((task, end) for task, attempt in members if (end := _spoiling_end(attempt)) is not None), key=_weight
+        ((task, end) for task, attempt in members if (end := _failing_end(attempt)) is not None),
+        key=_blame_order,
     )
-    doomed = [task for task, attempt in members if attempt.stop and _spoils(attempt.stop.reason)]
-    culprits = [task for task, _ in evidence] or doomed
-    if not culprits:
+    doomed = [task for task, attempt in members if attempt.stop and _fails_round(attempt.stop.reason)]
+    causes = [task for task, _ in evidence] or doomed
+    if not causes:
         return None
-    jobs.stop_live(draft, job_id, EndReason.SIBLING, culprits[0].id)
+    jobs.stop_live(draft, job_id, EndReason.SIBLING, causes[0].id)
     if evidence and not _evidence_may_come(draft, members, evidence[0][1], limits, unheard):
         _verdict(draft, job, *evidence[0])
     return None
@@ -45,7 +46,7 @@ def _members(draft: Draft, job: JobId) -> list[tuple[Task, Attempt]]:
 
 
 def _fence_unready(draft: Draft, job: Job) -> None:
-    """Stop a rank whose worker fell silent before any rank started, once its set-up time is over."""
+    """Stop a rank whose set-up time is over and whose worker is silent, if no rank has started."""
     members = _members(draft, job.id)
     if any(attempt.started_at is not None for _, attempt in members):
         return
@@ -59,25 +60,25 @@ def _succeed(draft: Draft, members: list[tuple[Task, Attempt]]) -> None:
     for task, attempt in members:
         assert attempt.end is not None
         draft.record(TaskEnded(task=task.id, state=TaskState.SUCCEEDED, end=attempt.end.of_task()))
-    jobs.settle(draft, members[0][0].job)
+    jobs.end_if_decided(draft, members[0][0].job)
 
 
-def _spoils(reason: EndReason) -> bool:
+def _fails_round(reason: EndReason) -> bool:
     return reason is not EndReason.OK and reason not in _CONSEQUENCES
 
 
-def _spoiling_end(attempt: Attempt) -> End | None:
-    """Return the end that spoiled the round, or None. A stop for its own fault counts even after exit 0."""
+def _failing_end(attempt: Attempt) -> End | None:
+    """Return the end if it prevents the round's success, or None. A stop for a fault of the rank prevents it, too."""
     end, stop = attempt.end, attempt.stop
-    if end is None or _spoils(end.reason):
+    if end is None or _fails_round(end.reason):
         return end
-    if stop is None or not _spoils(stop.reason):
+    if stop is None or not _fails_round(stop.reason):
         return None
     return end.because(stop.reason)
 
 
-def _weight(item: tuple[Task, End]) -> tuple[int, float, int]:
-    """Return the rank of blame: a lost host outranks exit codes (its peers exit with 1); then the earliest end."""
+def _blame_order(item: tuple[Task, End]) -> tuple[int, float, int]:
+    """Return the sort key for the trigger: a lost host first (its siblings then exit with 1), then the earliest end."""
     task, end = item
     kind = 0 if end.reason in INFRASTRUCTURE else 2 if end.reason is EndReason.DISPATCH_FAILED else 1
     return kind, end.at, task.index
@@ -90,7 +91,7 @@ def _evidence_may_come(
     limits: Limits,
     unheard: Container[WorkerId],
 ) -> bool:
-    """Return whether evidence that outweighs the known ends may still arrive."""
+    """Return whether an end that would be the trigger instead of `worst` may still be reported."""
     if worst.reason in (EndReason.DISPATCH_FAILED, EndReason.RETRIED):
         return False  # nothing is charged: no more evidence is needed
     if any(attempt.live and attempt.worker in unheard for _, attempt in members):
@@ -98,10 +99,10 @@ def _evidence_may_come(
     recorded = [
         attempt.ended_at
         for _, attempt in members
-        if attempt.ended_at is not None and _spoiling_end(attempt) is not None
+        if attempt.ended_at is not None and _failing_end(attempt) is not None
     ]
     if not 0 <= draft.at - min(recorded) < limits.settle_seconds:
-        return False  # a clock that stepped back must not delay a verdict forever
+        return False  # also if the clock went back: the verdict must not wait forever
     return any(
         attempt.live
         and (
@@ -116,20 +117,20 @@ def _silent(cluster: Cluster, attempt: Attempt) -> bool:
     return cluster.workers[attempt.worker].condition is not WorkerCondition.HEALTHY
 
 
-def _verdict(draft: Draft, job: Job, culprit: Task, end: End) -> None:
+def _verdict(draft: Draft, job: Job, trigger: Task, end: End) -> None:
     refused = end.reason is EndReason.DISPATCH_FAILED and any(
         task.attempts[-1].refused for task in draft.cluster.tasks_of(job.id)
     )
     draft.record(
         GangRoundEnded(
-            job=job.id, round=job.rounds - 1, reason=end.reason, trigger=culprit.id, refused=refused
+            job=job.id, round=job.rounds - 1, reason=end.reason, trigger=trigger.id, refused=refused
         )
     )
     if _budget_left(draft.cluster.jobs[job.id], end.reason):
         for task in draft.cluster.tasks_of(job.id):
             draft.record(TaskRequeued(task=task.id, reason=end.reason))
         return
-    _end_for_good(draft, job, culprit, end)
+    _end_finally(draft, job, trigger, end)
 
 
 def _budget_left(job: Job, reason: EndReason) -> bool:
@@ -143,16 +144,16 @@ def _budget_left(job: Job, reason: EndReason) -> bool:
     return reason is EndReason.RETRIED  # a time limit is never retried
 
 
-def _end_for_good(draft: Draft, job: Job, culprit: Task, end: End) -> None:
+def _end_finally(draft: Draft, job: Job, trigger: Task, end: End) -> None:
     state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
-    draft.record(TaskEnded(task=culprit.id, state=state, end=end.of_task()))
+    draft.record(TaskEnded(task=trigger.id, state=state, end=end.of_task()))
     sibling = End(
         reason=EndReason.SIBLING,
         at=draft.at,
-        trigger=culprit.id,
-        error=f"Coscheduled sibling {culprit.id} failed",
+        trigger=trigger.id,
+        error=f"Coscheduled sibling {trigger.id} failed",
     )
     for task in draft.cluster.tasks_of(job.id):
-        if task.id != culprit.id:
+        if task.id != trigger.id:
             draft.record(TaskEnded(task=task.id, state=TaskState.WORKER_FAILED, end=sibling))
-    jobs.settle(draft, job.id)
+    jobs.end_if_decided(draft, job.id)

@@ -1,4 +1,4 @@
-"""Identity of workers: one machine in one boot. Ghosts of attempts presumed dead remain until proven gone."""
+"""The identity of workers: machine, directory and boot. Also the ghosts: attempts presumed gone without proof."""
 
 from __future__ import annotations
 
@@ -13,58 +13,62 @@ from iris_cli.core.lifecycle import attempts, jobs, workers
 from iris_cli.core.messages.observations import OVER, AttemptReport, RemoteState, WorkerReport
 
 
-def answered(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
-    """Check the sender of an answer. Return whether it is the worker in the log, in the same boot."""
+def check_identity(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
+    """Check the sender of an answer. Return whether it is the worker in the log, and has not rebooted since."""
     worker = draft.cluster.workers[report.worker]
     if not worker.incarnation or worker.condition is WorkerCondition.UNPROBED:
         return False  # no identity to compare with yet, or a probe comes first
-    if report.incarnation != worker.incarnation or _is_untold(worker, report.boot_id):
-        workers.untrusted(draft, worker.id, _doubt(worker, report.boot_id), limits)
+    if report.incarnation != worker.incarnation or _lacks_boot_id(worker, report.boot_id):
+        workers.distrust(draft, worker.id, _doubt(worker, report.boot_id), limits)
         return False
     if report.boot_id != worker.boot_id:
-        _rebooted(draft, worker, report)
+        _apply_reboot(draft, worker, report)
         return False
-    workers.recovered(draft, worker.id)
+    workers.record_recovery(draft, worker.id)
     return True
 
 
-def probed(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: bool = False) -> None:
-    """Apply a probe. `trusted`: the operator accepts that it may be another machine.
+def apply_probe(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: bool = False) -> None:
+    """Apply a probe. `trusted`: the operator accepts that the host may be another machine.
 
-    After a reboot the old boot id stays on record while attempts live on the worker: their ends may be on its
-    disk, and a poll reads them. Until then the worker refuses every launch, which names the old boot.
+    After a reboot, the old boot id stays recorded until a poll has read the ends of the worker's attempts from its
+    disk. Until that poll, launches name the old boot, so the worker refuses them.
     """
     worker = draft.cluster.workers[found.worker]
     known = bool(worker.incarnation)
     rebooted = known and found.boot_id != worker.boot_id
     replaced = known and found.incarnation != worker.incarnation
-    untold = _is_untold(worker, found.boot_id)
-    doubt = _doubt(worker, found.boot_id) if untold or (rebooted and replaced) else _moved(worker, found)
+    unreadable = _lacks_boot_id(worker, found.boot_id)
+    doubt = (
+        _doubt(worker, found.boot_id)
+        if unreadable or (rebooted and replaced)
+        else _why_another_host(worker, found)
+    )
     if not known:
-        doubt = elsewhere(draft.cluster, worker.id, found.boot_id, found.incarnation)
+        doubt = why_ghosts_may_live(draft.cluster, worker.id, found.boot_id, found.incarnation)
     if doubt and not trusted:
-        return workers.untrusted(draft, worker.id, doubt, limits)
+        return workers.distrust(draft, worker.id, doubt, limits)
     if rebooted and replaced:
-        release(draft, worker.id, "the host was re-created")
+        end_attempts_on(draft, worker.id, "the host was re-created")
     elif rebooted and worker.claims:
         found = _of_boot(found, worker.boot_id)
     elif replaced:
-        _fence(draft, worker.id)
+        _stop_forgotten(draft, worker.id)
     if found != _recorded(draft.cluster.workers[worker.id]):
         draft.record(found)
-    gone_by_reboot(draft, worker.id)
-    workers.recovered(draft, worker.id)
-    return workers.requalified(draft, worker.id, limits)
+    end_ghosts_of_earlier_boots(draft, worker.id)
+    workers.record_recovery(draft, worker.id)
+    return workers.lift_old_quarantine(draft, worker.id, limits)
 
 
-def release(draft: Draft, worker_id: WorkerId, error: str) -> None:
-    """End every attempt on a worker that is proven gone."""
+def end_attempts_on(draft: Draft, worker_id: WorkerId, error: str) -> None:
+    """Record the end of every attempt on a worker that is proven gone."""
     for attempt_id, _ in list(draft.cluster.live_on(worker_id)):
-        attempts.worker_gone(draft, attempt_id, error)
+        attempts.end_with_worker(draft, attempt_id, error)
 
 
-def _fence(draft: Draft, worker_id: WorkerId) -> None:
-    """Stop the attempts that a host of the same boot has forgotten: their processes may still run."""
+def _stop_forgotten(draft: Draft, worker_id: WorkerId) -> None:
+    """Stop the attempts whose files are gone from a host that has not rebooted: their processes may still run."""
     for attempt_id, attempt in list(draft.cluster.live_on(worker_id)):
         if attempt.state is not AttemptState.STOPPING:
             started = attempt.started_at is not None
@@ -72,21 +76,21 @@ def _fence(draft: Draft, worker_id: WorkerId) -> None:
             jobs.stop(draft, attempt_id, reason)
 
 
-def _is_untold(worker: Worker, boot_id: str) -> bool:
-    """Return whether a host that reported its boot id before can't any more: that proves nothing."""
+def _lacks_boot_id(worker: Worker, boot_id: str) -> bool:
+    """Return whether a host no longer reports its boot id. That is no proof of a reboot."""
     return bool(worker.boot_id) and not boot_id
 
 
 def _doubt(worker: Worker, boot_id: str) -> str:
-    if _is_untold(worker, boot_id):
+    if _lacks_boot_id(worker, boot_id):
         return "its boot id can't be read"
     if boot_id == worker.boot_id:
         return "its iris directory was removed or replaced since the last probe"
     return "different boot and incarnation: the host may have been re-created"
 
 
-def _moved(worker: Worker, found: WorkerUpdated) -> str:
-    """Return why the host can't be the one probed before, or "" if the configuration changed or nothing differs."""
+def _why_another_host(worker: Worker, found: WorkerUpdated) -> str:
+    """Return why the host is not the one probed before; "" if it may be, or if the configuration has changed."""
     if worker.vm and found.vm and found.vm != worker.vm:
         return f"its VM was {worker.vm} and is now {found.vm}"
     if found.declared != worker.declared:
@@ -98,17 +102,17 @@ def _moved(worker: Worker, found: WorkerUpdated) -> str:
     return ""
 
 
-def _rebooted(draft: Draft, worker: Worker, report: WorkerReport) -> None:
-    """End the old boot's attempts if this answer covers them all; else the worker is polled for the rest first."""
-    said = {each.token: each for each in report.attempts}
+def _apply_reboot(draft: Draft, worker: Worker, report: WorkerReport) -> None:
+    """Record a reboot and the end of all attempts before it, if this answer reports on all of them."""
+    reports = {each.token: each for each in report.attempts}
     live = list(draft.cluster.live_on(worker.id))
-    if any(attempt.token not in said for _, attempt in live):
+    if any(attempt.token not in reports for _, attempt in live):
         return
     for attempt_id, attempt in live:
-        attempts.outlasted(draft, attempt_id, said[attempt.token], "the host was rebooted")
+        attempts.apply_earlier_boot(draft, attempt_id, reports[attempt.token], "the host was rebooted")
     draft.record(_of_boot(_recorded(worker), report.boot_id))
-    gone_by_reboot(draft, worker.id)
-    workers.recovered(draft, worker.id)
+    end_ghosts_of_earlier_boots(draft, worker.id)
+    workers.record_recovery(draft, worker.id)
 
 
 def _of_boot(found: WorkerUpdated, boot_id: str) -> WorkerUpdated:
@@ -150,65 +154,65 @@ def _recorded(worker: Worker) -> WorkerUpdated:
 
 
 def presume_gone(draft: Draft, attempt_ids: Iterable[AttemptId], error: str) -> None:
-    """Presume attempts dead: their resources are released, and they are kept as ghosts."""
+    """Presume attempts dead: release their resources, and remember them as ghosts."""
     for attempt_id in attempt_ids:
         draft.record(AttemptPresumedGone(task=attempt_id.task, attempt=attempt_id.number))
-        attempts.worker_gone(draft, attempt_id, error)
+        attempts.end_with_worker(draft, attempt_id, error)
 
 
-def declared_dead(draft: Draft, worker: WorkerId, error: str) -> None:
+def presume_all_gone(draft: Draft, worker: WorkerId, error: str) -> None:
     """Presume all attempts on a worker dead, including unkillable ones, because the operator asserts it."""
     presume_gone(draft, [attempt_id for attempt_id, _ in draft.cluster.live_on(worker)], error)
 
 
-def machine_gone(draft: Draft, worker_id: WorkerId, error: str) -> list[AttemptId]:
-    """End everything on a machine proven gone, and forget the worker. Return the ended attempts."""
+def remove_machine(draft: Draft, worker_id: WorkerId, error: str) -> list[AttemptId]:
+    """Record that a machine is proven gone, with all its attempts and ghosts. Return the ended attempts."""
     is_known = worker_id in draft.cluster.workers
     ended = [attempt_id for attempt_id, _ in draft.cluster.live_on(worker_id)] if is_known else []
     for attempt_id in ended:
-        attempts.worker_gone(draft, attempt_id, error)
+        attempts.end_with_worker(draft, attempt_id, error)
     for ghost in draft.cluster.ghosts.get(worker_id, ()):
-        _proven_gone(draft, ghost.attempt)
+        _record_proven_gone(draft, ghost.attempt)
     if is_known:
         draft.record(WorkerForgotten(worker=worker_id, reason=error))
     return ended
 
 
-def reported(draft: Draft, worker: WorkerId, reports: Iterable[AttemptReport]) -> None:
-    """Apply a worker's report on its ghosts: ended ones are gone; an unkillable one quarantines the worker."""
-    said = {report.token: report.state for report in reports}
+def apply_ghost_reports(draft: Draft, worker: WorkerId, reports: Iterable[AttemptReport]) -> None:
+    """Apply a worker's reports on its ghosts: remove ended ones, quarantine the worker for an unkillable one."""
+    states = {report.token: report.state for report in reports}
     for ghost in draft.cluster.ghosts.get(worker, ()):
-        state = said.get(ghost.token)
+        state = states.get(ghost.token)
         if state in OVER:
-            _proven_gone(draft, ghost.attempt)
+            _record_proven_gone(draft, ghost.attempt)
         elif state is RemoteState.UNKILLABLE:
-            workers.unkillable(draft, worker)
+            workers.record_unkillable(draft, worker)
 
 
-def gone_by_reboot(draft: Draft, worker_id: WorkerId) -> None:
-    """End the ghosts of earlier boots: they did not survive the reboot."""
+def end_ghosts_of_earlier_boots(draft: Draft, worker_id: WorkerId) -> None:
+    """Record that the ghosts of earlier boots are gone: they did not survive the reboot."""
     boot_id = draft.cluster.workers[worker_id].boot_id
     for ghost in draft.cluster.ghosts.get(worker_id, ()):
         if ghost.boot_id and ghost.boot_id != boot_id:
-            _proven_gone(draft, ghost.attempt)
+            _record_proven_gone(draft, ghost.attempt)
 
 
-def elsewhere(cluster: Cluster, worker: WorkerId, boot_id: str, incarnation: str) -> str:
-    """Return why a worker that is new to the log can't prove the end of the ghosts under its name, or ""."""
-    strange = [
+def why_ghosts_may_live(cluster: Cluster, worker: WorkerId, boot_id: str, incarnation: str) -> str:
+    """Return why a worker's first probe does not prove that the ghosts under its name are gone; "" if it does."""
+    unproven = [
         str(ghost.attempt)
         for ghost in cluster.ghosts.get(worker, ())
         if ghost.incarnation and ghost.incarnation != incarnation and ghost.boot_id != boot_id
     ]
-    if not strange:
+    if not unproven:
         return ""
     return (
-        f"{', '.join(strange)} may still run on another host: this one has a different boot and incarnation"
+        f"{', '.join(unproven)} may still run on another host: this one has a different boot and incarnation"
     )
 
 
-def haunted_words(cluster: Cluster, worker: WorkerId) -> str:
-    """Return why a worker accepts no new work because of its ghosts, in a sentence; "" without ghosts."""
+def ghost_warning(cluster: Cluster, worker: WorkerId) -> str:
+    """Return the warning that two copies of an attempt may run, because of ghosts; "" without ghosts."""
     ghosts = cluster.ghosts.get(worker, ())
     if not ghosts:
         return ""
@@ -216,5 +220,5 @@ def haunted_words(cluster: Cluster, worker: WorkerId) -> str:
     return f"two copies may run: {names} presumed dead; stopped first when {worker} answers"
 
 
-def _proven_gone(draft: Draft, attempt: AttemptId) -> None:
+def _record_proven_gone(draft: Draft, attempt: AttemptId) -> None:
     draft.record(AttemptProvenGone(task=attempt.task, attempt=attempt.number))

@@ -16,12 +16,12 @@ def cancel(draft: Draft, job: JobId, reason: str = "") -> bool:
         return False
     draft.record(JobCancelled(job=job, reason=reason))
     _kill_rest(draft, job, End(reason=EndReason.CANCELLED, at=draft.at, error=reason))
-    settle(draft, job)
+    end_if_decided(draft, job)
     return True
 
 
 def abandon(draft: Draft, gone: Collection[JobId]) -> None:
-    """Cancel the jobs whose clients are gone: their programs have no terminal any more."""
+    """Cancel the interactive jobs whose clients are `gone`."""
     for job in gone:
         cancel(draft, job, "its terminal is gone")
 
@@ -63,8 +63,8 @@ def change(
     return True
 
 
-def settle(draft: Draft, job_id: JobId) -> None:
-    """Record the end of a job once its tasks determine it; stop its live attempts and cancel its children."""
+def end_if_decided(draft: Draft, job_id: JobId) -> None:
+    """Record the end of a job if its tasks determine it. Then stop its live attempts and cancel its child jobs."""
     if draft.cluster.jobs[job_id].end is not None:
         return
     state = draft.cluster.job_state(job_id)
@@ -111,14 +111,14 @@ def _end_of(draft: Draft, job_id: JobId, state: JobState) -> End:
             (task.end for task in tasks if task.end and task.end.reason is EndReason.CANCELLED),
             End(reason=EndReason.CANCELLED, at=draft.at),
         )
-    culprit = _culprit(draft.cluster.jobs[job_id], tasks)
-    if culprit is None or culprit.end is None:
+    decisive = _decisive_task(draft.cluster.jobs[job_id], tasks)
+    if decisive is None or decisive.end is None:
         return End(reason=EndReason.WORKER_FAILED, at=draft.at)
-    return culprit.end.of_job(culprit.id, draft.at)
+    return decisive.end.of_job(decisive.id, draft.at)
 
 
-def _culprit(job: Job, tasks: list[Task]) -> Task | None:
-    """Return the first task whose own end failed the job. A tolerated failure is blamed only if there is no other."""
+def _decisive_task(job: Job, tasks: list[Task]) -> Task | None:
+    """Return the first task whose own end made the job fail: a tolerated failure only if there is no other."""
     failures = sum(task.state is TaskState.FAILED for task in tasks)
     tolerated = not job.is_gang and failures <= job.max_task_failures
     by_exit, by_host = TaskState.FAILED, TaskState.WORKER_FAILED

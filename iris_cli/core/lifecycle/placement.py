@@ -1,4 +1,4 @@
-"""Carrying out a plan: expired deadlines, failed dependencies, and assignments."""
+"""Record the decisions of a plan: expired deadlines, failed dependencies, and assignments."""
 
 from __future__ import annotations
 
@@ -13,29 +13,32 @@ from iris_cli.core.lifecycle import jobs
 from iris_cli.core.scheduling import Plan
 
 FIRST_PORT = 30_000
-PORTS = 2_700  # below Linux's range for outgoing connections, above the ports where gangs meet
+PORTS = 2_700  # number of ports: below Linux's range for outgoing connections, above the coordinator ports of gangs
 
 
 def choose_ports(cluster: Cluster, worker: WorkerId, job: Job, attempt: AttemptId) -> tuple[int, ...]:
-    """Return a port for each name, unused on the worker and different for each attempt; used ones if all are used."""
-    taken = {port for _, each in cluster.live_on(worker) for port in each.ports}
+    """Return a port for each port name of the job: unused on the worker if possible, others in the next attempt."""
+    used = {port for _, each in cluster.live_on(worker) for port in each.ports}
     start = job.order * 97 + attempt.task.index * 17 + attempt.number * 7
     numbers = [FIRST_PORT + (start + step) % PORTS for step in range(PORTS)]
-    free = [number for number in numbers if number not in taken]
+    free = [number for number in numbers if number not in used]
     return tuple([*free, *numbers][: len(job.ports)])
 
 
-def carry_out(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[AttemptId]:
-    """Record the decisions of a plan, gangs in one transaction. Return the attempts, each with a `new_token`."""
-    _unschedulable(draft, plan.timed_out_tasks, EndReason.SCHEDULING_TIMEOUT, partial(_too_late, plan))
+def record_plan(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[AttemptId]:
+    """Record the decisions of a plan. Return the new attempts, each with its own token from `new_token`."""
+    _unschedulable(draft, plan.timed_out_tasks, EndReason.SCHEDULING_TIMEOUT, partial(_timeout_reason, plan))
     _unschedulable(
-        draft, plan.dependency_failed, EndReason.DEPENDENCY_FAILED, partial(_in_vain, draft.cluster)
+        draft,
+        plan.dependency_failed,
+        EndReason.DEPENDENCY_FAILED,
+        partial(_failed_dependencies, draft.cluster),
     )
-    assigned, told = [], plan.result.worth_telling()
+    assigned, chosen = [], plan.result.notable_choices()
     for assignment in plan.assignments:
         task = draft.cluster.tasks[assignment.task]
         if task.state is not TaskState.PENDING:
-            continue  # its job has just ended, with another of its tasks or with its parent
+            continue  # its job has just ended, because another task or the parent job ended
         attempt, job = AttemptId(task.id, len(task.attempts)), draft.cluster.jobs[task.job]
         draft.record(
             TaskAssigned(
@@ -44,7 +47,7 @@ def carry_out(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[
                 worker=assignment.worker,
                 token=new_token(),
                 gpus=assignment.gpus,
-                chosen=told.get(task.id, ""),
+                chosen=chosen.get(task.id, ""),
                 ports=choose_ports(draft.cluster, assignment.worker, job, attempt) if job.ports else (),
             )
         )
@@ -60,17 +63,17 @@ def _unschedulable(
         end = End(reason=reason, at=draft.at, error=words(draft.cluster.jobs[task.job], task))
         draft.record(TaskEnded(task=task, state=TaskState.UNSCHEDULABLE, end=end))
     for job in dict.fromkeys(task.job for task in tasks):
-        jobs.settle(draft, job)
+        jobs.end_if_decided(draft, job)
 
 
-def _too_late(plan: Plan, job: Job, task: TaskId) -> str:
+def _timeout_reason(plan: Plan, job: Job, task: TaskId) -> str:
     """Return the scheduling timeout of a task, and the reason why it was pending."""
     reason = plan.too_late.get(job.id if job.is_gang else task)
     words = f"not placed within its scheduling_timeout of {format_duration(job.scheduling_timeout)}"
     return f"{words}: {reason.text}" if reason is not None else words
 
 
-def _in_vain(cluster: Cluster, job: Job, _: TaskId) -> str:
+def _failed_dependencies(cluster: Cluster, job: Job, _: TaskId) -> str:
     """Return the dependencies of a job that did not succeed."""
     states = {each: cluster.job_state(each) if each in cluster.jobs else None for each in job.after}
     failed = [

@@ -1,4 +1,4 @@
-"""Deletion of the files of ended attempts on their workers. Their exit records remain, on the worker and in the log."""
+"""Delete the files of ended attempts on their workers. The exit records remain, on the worker and in the log."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from iris_cli.core import AttemptId, Cluster, Limits, Worker, WorkerCondition, W
 from iris_cli.core.events.events import AttemptsReaped
 from iris_cli.core.evolve import Draft
 
-FLATTENED = 3600.0  # seconds between two calls to a worker that is called anyway
-ALONE = 86400.0  # seconds between two calls to a worker that is connected only for them
+PAUSE = 3600.0  # seconds between two reap calls to a worker that is polled anyway
+PAUSE_WITHOUT_POLLS = 86400.0  # seconds between two reap calls to a worker that is not polled
 
 
 def due(
-    cluster: Cluster, worker: Worker, now: float, limits: Limits, *, pause: float = FLATTENED
+    cluster: Cluster, worker: Worker, now: float, limits: Limits, *, pause: float = PAUSE
 ) -> tuple[AttemptId, ...]:
-    """Return the attempts to reap now, at most a batch of the oldest; none within `pause` seconds of the last call."""
+    """Return the attempts to reap now, oldest first, at most `BATCH`; none within `pause` seconds of the last call."""
     outputs = cluster.outputs.get(worker.id)
     if outputs is None or not limits.reap_after or worker.condition is not WorkerCondition.HEALTHY:
         return ()
@@ -27,7 +27,7 @@ def due(
 
 
 def ended_before(cluster: Cluster, worker: Worker, latest: float) -> tuple[AttemptId, ...]:
-    """Return the attempts that were proven to end by `latest` and still have files, the oldest first."""
+    """Return the attempts that ended by `latest` with proof and still have files, oldest first."""
     outputs = cluster.outputs.get(worker.id)
     if outputs is None:
         return ()
@@ -35,12 +35,12 @@ def ended_before(cluster: Cluster, worker: Worker, latest: float) -> tuple[Attem
     return tuple(each for each in outputs.attempts if _ended_at(cluster, each) <= latest)
 
 
-def told(
-    draft: Draft, worker: WorkerId, asked: Sequence[AttemptId], reaped: Collection[AttemptId] = ()
+def record_reaped(
+    draft: Draft, worker: WorkerId, requested: Sequence[AttemptId], reaped: Collection[AttemptId] = ()
 ) -> None:
-    """Record which attempts have no files left, unless another call did; the others are retried later."""
+    """Record that the files of `reaped` are deleted; the other requested attempts are reaped later."""
     outputs = draft.cluster.outputs.get(worker)
-    known = set(asked)
+    known = set(requested)
     first = tuple(takewhile(known.__contains__, outputs.first)) if outputs is not None else ()
     if first:
         gone = tuple(attempt for attempt in first if attempt in reaped)

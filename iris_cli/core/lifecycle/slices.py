@@ -1,7 +1,7 @@
-"""Effects of the providers' lists of slices: slices start, join, fail and end. The list decides, not a call's answer.
+"""Update slices from the providers' lists: started, joined, failed, gone. Only a list is proof, not a call's answer.
 
-A slice is requested, and deleted, only after the log says so. A lost call is repeated under the same name; a listed
-iris slice that the log does not know is deleted.
+The log records each request and deletion before the call. A lost call is repeated with the same slice name. A listed
+iris slice that is not in the log is deleted.
 """
 
 from __future__ import annotations
@@ -21,33 +21,34 @@ from iris_cli.core.lifecycle.workers import hold_until_complete
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
 from iris_cli.core.model.slice import INCOMPLETE, Slice, SliceOwner, SliceState, SliceTemplate, slice_number
 
-_QUOTA_WAITS = 5  # as a multiple of other back-offs: quota and capacity do not return within a minute
-_NO_ROOM = (Refusal.QUOTA, Refusal.STOCKOUT)
+_QUOTA_FACTOR = 5  # back-off for quota or capacity as a multiple of other back-offs: shortages last longer
+_NO_CAPACITY = (Refusal.QUOTA, Refusal.STOCKOUT)
 
 
 class Listing(Struct, frozen=True, kw_only=True):
-    """All iris slices in one scope, and the slices of the log before the list was requested."""
+    """All iris slices in one scope. `before`: the slices in the log when the list was requested."""
 
     scope: Scope
     slices: tuple[CloudSlice, ...]
     before: Mapping[str, Slice]
 
 
-def observed(
+def apply_listing(
     draft: Draft, listing: Listing, connections: Mapping[str, Connection], limits: Limits
 ) -> list[JobId]:
-    """Apply a list of slices; return the jobs whose attempts ended with a slice. `connections` are by group name.
+    """Apply a list of slices. Return the jobs with attempts that ended because their slice is gone.
 
-    A missing slice counts only if its record has not changed since before the list was requested.
+    `connections` are by group name. A slice that is not listed is treated as gone only if its record is the same as
+    when the list was requested.
     """
-    there = {each.name: each for each in listing.slices}
+    listed = {each.name: each for each in listing.slices}
     touched: list[JobId] = []
     for known in [each for each in draft.cluster.slices.values() if Scope.of(each.template) == listing.scope]:
-        seen = there.get(known.name)
+        seen = listed.get(known.name)
         if seen is not None:
-            touched += _seen(draft, known, seen, connections, limits)
+            touched += _apply_listed(draft, known, seen, connections, limits)
         elif listing.before.get(known.name) == known:
-            touched += _missing(draft, known, limits)
+            touched += _apply_missing(draft, known, limits)
     for seen in listing.slices:
         if seen.name not in draft.cluster.slices and seen.name not in listing.before:
             template = SliceTemplate(
@@ -64,11 +65,11 @@ def observed(
     return touched
 
 
-def joined(draft: Draft) -> None:
-    """Turn the VMs of each slice into workers once all of them have passed their probes and are set up."""
+def join_complete_slices(draft: Draft) -> None:
+    """Let each slice join whose VMs have all passed their probes and are set up: its workers accept tasks."""
     for each in list(draft.cluster.slices.values()):
         booted = each.state is SliceState.BOOTING and not each.to_set_up
-        if booted and all(is_well(draft.cluster, worker) for worker in each.workers):
+        if booted and all(can_join(draft.cluster, worker) for worker in each.workers):
             draft.record(events.SliceJoined(slice=each.name))
             for worker in each.workers:
                 if draft.cluster.workers[worker].drain_reason == INCOMPLETE:
@@ -76,18 +77,18 @@ def joined(draft: Draft) -> None:
 
 
 def set_ups_due(cluster: Cluster) -> list[tuple[Slice, int]]:
-    """Return the healthy VMs whose set-up is to be started or polled: slices and VM numbers."""
+    """Return the healthy VMs whose set-up must be started or polled, as pairs of slice and VM number."""
     return [
         (each, vm)
         for each in cluster.slices.values()
         if each.state is SliceState.BOOTING
         for vm in each.to_set_up
-        if is_well(cluster, each.workers[vm])
+        if can_join(cluster, each.workers[vm])
     ]
 
 
-def set_up_ended(draft: Draft, ended: events.SliceSetUp, limits: Limits) -> None:
-    """Record the end of a set-up. A failure deletes the whole slice, since an immediate retry would fail, too."""
+def record_set_up(draft: Draft, ended: events.SliceSetUp, limits: Limits) -> None:
+    """Record the end of a set-up. After a failure the slice is deleted, because a retry would fail, too."""
     known = draft.cluster.slices.get(ended.slice)
     if known is None or known.state is not SliceState.BOOTING or ended.vm not in known.to_set_up:
         return
@@ -97,8 +98,8 @@ def set_up_ended(draft: Draft, ended: events.SliceSetUp, limits: Limits) -> None
         remove(draft, Removal(known.name, reason, failed=True), limits)
 
 
-def intend(draft: Draft, plan: ScalingPlan, limits: Limits) -> None:
-    """Record the decisions of a plan. A group whose slice just failed backs off: a request would expire unsent."""
+def record_scaling_plan(draft: Draft, plan: ScalingPlan, limits: Limits) -> None:
+    """Record the decisions of a plan, except new slices of groups in back-off: they would not be requested in time."""
     for removal in plan.delete:
         remove(draft, removal, limits)
     for order in plan.create:
@@ -117,18 +118,18 @@ def intend(draft: Draft, plan: ScalingPlan, limits: Limits) -> None:
 
 
 def remove(draft: Draft, removal: Removal, limits: Limits) -> None:
-    """Order the deletion of a slice: its VMs accept no new work, and VMs without attempts are forgotten."""
+    """Order the deletion of a slice: drain its workers, and forget those without attempts."""
     known = draft.cluster.slices[removal.slice]
     draft.record(events.SliceDeletionRequested(slice=removal.slice, reason=removal.reason))
     if removal.failed:
         back_off(draft, known.group, f"{known.name}: {removal.reason}", limits)
-    _dismiss(draft, known, removal.reason)
+    _remove_workers(draft, known, removal.reason)
 
 
 def calls_due(
     cluster: Cluster, listed: Mapping[Scope, Iterable[str]], now: float, limits: Limits
 ) -> tuple[list[Slice], list[Slice]]:
-    """Return the slices to create, unless their group backs off, and those to delete, in the listed scopes."""
+    """Return the slices to request and the slices to delete, in the listed scopes. Groups in back-off request none."""
     create, delete = [], []
     names = {scope: frozenset(some) for scope, some in listed.items()}
     for each in cluster.slices.values():
@@ -144,8 +145,8 @@ def calls_due(
     return create, delete
 
 
-def create_answered(draft: Draft, outcome: CallOutcome, limits: Limits) -> None:
-    """Record the answer to a request for a slice. Without an answer the request is repeated."""
+def record_create_answer(draft: Draft, outcome: CallOutcome, limits: Limits) -> None:
+    """Record the answer to a request for a slice. A request without an answer is repeated."""
     known = draft.cluster.slices.get(outcome.slice)
     if known is None or known.state is not SliceState.REQUESTED:
         return
@@ -153,19 +154,23 @@ def create_answered(draft: Draft, outcome: CallOutcome, limits: Limits) -> None:
         draft.record(events.SliceCreated(slice=outcome.slice))
         return
     back_off(
-        draft, known.group, f"{outcome.refusal}: {outcome.error}", limits, quota=outcome.refusal in _NO_ROOM
+        draft,
+        known.group,
+        f"{outcome.refusal}: {outcome.error}",
+        limits,
+        quota=outcome.refusal in _NO_CAPACITY,
     )
     if outcome.refusal is not Refusal.UNANSWERED:
         draft.record(events.SliceRefused(slice=outcome.slice, error=outcome.error))
 
 
 def back_off(draft: Draft, group: str, error: str, limits: Limits, *, quota: bool = False) -> None:
-    """Stop creating slices in a group for a while; simultaneous failures count once."""
+    """Record a failure of a group, which then creates no slices for a time. Failures in this time don't count."""
     record = draft.cluster.scale_groups.get(group)
     if record is not None and backing_off(record, draft.at, limits):
         return
     failures = record.failures + 1 if record is not None else 1
-    wait = limits.scale_backoff_first * 2.0 ** min(failures - 1, 32) * (_QUOTA_WAITS if quota else 1)
+    wait = limits.scale_backoff_first * 2.0 ** min(failures - 1, 32) * (_QUOTA_FACTOR if quota else 1)
     until = round(draft.at + min(wait, limits.scale_backoff_max), 3)
     draft.record(events.ScaleGroupBackedOff(group=group, error=error, failures=failures, until=until))
 
@@ -173,63 +178,65 @@ def back_off(draft: Draft, group: str, error: str, limits: Limits, *, quota: boo
 # One slice of a list
 
 
-def _seen(
+def _apply_listed(
     draft: Draft, known: Slice, seen: CloudSlice, connections: Mapping[str, Connection], limits: Limits
 ) -> list[JobId]:
     if known.state is SliceState.DELETING:
-        return _dead(draft, known, seen.detail) if seen.state is CloudState.STOPPED else []
+        return _end_attempts(draft, known, seen.detail) if seen.state is CloudState.STOPPED else []
     if known.state is SliceState.REQUESTED:
         draft.record(events.SliceCreated(slice=known.name))
     if seen.state is CloudState.CREATING:
         return []
-    # A list entry without a machine, as of a request that lost its machine, is no evidence of another machine.
-    another = bool(known.incarnation and seen.incarnation) and seen.incarnation != known.incarnation
-    if seen.state is CloudState.READY and not another:
-        if known.hosts != seen.hosts and not _is_half_made(known, seen):
-            _started(draft, known, seen, connections)
+    # An entry without an incarnation (a request whose VMs were deleted) does not prove that the slice was re-created.
+    recreated = bool(known.incarnation and seen.incarnation) and seen.incarnation != known.incarnation
+    if seen.state is CloudState.READY and not recreated:
+        if known.hosts != seen.hosts and not _lacks_vms(known, seen):
+            _register_vms(draft, known, seen, connections)
         return []
-    reason = "it is a different machine now" if another else seen.detail or seen.state.value
+    reason = "it is a different machine now" if recreated else seen.detail or seen.state.value
     if known.coming:
         back_off(draft, known.group, f"{known.name}: {reason}", limits, quota=seen.quota)
     remove(draft, Removal(known.name, reason), limits)
-    return _dead(draft, known, reason) if another or seen.state is CloudState.STOPPED else []
+    return _end_attempts(draft, known, reason) if recreated or seen.state is CloudState.STOPPED else []
 
 
-def _is_half_made(known: Slice, seen: CloudSlice) -> bool:
-    """Return whether VMs of the slice are missing. They may follow; otherwise a timeout deletes the slice."""
+def _lacks_vms(known: Slice, seen: CloudSlice) -> bool:
+    """Return whether VMs of the slice are missing in the list. If they stay missing, a timeout deletes the slice."""
     kind = lookup(known.template.type)
     return len(seen.hosts) < (kind.vms if kind is not None else 1)
 
 
-def _missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
-    """Handle a slice that is not listed: REQUESTED is requested again; any other is gone."""
+def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
+    """Apply that a slice is not listed. One in REQUESTED is kept, for another request; any other is gone."""
     if known.state is SliceState.REQUESTED:
         return []
     if known.state is SliceState.DELETING:
-        touched = _dead(draft, known, known.reason)
+        touched = _end_attempts(draft, known, known.reason)
         draft.record(events.SliceDeleted(slice=known.name))
         return touched
     reason = "no longer listed by its provider"
     if known.coming:
         back_off(draft, known.group, f"{known.name}: {reason}", limits)
     remove(draft, Removal(known.name, reason), limits)
-    return _dead(draft, known, reason)
+    return _end_attempts(draft, known, reason)
 
 
-def _started(draft: Draft, known: Slice, seen: CloudSlice, connections: Mapping[str, Connection]) -> None:
-    """Register its VMs, which accept no work before all of them are healthy."""
+def _register_vms(
+    draft: Draft, known: Slice, seen: CloudSlice, connections: Mapping[str, Connection]
+) -> None:
+    """Register the VMs of a slice as workers. They accept no tasks until all of them are healthy."""
     draft.record(events.SliceStarted(slice=known.name, hosts=seen.hosts, incarnation=seen.incarnation))
     connection = connections.get(known.group)
     if connection is None:
         return
-    for worker, its in connections_of(draft.cluster.slices[known.name], connection).items():
+    for worker, to_vm in connections_of(draft.cluster.slices[known.name], connection).items():
         if worker not in draft.cluster.workers:
-            draft.record(events.WorkerRegistered(worker=worker, connection=its))
+            draft.record(events.WorkerRegistered(worker=worker, connection=to_vm))
             hold_until_complete(draft, worker)
 
 
 def connections_of(known: Slice, connection: Connection) -> dict[WorkerId, Connection]:
-    """Return the connection to each VM. A new host's first key is accepted unless the provider reported its key."""
+    """Return the connection to each VM. A new host's key is accepted if the provider does not report one."""
     return {
         worker: Connection(
             host=host.host,
@@ -247,7 +254,7 @@ def connections_of(known: Slice, connection: Connection) -> dict[WorkerId, Conne
     }
 
 
-def _dismiss(draft: Draft, known: Slice, reason: str) -> None:
+def _remove_workers(draft: Draft, known: Slice, reason: str) -> None:
     for worker_id in known.workers:
         worker = draft.cluster.workers.get(worker_id)
         if worker is None:
@@ -258,71 +265,72 @@ def _dismiss(draft: Draft, known: Slice, reason: str) -> None:
             draft.record(events.WorkerDrained(worker=worker_id, reason=f"its slice is deleted: {reason}"))
 
 
-def _dead(draft: Draft, known: Slice, reason: str) -> list[JobId]:
-    """End the attempts on the machines of a slice: the provider's report that they do not run is proof."""
+def _end_attempts(draft: Draft, known: Slice, reason: str) -> list[JobId]:
+    """Record the end of a slice's attempts: the provider's report that its VMs do not run is proof."""
     touched: list[JobId] = []
     for worker_id in [each for each in known.workers if each in draft.cluster.workers]:
-        ended = identity.machine_gone(draft, worker_id, f"slice {known.name} is gone: {reason}")
+        ended = identity.remove_machine(draft, worker_id, f"slice {known.name} is gone: {reason}")
         touched += [attempt_id.task.job for attempt_id in ended]
     return list(dict.fromkeys(touched))
 
 
-def is_well(cluster: Cluster, worker_id: WorkerId) -> bool:
+def can_join(cluster: Cluster, worker_id: WorkerId) -> bool:
+    """Return whether the VM is registered and healthy, and passed its probe."""
     worker = cluster.workers.get(worker_id)
     return worker is not None and worker.condition is WorkerCondition.HEALTHY and not worker.unschedulable
 
 
-# Exactly one state directory manages the slices of a log, because a copy does not know later events. A copy has the
-# same owner: it would see the original's newer slices as unknown slices of its own, and its busy slices as idle. So
-# the log names its directory, and any other directory creates and deletes no slices. If an old log was restored in
-# the same directory, the slice numbers reveal it.
+# Exactly one state directory manages the slices of a log. A copy of the log lacks later events: it would treat slices
+# created after the copy as unknown, and busy slices as idle, and would delete both. So the log names its directory,
+# and iris creates and deletes no slices from another one. If an old log was restored in the same directory, the slice
+# numbers reveal it.
 
 
-class Objection(Struct, frozen=True, kw_only=True):
-    """An objection to changing slices from this directory: managed `elsewhere`, or some are `unheard_of`."""
+class OwnerConflict(Struct, frozen=True, kw_only=True):
+    """Why this state directory must not change slices: `elsewhere` manages them, or slices are `unknown` to the log."""
 
     elsewhere: str = ""
-    unheard_of: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if self.elsewhere:
             what = "this state directory was copied or moved"
             return f"slices are managed from {self.elsewhere}; {what}"
-        there = f"{count(len(self.unheard_of), 'slice')} of this cluster ({', '.join(self.unheard_of)})"
-        return f"this log never created {there}: it is an old copy, or another copy is in use"
+        slices = f"{count(len(self.unknown), 'slice')} of this cluster ({', '.join(self.unknown)})"
+        return f"this log never created {slices}: it is an old copy, or another copy is in use"
 
 
-def objection(
-    cluster: Cluster, here: SliceOwner, owner: str, listed: Iterable[CloudSlice] = ()
-) -> Objection | None:
-    """Return the objection to changing slices from this directory, as far as the `listed` slices show it; or None."""
-    kept = cluster.keeper
-    elsewhere = kept.where or kept.place if kept is not None and kept.place != here.place else ""
-    beyond = tuple(sorted(each.name for each in listed if _is_beyond(cluster, each.name, owner)))
-    return Objection(elsewhere=elsewhere, unheard_of=beyond) if elsewhere or beyond else None
+def owner_conflict(
+    cluster: Cluster, here: SliceOwner, cluster_id: str, listed: Iterable[CloudSlice] = ()
+) -> OwnerConflict | None:
+    """Return why this directory (`here`) must not change slices, or None. `listed` are the provider's slices."""
+    owner = cluster.keeper
+    elsewhere = owner.where or owner.place if owner is not None and owner.place != here.place else ""
+    unknown = tuple(sorted(each.name for each in listed if _is_unknown(cluster, each.name, cluster_id)))
+    return OwnerConflict(elsewhere=elsewhere, unknown=unknown) if elsewhere or unknown else None
 
 
-def _is_beyond(cluster: Cluster, name: str, owner: str) -> bool:
-    """Return whether a slice's number is higher than any in the log, which counts slices before it requests them."""
-    numbered = slice_number(name, owner)
+def _is_unknown(cluster: Cluster, name: str, cluster_id: str) -> bool:
+    """Return whether a slice's number is higher than the log's last. The log has a number before it is requested."""
+    numbered = slice_number(name, cluster_id)
     if numbered is None or name in cluster.slices:
         return False
     record = cluster.scale_groups.get(numbered[0])
     return numbered[1] > (record.requested if record is not None else 0)
 
 
-def claim(draft: Draft, here: SliceOwner) -> None:
-    """Record this directory as the manager of slices with the log's first slice."""
+def record_first_owner(draft: Draft, here: SliceOwner) -> None:
+    """Record this directory as the owner of the slices, if the log has slices and no owner yet."""
     if draft.cluster.keeper is None and draft.cluster.slices:
         draft.record(SlicesAdopted(place=here.place, where=here.where))
 
 
-def adopt(draft: Draft, here: SliceOwner, owner: str, unheard_of: Iterable[str]) -> None:
-    """Record this directory as the manager of slices, and accept the deletion of these unknown slices."""
+def record_new_owner(draft: Draft, here: SliceOwner, cluster_id: str, unknown: Iterable[str]) -> None:
+    """Record this directory as the owner of the slices, and count the `unknown` ones, which are then deleted."""
     counted: dict[str, int] = {}
-    for name in unheard_of:
-        numbered = slice_number(name, owner)
-        if numbered is not None and _is_beyond(draft.cluster, name, owner):
+    for name in unknown:
+        numbered = slice_number(name, cluster_id)
+        if numbered is not None and _is_unknown(draft.cluster, name, cluster_id):
             counted[numbered[0]] = max(numbered[1], counted.get(numbered[0], 0))
     if draft.cluster.keeper != here or counted:
         draft.record(SlicesAdopted(place=here.place, where=here.where, counted=counted))

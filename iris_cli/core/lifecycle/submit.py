@@ -1,4 +1,4 @@
-"""From a request to a job: defaults are made explicit, and invalid requests are refused."""
+"""Turn a request into a job: fill in defaults, and refuse invalid requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from iris_cli.core import MAX_STRING, AttributeValue, Cluster, Limits, check_var
 from iris_cli.core.events.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id
-from iris_cli.core.lifecycle.asked import (
+from iris_cli.core.lifecycle.request_fields import (
     array_of,
     check_client,
     check_end,
@@ -26,7 +26,7 @@ from iris_cli.core.topology import canonical_type, describe, lookup
 from iris_cli.errors import NotFoundError, UnschedulableError, UsageError
 
 MAX_REPLICAS = 10_000
-MAX_STRINGS = 1 << 20  # total; Linux allows 2 MiB with the default 8 MiB stack
+MAX_STRINGS = 1 << 20  # bytes of all strings of a job; Linux allows 2 MiB with the default 8 MiB stack
 
 Fleet = Sequence[Mapping[str, AttributeValue]]
 """The attributes of every possible worker: registered, or declared in the configuration."""
@@ -55,7 +55,7 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
     if device is not None and not request.force:
         _check_offered(device, fleet)
     name = _name(cluster, request, command)
-    chosen = {**_inherited(cluster, name), **_chosen(request), **_failing(request, bool(group_by))}
+    fields = {**_inherited(cluster, name), **_copied(request), **_keep_going(request, bool(group_by))}
     job = Job(
         id=name,
         command=command,
@@ -71,15 +71,15 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
         **array,
         after=_dependencies(cluster, request),
         max_dispatch_failures=(limits or Limits()).max_dispatch_failures,
-        **chosen,
+        **fields,
     )
     check_image(request.image, job.secrets)
     _check(job)
     return job
 
 
-def _failing(request: JobRequest, gang: bool) -> dict[str, bool]:
-    """Return whether tasks continue after one of them failed (default: in arrays only). Raises UsageError."""
+def _keep_going(request: JobRequest, gang: bool) -> dict[str, bool]:
+    """Return the field `keep_going`; it is on by default for arrays. Raises UsageError."""
     if gang and request.keep_going:
         raise UsageError(
             "--keep-going does not apply to gangs: a gang ends with its first failed rank",
@@ -90,14 +90,14 @@ def _failing(request: JobRequest, gang: bool) -> dict[str, bool]:
 
 
 def _inherited(cluster: Cluster, name: JobId) -> dict[str, Any]:
-    """Return the fields that a child job inherits from its parent unless its request sets them."""
+    """Return the fields that a child job has from its parent unless its request sets them."""
     parent = parent_of(name)
     return {"priority": cluster.jobs[parent].priority} if parent is not None else {}
 
 
-def _chosen(request: JobRequest) -> dict[str, Any]:
-    """Return the request fields copied to the job unchanged; a field not given keeps the job's default."""
-    same = set(Job.__struct_fields__) - _WORKED_OUT
+def _copied(request: JobRequest) -> dict[str, Any]:
+    """Return the fields that the job has unchanged from the request; without those that are not given."""
+    same = set(Job.__struct_fields__) - _DERIVED
     return {
         row.name: value
         for row in JOB_FIELDS
@@ -105,10 +105,10 @@ def _chosen(request: JobRequest) -> dict[str, Any]:
     }
 
 
-_WORKED_OUT = frozenset(
+_DERIVED = frozenset(
     {"command", "replicas", "slices", "array", "secrets", "signal", "each_line", "after", "keep_going"}
 )
-"""Fields with the same name in a request and in a job, but not with the same value."""
+"""Fields that a request and a job both have, but with different values."""
 
 
 # Device and shape
@@ -130,7 +130,7 @@ def _device(request: JobRequest) -> Device | None:
 
 
 def _shape(request: JobRequest, device: Device | None, fleet: Fleet) -> tuple[int, int, str]:
-    """Return the replicas, the number of groups, and the attribute that makes them a gang, or ""."""
+    """Return the number of replicas, the number of groups, and the attribute that groups them, "" without a gang."""
     group_by = request.group_by
     if group_by is not None and not group_by.strip():
         raise UsageError("coscheduling.group_by is empty", hint="name an attribute, such as --group-by rack")
@@ -145,7 +145,7 @@ def _shape(request: JobRequest, device: Device | None, fleet: Fleet) -> tuple[in
 
 
 def _tpu_shape(request: JobRequest, device: Device, fleet: Fleet) -> tuple[int, int, str]:
-    """Return the shape of a TPU job: one task for each VM. On slices of one VM the tasks are independent."""
+    """Return the shape of a TPU job, as `_shape`: one task for each VM. Tasks on slices of one VM are independent."""
     vms = _vm_count(device, fleet) or _spread(request.replicas or request.slices or 1, request.slices or 1)
     gang = vms > 1 or request.group_by is not None or (request.slices or 1) > 1
     replicas = request.replicas or (request.slices or 1) * vms
@@ -171,7 +171,7 @@ def _spread(replicas: int, slices: int) -> int:
 
 
 def _vm_count(device: Device, fleet: Fleet) -> int | None:
-    """Return the VMs of one slice, from the fleet or else from the table. None if unknown."""
+    """Return the number of VMs of one slice, from the fleet, otherwise from the table. None if unknown."""
     variant = AttributeValue(device.variant)
     for attributes in fleet:
         count = attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
@@ -186,7 +186,7 @@ def _check_offered(device: Device, fleet: Fleet) -> None:
     for attributes in fleet:
         kind = attributes.get(constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
         if kind is None and not _is_multi_host(device):
-            return  # an unprobed host may turn out to be anything except a VM of a larger slice
+            return  # an unprobed host may have any device, but is not a VM of a multi-host slice
         if kind == AttributeValue(device.kind):
             offered.append(
                 str(attributes.get(constraints.DEVICE_VARIANT_ATTRIBUTE_KEY, AttributeValue(AUTO)).value)
@@ -214,9 +214,9 @@ def _offer(wanted: str, variants: list[str]) -> str:
 
 def _resources(request: JobRequest, device: Device | None) -> Resources:
     memory = request.memory_default if request.memory is None else request.memory
-    said = {"cpu": request.cpu, "memory": memory}
+    args = {"cpu": request.cpu, "memory": memory}
     try:
-        found = Resources(**{name: value for name, value in said.items() if value is not None}, device=device)  # type: ignore[arg-type]  # cpu is a float, memory an int: the dict can't say which is which
+        found = Resources(**{name: value for name, value in args.items() if value is not None}, device=device)  # type: ignore[arg-type]  # cpu is a float, memory an int: the dict can't say which is which
     except ValueError as error:
         raise UsageError(str(error)) from error
     return DEFAULT_RESOURCES if found == DEFAULT_RESOURCES else found
@@ -249,7 +249,7 @@ def stem_of(command: Sequence[str]) -> str:
 
 
 def free_name(cluster: Cluster, stem: str) -> JobId:
-    """Return the stem with a free number, by a search that looks up few names: numbers are mostly consecutive."""
+    """Return the stem with a free number. A binary search is enough, because numbers are mostly consecutive."""
     taken, free = 0, 1
     while f"{stem}-{free}" in cluster.jobs:
         taken, free = free, 2 * free
@@ -273,7 +273,7 @@ def _dependencies(cluster: Cluster, request: JobRequest) -> tuple[JobId, ...]:
     return found
 
 
-# Checks on the whole
+# Checks of the job
 
 
 def _at_least(least: int, name: str, value: int | None, default: int) -> int:
@@ -317,7 +317,7 @@ def _check(job: Job) -> None:
 
 
 def _check_strings(job: Job) -> None:
-    """Refuse strings that can't be passed to the worker unchanged."""
+    """Raise UsageError for strings that can't be passed to the worker unchanged."""
     for name in job.env:
         check_variable(name)
     strings = [

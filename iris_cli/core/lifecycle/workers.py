@@ -43,7 +43,7 @@ def hold_until_complete(draft: Draft, worker_id: WorkerId) -> None:
         draft.record(events.WorkerDrained(worker=worker_id, reason=INCOMPLETE))
 
 
-def silent(
+def record_silence(
     draft: Draft, silence: Silence, limits: Limits, *, asked_at: float | None = None, launching: bool = False
 ) -> None:
     """Record a call without an answer, and the back-off of the worker.
@@ -71,14 +71,14 @@ def _recorded_since(worker: Worker, asked_at: float, now: float) -> bool:
     return worker.unwell is not None and asked_at < worker.unwell.last <= now
 
 
-def recovered(draft: Draft, worker_id: WorkerId) -> None:
+def record_recovery(draft: Draft, worker_id: WorkerId) -> None:
     """Record that the worker answers with its known identity."""
     worker = draft.cluster.workers[worker_id]
     if worker.condition is not WorkerCondition.HEALTHY or worker.failed_polls:
         draft.record(events.WorkerConditionChanged(worker=worker_id, condition=WorkerCondition.HEALTHY))
 
 
-def lost_track(draft: Draft) -> None:
+def require_probes(draft: Draft) -> None:
     """Block all workers until a probe has shown their attempts, because lines of the log were lost."""
     reason = "lines of the log were lost: a probe will show what is running"
     for worker in draft.cluster.workers.values():
@@ -90,7 +90,7 @@ def lost_track(draft: Draft) -> None:
             )
 
 
-def untrusted(draft: Draft, worker_id: WorkerId, reason: str, limits: Limits) -> None:
+def distrust(draft: Draft, worker_id: WorkerId, reason: str, limits: Limits) -> None:
     """Record that the answering host may be another machine: nothing is released, and nothing is placed on it."""
     worker = draft.cluster.workers[worker_id]
     failed = worker.failed_polls + 1
@@ -105,7 +105,7 @@ def untrusted(draft: Draft, worker_id: WorkerId, reason: str, limits: Limits) ->
     )
 
 
-def refused(draft: Draft, worker_id: WorkerId, error: str, limits: Limits) -> None:
+def record_refusal(draft: Draft, worker_id: WorkerId, error: str, limits: Limits) -> None:
     """Record a refused launch: the worker cools down, and is quarantined after several refusals in a row."""
     worker = draft.cluster.workers[worker_id]
     draft.record(
@@ -122,7 +122,7 @@ def refused(draft: Draft, worker_id: WorkerId, error: str, limits: Limits) -> No
         draft.record(events.WorkerQuarantined(worker=worker_id, reason=reason))
 
 
-def preempted(draft: Draft, worker_id: WorkerId, seconds_ago: float, limits: Limits) -> None:
+def record_preemption(draft: Draft, worker_id: WorkerId, seconds_ago: float, limits: Limits) -> None:
     """Record that the end of a worker's VM was announced: it cools down for the longest back-off from then on.
 
     The VM answers until it is gone. If it is not gone by then, the notice was about something else.
@@ -141,7 +141,7 @@ def preempted(draft: Draft, worker_id: WorkerId, seconds_ago: float, limits: Lim
         )
 
 
-def unkillable(draft: Draft, worker_id: WorkerId) -> None:
+def record_unkillable(draft: Draft, worker_id: WorkerId) -> None:
     """Quarantine a worker with an unkillable process until the operator has repaired it."""
     if not draft.cluster.workers[worker_id].quarantined:
         reason = (
@@ -150,29 +150,29 @@ def unkillable(draft: Draft, worker_id: WorkerId) -> None:
         draft.record(events.WorkerQuarantined(worker=worker_id, reason=reason))
 
 
-def requalified(draft: Draft, worker_id: WorkerId, limits: Limits) -> None:
+def lift_old_quarantine(draft: Draft, worker_id: WorkerId, limits: Limits) -> None:
     """Lift an old enough quarantine after a successful probe, unless an attempt is stopping or may still run."""
     worker = draft.cluster.workers[worker_id]
     stopping = any(attempt.state is AttemptState.STOPPING for _, attempt in draft.cluster.live_on(worker_id))
     stuck = stopping or worker_id in draft.cluster.ghosts
-    if quarantine_served(worker, draft.at, limits) and not stuck and not worker.unschedulable:
+    if is_quarantine_over(worker, draft.at, limits) and not stuck and not worker.unschedulable:
         draft.record(events.WorkerQuarantined(worker=worker_id, reason="", lifted=True))
 
 
-def quarantine_served(worker: Worker, now: float, limits: Limits) -> bool:
+def is_quarantine_over(worker: Worker, now: float, limits: Limits) -> bool:
     """Return whether a quarantine is old enough to be lifted, or began in the future because a clock was wrong."""
     return worker.quarantined and not 0 <= now - worker.quarantined_at < limits.quarantine_retry
 
 
-def left_alone(cluster: Cluster, worker: Worker, now: float, limits: Limits) -> bool:
+def is_backing_off(cluster: Cluster, worker: Worker, now: float, limits: Limits) -> bool:
     """Return whether the worker is not polled now. A worker that answers is polled even while it gets no new work."""
     if worker.condition is WorkerCondition.HEALTHY or not cooling(worker, now, limits):
         return False
     last = worker.unwell.last if worker.unwell is not None else now
-    return now - last < limits.backoff_first or not _is_witness(cluster, worker, now, limits)
+    return now - last < limits.backoff_first or not _is_awaited_for_verdict(cluster, worker, now, limits)
 
 
-def _is_witness(cluster: Cluster, worker: Worker, now: float, limits: Limits) -> bool:
+def _is_awaited_for_verdict(cluster: Cluster, worker: Worker, now: float, limits: Limits) -> bool:
     """Return whether a verdict waits for this silent worker: a longer back-off would outlast the wait."""
     return worker.condition in (WorkerCondition.SUSPECT, WorkerCondition.LOST) and any(
         attempt.stop is not None
@@ -202,7 +202,7 @@ _MATERIAL = 5.0
 _RESOLUTION = 1.0  # workers report whole seconds
 
 
-def clock_told(draft: Draft, worker_id: WorkerId, clock: float, asked_at: float, heard_at: float) -> None:
+def record_clock(draft: Draft, worker_id: WorkerId, clock: float, asked_at: float, heard_at: float) -> None:
     """Record a worker's clock skew if the round trip proves a change. A `clock` of 0 means not reported."""
     if not clock or worker_id not in draft.cluster.workers:
         return

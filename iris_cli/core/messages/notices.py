@@ -17,11 +17,11 @@ from iris_cli.core.model.past import in_memory
 from iris_cli.core.model.waiting import overdue, quiet_words
 from iris_cli.core.structs import Value
 
-MOST_WAITING = 10_000  # notices waiting in one queue; beyond that the oldest are dropped
+MAX_QUEUED = 10_000  # notices waiting in one queue; beyond that the oldest are dropped
 
-MOST_TRIES = 20  # failed deliveries after which a notice is dropped
+MAX_TRIES = 20  # failed deliveries after which a notice is dropped
 
-LONGEST_PAUSE = 3600.0  # longest pause in seconds after failures of a channel
+MAX_PAUSE = 3600.0  # longest pause in seconds after failures of a channel
 
 JOB_ENDED, GANG_WAITS, SCHEDULER_STOPPED = "job_ended", "gang_waits", "scheduler_stopped"
 TASKS_QUIET = "tasks_quiet"
@@ -79,11 +79,11 @@ class Channel(Value, frozen=True, kw_only=True):
 
     def is_due(self, now: float) -> bool:
         """Return whether a notice can be sent. A wait beyond the longest pause counts as over: a clock was set."""
-        return bool(self.waiting) and not 0 < self.retry_at - now <= LONGEST_PAUSE
+        return bool(self.waiting) and not 0 < self.retry_at - now <= MAX_PAUSE
 
     def with_notices(self, notices: Iterable[Notice]) -> Channel:
         waiting = (*self.waiting, *notices)
-        lost = max(0, len(waiting) - MOST_WAITING)
+        lost = max(0, len(waiting) - MAX_QUEUED)
         return Channel(
             waiting=waiting[lost:],
             failures=self.failures,
@@ -103,16 +103,16 @@ class Channel(Value, frozen=True, kw_only=True):
         again = first.tried_again()
         failures = self.failures + 1
         return Channel(
-            waiting=(*rest, *([again] if again.tries < MOST_TRIES else [])),
-            given_up=self.given_up + (again.tries >= MOST_TRIES),
+            waiting=(*rest, *([again] if again.tries < MAX_TRIES else [])),
+            given_up=self.given_up + (again.tries >= MAX_TRIES),
             failures=failures,
-            retry_at=now + min(limits.backoff_first * 2.0 ** min(failures - 1, 32), LONGEST_PAUSE),
+            retry_at=now + min(limits.backoff_first * 2.0 ** min(failures - 1, 32), MAX_PAUSE),
             trouble=trouble,
             told_at=self.told_at,
         )
 
 
-class Books(Value, frozen=True, kw_only=True):
+class NoticeState(Value, frozen=True, kw_only=True):
     """Observation of the first `jobs` jobs of a log: `open`, `quiet`, and the rounds for which gangs are pending."""
 
     cluster_id: str
@@ -123,7 +123,7 @@ class Books(Value, frozen=True, kw_only=True):
     channels: Mapping[str, Channel] = field(default_factory=dict)
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class ClusterObservation(Struct, frozen=True, kw_only=True):
     """One observation of a cluster. `cause` explains the end of a job, `waiting` why a gang waits for workers, else "".
 
     `stopped` is the time without a cycle before this one, in words, if it was too long.
@@ -138,9 +138,9 @@ class Look(Struct, frozen=True, kw_only=True):
     stopped: str = ""
 
 
-def first_books(look: Look, channels: Iterable[str]) -> Books:
+def initial_notice_state(look: ClusterObservation, channels: Iterable[str]) -> NoticeState:
     """Return an audit state that starts now: earlier ends are not news."""
-    return Books(
+    return NoticeState(
         cluster_id=look.cluster_id,
         jobs=len(look.cluster.jobs),
         open=tuple(job.id for job in look.cluster.open_jobs() if job.end is None),
@@ -148,12 +148,14 @@ def first_books(look: Look, channels: Iterable[str]) -> Books:
     )
 
 
-def brought_up_to_date(books: Books, look: Look, channels: Collection[str]) -> Books:
+def observe(books: NoticeState, look: ClusterObservation, channels: Collection[str]) -> NoticeState:
     """Return the state after this observation, with the new notices in the queue of each channel."""
     jobs = look.cluster.jobs
     if books.cluster_id != look.cluster_id or books.jobs > len(jobs):  # another log, or an older one
-        first = first_books(look, ())
-        books = Books(cluster_id=first.cluster_id, jobs=first.jobs, open=first.open, channels=books.channels)
+        first = initial_notice_state(look, ())
+        books = NoticeState(
+            cluster_id=first.cluster_id, jobs=first.jobs, open=first.open, channels=books.channels
+        )
     known = [*(jobs[job] for job in books.open if job in jobs), *_since(look.cluster, books.jobs)]
     still = [job for job in known if job.end is None]
     notices = [_notice(look, JOB_ENDED, job, look.cause(job)) for job in known if job.end is not None]
@@ -174,7 +176,7 @@ def brought_up_to_date(books: Books, look: Look, channels: Collection[str]) -> B
         _notice(look, TASKS_QUIET, jobs[job], words) for job, words in quiet.items() if job not in books.quiet
     ]
     waits: dict[str, int] = {job.id: books.waits[job.id] for job in still if job.id in books.waits}
-    return Books(
+    return NoticeState(
         cluster_id=look.cluster_id,
         jobs=len(jobs),
         open=tuple(job.id for job in still),
@@ -193,12 +195,12 @@ def _since(cluster: Cluster, seen: int) -> list[Job]:
     return sorted(found, key=lambda job: job.order)
 
 
-def _notice(look: Look, event: str, job: Job, reason: str, number: int = 0) -> Notice:
+def _notice(look: ClusterObservation, event: str, job: Job, reason: str, number: int = 0) -> Notice:
     """Return a notice about a job; `number` is the round for which a gang is pending."""
     state = look.cluster.job_state(job.id).value
     return Notice(event=event, job=job.id, state=state, reason=reason, at=look.now, round=number)
 
 
-def _overdue(look: Look, job: Job) -> str:
+def _overdue(look: ClusterObservation, job: Job) -> str:
     """Return how long a gang has been pending if workers may be reserved for it now; otherwise ""."""
     return overdue(look.cluster, job, look.limits.gang_reserve_after, look.now) if look.waiting(job) else ""

@@ -177,7 +177,7 @@ class LockFile(StrEnum):
     FOREIGN = "foreign"  # not a plain file, or owned by another user: left unchanged
 
 
-class Holder(Struct, frozen=True, kw_only=True):
+class ChipHolder(Struct, frozen=True, kw_only=True):
     """A process that holds chips. `boot_id`, `pid` and `start` (clock ticks since boot) identify it uniquely.
 
     `token` is its attempt according to the marker in its environment or by proof; None if iris didn't start the
@@ -200,7 +200,7 @@ class UnwedgeReport(FromWorker, frozen=True, kw_only=True):
     to stop. `unseen` is the number of other users' processes that could not be inspected.
     """
 
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[ChipHolder, ...] = ()
     attempts: tuple[AttemptReport, ...] = ()
     lock: LockFile = LockFile.NONE
     unseen: int = 0

@@ -17,7 +17,7 @@ from iris_cli.errors import ExitCode, IrisError, UsageError
 
 FORMAT = 1
 MOST_BYTES = 64 << 10  # the size of a request; larger ones are refused unread
-LONGEST_LOG_PIECE = 64 << 10  # the most bytes of a log in one answer
+MAX_LOG_PIECE = 64 << 10  # the most bytes of a log in one answer
 
 
 class Submit(Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class Logs(Struct, frozen=True, kw_only=True):
     task: TaskId
     stream: str = "out"
     offset: int = 0
-    limit: int = LONGEST_LOG_PIECE
+    limit: int = MAX_LOG_PIECE
     attempt: int | None = None
 
 

@@ -13,7 +13,7 @@ _LIKE_HANDLER = pattern(r"(?:Current thread|Thread) (\S+)(?: \[(.*)\])? \(most r
 _SPY_FRAME = pattern(r" {4}(\S.*) \(([^()]+?)(?::([0-9]{1,9}))?\)")
 _HANDLER_FRAME = pattern(r'  File "(.*)", line ([0-9]{1,9}|\?\?\?) in (.*)')
 _IN_A_TASK = pattern(r".*/a/[0-9a-f]{32}/(?:work/)?")
-_MOST_LINES = 4000
+_MAX_LINES = 4000
 _UNKNOWN_LINES = 40
 
 
@@ -41,7 +41,7 @@ def threads_of(text: str) -> tuple[Thread, ...]:
     Formats: `py-spy dump`, and `faulthandler.register` of Python 3.9 to 3.14. Of two dumps in one text the first
     is used. A text without threads becomes one thread of its lines.
     """
-    lines = [line.rstrip("\r") for line in text.split("\n")[:_MOST_LINES]]
+    lines = [line.rstrip("\r") for line in text.split("\n")[:_MAX_LINES]]
     found = _threads(lines)
     if not found:
         frames = tuple(Frame(line.strip()) for line in lines if line.strip())

@@ -10,7 +10,7 @@ from iris_cli.core.ids import clip
 from iris_cli.core.text import pattern
 from iris_cli.errors import UsageError
 
-MOST_INDEXES = 10_000
+MAX_INDEXES = 10_000
 
 _PART = pattern(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _HINT = "write 0-9, 0-30:10, 1,5,7 or 0-99%4"
@@ -29,9 +29,9 @@ def parse_array(text: str) -> tuple[tuple[int, ...], int]:
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
         if last < first or step == 0:
             raise UsageError(f"{clip(part)!r} has no indexes", hint=_HINT)
-        if (last - first) // step >= MOST_INDEXES:
+        if (last - first) // step >= MAX_INDEXES:
             raise UsageError(
-                f"{clip(part)!r} has more than {MOST_INDEXES} indexes", hint="split it into several jobs"
+                f"{clip(part)!r} has more than {MAX_INDEXES} indexes", hint="split it into several jobs"
             )
         indexes |= dict.fromkeys(range(first, last + 1, step))
     return tuple(sorted(indexes)), int(limit or 0)

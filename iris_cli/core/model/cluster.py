@@ -14,7 +14,7 @@ from iris_cli.core.model.task import Attempt, Task, TaskState
 from iris_cli.core.model.worker import Ghost, Worker
 from iris_cli.core.structs import Value
 
-MOST_CHANGES = 1000  # maximum number of endpoint changes of one attempt: each stays in the log
+MAX_ENDPOINT_CHANGES = 1000  # maximum number of endpoint changes of one attempt: each stays in the log
 
 
 class Endpoint(Value, frozen=True, kw_only=True):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-MOST_EXTRA_TIME = 30.0  # seconds that a call about many attempts may add to `dispatch_timeout`
+MAX_EXTRA_TIME = 30.0  # seconds that a call about many attempts may add to `dispatch_timeout`
 
 
 def extra_time(attempts: int) -> float:
     """Return the seconds that a call about this many attempts may take in addition to `dispatch_timeout`."""
-    return min(0.05 * attempts, MOST_EXTRA_TIME)
+    return min(0.05 * attempts, MAX_EXTRA_TIME)
 
 
 class Limits(Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ Found = TypeVar("Found", covariant=True)
 if TYPE_CHECKING:  # defining a Protocol takes longer than any look-up
     from typing import Protocol
 
-    class Kept(Protocol[K, Found]):
+    class StoredTable(Protocol[K, Found]):
         """One table as stored in a snapshot."""
 
         def find(self, key: K) -> Found:
@@ -51,7 +51,7 @@ class Table(dict[K, V]):
 
     __slots__ = ("_dropped", "_kept", "_missing")
 
-    def __init__(self, held: Mapping[K, V], kept: Kept[K, V] | None, missing: int) -> None:
+    def __init__(self, held: Mapping[K, V], kept: StoredTable[K, V] | None, missing: int) -> None:
         super().__init__(held)
         self._kept = kept
         self._missing = missing
@@ -121,7 +121,7 @@ class Table(dict[K, V]):
         return self[key]
 
     @property
-    def kept(self) -> Kept[K, V] | None:
+    def kept(self) -> StoredTable[K, V] | None:
         """The stored table from which missing entries are read."""
         return self._kept
 

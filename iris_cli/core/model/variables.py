@@ -11,11 +11,11 @@ RESERVED_PREFIX = "IRIS_"
 MAX_STRING = 128 * 1024 - 1  # Linux refuses longer ones at exec: MAX_ARG_STRLEN, 32 pages of 4 KiB
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_KEPT_BY_SHELLS = frozenset(
+_RESERVED_BY_SHELLS = frozenset(
     {"_", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS", "HISTCMD", "LINENO"}
     | {"OPTIND", "PPID", "RANDOM", "SECONDS", "SHELLOPTS", "SHLVL", "SRANDOM", "UID"}
 )
-_OF_CLIENTS = re.compile(
+_READ_BY_CONTAINER_CLIENTS = re.compile(
     "PATH|HOME|TMPDIR|LD_.*|XDG_.*|CONTAINERS?_.*|DOCKER_(HOST|CONTEXT|CONFIG|TLS.*|CERT_PATH|API_VERSION)"
 )
 
@@ -25,14 +25,14 @@ def is_variable(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def is_kept_by_shells(name: str) -> bool:
+def is_reserved_by_shells(name: str) -> bool:
     """Return whether some shell reserves the variable: it can be set for a program, but not by `export`."""
-    return name in _KEPT_BY_SHELLS or name.startswith("BASH")
+    return name in _RESERVED_BY_SHELLS or name.startswith("BASH")
 
 
-def is_of_container_clients(name: str) -> bool:
+def is_read_by_container_clients(name: str) -> bool:
     """Return whether docker or podman reads the variable: a value for a contained program must not reach them."""
-    return _OF_CLIENTS.fullmatch(name) is not None
+    return _READ_BY_CONTAINER_CLIENTS.fullmatch(name) is not None
 
 
 def check_variable(name: str) -> None:
@@ -53,7 +53,7 @@ def secret_source(words: str) -> tuple[str, str]:
     """
     name, sign, source = words.partition("=")
     check_variable(name)
-    if is_kept_by_shells(name):
+    if is_reserved_by_shells(name):
         # It would have to be set in the arguments of a command, visible to every user of the host.
         raise UsageError(f"{name} can't be a secret: the shell sets it")
     if sign and (not source.startswith("@") or source == "@"):

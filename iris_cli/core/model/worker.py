@@ -41,7 +41,7 @@ class Connection(Value, frozen=True, kw_only=True):
 
 NOWHERE = Connection(host="")  # settings for connections whose host is not known yet
 
-MOST_SKEW = 30.0  # seconds of skew above which users are warned
+MAX_SKEW = 30.0  # seconds of skew above which users are warned
 
 
 class WorkerCondition(StrEnum):
@@ -166,7 +166,7 @@ def with_taints(
 
 def has_wrong_clock(worker: Worker) -> bool:
     """Return whether the worker's clock or the operator's clock needs to be set."""
-    return abs(worker.skew) > MOST_SKEW
+    return abs(worker.skew) > MAX_SKEW
 
 
 def cooling(worker: Worker, now: float, limits: Limits) -> bool:

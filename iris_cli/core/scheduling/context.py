@@ -13,11 +13,11 @@ from iris_cli.core.model.worker import Amounts, WorkerCapacity
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.sets import Dimension, Group, Levels, mask_of
 
-Change = tuple[int, Amounts | None]
+RoomChange = tuple[int, Amounts | None]
 """A position whose room has shrunk, and the amounts that a task took; None for a reservation."""
 
 
-class Parcel(Struct, frozen=True):
+class PackedNeed(Struct, frozen=True):
     """The amounts of one task, packed. `taken`: the indexes of its nonzero amounts, `signs` their sign bits."""
 
     need: Amounts
@@ -40,20 +40,22 @@ class Packing:
         self._zero = 1 << (self._width - 1)
         self.signs = sum(self._zero << shift for shift in self._shifts)
 
-    def stock(self, left: Amounts) -> int:
+    def packed_free(self, left: Amounts) -> int:
         """Return the packed free amounts of a worker."""
         return self.signs + self._pack(left)
 
-    def parcel(self, need: Amounts) -> Parcel:
-        """Return the packed amounts of a task. A stock minus `packed` is the new stock if all signs are still set."""
+    def packed_need(self, need: Amounts) -> PackedNeed:
+        """Return the packed amounts of a task. Free amounts minus `packed` fit if all signs are still set."""
         taken = tuple(number for number, amount in enumerate(need) if amount)
-        return Parcel(need, self._pack(need), taken, sum(self._zero << self._shifts[each] for each in taken))
+        return PackedNeed(
+            need, self._pack(need), taken, sum(self._zero << self._shifts[each] for each in taken)
+        )
 
-    def left(self, stock: int) -> Amounts:
-        return Amounts(*(self.amount(stock, number) for number in range(len(self._shifts))))
+    def left(self, packed_free: int) -> Amounts:
+        return Amounts(*(self.amount(packed_free, number) for number in range(len(self._shifts))))
 
-    def amount(self, stock: int, number: int) -> int:
-        return (stock >> self._shifts[number] & self._field) - self._zero
+    def amount(self, packed_free: int, number: int) -> int:
+        return (packed_free >> self._shifts[number] & self._field) - self._zero
 
     def _pack(self, amounts: Amounts) -> int:
         return sum(amount << shift for amount, shift in zip(amounts, self._shifts, strict=True))
@@ -81,7 +83,7 @@ class SchedulingContext:
         self.attempts = [each.attempts for each in capacities]
         self._free_gpus = [each.gpus for each in capacities]
         self._survey_room([each.left for each in capacities], needs)
-        self.changes: list[Change] = []
+        self.changes: list[RoomChange] = []
         self._sorted = 0  # number of changes already in `_placed`
         self._placed: dict[int, list[Amounts]] = {}
         self._loads: dict[int, Load] = {}
@@ -100,18 +102,20 @@ class SchedulingContext:
         alike = _alike(left)
         self._packing = Packing([*alike, *needs])
         self._signs = self._packing.signs
-        stocks = {amounts: self._packing.stock(amounts) for amounts in alike}
-        self._stock = [stocks[amounts] for amounts in left]
+        packed = {amounts: self._packing.packed_free(amounts) for amounts in alike}
+        self._packed_free = [packed[amounts] for amounts in left]
         columns = list(zip(*needs, strict=True)) or [()] * len(Amounts._fields)
-        self._most = self._packing.parcel(Amounts(*(max(column, default=0) for column in columns))).packed
+        self._most = self._packing.packed_need(
+            Amounts(*(max(column, default=0) for column in columns))
+        ).packed
         self.cpu, self.memory, self.gpus, self.chips = self.dimensions = [
             Dimension(levels, column, self.fleet.everyone)
             for levels, column in zip(_levels(alike), columns, strict=True)
         ]
 
-    def parcel(self, need: Amounts) -> Parcel:
+    def packed_need(self, need: Amounts) -> PackedNeed:
         """Return the amounts of one task in packed form."""
-        return self._packing.parcel(need)
+        return self._packing.packed_need(need)
 
     def with_room(self, need: Amounts) -> int:
         """Return the workers with room for one task now, regardless of other reasons."""
@@ -131,13 +135,13 @@ class SchedulingContext:
             & self.chips.at_start[need.chips]
         )
 
-    def has_room(self, position: int, parcel: Parcel) -> bool:
+    def has_room(self, position: int, packed_need: PackedNeed) -> bool:
         """Return whether one worker has room for one task now."""
-        return (self._stock[position] - parcel.packed) & self._signs == self._signs
+        return (self._packed_free[position] - packed_need.packed) & self._signs == self._signs
 
     def left(self, position: int) -> Amounts:
         """Return the free amounts of one worker now."""
-        return self._packing.left(self._stock[position])
+        return self._packing.left(self._packed_free[position])
 
     def left_to_owner(self, position: int) -> Amounts:
         """Return the free amounts of a reserved worker for the entry that it is reserved for."""
@@ -155,27 +159,29 @@ class SchedulingContext:
         if found is None:
             claims = map(Amounts.held, self.fleet.workers[position].claims.values())
             held = (*claims, *self._placed.get(position, ()))
-            idle, stock = self._idle[position], self._stock[position]
-            alike = idle, stock, *held
+            idle, packed_free = self._idle[position], self._packed_free[position]
+            alike = idle, packed_free, *held
             found = self._alike.get(alike)
             if found is None:
-                found = self._alike[alike] = Load(idle, self._packing.left(stock), held)
+                found = self._alike[alike] = Load(idle, self._packing.left(packed_free), held)
             self._loads[position] = found
         return found
 
-    def take(self, position: int, parcel: Parcel) -> bool:
+    def take(self, position: int, packed_need: PackedNeed) -> bool:
         """Take one task's share of a worker, except the GPU indexes. Return False without room."""
-        before = self._stock[position]
-        after = before - parcel.packed
-        if (after - self._most) & parcel.signs != parcel.signs:  # an entry may need more than the rest
+        before = self._packed_free[position]
+        after = before - packed_need.packed
+        if (
+            after - self._most
+        ) & packed_need.signs != packed_need.signs:  # an entry may need more than the rest
             if after & self._signs != self._signs:
                 return False
-            self._shrink(position, before, parcel)
-        self._stock[position] = after
+            self._shrink(position, before, packed_need)
+        self._packed_free[position] = after
         if not self.attempts[position]:
             self._begin(position)
         self.attempts[position] += 1
-        self.changes.append((position, parcel.need))
+        self.changes.append((position, packed_need.need))
         return True
 
     def take_gpus(self, position: int, count: int) -> tuple[int, ...]:
@@ -200,10 +206,10 @@ class SchedulingContext:
             positions.setdefault(len(free), []).append(position)
         return {count: mask_of(those) for count, those in positions.items()}
 
-    def _shrink(self, position: int, before: int, parcel: Parcel) -> None:
-        for number in parcel.taken:
+    def _shrink(self, position: int, before: int, packed_need: PackedNeed) -> None:
+        for number in packed_need.taken:
             had = self._packing.amount(before, number)
-            self.dimensions[number].shrink(position, had, had - parcel.need[number])
+            self.dimensions[number].shrink(position, had, had - packed_need.need[number])
 
     @cached_property
     def idle(self) -> list[Levels]:
@@ -224,12 +230,12 @@ class SchedulingContext:
     def reserve(self, key: TaskId | JobId, groups: list[Group], spare: Mapping[int, Amounts]) -> None:
         """Reserve workers for a gang or a task. Later entries may take the `spare` amounts of each worker."""
         for position, amounts in spare.items():
-            share = self._stock[position], amounts
+            share = self._packed_free[position], amounts
             if share not in self._shares:
                 left = self.left(position)
                 withheld = Amounts(*map(int.__sub__, left, amounts))
-                self._shares[share] = left, self._packing.stock(amounts), withheld
-            left, self._stock[position], self._withheld[position] = self._shares[share]
+                self._shares[share] = left, self._packing.packed_free(amounts), withheld
+            left, self._packed_free[position], self._withheld[position] = self._shares[share]
             for dimension, had, has in zip(self.dimensions, left, amounts, strict=True):
                 if had != has:
                     dimension.shrink(position, had, has)

@@ -19,7 +19,7 @@ from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import GangPlacer, why_malformed
 from iris_cli.core.scheduling.order import Entry, TasksByJob, queue_of, split_overdue
-from iris_cli.core.scheduling.placement import Assignment, Requirement, assign, find_seat
+from iris_cli.core.scheduling.placement import Assignment, Requirement, assign, take_best_worker
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.reservation import Reservations
 from iris_cli.core.scheduling.sets import Group, first_of, positions_of
@@ -104,12 +104,12 @@ class SchedulingResult(Struct, frozen=True, kw_only=True):
         """Return why a task was placed on its worker (`chose v4b: v4a busy`), "" if it was not placed."""
         return self.choices.reason(task)
 
-    def worth_telling(self) -> dict[TaskId, str]:
+    def notable_choices(self) -> dict[TaskId, str]:
         """Return that text for the first placed task of each job for which workers were passed over."""
-        return self.choices.worth_telling()
+        return self.choices.notable_choices()
 
 
-@collector.at_rest
+@collector.gc_paused
 def find_assignments(
     pending_tasks: Iterable[Task] | TasksByJob,
     workers: Iterable[Worker],
@@ -201,10 +201,10 @@ def _serve(
                 unmet[job_id] = requirement
             continue
         for task in tasks:
-            if requirement.exhausted or not find_seat(context, requirement):
+            if requirement.exhausted or not take_best_worker(context, requirement):
                 unmet[task.id] = requirement
             elif requirement.need.gpus:
-                placed.append(assign(context, requirement, task, requirement.seat))
+                placed.append(assign(context, requirement, task, requirement.position))
             else:
                 placed.append(Assignment(task.id, requirement.worker))
         if requirement.exhausted and requirement.reservable and job.submitted_at <= reservations.due_until:
@@ -252,7 +252,7 @@ class Choices:
             return ""
         return self._in_words(task.job, mates if self._asked(task.job).shape else there)
 
-    def worth_telling(self) -> dict[TaskId, str]:
+    def notable_choices(self) -> dict[TaskId, str]:
         """Return that text for the first placed task of each job for which workers were passed over."""
         by_job: dict[JobId, list[Assignment]] = {}
         for each in self._record.placed:

@@ -21,12 +21,12 @@ class GangPlacer:
         self._searches: dict[Requirement, GroupSearch] = {}
 
     def place(self, job: Job, tasks: list[Task], requirement: Requirement, placed: list[Assignment]) -> bool:
-        """Place all tasks of a gang, or none. `tasks` must be complete."""
+        """Location all tasks of a gang, or none. `tasks` must be complete."""
         if not requirement.exhausted:
-            seats = self._search(requirement).seats()
-            if seats is not None:
-                for task, position in zip(tasks, seats, strict=True):
-                    self.context.take(position, requirement.parcel)
+            positions = self._search(requirement).positions()
+            if positions is not None:
+                for task, position in zip(tasks, positions, strict=True):
+                    self.context.take(position, requirement.packed_need)
                     placed.append(assign(self.context, requirement, task, position))
                 return True
             requirement.exhausted = True
@@ -58,7 +58,7 @@ class GroupSearch:
         self._fitting: GroupQueue | None = None
         self._waiting: GroupQueue | None = None
 
-    def seats(self) -> list[int] | None:
+    def positions(self) -> list[int] | None:
         """Return one position for each task by index, or None if the gang does not fit.
 
         Several groups are preferably in one zone, then in one region. Groups rank by preferences met, then
@@ -134,7 +134,7 @@ class GroupSearch:
         return sorted(waits, key=lambda pair: pair[0])[: self._shape.size]
 
     def _fits(self, position: int) -> bool:
-        room = self._context.has_room(position, self._requirement.parcel)
+        room = self._context.has_room(position, self._requirement.packed_need)
         return room and self._eligible[position] == "1"
 
 

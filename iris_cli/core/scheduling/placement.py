@@ -37,7 +37,7 @@ class Requirement:
         fleet = context.fleet
         self.job = job
         self.need = Amounts.needed(job.resources)
-        self.parcel = context.parcel(self.need)
+        self.packed_need = context.packed_need(self.need)
         self.plain = job.resources.device_type == "cpu"
         self.shape = shape_of(job)
         self.required = tuple(each for each in job.constraints if each.required)
@@ -58,9 +58,9 @@ class Requirement:
         self.levels = _levels(fleet.everyone, self.preferred)
         self.exhausted = not self.eligible
         self.reservable = True
-        self.seat = -1  # the position chosen last
+        self.position = -1  # the position chosen last
         self.worker = WorkerId("")  # its worker
-        self.seat_version = -1  # the version of the context at that time
+        self.version = -1  # the version of the context at that time
 
     def candidates(self, context: SchedulingContext) -> int:
         """Return the workers that fit now."""
@@ -106,15 +106,15 @@ class Assignment(Struct):
         return hash((self.task, self.worker, self.gpus))
 
 
-def find_seat(context: SchedulingContext, requirement: Requirement) -> bool:
-    """Take room for one task at the position `requirement.seat`. Return False if nothing fits any more.
+def take_best_worker(context: SchedulingContext, requirement: Requirement) -> bool:
+    """Take room for one task at the position `requirement.position`. Return False if nothing fits any more.
 
     The last choice stays the best while it has room: room only shrinks, and a change that could rank another
     worker above it changes the context's version.
     """
-    if requirement.seat_version == context.version and context.take(requirement.seat, requirement.parcel):
+    if requirement.version == context.version and context.take(requirement.position, requirement.packed_need):
         return True
-    return _choose(context, requirement) and context.take(requirement.seat, requirement.parcel)
+    return _choose(context, requirement) and context.take(requirement.position, requirement.packed_need)
 
 
 def assign(context: SchedulingContext, requirement: Requirement, task: Task, position: int) -> Assignment:
@@ -133,9 +133,9 @@ def _choose(context: SchedulingContext, requirement: Requirement) -> bool:
     best = _first_common(best, context.cpu_tiers if requirement.plain else context.device_tiers)
     if requirement.need.gpus:
         best = _first_common(best, context.gpu_tiers(requirement.need.gpus))
-    requirement.seat = first_of(best)
-    requirement.worker = context.fleet.ids[requirement.seat]
-    requirement.seat_version = context.version
+    requirement.position = first_of(best)
+    requirement.worker = context.fleet.ids[requirement.position]
+    requirement.version = context.version
     return True
 
 
@@ -151,7 +151,7 @@ VARIANT, REGION, ZONE = 1, 2, 3
 """Depth to which groups of a site are alike: the device variant, also the region, also the zone."""
 
 
-Place = tuple[AttributeValue | None, ...]
+Location = tuple[AttributeValue | None, ...]
 """A device variant, a region and a zone, or only the first of them, shared by some workers.
 
 None stands for workers without the attribute: they count as one region (or zone, or variant) of their own. For work
@@ -171,10 +171,10 @@ class Sites:
         groups = [group for group in fleet.groups(shape.group_by).groups if has_shape(group, shape)]
         self.needed = shape.groups
         self.reach = VARIANT if job.spread else REGION
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, Location] = {}
         self.tiers: list[list[list[int]]] = [[[group.number for group in groups]]]
         if self.needed > 1:
-            there = places(fleet, plain=requirement.plain)
+            there = locations(fleet, plain=requirement.plain)
             for group in groups:
                 self._places[group.number] = common(there[each] for each in group.members)
             self.tiers = [
@@ -194,10 +194,10 @@ class Sites:
 
     def regions(self, groups: Iterable[int]) -> int:
         """Return the number of regions of these groups. A group in several regions counts as one more."""
-        places = [(number, self.place_of(number)) for number in groups]
-        return len({place[:REGION] if len(place) >= REGION else number for number, place in places})
+        locations = [(number, self.place_of(number)) for number in groups]
+        return len({place[:REGION] if len(place) >= REGION else number for number, place in locations})
 
-    def place_of(self, group: int) -> Place:
+    def place_of(self, group: int) -> Location:
         """Return the place shared by the members of a group."""
         return self._places[group]
 
@@ -206,9 +206,9 @@ class Sites:
         sites = self.divided(groups, VARIANT).items()
         return {str(variant or "no variant"): len(site) for (variant,), site in sites}
 
-    def divided(self, groups: Iterable[int], depth: int) -> dict[Place, list[int]]:
+    def divided(self, groups: Iterable[int], depth: int) -> dict[Location, list[int]]:
         """Return the groups by their common place to `depth`; groups whose members differ are omitted."""
-        found: dict[Place, list[int]] = {}
+        found: dict[Location, list[int]] = {}
         for number in groups:
             place = self._places[number]
             if len(place) >= depth:
@@ -216,7 +216,7 @@ class Sites:
         return found
 
 
-def places(fleet: Fleet, *, plain: bool) -> list[Place]:
+def locations(fleet: Fleet, *, plain: bool) -> list[Location]:
     """Return the place of each worker by position. `plain`: for work that needs no device."""
     variants = [None] * len(fleet.workers) if plain else fleet.values(DEVICE_VARIANT_ATTRIBUTE_KEY)
     return list(
@@ -224,9 +224,9 @@ def places(fleet: Fleet, *, plain: bool) -> list[Place]:
     )
 
 
-def common(places: Iterable[Place]) -> Place:
-    """Return the common part of these places. Raises StopIteration if there are none."""
-    there = iter(places)
+def common(locations: Iterable[Location]) -> Location:
+    """Return the common part of these locations. Raises StopIteration if there are none."""
+    there = iter(locations)
     shared = next(there)
     for place in there:
         while place[: len(shared)] != shared:

@@ -15,10 +15,10 @@ from iris_cli.core.model.job import NOTHING_MISSING, Job, JobState, Missing
 from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey, find_assignments
 from iris_cli.core.scheduling.explain.expected import ExpectedStart, TimeLimits
 from iris_cli.core.scheduling.explain.explanation import Explanation
-from iris_cli.core.scheduling.homes import Homes
 from iris_cli.core.scheduling.order import TasksByJob, by_job, is_overdue, split_overdue
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+from iris_cli.core.scheduling.slice_affinity import SliceAffinity
 
 _ATTEMPTS = attrgetter("attempts")
 
@@ -27,7 +27,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """The decisions of one cycle. `held` are the entries kept out of the cycle.
 
     The tasks in `dependency_failed` can never run, because a job in their `after` did not succeed. `too_late` are
-    the current reasons of the entries whose scheduling timeout expired. `waiting_for_theirs` are held entries
+    the current reasons of the entries whose scheduling timeout expired. `waiting_for_own_slices` are held entries
     that could have run on slices created for other jobs.
     """
 
@@ -36,7 +36,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     dependency_failed: tuple[TaskId, ...]
     held: dict[WaitingKey, tuple[Reason, ...]]
     too_late: Mapping[WaitingKey, Reason] = field(default_factory=dict)
-    waiting_for_theirs: Collection[WaitingKey] = ()
+    waiting_for_own_slices: Collection[WaitingKey] = ()
 
     @property
     def assignments(self) -> tuple[Assignment, ...]:
@@ -67,7 +67,7 @@ class Plan(Struct, frozen=True, kw_only=True):
             dependency_failed=(),
             held=self.held,
             too_late=self.too_late,
-            waiting_for_theirs=self.waiting_for_theirs,
+            waiting_for_own_slices=self.waiting_for_own_slices,
         )
 
     def reasons(self, job: JobId) -> tuple[Reason, ...]:
@@ -90,7 +90,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         return self.result.waiting.expected_start(key, limits)
 
 
-@collector.at_rest
+@collector.gc_paused
 def plan(
     cluster: Cluster,
     now: float,
@@ -112,13 +112,13 @@ def plan(
         job = cluster.jobs[job_id]
         if job.end is None and not job.cancelled:
             gate.admit(job, tasks)
-    homes, stops = Homes(cluster), _unconfirmed_stops(cluster)
+    affinity, stops = SliceAffinity(cluster), _unconfirmed_stops(cluster)
 
     reserve_after = limits.gang_reserve_after if gang_reserve_after is None else gang_reserve_after
 
     def cycle(
         ready: TasksByJob,
-        get_job: Callable[[JobId], Job | None] = homes.job,
+        get_job: Callable[[JobId], Job | None] = affinity.job,
         reserve_after: float = reserve_after,
     ) -> SchedulingResult:
         return find_assignments(
@@ -133,25 +133,25 @@ def plan(
         )
 
     result, waiting = cycle(gate.ready), dict[WaitingKey, Reason]()
-    while more := homes.waiting_for_theirs(result, waiting):
+    while more := affinity.must_wait(result, waiting):
         waiting |= more
         gate.hold_back(more)
         result = cycle(gate.ready)
     late = by_job(map(cluster.tasks.__getitem__, result.timed_out_tasks))
-    patient = cycle(late, partial(_patient, homes), reserve_after=0.0) if late else None
+    patient = cycle(late, partial(_patient, affinity), reserve_after=0.0) if late else None
     return Plan(
         result=result,
         timed_out_tasks=(*result.timed_out_tasks, *gate.timed_out),
         dependency_failed=tuple(gate.failed),
         held=gate.held,
         too_late={key: reasons[0] for key, reasons in patient.waiting.items()} if patient is not None else {},
-        waiting_for_theirs=tuple(waiting),
+        waiting_for_own_slices=tuple(waiting),
     )
 
 
-def _patient(homes: Homes, job_id: JobId) -> Job | None:
+def _patient(affinity: SliceAffinity, job_id: JobId) -> Job | None:
     """Return the job without its scheduling timeout."""
-    job = homes.job(job_id)
+    job = affinity.job(job_id)
     if job is not None:
         job = copy(job)
         job.scheduling_timeout = 0.0

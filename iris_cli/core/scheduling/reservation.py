@@ -19,7 +19,7 @@ from iris_cli.core.scheduling.explain.verdicts import alone
 from iris_cli.core.scheduling.placement import Requirement
 from iris_cli.core.scheduling.sets import Group, Levels, first_of
 
-_MOST_SUMS = 1 << 16  # sums of amounts are enumerated up to this multiple of their largest common unit
+_MAX_SUMS = 1 << 16  # sums of amounts are enumerated up to this multiple of their largest common unit
 
 
 class Reservations:
@@ -207,7 +207,7 @@ def _least_excess(short: int, held: Sequence[int]) -> int:
     if short <= 0:
         return -short
     unit = gcd(*held)
-    if not unit or sum(held) > _MOST_SUMS * unit:
+    if not unit or sum(held) > _MAX_SUMS * unit:
         return 0
     sums = 1  # bit n is set if some of the amounts add up to n units
     for amount in held:

@@ -7,13 +7,13 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from iris_cli.core.messages.notices import Books
+from iris_cli.core.messages.notices import NoticeState
 from iris_cli.journal import layout
 from iris_cli.journal.codec import decode, encode
 from iris_cli.journal.durable import Disk, open_safely, opened, replace_file
 from iris_cli.journal.log.position import is_intact, sealed, unsealed
 
-_MOST_BYTES = 1 << 26
+_MAX_BYTES = 1 << 26
 
 
 class NoticeFile:
@@ -29,21 +29,21 @@ class NoticeFile:
         """True if the file exists, usable or not."""
         return os.path.lexists(self._path)
 
-    def read(self) -> Books | None:
+    def read(self) -> NoticeState | None:
         """Return the notices; None if there are none or the file is damaged."""
         try:
             with (
                 opened(self._path, os.O_RDONLY | os.O_NONBLOCK) as fd,
                 os.fdopen(fd, "rb", closefd=False) as file,
             ):
-                line = file.read(_MOST_BYTES)
+                line = file.read(_MAX_BYTES)
             if not is_intact(line[:-1]):
                 return None
-            return decode(Books, unsealed(line))
+            return decode(NoticeState, unsealed(line))
         except (OSError, ValueError):
             return None
 
-    def write(self, books: Books) -> bool:
+    def write(self, books: NoticeState) -> bool:
         """Atomically replace the notices; return False if that failed.
 
         After a power cut the old ones may be there: a notice is then sent twice.

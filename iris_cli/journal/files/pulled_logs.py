@@ -28,7 +28,7 @@ from iris_cli.journal.durable import (
     writing,
 )
 
-MOST_EXCERPT = 4096
+MAX_EXCERPT = 4096
 """Maximum bytes of the lines that show a failure's cause."""
 
 _STREAMS = frozenset({"out", "err"})
@@ -120,7 +120,7 @@ class PulledLogs:
             with suppress(NotADirectoryError):
                 (directory / _PARTIAL).unlink(missing_ok=True)
 
-    def cut_off(self, attempt: AttemptId) -> bool:
+    def is_incomplete(self, attempt: AttemptId) -> bool:
         """Return True if the kept output is incomplete."""
         return os.path.lexists(self.directory / str(attempt) / _PARTIAL)
 
@@ -141,7 +141,7 @@ class PulledLogs:
     def excerpt(self, attempt: AttemptId) -> bytes:
         """Return the lines that show why the attempt failed, b"" if none are kept. Raises NotWritableError."""
         with self._opened(self.directory / str(attempt) / _EXCERPT) as fd:
-            return b"" if fd is None else os.pread(fd, MOST_EXCERPT, 0)
+            return b"" if fd is None else os.pread(fd, MAX_EXCERPT, 0)
 
     def _reading(self, attempt: AttemptId, stream: str) -> AbstractContextManager[int | None]:
         return self._opened(self.path(attempt, stream))

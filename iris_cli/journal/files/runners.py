@@ -138,7 +138,7 @@ class Runners:
         while True:
             path = self._directory / (kind if kind == LOOP else f"{kind}-{SYSTEM_RANDOMNESS.hexadecimal(8)}")
             held = HeldRunner(path, open_safely(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK))
-            if not self._is_locked(held):
+            if not self._try_lock(held):
                 held.hand_over()
                 return None
             if held.in_place():
@@ -200,7 +200,7 @@ class Runners:
                 with suppress(OSError):
                     path.unlink()
 
-    def _is_locked(self, held: HeldRunner) -> bool:
+    def _try_lock(self, held: HeldRunner) -> bool:
         """Lock it, waiting for processes that only check; return False if it is held."""
         for _ in range(_TRIES):
             try:

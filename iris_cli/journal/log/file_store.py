@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from msgspec import Struct
 from msgspec.structs import replace
 
-from iris_cli.core.collector import at_rest
+from iris_cli.core.collector import gc_paused
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.errors import LogDamagedError, LogReplacedError
 from iris_cli.journal.durable import (
@@ -157,7 +157,7 @@ class FileStore:
         except FileNotFoundError:
             return False
 
-    @at_rest
+    @gc_paused
     def _load(self, stream: BinaryIO, head: Head | None, after_seq: int, keep: Keep) -> Loaded:
         status = os.fstat(stream.fileno())
         from iris_cli.journal.log.scan import Scan, continued, origin_of

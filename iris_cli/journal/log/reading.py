@@ -136,7 +136,7 @@ class Reading:
 # The events in the log about the task of an illegal transition.
 
 
-MOST = 40
+MAX_STORY_EVENTS = 40
 """Maximum number of events in a story: the last ones."""
 
 
@@ -146,7 +146,7 @@ def add_story(error: IllegalTransitionError, read: Callable[[], Iterable[Transac
         return
     error.log_was_read = True
     last = error.seq if isinstance(error, ImpossibleHistoryError) else None
-    lines: deque[str] = deque(maxlen=MOST)
+    lines: deque[str] = deque(maxlen=MAX_STORY_EVENTS)
     number = 0
     with suppress(IrisError):
         for each in read():
@@ -155,5 +155,5 @@ def add_story(error: IllegalTransitionError, read: Callable[[], Iterable[Transac
             for line in lines_about(error.task, each.events, f"seq {each.seq} {iso_time(each.at)}"):
                 lines.append(line)
                 number += 1
-    unsaid = (f"{number - MOST} earlier events",) if number > MOST else ()
-    error.tell(error.task, earlier=(*unsaid, *lines))
+    unsaid = (f"{number - MAX_STORY_EVENTS} earlier events",) if number > MAX_STORY_EVENTS else ()
+    error.attach_story(error.task, earlier=(*unsaid, *lines))

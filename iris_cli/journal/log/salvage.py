@@ -70,7 +70,7 @@ def salvage(
     holder = Holder(pid=os.getpid(), actor=actor, command="iris log salvage", since=iso_time(now))
     with StateLock(directory).hold(holder, timeout), writing(log):
         verdict = verify(directory, replayed=replayed)
-        _refuse_others(log, verdict)
+        _check_salvageable(log, verdict)
         kept = verdict.sound_until.seq
         if verdict.ok:
             return SalvageReport(kept=kept, lost=0, findings=(), old_log=None)
@@ -96,7 +96,7 @@ def salvage(
     )
 
 
-def _refuse_others(log: Path, verdict: VerifyReport) -> None:
+def _check_salvageable(log: Path, verdict: VerifyReport) -> None:
     for fault in verdict.findings:
         if fault.kind is FaultKind.NEWER:
             raise LogDamagedError(f"{log.parent / fault.file} is too new, {fault}", hint="install that iris")

@@ -108,11 +108,11 @@ class SnapshotCache:
         if position.header is None or not due or not self._is_ours():
             return cluster
         from iris_cli.journal.snapshot.reading import UNUSABLE
-        from iris_cli.journal.snapshot.writing import Draft
+        from iris_cli.journal.snapshot.writing import SnapshotDraft
 
         self._last = position  # if it fails, it would fail again
         try:
-            draft = Draft(cluster, position)
+            draft = SnapshotDraft(cluster, position)
             if position.seq - draft.since < self.moment_lines:
                 draft.write(self._disk, self._path)
                 return cluster

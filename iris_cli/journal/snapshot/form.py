@@ -68,7 +68,7 @@ class Archived(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
     earliest: float
 
 
-class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SnapshotHeader(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The first line. `moments` are the archived snapshots that it continues, oldest first.
 
     `jobs`, `tasks` and `parents` are the lengths of the cluster's tables.

@@ -26,9 +26,9 @@ from iris_cli.journal.snapshot.form import (
     Archived,
     DamagedSnapshotError,
     FullJob,
-    Header,
     Live,
     Piece,
+    SnapshotHeader,
     StoredJob,
     StoredJobs,
     full_job,
@@ -58,7 +58,7 @@ class SnapshotFile:
         if not is_intact(line):
             raise DamagedSnapshotError("header")
         with raising_damaged():
-            self.header = decode(Header, unsealed(line))
+            self.header = decode(SnapshotHeader, unsealed(line))
         if (self.header.form, self.header.meaning) != (FORM, MEANING):
             raise DamagedSnapshotError("of another program")
         self.crc = line[-10:-2].decode("ascii")
@@ -319,7 +319,7 @@ def cluster_of(
     sizes: tuple[int, int, int],
     outputs: dict[WorkerId, Outputs],
 ) -> Cluster:
-    """Return the cluster with these jobs in memory and the others in the snapshot. `sizes`: as in `Header`."""
+    """Return the cluster with these jobs in memory and the others in the snapshot. `sizes`: as in `SnapshotHeader`."""
     jobs = {whole.job.id: whole.job for whole in held}
     tasks = {task.id: task for whole in held for task in whole.tasks}
     children = {whole.job.id: whole.children for whole in held if whole.children}

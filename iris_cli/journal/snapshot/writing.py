@@ -16,7 +16,16 @@ from iris_cli.core import Cluster, JobId, Table, WorkerId, in_memory
 from iris_cli.journal.codec import encode
 from iris_cli.journal.durable import Disk, opened, sync_directory, write_all
 from iris_cli.journal.log.position import Position, sealed
-from iris_cli.journal.snapshot.form import Archived, FullJob, Header, Page, Piece, job_in, live_of, stored_job
+from iris_cli.journal.snapshot.form import (
+    Archived,
+    FullJob,
+    Page,
+    Piece,
+    SnapshotHeader,
+    job_in,
+    live_of,
+    stored_job,
+)
 from iris_cli.journal.snapshot.reading import Files, OutputTexts, Snapshot, cluster_of
 
 LAST = 100
@@ -25,7 +34,7 @@ LAST = 100
 _PAGE = 64  # jobs
 
 
-class Draft:
+class SnapshotDraft:
     """A snapshot of a cluster, ready to be written. Raises OSError and DamagedSnapshotError, as does `write`."""
 
     def __init__(self, cluster: Cluster, position: Position) -> None:
@@ -42,7 +51,7 @@ class Draft:
         self._lines = [encode(live), encode(sorted(is_open)), encode(self._ended), _object(_outputs(cluster))]
         self._lines += (text for _, text in pages)
         pieces = list(_pieces(self._lines))
-        self._header = Header(
+        self._header = SnapshotHeader(
             position=position,
             moments=self._moments,
             jobs=len(cluster.jobs),

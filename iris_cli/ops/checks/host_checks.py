@@ -14,7 +14,7 @@ from iris_cli.core import Cluster, Connection, Worker, WorkerCondition, build_wo
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.messages.observations import ProbeReport, Silence, SilenceKind
-from iris_cli.core.model.worker import MOST_SKEW
+from iris_cli.core.model.worker import MAX_SKEW
 from iris_cli.core.units import format_duration, format_memory
 from iris_cli.errors import ExitCode
 from iris_cli.ops.checks.findings import Finding, Level, failure, fine, warning
@@ -96,7 +96,7 @@ def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = 
             whole = host is not None and host.slice in gone
             yield unanswered(answer.worker, answer.seen, host, whole_slice=whole)
     skews = [each.skew for each in answers if isinstance(each.seen, ProbeReport)]
-    ours_is_wrong = len(skews) > 1 and (min(skews) > MOST_SKEW or max(skews) < -MOST_SKEW)
+    ours_is_wrong = len(skews) > 1 and (min(skews) > MAX_SKEW or max(skews) < -MAX_SKEW)
     if ours_is_wrong:
         yield warning(
             "clock",
@@ -247,7 +247,7 @@ def _health(worker: Worker, report: ProbeReport, skew: float, refusal: str) -> I
     subject = f"worker {worker.id}"
     if refusal:
         yield failure(subject, f"unusable: {refusal}", _REFUSED)
-    if abs(skew) > MOST_SKEW:
+    if abs(skew) > MAX_SKEW:
         yield warning(
             subject,
             f"its clock is {_apart(skew)} this machine's",

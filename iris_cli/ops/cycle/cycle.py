@@ -224,7 +224,7 @@ def _place_independent(
 
     Jobs that end without a placement are left to the end of the cycle, because their reason names missing workers.
     """
-    from iris_cli.core.lifecycle.placement import carry_out
+    from iris_cli.core.lifecycle.placement import record_plan
     from iris_cli.core.scheduling import independent, untouched
 
     unheard = dispatcher.calls.occupied | dispatcher.unheard
@@ -236,7 +236,7 @@ def _place_independent(
             return (), [], []
         made = _plan(session, draft, unheard)
         found = independent(made, draft.cluster, unheard, draft.at, strict=strict)
-        mine = carry_out(draft, made.only(found.assignments), _new_token(session))
+        mine = record_plan(draft, made.only(found.assignments), _new_token(session))
         return found.assignments, mine, [job for job in pending if job not in found.dependent]
 
     assigned, mine, now_decided = dispatcher.decide(rule)
@@ -253,7 +253,7 @@ def _begin(session: Session, dispatcher: Dispatcher) -> None:
         attempts.take_over(draft, session.limits)
         jobs.abandon(draft, _without_client(session, draft.cluster))
         unable = what_is_missing(draft.cluster, session.state).jobs
-        observe.settle(session, draft, dict.fromkeys(attempts.give_back(draft, unable)))
+        observe.settle(session, draft, dict.fromkeys(attempts.fence_unstartable(draft, unable)))
 
     dispatcher.decide(rule)
     if not session.begun and observe.questions(session, session.cluster, session.clock.now()):
@@ -266,9 +266,9 @@ def _conclude(session: Session, dispatcher: Dispatcher, result: CycleResult, *, 
     def rule(draft: Draft) -> tuple[Plan | None, list[AttemptId]]:
         observe.weigh_silence(session, draft, dispatcher.seen)
         if draft.cluster.slices:
-            from iris_cli.core.lifecycle.slices import joined  # only if the cluster has slices
+            from iris_cli.core.lifecycle.slices import join_complete_slices  # only if the cluster has slices
 
-            joined(draft)
+            join_complete_slices(draft)
         observe.settle_waiting(session, draft, dispatcher.unheard)
         if not schedule or not _anything_waits(draft.cluster):
             return None, []
@@ -294,10 +294,10 @@ def assign(
     Workers that have not answered yet are treated as silent.
     """
     # Imported late: most cycles place nothing, and the scheduler is slow to load.
-    from iris_cli.core.lifecycle.placement import carry_out
+    from iris_cli.core.lifecycle.placement import record_plan
 
     made = _plan(session, draft, unheard)
-    return made, carry_out(draft, made, _new_token(session))
+    return made, record_plan(draft, made, _new_token(session))
 
 
 def _plan(session: Session, draft: Draft, unheard: Collection[WorkerId]) -> Plan:

@@ -88,7 +88,7 @@ class Dispatcher:
         def rule(draft: Draft) -> None:
             live = draft.cluster.live_attempts()
             left = [each for each, attempt in live if each in launching or attempt.token in self._mine]
-            attempts.give_up(draft, left)
+            attempts.release_dispatch(draft, left)
 
         if launching or self._mine:
             with suppress(IrisError):
@@ -210,7 +210,9 @@ class Dispatcher:
                 self.calls.send(call)
 
     def _is_left_alone(self, worker: Worker, now: float) -> bool:
-        return worker.id in self._silent or workers.left_alone(self.cluster, worker, now, self.session.limits)
+        return worker.id in self._silent or workers.is_backing_off(
+            self.cluster, worker, now, self.session.limits
+        )
 
     def _stop(self, worker: Worker) -> Call | None:
         orders = []
@@ -390,6 +392,6 @@ class Dispatcher:
             attempt = attempt_of(draft.cluster, attempt_id)
             if attempt is None or attempt.token != token or self._has_expired(attempt):
                 continue
-            attempts.not_sent(draft, attempt_id, why)
+            attempts.record_not_sent(draft, attempt_id, why)
             recorded[attempt_id.task.job] = None
         return recorded

@@ -14,7 +14,7 @@ from iris_cli.core import AttemptId, Cluster, JobId, Token, WorkerId
 from iris_cli.core.messages.observations import Silence
 from iris_cli.core.model.task import PROGRAM_FAILURES, Attempt, End, EndReason, TaskState
 from iris_cli.errors import NotWritableError
-from iris_cli.journal.files.pulled_logs import MOST_EXCERPT
+from iris_cli.journal.files.pulled_logs import MAX_EXCERPT
 from iris_cli.ops.outcomes.causes import KEPT, cause_in
 from iris_cli.ops.secret_values import known_values, masked
 from iris_cli.ops.session import Session
@@ -176,6 +176,6 @@ def _keep_cause(session: Session, attempt: AttemptId, end: End, output: bytes) -
         return
     line = found.line.strip("…").encode("utf-8", "replace")
     at = max(0, output.find(line))
-    lines = output[max(0, at - _BEFORE) : at + len(line) + _BEHIND][:MOST_EXCERPT]
+    lines = output[max(0, at - _BEFORE) : at + len(line) + _BEHIND][:MAX_EXCERPT]
     if cause_in(lines, end) is not None:
         session.state.task_logs.keep_excerpt(attempt, lines)

@@ -9,7 +9,7 @@ from msgspec import Struct, field, structs
 
 from iris_cli.core import AttemptId, Cluster, JobId, Token, Worker, WorkerCondition, WorkerId
 from iris_cli.core.evolve import Draft
-from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, presumption, reaping, workers
+from iris_cli.core.lifecycle import attempts, failure_detection, gangs, identity, jobs, reaping, workers
 from iris_cli.core.messages.observations import (
     OVER,
     AttemptReport,
@@ -109,15 +109,15 @@ def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
     """
     asked = []
     for worker in cluster.workers.values():
-        if workers.left_alone(cluster, worker, now, session.limits):
+        if workers.is_backing_off(cluster, worker, now, session.limits):
             continue
         probe = _needs_probe(session, worker, now)
         stops = _stops(cluster, worker.id)
         well = worker.condition is WorkerCondition.HEALTHY
-        reap = reaping.due(cluster, worker, now, session.limits, pause=reaping.ALONE)
+        reap = reaping.due(cluster, worker, now, session.limits, pause=reaping.PAUSE_WITHOUT_POLLS)
         if probe or worker.claims or stops or reap or not well:
             asked.append(Question(worker.id, probe, stops))
-    witnesses = presumption.witnesses(cluster, {question.worker: None for question in asked})
+    witnesses = failure_detection.witnesses(cluster, {question.worker: None for question in asked})
     asked += [Question(worker, probe=False) for worker in witnesses]
     return sorted(
         asked, key=lambda each: cluster.workers[each.worker].condition is not WorkerCondition.HEALTHY
@@ -137,7 +137,7 @@ def _needs_probe(session: Session, worker: Worker, now: float) -> bool:
     host = session.hosts.get(worker.id)
     if host is not None and host.fingerprint != worker.declared:
         return True
-    return workers.quarantine_served(worker, now, session.limits)
+    return workers.is_quarantine_over(worker, now, session.limits)
 
 
 def asking(
@@ -157,7 +157,7 @@ def asking(
         return partial(session.runner.stop, target, question.stops)
 
     def poll() -> Seen:
-        renew = presumption.may_renew_leases(worker, session.age(read_at), session.limits)
+        renew = failure_detection.may_renew_leases(worker, session.age(read_at), session.limits)
         seen = session.runner.poll(target, list(known.attempts), renew=renew, held=held)
         return with_places(session, cluster, target, known.attempts, seen)
 
@@ -206,11 +206,11 @@ def weigh(
             states |= told
             outcomes |= decided
         except Exception as error:
-            draft.take_back(kept)
+            draft.roll_back(kept)
             session.fault(f"checking the answer of {worker}", error)
             detail = f"the check failed: {type(error).__name__}"
             useless = Silence(worker=worker, kind=SilenceKind.PROTOCOL, step="answer", detail=detail)
-            workers.silent(draft, useless, session.limits)
+            workers.record_silence(draft, useless, session.limits)
         # A gang's verdict may have waited for this answer; other jobs change only if events were recorded.
         news = len(draft.events) > kept
         touched.update((job, None) for job in affected if news or draft.cluster.jobs[job].is_gang)
@@ -231,10 +231,10 @@ def settle(
         kept = len(draft.events)
         try:
             if draft.cluster.jobs[job].is_gang:
-                gangs.settle(draft, job, session.limits, unheard)
-            jobs.settle(draft, job)
+                gangs.decide_round(draft, job, session.limits, unheard)
+            jobs.end_if_decided(draft, job)
         except Exception as error:
-            draft.take_back(kept)
+            draft.roll_back(kept)
             session.fault(f"settling {job}", error)
 
 
@@ -245,8 +245,8 @@ def weigh_silence(session: Session, draft: Draft, seen: Iterable[Seen]) -> None:
         for worker in draft.cluster.workers
     }
     said = (each for each in seen if not isinstance(each, LogPieces | Fetched))
-    touched = presumption.weigh(draft, said, policies, session.limits)
-    touched += presumption.end_leases(draft, session.limits)
+    touched = failure_detection.count_silences(draft, said, policies, session.limits)
+    touched += failure_detection.end_leases(draft, session.limits)
     settle(session, draft, dict.fromkeys(touched))
 
 
@@ -264,29 +264,29 @@ def _weigh_one(session: Session, draft: Draft, answer: Answer) -> tuple[States, 
     known = answer.known
     if isinstance(seen, Silence):
         launching = bool(answer.launching)
-        workers.silent(draft, seen, session.limits, asked_at=answer.asked_at, launching=launching)
+        workers.record_silence(draft, seen, session.limits, asked_at=answer.asked_at, launching=launching)
         if launching and seen.sent:
             _give_up_launches(draft, answer)
         if known.reaped and seen.sent:
-            reaping.told(draft, known.worker, tuple(known.reaped.values()))
+            reaping.record_reaped(draft, known.worker, tuple(known.reaped.values()))
         return _NOTHING
     if isinstance(seen, LogPieces | Fetched):
         return _NOTHING
     if answer.asked_at is not None:
-        workers.clock_told(draft, seen.worker, seen.clock, answer.asked_at, answer.at)
+        workers.record_clock(draft, seen.worker, seen.clock, answer.asked_at, answer.at)
     if isinstance(seen, ProbeReport):
         found = facts_of(session, draft.cluster, seen)
-        identity.probed(draft, found, session.limits)
+        identity.apply_probe(draft, found, session.limits)
         return _NOTHING
     if isinstance(seen, ReapReport):
         if (seen.boot_id, seen.incarnation) == known.identity:
             gone = {known.reaped[token] for token in seen.tokens}
-            reaping.told(draft, known.worker, tuple(known.reaped.values()), gone)
+            reaping.record_reaped(draft, known.worker, tuple(known.reaped.values()), gone)
         return _NOTHING
     if draft.cluster.workers[seen.worker].condition is WorkerCondition.UNTRUSTED:
         _give_up_launches(draft, answer)
         return _NOTHING  # only a probe restores trust
-    if not identity.answered(draft, seen, session.limits):
+    if not identity.check_identity(draft, seen, session.limits):
         _give_up_launches(draft, answer)  # a worker in another boot or incarnation refuses them
         return _NOTHING
     return _weigh_report(session, draft, answer, seen)
@@ -295,7 +295,7 @@ def _weigh_one(session: Session, draft: Draft, answer: Answer) -> tuple[States, 
 def _give_up_launches(draft: Draft, answer: Answer) -> None:
     """Release attempts that a call was to launch and its answer does not confirm, for the next cycle to dispatch."""
     live = [attempt_id for attempt_id, _ in draft.cluster.live_on(answer.known.worker)]
-    attempts.give_up(draft, (each for each in live if each in answer.launching))
+    attempts.release_dispatch(draft, (each for each in live if each in answer.launching))
 
 
 def _weigh_report(
@@ -305,7 +305,7 @@ def _weigh_report(
 
     Requests are decided after reports of live attempts, since a child needs a running parent, and before ends.
     """
-    identity.reported(draft, seen.worker, seen.attempts)
+    identity.apply_ghost_reports(draft, seen.worker, seen.attempts)
     by_token = {attempt.token: attempt_id for attempt_id, attempt in draft.cluster.live_on(seen.worker)}
     waited = max(0.0, draft.at - answer.at)
     deferred = set(answer.deferred)
@@ -322,7 +322,7 @@ def _weigh_report(
                 continue  # its remaining requests come first
             lived = max(0.0, draft.at - attempt.assigned_at)
             report = _masked(draft, attempt_id, _aged(report, waited, lived))
-            attempts.reported(draft, attempt_id, report, session.limits)
+            attempts.apply_report(draft, attempt_id, report, session.limits)
 
     weigh_attempts(over=False)
     asked = (each for each in answer.asked if by_token.get(each.token) == each.attempt)

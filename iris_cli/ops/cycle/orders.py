@@ -91,7 +91,7 @@ class Readiness:
             and _is_late(draft, attempt, told.get(attempt.token), limits)
         ]
         for attempt_id in held_up:
-            attempts.held_up(draft, attempt_id, limits)
+            attempts.fence_held_up(draft, attempt_id, limits)
         return [attempt_id.task.job for attempt_id in held_up]
 
 

@@ -95,10 +95,10 @@ def carry_out(session: Session, draft: Draft, asked: Iterable[Asked]) -> Outcome
             said = _decide(session, draft, each)
         except IrisError as error:
             if draft.events[kept:]:
-                draft.take_back(kept)
+                draft.roll_back(kept)
             said = messages.refusal_of(error)
         except Exception as error:
-            draft.take_back(kept)
+            draft.roll_back(kept)
             session.fault(f"handling a request of {each.attempt}", error)
             said = messages.Refusal(kind="refused", message="internal error in this request")
         outcomes[each.key] = Outcome(each, said)
@@ -136,7 +136,7 @@ def _submit(
     child, created = submit_child(draft, origin, with_lines(wanted), _submission(session, draft))
     if any(isinstance(event, JobSubmitted) for event in draft.events[kept:]):
         if wanted.workspace is not None and not session.state.workspaces.has(wanted.workspace.hash):
-            draft.take_back(kept)
+            draft.roll_back(kept)
             return asked.request  # type: ignore[return-value]  # an unreadable request submits nothing
         if wanted.each_line is not None:
             session.state.lines.put([text_of(wanted.each_line)])

@@ -12,7 +12,7 @@ from math import ceil
 from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.model.array import format_indexes
 from iris_cli.core.model.job import Job, Priority
-from iris_cli.core.model.variables import is_kept_by_shells
+from iris_cli.core.model.variables import is_reserved_by_shells
 from iris_cli.core.resources import AUTO, DEFAULT_RESOURCES
 from iris_cli.core.text import pattern
 from iris_cli.core.units import count, format_duration
@@ -159,13 +159,13 @@ def _variables(source: Source) -> Iterator[str]:
 
 
 def _settable(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if not is_kept_by_shells(name)}
+    return {name: value for name, value in variables.items() if not is_reserved_by_shells(name)}
 
 
 def _run(source: Source) -> Iterator[str]:
     """Yield the program, and the `srun` that starts it on each node."""
     job, env = source.job, {**source.default_env, **source.job.env}
-    kept = [f"{name}={value}" for name, value in env.items() if is_kept_by_shells(name)]
+    kept = [f"{name}={value}" for name, value in env.items() if is_reserved_by_shells(name)]
     words = [*(("env", *kept) if kept else ()), *job.command]
     yield from ("", "# The program, and what each rank does around it.")
     yield f"set -- {' '.join(map(shell.quoted, words))}"

@@ -18,7 +18,7 @@ from iris_cli.core.attributes import (
     AttributeValue,
 )
 from iris_cli.core.ids import clip, parse_job_id
-from iris_cli.core.lifecycle.asked import over
+from iris_cli.core.lifecycle.request_fields import merge_requests
 from iris_cli.core.lifecycle.submit import Fleet, accept
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.job import Job, JobRequest
@@ -80,7 +80,7 @@ def defaults_of(place: Workplace) -> Defaults:
 def from_file(path: Path, defaults: Defaults) -> Source:
     """Return the job of a job file or a job script, without submitting it. Raises ConfigError, UsageError."""
     told = load_job_file(path) if path.suffix in _YAML else _script(path)
-    request = over(told, defaults.job)
+    request = merge_requests(told, defaults.job)
     after = tuple(map(parse_job_id, request.after or ()))
     # The other engine has its own workers, images and jobs.
     accepted = structs.replace(with_lines(request), after=None, image=None, force=True)

@@ -79,6 +79,6 @@ def _stopping(cluster: Cluster, cancelled: list[JobId]) -> list[AttemptId]:
 
 def _stuck(session: Session, attempt_id: AttemptId) -> bool:
     worker = session.cluster.workers[session.cluster.attempt(attempt_id).worker]
-    return worker.quarantined or workers.left_alone(
+    return worker.quarantined or workers.is_backing_off(
         session.cluster, worker, session.clock.now(), session.limits
     )

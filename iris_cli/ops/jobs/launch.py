@@ -16,11 +16,11 @@ from iris_cli.core.attributes import (
     TPU_VM_COUNT_ATTRIBUTE_KEY,
     AttributeValue,
 )
-from iris_cli.core.constraint_syntax import near_misses
+from iris_cli.core.constraint_syntax import typo_warnings
 from iris_cli.core.evolve import Draft
-from iris_cli.core.lifecycle.again import submitted_again
-from iris_cli.core.lifecycle.asked import over
-from iris_cli.core.lifecycle.never import check_possible
+from iris_cli.core.lifecycle.feasibility import check_possible
+from iris_cli.core.lifecycle.request_fields import merge_requests
+from iris_cli.core.lifecycle.resubmission import resubmission_request
 from iris_cli.core.lifecycle.submit import submit
 from iris_cli.core.model.task import AttemptState, TaskState
 from iris_cli.core.model.worker import Worker, WorkerCondition
@@ -167,20 +167,20 @@ def _submit(session: Session, draft: Draft, request: JobRequest) -> tuple[JobId,
     there = [each.attributes for each in offered]
     if request.again is not None:
         request = _again(session, draft.cluster, request)
-    whole = over(request, session.config.defaults.job)
+    whole = merge_requests(request, session.config.defaults.job)
     job = draft.cluster.jobs[submit(draft, whole, there, session.limits)]
     if not whole.force:
         _check_can_start(whole, job)
         check_possible(job, offered)
     shared = [Constraint(job.coscheduling.group_by, ConstraintOp.EXISTS)] if job.coscheduling else []
-    slips = near_misses([*job.constraints, *shared], there)
+    slips = typo_warnings([*job.constraints, *shared], there)
     return job.id, [*slips, *part_of_a_slice(job, there), *left_behind(whole)]
 
 
 def _again(session: Session, cluster: Cluster, request: JobRequest) -> JobRequest:
     """Return the request with the fields of the ended job that it names. Raises NotFoundError, UsageError."""
     job = cluster.jobs[find_job(cluster, request.again or "")]
-    whole, state = submitted_again(cluster, job, request), session.state
+    whole, state = resubmission_request(cluster, job, request), session.state
     if whole.workdir is None and whole.workspace and not state.workspaces.has(whole.workspace.hash):
         raise UsageError(
             f"the workspace of {clip(job.id)} is no longer in the state directory",

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from iris_cli.core import AttemptId, AttemptState, Cluster, JobId, Task, TaskId, clip
 from iris_cli.core.lifecycle import jobs
-from iris_cli.core.lifecycle.again import again_command
+from iris_cli.core.lifecycle.resubmission import resubmit_command
 from iris_cli.errors import UsageError
 from iris_cli.ops.cycle.cycle import send_stops
 from iris_cli.ops.names import select_tasks, unknown
@@ -59,7 +59,7 @@ def _check(cluster: Cluster, job: JobId, task: Task | None) -> None:
     if state.terminal:
         raise UsageError(
             f"{clip(job)} has ended ({state}): nothing to retry",
-            hint=again_command(cluster, cluster.jobs[job]),
+            hint=resubmit_command(cluster, cluster.jobs[job]),
         )
     if task is not None and task.state.terminal:
         raise UsageError(

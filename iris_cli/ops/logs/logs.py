@@ -52,7 +52,7 @@ def remains(session: Session, reading: Reading, attempt: Attempt, why: str, *, b
     pulled_at = max(times, default=None)
     # Clocks may differ, and output complete before the end was not written again after it.
     whole = pulled_at is not None and attempt.ended_at is not None and pulled_at >= attempt.ended_at
-    whole = whole and not logs.cut_off(reading.id)
+    whole = whole and not logs.is_incomplete(reading.id)
     whole = whole or (end is not None and _reaches(logs, reading, end.log_tail))
     kept = end.log_tail if end is not None and not begun else ""
     if not whole and any(logs.end(reading.id, name) is not None for name in reading.streams):

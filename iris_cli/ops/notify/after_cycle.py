@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.core import Job, format_duration
-from iris_cli.core.messages.notices import Books, Look, brought_up_to_date, first_books
+from iris_cli.core.messages.notices import ClusterObservation, NoticeState, initial_notice_state, observe
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.view import cycle_age
 
@@ -28,7 +28,7 @@ def begin(session: Session) -> None:
     if fd is not None:
         try:
             if not file.exists:
-                file.write(first_books(_look(session, None, None), session.config.notify.channels))
+                file.write(initial_notice_state(_look(session, None, None), session.config.notify.channels))
         finally:
             os.close(fd)
 
@@ -45,7 +45,7 @@ def tell(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | Non
     handed_over = False
     try:
         before = file.read()
-        books = _updated(session, before or first_books(look, ()), look)
+        books = _updated(session, before or initial_notice_state(look, ()), look)
         if books != before and not file.write(books):
             return  # without a record they would be sent in every cycle
         if _is_due(books, look.now):
@@ -56,15 +56,15 @@ def tell(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | Non
             os.close(fd)
 
 
-def _updated(session: Session, books: Books, look: Look) -> Books:
-    return brought_up_to_date(books, look, session.config.notify.channels)
+def _updated(session: Session, books: NoticeState, look: ClusterObservation) -> NoticeState:
+    return observe(books, look, session.config.notify.channels)
 
 
-def _is_due(books: Books, now: float) -> bool:
+def _is_due(books: NoticeState, now: float) -> bool:
     return any(channel.is_due(now) for channel in books.channels.values())
 
 
-def _start(session: Session, books: Books, lock: int) -> None:
+def _start(session: Session, books: NoticeState, lock: int) -> None:
     from iris_cli.ops.notify.channels import Teller, start
 
     start(
@@ -93,7 +93,7 @@ def _channels(session: Session) -> dict[str, Send]:
     return {name: ways[name] for name in config.notify.channels}
 
 
-def _look(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | None) -> Look:
+def _look(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | None) -> ClusterObservation:
     now, cluster = session.clock.now(), session.cluster
 
     def cause(job: Job) -> str:
@@ -107,7 +107,7 @@ def _look(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | No
         reasons = plan.waiting.get(job.id) if plan is not None else None
         return str(reasons[0]) if reasons and reasons[0].kind != "after" else ""
 
-    return Look(
+    return ClusterObservation(
         cluster=cluster,
         cluster_id=session.cluster_id,
         now=now,

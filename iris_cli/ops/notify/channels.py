@@ -18,7 +18,7 @@ from msgspec import Struct, field, structs
 from iris_cli import __version__
 from iris_cli.clock import Clock
 from iris_cli.core import Limits, format_duration, pattern
-from iris_cli.core.messages.notices import Books, Notice
+from iris_cli.core.messages.notices import Notice, NoticeState
 from iris_cli.journal.files.notices import NoticeFile
 
 _LONGEST = 1000  # characters of text from users or workers
@@ -216,7 +216,7 @@ class Teller(Struct):
 
     file: NoticeFile
     lock: int
-    books: Books
+    books: NoticeState
     channels: Mapping[str, Send]
     clock: Clock
     limits: Limits

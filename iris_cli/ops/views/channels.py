@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iris_cli.core.messages.notices import MOST_TRIES, Channel
+from iris_cli.core.messages.notices import MAX_TRIES, Channel
 from iris_cli.core.units import count, format_duration
 from iris_cli.ops.session import Session
 
@@ -37,6 +37,6 @@ def _words(channel: Channel, now: float, *, has_next_cycle: bool) -> str:
     next_step = retry if has_next_cycle else "no cycles are running"
     waiting = f"{count(len(channel.waiting), 'notice')} to send, {next_step}" if channel.waiting else ""
     dropped = (
-        f"{count(channel.given_up, 'notice')} dropped after {MOST_TRIES} tries" if channel.given_up else ""
+        f"{count(channel.given_up, 'notice')} dropped after {MAX_TRIES} tries" if channel.given_up else ""
     )
     return "; ".join(filter(None, (f"notify: {channel.trouble}{failures}", waiting, dropped)))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from iris_cli.config.schema import Mode
 from iris_cli.core import AttemptId, Cluster, JobId, SliceState, Token, WorkerCondition
 from iris_cli.core.units import count, format_duration
-from iris_cli.journal.access import how_writable
+from iris_cli.journal.access import write_fix
 from iris_cli.journal.files.heartbeat import runners_of
 from iris_cli.journal.files.runners import LOOP, Runner
 from iris_cli.journal.state_dir import StateDir
@@ -78,7 +78,7 @@ def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bo
         found.append(cron)
     best = next((each for each in found if not each.late), next(iter(found), Cycles()))
     last_of_any = best.last if best.late else _age(last, now)
-    return replace(best, last=last_of_any, needed=needed, fix=how_writable(state.path) or _FIX[mode])
+    return replace(best, last=last_of_any, needed=needed, fix=write_fix(state.path) or _FIX[mode])
 
 
 def with_invalid_configuration(cycles: Cycles) -> Cycles:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from iris_cli.core import Attempt, Cluster, EndReason, Job, JobState, Task, TaskState, format_duration
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
-from iris_cli.core.lifecycle.again import AGAIN, again_command
 from iris_cli.core.lifecycle.display import counted, in_words, last_tries, task_displays
+from iris_cli.core.lifecycle.resubmission import LAUNCH_AGAIN, resubmit_command
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, End, Fact, FactKind, fact_of
 from iris_cli.core.text import pattern
 from iris_cli.core.work_paths import relative_paths
@@ -179,7 +179,7 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
     if job.tried_again:
         next_command = f"iris status {job.tried_again[-1]}"
     elif next_command.startswith(DRAIN) and parent_of(job.id) is None:
-        next_command += f" && {again_command(cluster, job)}"
+        next_command += f" && {resubmit_command(cluster, job)}"
     elif not next_command and children:
         next_command = f"iris status {children[0].job}"
     return FailureCard(
@@ -294,7 +294,7 @@ def _next(cluster: Cluster, task: Task, output: str) -> str:
         return f"iris history {attempt.worker}"
     job = cluster.jobs[task.job]
     if end.exit_code == 1 and _PYTHON_ERROR in output and not (parent_of(job.id) or job.is_script_alone):
-        return f"{again_command(cluster, job)} --workdir ."
+        return f"{resubmit_command(cluster, job)} --workdir ."
     if not causes.all_is_shown(output):
         return _command(cluster, WHOLE_LOG, task)
     if attempt.worker in cluster.workers and attempt.reaped_at is None:
@@ -335,7 +335,7 @@ def _output_end(state: StateDir | None, task: Task) -> str:
 def _pulled(state: StateDir, attempt: AttemptId, ended_at: float) -> str:
     logs = state.task_logs
     times = [at for name in ("out", "err") if (at := logs.written_at(attempt, name)) is not None]
-    if not times or max(times) < ended_at or logs.cut_off(attempt):
+    if not times or max(times) < ended_at or logs.is_incomplete(attempt):
         return ""
     ends = []
     for name in ("out", "err"):
@@ -388,10 +388,12 @@ def _command(cluster: Cluster, template: str, task: Task) -> str:
     worker = task.current.worker if task.current is not None else None
     if "{worker}" in template and worker not in cluster.workers:
         return ""
-    if template.startswith(AGAIN):
+    if template.startswith(LAUNCH_AGAIN):
         if parent_of(task.job) is not None:
             return ""
-        template = template.replace(f"{AGAIN}{{job}}", again_command(cluster, cluster.jobs[task.job]))
+        template = template.replace(
+            f"{LAUNCH_AGAIN}{{job}}", resubmit_command(cluster, cluster.jobs[task.job])
+        )
     longer = format_duration(2 * (cluster.jobs[task.job].timeout or 0.0))
     values = {"{job}": task.job, "{task}": task.id, "{worker}": worker, "{longer}": longer}
     return re.sub(r"\{(job|task|worker|longer)\}", lambda match: str(values[match[0]]), template)

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 from msgspec import Struct
 
 from iris_cli.core import AttemptId, AttributeValue, Cluster, JobId, Limits, WorkerId, constraints, describe
-from iris_cli.core.collector import at_rest
+from iris_cli.core.collector import gc_paused
 from iris_cli.core.model.task import AttemptState
 from iris_cli.core.model.worker import (
     Claim,
@@ -126,7 +126,7 @@ class Inventory(Struct, frozen=True, kw_only=True):
     slices: tuple[SliceRow, ...]
 
 
-@at_rest
+@gc_paused
 def inventory(session: Session, *, briefly: bool = False) -> Inventory:
     """Return the inventory of all workers. `briefly`: without claims and slices, which no table shows."""
     view = look(session)
@@ -384,6 +384,6 @@ def _claims(cluster: Cluster, worker: Worker) -> Iterable[ClaimRow]:
 def _ghost_words(cluster: Cluster, worker: WorkerId) -> str:
     if worker not in cluster.ghosts:
         return ""
-    from iris_cli.core.lifecycle.identity import haunted_words
+    from iris_cli.core.lifecycle.identity import ghost_warning
 
-    return haunted_words(cluster, worker)
+    return ghost_warning(cluster, worker)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from iris_cli.core import Amounts, Cluster, Worker, slice_attributes
 from iris_cli.core.attributes import WORKER_ID_ATTRIBUTE_KEY, AttributeValue
-from iris_cli.core.lifecycle.never import Offer
+from iris_cli.core.lifecycle.feasibility import Offer
 from iris_cli.ops.session import Session
 
 

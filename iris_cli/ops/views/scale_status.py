@@ -10,7 +10,7 @@ from iris_cli.core import REGION_ATTRIBUTE_KEY, Cluster, TaskId, count, describe
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.scaling import ScalingPlan, plan_scaling
 from iris_cli.core.lifecycle import slices
-from iris_cli.core.lifecycle.slices import Objection
+from iris_cli.core.lifecycle.slices import OwnerConflict
 from iris_cli.core.model.slice import ScaleGroup, Slice, SliceOwner, SliceState
 from iris_cli.ops.secret_values import what_is_missing
 from iris_cli.ops.session import Session
@@ -32,7 +32,7 @@ def plan_of(
     )
 
 
-def objection(session: Session, listings: Sequence[slices.Listing] = ()) -> Objection | None:
+def objection(session: Session, listings: Sequence[slices.Listing] = ()) -> OwnerConflict | None:
     """Return why this state directory may not create and delete slices, None if it may.
 
     Read the log AFTER the listings: it then contains each listed slice that this directory requested.
@@ -40,7 +40,7 @@ def objection(session: Session, listings: Sequence[slices.Listing] = ()) -> Obje
     listed = [each for listing in listings for each in listing.slices]
     if session.view().keeper is None and not listed:
         return None
-    return slices.objection(session.cluster, here(session), session.cluster_id, listed)
+    return slices.owner_conflict(session.cluster, here(session), session.cluster_id, listed)
 
 
 def here(session: Session) -> SliceOwner:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct, field
 
 from iris_cli.core import Cluster, Job, JobId, JobState, Priority, WorkerId, depth_of, root_of, state_of
-from iris_cli.core.collector import at_rest
+from iris_cli.core.collector import gc_paused
 from iris_cli.core.lifecycle.display import DisplayWord, counted, display_of, displays_of, word_of
 from iris_cli.core.model.task import Ended, EndReason, Stopping, Task, TaskState
 from iris_cli.core.model.waiting import overdue, quiet_words
@@ -78,7 +78,7 @@ class ClusterStatus(Struct, frozen=True, kw_only=True):
     scaling: Scaling = NO_SCALING
 
 
-@at_rest
+@gc_paused
 def cluster_status(
     session: Session,
     *,

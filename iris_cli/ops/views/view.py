@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from iris_cli.core import Cluster, Device, Job, JobId, Limits, Stopping, TaskId, WorkerId, in_memory
 from iris_cli.core.units import parse_duration
 from iris_cli.errors import UsageError
-from iris_cli.journal.access import why_unwritable
+from iris_cli.journal.access import disk_problem
 from iris_cli.journal.files.runners import LOOP
 from iris_cli.journal.log.recovery import Damage, banner
 from iris_cli.ops.views.cycles import Cycles, cycles_of, work_left
@@ -186,7 +186,7 @@ def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) 
 
 def _write_problems(session: Session, *, needed: bool) -> Iterator[str]:
     """Yield why the state can't be written, if a cycle is needed: a loop can't report a full disk itself."""
-    if needed and (why := why_unwritable(session.state.path)):
+    if needed and (why := disk_problem(session.state.path)):
         yield why
 
 

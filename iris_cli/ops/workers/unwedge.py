@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from iris_cli.core import AttemptId, Cluster, Token, WorkerId
 from iris_cli.core.events.events import WorkerUnwedged
-from iris_cli.core.messages.observations import Holder, LockFile, RemoteState, Silence, UnwedgeReport
+from iris_cli.core.messages.observations import ChipHolder, LockFile, RemoteState, Silence, UnwedgeReport
 from iris_cli.errors import IrisError, UnreachableError
 from iris_cli.ops.cycle.answers import token_of
 from iris_cli.ops.names import find_worker
@@ -37,13 +37,13 @@ class Obstacle(Struct, frozen=True, kw_only=True):
     """A process that holds chips, or an attempt's directory. `attempt` is the attempt it belongs to, if known."""
 
     owner: Owner
-    holder: Holder | None = None
+    holder: ChipHolder | None = None
     token: Token | None = None
     attempt: AttemptId | None = None
     state: RemoteState | None = None  # of an attempt's directory
 
     @property
-    def name(self) -> Holder | Token:
+    def name(self) -> ChipHolder | Token:
         """Exact process or attempt that the worker is told to stop."""
         named = self.holder or self.token
         assert named is not None
@@ -115,7 +115,7 @@ def _ask(
     session: Session,
     cluster: Cluster,
     worker_id: WorkerId,
-    stop: tuple[Holder | Token, ...] = (),
+    stop: tuple[ChipHolder | Token, ...] = (),
     grace: float = GRACE,
 ) -> UnwedgeReport:
     worker = find_worker(cluster, worker_id)

@@ -113,10 +113,10 @@ def accept(session: Session, stranger: Stranger) -> Probed:
                 hint=f"run it again: iris worker probe --accept-key {worker.id}",
             )
         if isinstance(seen, Silence):
-            workers.silent(draft, seen, session.limits)
+            workers.record_silence(draft, seen, session.limits)
         else:
             touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
-            identity.probed(draft, facts_of(session, draft.cluster, seen), session.limits, trusted=True)
+            identity.apply_probe(draft, facts_of(session, draft.cluster, seen), session.limits, trusted=True)
             observe.settle(session, draft, dict.fromkeys(touched))
     known = observe.known_of(session.cluster, worker.id)
     rest = _rest_of(session, worker, observe.heard(session, known, session.clock.now(), seen))
@@ -186,7 +186,7 @@ def forget(session: Session, name: str, *, dead: bool = False, reason: str = "")
                 hint=f"cancel them; or if that host is gone for good: iris worker forget --dead {name}",
             )
         touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
-        identity.declared_dead(draft, worker.id, reason or "declared dead by the operator")
+        identity.presume_all_gone(draft, worker.id, reason or "declared dead by the operator")
         draft.record(WorkerForgotten(worker=worker.id, dead=dead, reason=reason))
         observe.settle(session, draft, dict.fromkeys(touched))
     send_stops(session)
@@ -200,7 +200,7 @@ def _found(draft: Draft, names: list[str]) -> list[Worker]:
 def probe_again(writer: Writer, now: float) -> int:
     """Require a probe of every worker before its next task: the log may have lost attempts. Return their number."""
     draft = Draft(replay(writer.transactions), now)
-    workers.lost_track(draft)
+    workers.require_probes(draft)
     if draft.events:
         writer.append(draft.events, at=now)
     return len(draft.events)

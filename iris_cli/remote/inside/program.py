@@ -19,7 +19,7 @@ from iris_cli.errors import ExitCode, IrisError, UsageError
 from iris_cli.remote.inside.command_line import COMMANDS, OPERATORS, Line
 from iris_cli.remote.inside.output import Output, log_of, status_document
 from iris_cli.remote.inside.requests import Failure, Json, TaskRequests, new_name, result_of
-from iris_cli.remote.inside.values import LONGEST_LOG_PIECE
+from iris_cli.remote.inside.values import MAX_LOG_PIECE
 
 USAGE = """\
 usage: iris launch [OPTIONS] -- COMMAND... | status [JOB] | wait JOB... [--timeout TIME]
@@ -141,7 +141,7 @@ class Commands:
         if tail is None:
             yield from (line or "" for line in self._lines_from(asked, 0))
             return
-        found = list(self._lines_from(asked, -LONGEST_LOG_PIECE))
+        found = list(self._lines_from(asked, -MAX_LOG_PIECE))
         if found[:1] == [None] and len(found) <= tail:
             found = list(self._lines_from(asked, -FARTHEST))
         yield from (line for line in found[-tail:] if tail and line is not None)

@@ -76,7 +76,7 @@ def test_a_slice_that_has_lost_a_vm_is_replaced_although_its_group_is_to_have_it
             gone = Silence(
                 worker=WorkerId(f"{name}-1"), kind=SilenceKind.UNREACHABLE, step="connect", detail="no route"
             )
-            workers.silent(draft, gone, made.limits)
+            workers.record_silence(draft, gone, made.limits)
     assert made.the_worker(f"{name}-1").condition.value == "lost"
     autoscale(made)
     assert f"{name}-1 is lost" in made.cluster.slices[name].reason

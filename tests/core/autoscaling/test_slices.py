@@ -47,13 +47,13 @@ def listing(made: Lab, *there: CloudSlice, before: dict[str, Slice] | None = Non
 def follow(made: Lab, heard: slices.Listing) -> Lab:
     connections = {name: group.connection for name, group in made.cloud.groups.items()}
     with made.transaction() as draft:
-        made.settle(draft, slices.observed(draft, heard, connections, made.limits))
+        made.settle(draft, slices.apply_listing(draft, heard, connections, made.limits))
     return made
 
 
 def answered(made: Lab, outcome: CallOutcome) -> Lab:
     with made.transaction() as draft:
-        slices.create_answered(draft, outcome, made.limits)
+        slices.record_create_answer(draft, outcome, made.limits)
     return made
 
 

@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from iris_cli.core.known_causes import LONGEST_LINE, MOST_SEARCHED, known_cause, rules
+from iris_cli.core.known_causes import MAX_LINE, MAX_SEARCHED, known_cause, rules
 from iris_cli.core.known_causes.multi_host import MULTI_HOST, MULTI_HOST_ECHOES
 from iris_cli.core.model.task import End, EndReason
 from tests.core.known_causes.messages import MESSAGES
 from tests.core.known_causes.multi_host import LOOK_ALIKES
 
 FAILED = End(reason=EndReason.USER_ERROR, exit_code=1)
-BY_WORDS = [rule for rule in rules() if rule.says]
+BY_WORDS = [rule for rule in rules() if rule.text]
 AROUND = "step 4199 loss 2.31\n{}  warnings below\nsys.exit(1)\n"
 
 
@@ -58,7 +58,7 @@ def test_a_rank_that_lost_its_peer_is_only_an_echo() -> None:
 
 def test_a_saying_is_found_whatever_touches_it() -> None:
     for rule in BY_WORDS:
-        for saying in rule.says:
+        for saying in rule.text:
             found = known_cause(FAILED, "step 1\n(" * ("\n" not in saying) + saying.replace("*", "...") + ")")
             assert found is not None, saying
             assert found.line, saying
@@ -79,7 +79,7 @@ def test_an_ordinary_text_is_searched_for_few_of_all_sayings() -> None:
     finally:
         sys.setprofile(before)
     assert found is None
-    assert 0 < searches < sum(len(rule.says) for rule in BY_WORDS) / 4
+    assert 0 < searches < sum(len(rule.text) for rule in BY_WORDS) / 4
 
 
 def test_every_message_belongs_to_a_rule() -> None:
@@ -150,7 +150,7 @@ def test_a_long_line_is_cut_around_what_gave_it_away() -> None:
     found = known_cause(FAILED, said)
     assert found is not None
     assert "No space left on device" in found.line
-    assert len(found.line) <= LONGEST_LINE + 2
+    assert len(found.line) <= MAX_LINE + 2
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_long_line_is_cut_around_what_gave_it_away() -> None:
 def test_megabytes_of_anything_are_searched_only_at_their_end(text: str) -> None:
     assert name(FAILED, text) is None
     assert name(FAILED, f"No space left on device\n{text}") is None, "too far from the end"
-    assert name(FAILED, f"{text[: 2 * MOST_SEARCHED]}\nNo space left on device\n") == "disk-full"
+    assert name(FAILED, f"{text[: 2 * MAX_SEARCHED]}\nNo space left on device\n") == "disk-full"
 
 
 def test_rules_are_whole_and_can_be_typed() -> None:
@@ -180,11 +180,11 @@ def test_rules_are_whole_and_can_be_typed() -> None:
     for rule in rules():
         assert re.fullmatch(r"[a-z0-9-]+", rule.name)
         assert re.fullmatch(r"https://[^\s]+", rule.source), rule.name
-        assert rule.says or rule.exits or rule.signal or rule.reasons, rule.name
+        assert rule.text or rule.exits or rule.signal or rule.reasons, rule.name
         assert len(rule.cause) <= 90, rule.name
         assert rule.fix.endswith((".", "...")), rule.name
         assert not rule.next or rule.next.startswith("iris "), rule.name
         fields = {field for _, field, _, _ in string.Formatter().parse(rule.next) if field}
         assert fields <= {"job", "task", "worker"}, rule.name
-        for saying in rule.says:
+        for saying in rule.text:
             assert all(piece.strip() for piece in saying.split("*")), rule.name

@@ -15,7 +15,7 @@ HOUR = 3600.0
 
 
 def running(lab: Lab, name: str, **asked: Any) -> Lab:
-    """Place and start a job now."""
+    """Location and start a job now."""
     return lab.job(name, **asked).schedule().reports(f"{name}/* running")
 
 

@@ -255,7 +255,7 @@ def test_who_was_served_before_is_a_reason_too() -> None:
     result = cycle([*tpu_slice("a"), *tpu_slice("b")], first, second)
     assert result.chosen(TaskId(JobId("second"), 3)) == "chose b: a taken by first (high)"
     assert result.chosen(TaskId(JobId("first"), 0)) == "chose a"
-    assert result.worth_telling() == {TaskId(JobId("second"), 0): "chose b: a taken by first (high)"}
+    assert result.notable_choices() == {TaskId(JobId("second"), 0): "chose b: a taken by first (high)"}
 
 
 def test_other_tasks_of_the_same_job_are_no_reason() -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from iris_cli.config.schema import ClusterConfig, Mode, Notify
 from iris_cli.core.ids import JobId
 from iris_cli.core.lifecycle import jobs
-from iris_cli.core.messages.notices import Books, Channel, Notice
+from iris_cli.core.messages.notices import Channel, Notice, NoticeState
 from iris_cli.core.model.slice import Provider, ScaleGroup, Slice, SliceState, SliceTemplate
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.session import Session
@@ -57,7 +57,7 @@ def test_what_is_being_stopped(site: Site) -> None:
 def test_notices_that_wait(site: Site) -> None:
     session = site.session()
     channel = Channel(waiting=(Notice(event="job_ended", job="train"),), retry_at=session.clock.now() + 60)
-    session.state.notices.write(Books(cluster_id="c", channels={"command": channel}))
+    session.state.notices.write(NoticeState(cluster_id="c", channels={"command": channel}))
     notify = Notify(command=("true",))
     assert left(session, notify=notify) == "1 notice to send"
     assert left(session) == ""

@@ -231,10 +231,13 @@ def test_logs_that_were_cut_off_are_no_whole_ones(
     remote.before = cut
     assert row(world, remote, here).silent
     logs = world.session().state.task_logs
-    assert (logs.size(attempt, "out"), logs.cut_off(attempt)) == (2 * PIECE, True)
+    assert (logs.size(attempt, "out"), logs.is_incomplete(attempt)) == (2 * PIECE, True)
     remote.before, remote.silent = lambda _: None, set()
     assert row(world, remote, here).log_bytes == PIECE
-    assert (logs.cut_off(attempt), logs.written_at(attempt, "out")) == (False, world.session().clock.now())
+    assert (logs.is_incomplete(attempt), logs.written_at(attempt, "out")) == (
+        False,
+        world.session().clock.now(),
+    )
 
 
 def test_a_log_that_another_pull_begins_anew_comes_whole(

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from iris_cli.core.autoscaling.routing import RoutingDecision
 from iris_cli.core.autoscaling.scaling import ScalingPlan
 from iris_cli.core.events.events import SlicesAdopted
-from iris_cli.core.lifecycle.slices import Objection
+from iris_cli.core.lifecycle.slices import OwnerConflict
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.autoscale import Autoscaled
 from iris_cli.ops.checks.findings import warning
@@ -107,8 +107,8 @@ def _moved(stage: Stage) -> None:
         writer.append([SlicesAdopted(place=":1", where="desk:/home/me/cluster/state")], at=stage.clock.now())
 
 
-_UNHEARD_OF = Objection(unheard_of=("west-c0ff-7", "west-c0ff-8"))
-_BOTH = Objection(elsewhere="desk:/home/me/cluster/state", unheard_of=("west-c0ff-7",))
+_UNHEARD_OF = OwnerConflict(unknown=("west-c0ff-7", "west-c0ff-8"))
+_BOTH = OwnerConflict(elsewhere="desk:/home/me/cluster/state", unknown=("west-c0ff-7",))
 
 
 def _an_old_copy(output: Output) -> None:
@@ -117,7 +117,7 @@ def _an_old_copy(output: Output) -> None:
     slices.show_pass(output, Autoscaled(plan=plan, objection=_UNHEARD_OF), NO_SCALING)
 
 
-def _adopts(objection: Objection) -> Show:
+def _adopts(objection: OwnerConflict) -> Show:
     """What is asked, and what comes of it."""
 
     def show(output: Output) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iris_cli.core.ids import Token
-from iris_cli.core.messages.observations import Holder, RemoteState, SilenceKind
+from iris_cli.core.messages.observations import ChipHolder, RemoteState, SilenceKind
 from iris_cli.core.messages.stacks import KernelThread
 from iris_cli.remote.worker_calls import CommandEnd, Program, Programs
 from tests.render.pictures.picture import Picture
@@ -15,7 +15,7 @@ def _holders(stage: Stage) -> None:
     """A process of nobody's holds chips; an attempt is there that the log never saw."""
     host = stage.hosts.hosts["v5b-0"]
     host.holders.append(
-        Holder(
+        ChipHolder(
             boot_id=host.boot_id,
             pid=4711,
             start=99,

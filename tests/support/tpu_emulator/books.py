@@ -31,7 +31,7 @@ class Call(Struct, frozen=True, kw_only=True):
     answer: str
 
 
-class Books(Struct):
+class NoticeState(Struct):
     """`entries` by number of the machine or request; `calls` in the order of coming."""
 
     entries: dict[int, Entry] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from iris_cli.clock import Clock, SystemClock
 from tests.support.tpu_emulator import shapes
-from tests.support.tpu_emulator.books import Books, Entry
+from tests.support.tpu_emulator.books import Entry, NoticeState
 from tests.support.tpu_emulator.machines import Machines, PaperMachines
 from tests.support.tpu_emulator.queued import move_request
 from tests.support.tpu_emulator.records import Node, Operation, Place, QueuedResource, kind_of
@@ -40,7 +40,7 @@ class Cloud:
         self.machines = machines or PaperMachines()
         self.lock = threading.RLock()
         self.offset = 0.0
-        self.books = Books()
+        self.books = NoticeState()
         self.faults: list[Fault] = []
         self.nodes: dict[str, Node] = {}
         self.requests: dict[str, QueuedResource] = {}

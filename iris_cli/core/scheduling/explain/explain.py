@@ -19,7 +19,7 @@ from iris_cli.core.scheduling.explain.expected import ExpectedStart, TimeLimits,
 from iris_cli.core.scheduling.explain.explanation import CycleRecord
 from iris_cli.core.scheduling.explain.verdicts import (
     Case,
-    Refusal,
+    Rejection,
     Tally,
     Verdict,
     availability,
@@ -47,7 +47,7 @@ class Explainer:
         self._record = record
         self._turns = explanation.Turns(record)
         self._surveys: dict[Requirement, Survey] = {}
-        self._told: dict[tuple[Requirement, Refusal, int], Reason] = {}
+        self._told: dict[tuple[Requirement, Rejection, int], Reason] = {}
         self._usual: dict[Requirement, tuple[Reason, ...]] = {}  # without reservations for the entry
         self._reasons: dict[tuple[Requirement, int], tuple[Reason, ...]] = {}
 
@@ -77,7 +77,7 @@ class Explainer:
         job = self._record.get_job(entry.job if isinstance(entry, TaskId) else entry)
         assert job is not None  # a task of an unknown job never becomes a requirement
         case = Case(self._context, requirement, self._open_to(entry))
-        refusals = sift(fleet.everyone, [*selection(requirement), *availability(case)])
+        rejections = sift(fleet.everyone, [*selection(requirement), *availability(case)])
         groups = [verdict.group for verdict in judge(case, shape)] if shape else []
         largest = _largest(groups)
         nearest = near_misses(case)
@@ -87,7 +87,7 @@ class Explainer:
             equipped=requirement.equipped.bit_count(),
             constraints=tuple(self._constraints(requirement)),
             dimensions=tuple(self._dimensions(requirement)),
-            refused=tuple((refusal.kind, refusal.units) for refusal in refusals),
+            refused=tuple((rejection.kind, rejection.units) for rejection in rejections),
             group_by=shape.group_by if shape else "",
             groups_found=len(groups),
             largest=(str(largest.key), len(largest.members)) if largest else None,
@@ -172,8 +172,8 @@ class Explainer:
         elif requirement.shape is not None:
             yield from self._of_groups(case, requirement.shape)
         else:
-            for refusal in sift(requirement.selected, availability(case)):
-                yield self._unavailable(requirement, refusal, requirement.selected.bit_count())
+            for rejection in sift(requirement.selected, availability(case)):
+                yield self._unavailable(requirement, rejection, requirement.selected.bit_count())
 
     def _of_groups(self, case: Case, shape: Shape) -> Iterator[Reason]:
         verdicts, tally = self._survey(case.requirement, shape)
@@ -185,11 +185,13 @@ class Explainer:
             tally = tally.but(before, now)
             if shape.groups > 1:
                 verdicts = {**verdicts, **{verdict.group.number: verdict for verdict in now}}
-        refusals = tally.refusals()
-        unfit = [refusal for refusal in refusals if refusal.kind.rank <= ReasonKind.GROUP_SHAPE.rank]
-        serving = len(verdicts) - sum(refusal.units for refusal in unfit)
+        rejections = tally.rejections()
+        unfit = [rejection for rejection in rejections if rejection.kind.rank <= ReasonKind.GROUP_SHAPE.rank]
+        serving = len(verdicts) - sum(rejection.units for rejection in unfit)
         if serving >= shape.groups:
-            reasons = [self._unavailable(case.requirement, each, serving) for each in refusals[len(unfit) :]]
+            reasons = [
+                self._unavailable(case.requirement, each, serving) for each in rejections[len(unfit) :]
+            ]
             yield from self._at_one_site(case.requirement, verdicts, reasons) if shape.groups > 1 else reasons
         elif unfit and unfit[-1].kind is not ReasonKind.GROUP_SHAPE:
             yield self._unselected(case.requirement, unfit, serving)
@@ -235,19 +237,19 @@ class Explainer:
             refused=len(groups),
         )
 
-    def _unselected(self, requirement: Requirement, refusals: list[Refusal], serving: int = 0) -> Reason:
-        """Return the reason of the refusal that left no worker; there is no refusal without workers.
+    def _unselected(self, requirement: Requirement, rejections: list[Rejection], serving: int = 0) -> Reason:
+        """Return the reason of the rejection that left no worker; there is no rejection without workers.
 
         Some groups may be `serving`, but not enough.
         """
         fleet, shape, device = self._context.fleet, requirement.shape, requirement.job.resources.device
-        kind = refusals[-1].kind if refusals else ReasonKind.NO_SUCH_DEVICE
-        refused = refusals[-1].units if refusals else 0
+        kind = rejections[-1].kind if rejections else ReasonKind.NO_SUCH_DEVICE
+        refused = rejections[-1].units if rejections else 0
         other = serving > 0
         if kind is ReasonKind.CONSTRAINT:
-            text = wording.constraints_unmet(requirement, fleet, refusals[-1], other=other)
+            text = wording.constraints_unmet(requirement, fleet, rejections[-1], other=other)
         elif kind is ReasonKind.TAINT:
-            text = wording.tainted(requirement, fleet, refusals[-1], other=other)
+            text = wording.tainted(requirement, fleet, rejections[-1], other=other)
         elif shape is not None and device is not None and requirement.equipped:
             text = wording.too_few_equipped(shape, device, other=other)
         else:
@@ -257,16 +259,16 @@ class Explainer:
         need = shape.groups if shape else 1
         return Reason(kind=kind, text=text, need=need, have=serving, refused=refused)
 
-    def _unavailable(self, requirement: Requirement, refusal: Refusal, serving: int) -> Reason:
-        """Return the reason for a refusal, cached: gangs with reservations differ in little else."""
-        key = requirement, refusal, serving
+    def _unavailable(self, requirement: Requirement, rejection: Rejection, serving: int) -> Reason:
+        """Return the reason for a rejection, cached: gangs with reservations differ in little else."""
+        key = requirement, rejection, serving
         if key not in self._told:
             self._told[key] = self._tell(*key)
         return self._told[key]
 
-    def _tell(self, requirement: Requirement, refusal: Refusal, serving: int) -> Reason:
-        kind, units, lacking, have = refusal
-        text = wording.unavailable(self._context, requirement, refusal, serving)
+    def _tell(self, requirement: Requirement, rejection: Rejection, serving: int) -> Reason:
+        kind, units, lacking, have = rejection
+        text = wording.unavailable(self._context, requirement, rejection, serving)
         if kind is ReasonKind.BEHIND:
             takers = self._turns.takers_before_all_like(requirement.job, self._ids(lacking))
             text += f" (behind {wording.few(map(str, takers))})"

@@ -64,7 +64,7 @@ class Verdict(NamedTuple):
         return self.kind is None or self.kind.rank > ReasonKind.GROUP_SHAPE.rank
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """The number of workers or groups rejected by one kind, the workers, and the most accepted workers in a group."""
 
     kind: ReasonKind
@@ -100,15 +100,15 @@ def availability(case: Case) -> list[Stage]:
     ]
 
 
-def sift(workers: int, stages: list[Stage]) -> list[Refusal]:
-    """Return the refusals of each stage among the workers left by earlier stages."""
-    refusals = []
+def sift(workers: int, stages: list[Stage]) -> list[Rejection]:
+    """Return the rejections of each stage among the workers left by earlier stages."""
+    rejections = []
     for kind, passing in stages:
         refused = workers & ~passing
         if refused:
-            refusals.append(Refusal(kind, refused.bit_count(), refused))
+            rejections.append(Rejection(kind, refused.bit_count(), refused))
         workers &= passing
-    return refusals
+    return rejections
 
 
 class Tally:
@@ -120,10 +120,10 @@ class Tally:
         for each in verdicts:
             self._count(each, 1)
 
-    def refusals(self) -> list[Refusal]:
+    def rejections(self) -> list[Rejection]:
         """Return the totals in order of precedence."""
         return [
-            Refusal(kind, rests.total(), self._lacking[kind], max(+rests))
+            Rejection(kind, rests.total(), self._lacking[kind], max(+rests))
             for kind, rests in sorted(self._rests.items(), key=lambda item: item[0].rank)
             if rests.total()
         ]

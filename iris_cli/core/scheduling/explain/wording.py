@@ -7,12 +7,12 @@ from functools import reduce
 from operator import or_
 
 from iris_cli.core import INCOMPLETE, JobId, WorkerId, constraints, count, format_duration, format_memory
-from iris_cli.core.constraint_syntax import format_constraint, near_misses
+from iris_cli.core.constraint_syntax import format_constraint, typo_warnings
 from iris_cli.core.model.worker import Amounts, Claim, Worker, WorkerCapacity
 from iris_cli.core.resources import AUTO, Device
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain.explanation import Change, ChangeKind
-from iris_cli.core.scheduling.explain.verdicts import Refusal, Verdict
+from iris_cli.core.scheduling.explain.verdicts import Rejection, Verdict
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.placement import Requirement, Shape
 from iris_cli.core.scheduling.reasons import ReasonKind
@@ -91,12 +91,12 @@ def too_few_equipped(shape: Shape, device: Device, *, other: bool) -> str:
     return f"no {'other ' * other}{unit(shape)} has {_named(device)} on {where}"
 
 
-def constraints_unmet(requirement: Requirement, fleet: Fleet, refusal: Refusal, *, other: bool) -> str:
+def constraints_unmet(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool) -> str:
     """Return the unmet constraints, and any type clash that makes a comparison impossible."""
-    failing = [each for each in requirement.required if refusal.lacking & ~fleet.satisfying(each)]
-    never = [each for each in failing if not refusal.lacking & fleet.satisfying(each)]
+    failing = [each for each in requirement.required if rejection.lacking & ~fleet.satisfying(each)]
+    never = [each for each in failing if not rejection.lacking & fleet.satisfying(each)]
     names = few(format_constraint(each) for each in never or failing)
-    attributes = fleet.workers[first_of(refusal.lacking)].all_attributes
+    attributes = fleet.workers[first_of(rejection.lacking)].all_attributes
     clash = next(filter(None, (each.type_clash(attributes) for each in failing)), "")
     together = "" if never or len(failing) == 1 else "all of "
     who = "other " * other + unit(requirement.shape)
@@ -107,12 +107,12 @@ def constraints_unmet(requirement: Requirement, fleet: Fleet, refusal: Refusal, 
     return f"no {who} satisfies {together}{names}" + (f" ({clash})" if clash else "")
 
 
-def tainted(requirement: Requirement, fleet: Fleet, refusal: Refusal, *, other: bool) -> str:
+def tainted(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool) -> str:
     """Return the taints of all workers that are otherwise suitable."""
     in_the_way = [
         taint
         for taint, those in fleet.taints.items()
-        if those & refusal.lacking and taint not in requirement.job.tolerations
+        if those & rejection.lacking and taint not in requirement.job.tolerations
     ]
     all_of_them = "all other suitable workers are"
     if not other:
@@ -170,9 +170,11 @@ def too_large(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, 
 # Workers that serve, but not now
 
 
-def unavailable(context: SchedulingContext, requirement: Requirement, refusal: Refusal, serving: int) -> str:
+def unavailable(
+    context: SchedulingContext, requirement: Requirement, rejection: Rejection, serving: int
+) -> str:
     """Return `1 of 3 slices is unavailable (v4a-2: draining)`, `both v4-32 slices are busy (train)`."""
-    kind, refused, lacking, _ = refusal
+    kind, refused, lacking, _ = rejection
     if kind is ReasonKind.BEHIND:
         return f"waiting for {_scarce(context, requirement, lacking)}"
     if kind in _PHRASES:
@@ -305,7 +307,7 @@ def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
     """Yield probable corrections of constraints that no worker satisfies."""
     never = [each for each in requirement.required if not fleet.satisfying(each)]
     if never:
-        yield from near_misses(never, [worker.all_attributes for worker in fleet.workers])
+        yield from typo_warnings(never, [worker.all_attributes for worker in fleet.workers])
 
 
 # The necessary change

@@ -66,7 +66,7 @@ def forget(session: Session, recreated: Sequence[Recreated]) -> list[OldMachine]
         for each in old_machines(draft.cluster, recreated):  # the log may have changed since the prompt
             if each.kept is None:
                 touched = [attempt_id.task.job for attempt_id in each.over]
-                identity.machine_gone(draft, each.worker, each.reason)
+                identity.remove_machine(draft, each.worker, each.reason)
                 observe.settle(session, draft, dict.fromkeys(touched))
                 done.append(each)
     send_stops(session)

@@ -22,17 +22,17 @@ from iris_cli.journal.snapshot.cache import Replayed, SnapshotCache
 from iris_cli.journal.snapshot.reading import UNUSABLE, Files, SnapshotFile, read_snapshot
 
 
-class Span(Struct, frozen=True):
+class LineRange(Struct, frozen=True):
     """The lines after `start`, up to the seq `until`."""
 
     start: Position = START
     until: int = sys.maxsize
 
 
-ALL = Span()
+ALL = LineRange()
 
 
-class Spans:
+class LineRanges:
     """The spans between the snapshots of a state directory. Without a usable snapshot the span is longer.
 
     `fits` returns True if the log has a line at a position, `replayed` the cluster there from the log alone.
@@ -46,7 +46,7 @@ class Spans:
         self._fits = fits
         self._replayed = replayed
 
-    def before(self, moment: float) -> tuple[Cluster, Span]:
+    def before(self, moment: float) -> tuple[Cluster, LineRange]:
         """Return the span with the last transaction at or before that time, and the cluster at its start."""
         try:
             files = self._snapshots.files(self._fits)
@@ -57,16 +57,16 @@ class Spans:
                 start = known[number].header.position if number < len(known) else START
                 end = None if file is None else file.header.position
                 if end is None or (end.earliest or 0.0) <= moment:
-                    span = Span(start, end.seq if end is not None else sys.maxsize)
+                    span = LineRange(start, end.seq if end is not None else sys.maxsize)
                     if any(each.at <= moment for each in self._reading(span)):
                         return self._cluster(files, known[number]) if number < len(known) else Cluster(), span
             return Cluster(), ALL
         except UNUSABLE:
             return Cluster(), ALL
 
-    def about(self, job: JobId) -> list[Span]:
+    def about(self, job: JobId) -> list[LineRange]:
         """Return the spans that may contain events about a job, in order."""
-        spans: list[Span] = []
+        spans: list[LineRange] = []
         start = START
         try:
             files = self._snapshots.files(self._fits)
@@ -74,29 +74,29 @@ class Spans:
                 header = file.header
                 named = f'"{job}"'.encode()
                 if named in file.read(header.open) or named in file.read(header.ended):
-                    spans.append(Span(start, header.position.seq))
+                    spans.append(LineRange(start, header.position.seq))
                 start = header.position
         except UNUSABLE:
             return [ALL]
-        return [*spans, Span(start)]
+        return [*spans, LineRange(start)]
 
-    def newest(self, lines: int) -> Span:
+    def newest(self, lines: int) -> LineRange:
         """Return a span with at least the last `lines` lines."""
         log = self._directory / LOG
         try:
             with open(log, "rb", opener=open_safely) as stream:
                 if (start := _before_end(stream, lines)) is not None:
-                    return Span(start)
+                    return LineRange(start)
                 begin = origin_of(stream).seq
             files = self._snapshots.files(self._fits) if begin else None
             for file in files.newest_first() if files is not None else ():
                 if file.header.position.seq + lines <= begin:
-                    return Span(file.header.position)
+                    return LineRange(file.header.position)
         except (*UNUSABLE, BadLineError, NewerLogError):
             pass
         return ALL
 
-    def _reading(self, span: Span) -> Reading:
+    def _reading(self, span: LineRange) -> Reading:
         return Reading(self._directory, archive=True, start=span.start, until=span.until)
 
     def _cluster(self, files: Files, file: SnapshotFile) -> Cluster:

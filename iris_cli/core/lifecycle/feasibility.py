@@ -1,4 +1,4 @@
-"""Jobs that no worker of the cluster could ever run: refused at submission."""
+"""Refuse jobs that no worker of the cluster could ever run, at submission."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from iris_cli.core import Amounts, AttributeValue, Constraint, Job, clip, constraints, count, did_you_mean
-from iris_cli.core.constraint_syntax import format_constraint, near_misses
+from iris_cli.core.constraint_syntax import format_constraint, typo_warnings
 from iris_cli.core.resources import AUTO, Device, device_compatible
 from iris_cli.errors import UnschedulableError
 
@@ -16,7 +16,7 @@ _LISTED = 5
 
 
 class Offer(NamedTuple):
-    """A registered or declared worker, or any worker of a scale group. `idle` is None if its size is unknown.
+    """A worker that may run jobs: registered, declared, or from a scale group. `idle` is its size, None if unknown.
 
     `slices`: the maximum number of slices of the scale group; 0 for a single worker.
     """
@@ -27,16 +27,15 @@ class Offer(NamedTuple):
 
 
 def check_possible(job: Job, offers: Sequence[Offer]) -> None:
-    """Raise UnschedulableError if every offer is known and none could ever run a task of the job.
+    """Raise UnschedulableError if no offer could ever run a task of the job, or no group is large enough for a gang.
 
-    Also if a gang is larger than any group could ever be; too few groups for `--slices` is no reason. Only facts
-    that jobs and operators do not change at run time count: device, attributes and sizes. A worker of unknown
-    size may have any of them.
+    Only device, attributes and sizes are checked, because they rarely change: not load, health or taints, and not
+    the number of groups for `--slices`. A worker of unknown size may have any device, attribute and size.
     """
     serving = [each for each in offers if _has(job.resources.device, each)]
     if not serving:
-        return  # no worker is known yet; an unknown accelerator was refused before
-    taint = constraints.TAINT_KEY_PREFIX  # taints are set and removed by hand at any time
+        return  # no worker is known yet; a job for an unknown accelerator was refused before
+    taint = constraints.TAINT_KEY_PREFIX  # the operator may remove a taint at any time
     required = [each for each in job.constraints if each.required and not each.key.startswith(taint)]
     right = [each for each in serving if all(_may_match(constraint, each) for constraint in required)]
     if not right:
@@ -112,10 +111,10 @@ class _Groups(NamedTuple):
     serving: Sequence[Offer]
 
     def largest(self, offers: Sequence[Offer]) -> tuple[str, int] | None:
-        """Return the value of `key` that most of these workers could share, and their number; None if unknown.
+        """Return the largest possible group of these workers: its value of `key`, and its size; None if unknown.
 
-        An unprobed worker may join any group. All unregistered VMs of a slice may fit; they may join any
-        group unless `key` is the slice name.
+        An unprobed worker may join any group. So may the unregistered VMs of a slice, except if `key` is the name
+        of the slice.
         """
         sizes: Counter[str] = Counter()
         anywhere = 0
@@ -162,20 +161,20 @@ class _Groups(NamedTuple):
         return [each for each in offers if each.idle is None or each.idle.covers(size)]
 
     def too_much(self, offers: Sequence[Offer]) -> list[int]:
-        """Return the dimensions that each leave too few of these offers; if none does, all that exclude an offer."""
-        lacking = [
+        """Return the dimensions (of `Amounts`) in which too few offers are large enough, or all that exclude any."""
+        excluding = [
             number
             for number, wanted in enumerate(self.need)
             if any(each.idle is not None and each.idle[number] < wanted for each in offers)
         ]
         only = {
             number: Amounts(*(wanted if at == number else 0 for at, wanted in enumerate(self.need)))
-            for number in lacking
+            for number in excluding
         }
-        return [each for each in lacking if not self.hold(self.sized(offers, only[each]))] or lacking
+        return [each for each in excluding if not self.hold(self.sized(offers, only[each]))] or excluding
 
     def nearest(self, offers: Sequence[Offer]) -> str:
-        """Return the largest size in one dimension that a group of these offers could hold; '' if none could."""
+        """Return the largest amount of one resource that each rank could have in a group of these offers, or ''."""
         for number in self.too_much(offers):
             sizes = {each.idle[number] for each in offers if each.idle is not None}
             for size in sorted((each for each in sizes if 0 < each < self.need[number]), reverse=True):
@@ -186,7 +185,7 @@ class _Groups(NamedTuple):
 
 
 def _fixes(groups: _Groups, that: str, right: Sequence[Offer]) -> list[str]:
-    """Return changes that would let a group hold the gang: drop the constraints, reduce the size, or both."""
+    """Return the changes after which a group could run the gang: no constraints, a smaller size, or both."""
     fixes = []
     without = groups.largest(groups.sized(groups.serving))
     if that and without is not None and without[1] >= groups.ranks:
@@ -199,9 +198,9 @@ def _fixes(groups: _Groups, that: str, right: Sequence[Offer]) -> list[str]:
 
 
 def _excluded(groups: _Groups, that: str, right: Sequence[Offer]) -> tuple[str, Sequence[Offer]]:
-    """Return a description such as `workers with 8 cores that satisfy zone=z`, and the workers that it covers.
+    """Return a description such as `workers with 8 cores that satisfy zone=z`, and the workers that it describes.
 
-    The size or the constraints are omitted if only the other excludes too many workers by itself.
+    It names only the size or only the constraints, if that alone excludes too many workers.
     """
     sized = groups.sized(groups.serving)
     by_size, by_constraint = groups.hold(right), groups.hold(sized)
@@ -218,7 +217,7 @@ def _excluded(groups: _Groups, that: str, right: Sequence[Offer]) -> tuple[str, 
 
 def _not_registered(serving: Sequence[Offer], names: Iterable[str]) -> dict[str, int]:
     """Return the number of VMs of each named slice that are neither registered nor declared."""
-    there: Counter[str] = Counter()
+    known: Counter[str] = Counter()
     whole: dict[str, int] = {}
     for each in serving:
         name, vms = (
@@ -226,10 +225,10 @@ def _not_registered(serving: Sequence[Offer], names: Iterable[str]) -> dict[str,
             for key in (constraints.TPU_NAME_ATTRIBUTE_KEY, constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
         )
         if name is not None:
-            there[str(name)] += 1
+            known[str(name)] += 1
             if vms is not None and isinstance(vms.value, int):
                 whole[str(name)] = vms.value
-    return {name: max(0, whole[name] - there[name]) for name in names if name in whole}
+    return {name: max(0, whole[name] - known[name]) for name in names if name in whole}
 
 
 def _slice_sizes(serving: Sequence[Offer]) -> set[int]:
@@ -240,10 +239,10 @@ def _slice_sizes(serving: Sequence[Offer]) -> set[int]:
 
 
 def _no_such_slice(ranks: int, sizes: Iterable[int]) -> UnschedulableError:
-    there = " or ".join(map(str, sorted(sizes)))
+    existing = " or ".join(map(str, sorted(sizes)))
     return UnschedulableError(
-        f"no slice has {ranks} VMs (slices have {there}): not submitted",
-        hint=f"drop --replicas, or ask for a multiple of {there}; {_FORCE}",
+        f"no slice has {ranks} VMs (slices have {existing}): not submitted",
+        hint=f"drop --replicas, or ask for a multiple of {existing}; {_FORCE}",
     )
 
 
@@ -253,7 +252,7 @@ def _unmatched(required: Sequence[Constraint], serving: Sequence[Offer]) -> Unsc
     names = " and ".join(map(format_constraint, blamed[:_LISTED]))
     together = "" if never or len(blamed) == 1 else "all of "
     fleet = [offer.attributes for offer in serving]
-    meant = next(near_misses(never, fleet), "").rpartition("; ")[2]
+    meant = next(typo_warnings(never, fleet), "").rpartition("; ")[2]
     hint = meant or _values(blamed[0], fleet)
     return UnschedulableError(
         f"no worker satisfies {together}{names}: not submitted", hint="; ".join(filter(None, (hint, _FORCE)))
@@ -270,22 +269,22 @@ def _values(constraint: Constraint, fleet: Sequence[Mapping[str, AttributeValue]
 
 
 def _too_large(need: Amounts, sizes: Sequence[Amounts]) -> UnschedulableError:
-    asked = [_amount(number, wanted) for number, wanted in enumerate(need)]
-    largest = [max(each) for each in zip(*sizes, strict=True)]
-    for number, (wanted, most) in enumerate(zip(need, largest, strict=True)):
-        if wanted > most:
-            there = _amount(number, most)
+    requested = [_amount(number, wanted) for number, wanted in enumerate(need)]
+    maxima = [max(each) for each in zip(*sizes, strict=True)]
+    for number, (wanted, maximum) in enumerate(zip(need, maxima, strict=True)):
+        if wanted > maximum:
+            largest = _amount(number, maximum)
             return UnschedulableError(
-                f"no worker has {asked[number]} (largest: {there}): not submitted",
-                hint=f"ask for {there} or less; {_FORCE}",
+                f"no worker has {requested[number]} (largest: {largest}): not submitted",
+                hint=f"ask for {largest} or less; {_FORCE}",
             )
-    together = " and ".join(text for text, wanted in zip(asked, need, strict=True) if wanted)
+    together = " and ".join(text for text, wanted in zip(requested, need, strict=True) if wanted)
     return UnschedulableError(f"no worker has {together}: not submitted", hint=_FORCE)
 
 
 def _amount(number: int, size: int) -> str:
     """Return `8 cores` or `16GiB of memory`: the size in one dimension of `Amounts`."""
-    from iris_cli.core.scheduling.explain.wording import amount  # imported only for a refusal
+    from iris_cli.core.scheduling.explain.wording import amount  # slow to import, and rare
     from iris_cli.core.scheduling.sets import AMOUNT_KINDS
 
     return amount(AMOUNT_KINDS[number], size)

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iris_cli.core import Job, JobRequest, clip, count, format_duration, format_indexes, parse_array, pattern
-from iris_cli.core.model.variables import is_of_container_clients, is_variable, secret_source
+from iris_cli.core.model.variables import is_read_by_container_clients, is_variable, secret_source
 from iris_cli.errors import UsageError
 
-MOST_PORTS = 16
+MAX_PORTS = 16  # of one job
 _IMAGE = pattern(r"[A-Za-z0-9\[][A-Za-z0-9._/:@+\[\]-]*")
-_LONGEST_IMAGE = 512
+_MAX_IMAGE = 512  # characters
 
 
 def array_of(request: JobRequest) -> tuple[JobRequest, dict[str, Any]]:
@@ -35,8 +35,8 @@ def array_of(request: JobRequest) -> tuple[JobRequest, dict[str, Any]]:
             hint="drop --replicas",
         )
     whole = lines is not None and len(indexes) == lines.count
-    written = {"array": "" if whole else format_indexes(indexes), "max_running": limit}
-    return over(JobRequest(replicas=len(indexes)), request), written
+    fields = {"array": "" if whole else format_indexes(indexes), "max_running": limit}
+    return merge_requests(JobRequest(replicas=len(indexes)), request), fields
 
 
 def secrets_of(request: JobRequest) -> dict[str, Any]:
@@ -54,16 +54,16 @@ def check_client(job: Job) -> None:
 
 
 def check_image(image: str | None, secrets: Sequence[str]) -> None:
-    """Refuse an image that docker and podman would read as an option, and secrets that they would read themselves."""
+    """Raise UsageError for an image that docker would read as an option, or a secret whose variable it reads."""
     if image is None:
         return
-    if _IMAGE.fullmatch(image) is None or len(image) > _LONGEST_IMAGE:
+    if _IMAGE.fullmatch(image) is None or len(image) > _MAX_IMAGE:
         raise UsageError(
             f"{clip(image)!r} can't be the name of an image",
             hint="write REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:...: such as ghcr.io/lab/train:3",
         )
     for name in secrets:
-        if is_of_container_clients(name):
+        if is_read_by_container_clients(name):
             raise UsageError(
                 f"secret {name} can't be given to a container: docker and podman read that variable themselves",
                 hint="choose another name",
@@ -87,9 +87,9 @@ def check_end(job: Job) -> None:
 
 
 def check_ports(job: Job) -> None:
-    """Refuse port names that can't be part of a variable's name, or that differ only in case."""
-    if len(job.ports) > MOST_PORTS:
-        raise UsageError(f"{len(job.ports)} ports are more than {MOST_PORTS}")
+    """Raise UsageError for port names that can't be part of a variable's name, or that differ only in case."""
+    if len(job.ports) > MAX_PORTS:
+        raise UsageError(f"{len(job.ports)} ports are more than {MAX_PORTS}")
     seen: set[str] = set()
     for name in job.ports:
         if not is_variable(name) or name.isdecimal() or len(name) > 32:
@@ -102,13 +102,13 @@ def check_ports(job: Job) -> None:
         seen.add(name.upper())
 
 
-def over(request: JobRequest, beneath: JobRequest) -> JobRequest:
-    """Return `request` with unset fields from `beneath`. Mappings are merged; `request` overrides."""
+def merge_requests(request: JobRequest, defaults: JobRequest) -> JobRequest:
+    """Return `request`, with `defaults` for the fields that it does not set. Mappings are merged."""
     merged: dict[str, Any] = {}
     for name in JobRequest.__struct_fields__:
-        upper, lower = getattr(request, name), getattr(beneath, name)
-        if isinstance(upper, Mapping) and isinstance(lower, Mapping):
-            merged[name] = {**lower, **upper}
+        value, default = getattr(request, name), getattr(defaults, name)
+        if isinstance(value, Mapping) and isinstance(default, Mapping):
+            merged[name] = {**default, **value}
         else:
-            merged[name] = lower if upper is None else upper
+            merged[name] = default if value is None else value
     return JobRequest(**merged)

@@ -17,7 +17,7 @@ from iris_cli.core.scheduling.order import TasksByJob, queue_of
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 
 
-class Homes:
+class SliceAffinity:
     """The scale groups that created slices for jobs, and the jobs with matching preferences."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -42,9 +42,7 @@ class Homes:
             self._made[job_id] = _preferring(job, sorted(self._groups[job_id]))
         return self._made[job_id]
 
-    def waiting_for_theirs(
-        self, result: SchedulingResult, held: Collection[WaitingKey]
-    ) -> dict[WaitingKey, Reason]:
+    def must_wait(self, result: SchedulingResult, held: Collection[WaitingKey]) -> dict[WaitingKey, Reason]:
         """Return the entries that take a slice created for another job and must wait instead, and those that
         would take it next; also those `held` for that reason before. They wait only while slices are being
         created: their own, or others of a gang ahead of them that needs several.

@@ -1,4 +1,7 @@
-"""Attempts presumed dead without proof: after a long silence of their worker, or after the end of their lease."""
+"""Presume attempts dead without proof, after a long silence of their worker or after the end of their lease.
+
+A silence counts only if a healthy worker outside the silent worker's slice, the witness, answered in the same cycle.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +13,29 @@ from iris_cli.core.events.events import AttemptPresumedGone, WorkerSilenceCounte
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import attempts, identity
 from iris_cli.core.messages.observations import SILENT, ProbeReport, ReapReport, Silence, WorkerReport
-from iris_cli.core.model.limits import MOST_EXTRA_TIME, Limits
+from iris_cli.core.model.limits import MAX_EXTRA_TIME, Limits
 from iris_cli.core.model.worker import Span, Worker, WorkerCondition
 
 Seen = WorkerReport | ProbeReport | ReapReport | Silence
 
 
-def weigh(
+def count_silences(
     draft: Draft, seen: Iterable[Seen], policies: Mapping[WorkerId, ReplaceLost], limits: Limits
 ) -> list[JobId]:
-    """Count the silence of workers that did not answer in a cycle; presume attempts dead after enough silence.
+    """Record which workers were silent in a cycle; presume attempts dead after a long silence. Return their jobs.
 
-    `seen` are all answers to the polls of this cycle, already applied; `policies` are the configured ones of the
-    workers. Returns the jobs that lost attempts, which the caller settles.
+    `seen` are all answers to the polls of this cycle, already applied; `policies` are the workers' settings. The
+    caller decides the rounds and jobs that are returned.
     """
     last = {each.worker: each for each in seen if each.worker in draft.cluster.workers}
-    answered = [worker for worker, said in last.items() if not isinstance(said, Silence)]
-    connected = _most_answer(draft.cluster)
+    answered = [worker for worker, answer in last.items() if not isinstance(answer, Silence)]
+    connected = _is_connected(draft.cluster)
     touched: list[JobId] = []
-    for worker_id, said in last.items():
+    for worker_id, answer in last.items():
         worker = draft.cluster.workers[worker_id]
         if worker.condition is WorkerCondition.HEALTHY or not worker.claims:
             continue
-        counts = connected and _is_silence(worker, said)
+        counts = connected and _is_silence(worker, answer)
         if not (counts and _witnessed(draft.cluster, worker, answered)):
             if worker.silence is not None:
                 draft.record(WorkerSilenceCounted(worker=worker_id, anew=True))
@@ -43,26 +46,26 @@ def weigh(
     return touched
 
 
-def replaces(job: Job, worker: Worker, policy: ReplaceLost) -> bool:
+def is_replaced(job: Job, worker: Worker, policy: ReplaceLost) -> bool:
     """Return whether a job's tasks are rescheduled if this worker is lost. The job's setting overrides the worker's."""
     wanted = job.replace_lost or policy
     preemptible = worker.attributes.get(PREEMPTIBLE_ATTRIBUTE_KEY) == AttributeValue("true")
     return wanted is ReplaceLost.ALWAYS or (wanted is ReplaceLost.PREEMPTIBLE and preemptible)
 
 
-def witnesses(cluster: Cluster, asked: Container[WorkerId]) -> list[WorkerId]:
-    """Return healthy workers to poll in addition, so that each silent worker has a witness outside its slice."""
+def witnesses(cluster: Cluster, polled: Container[WorkerId]) -> list[WorkerId]:
+    """Return healthy workers to poll in addition, so that each silent worker has a witness."""
     healthy = [worker for worker in cluster.workers.values() if worker.condition is WorkerCondition.HEALTHY]
-    standing_by = [worker for worker in healthy if worker.id in asked]
+    polled_witnesses = [worker for worker in healthy if worker.id in polled]
     extra: list[WorkerId] = []
     for silent in cluster.workers.values():
-        if silent.id not in asked or silent.condition is WorkerCondition.HEALTHY or not silent.claims:
+        if silent.id not in polled or silent.condition is WorkerCondition.HEALTHY or not silent.claims:
             continue
-        if any(_outside(each, silent) for each in standing_by):
+        if any(_outside(each, silent) for each in polled_witnesses):
             continue
         witness = next((each for each in healthy if _outside(each, silent)), None)
         if witness is not None:
-            standing_by.append(witness)
+            polled_witnesses.append(witness)
             extra.append(witness.id)
     return extra
 
@@ -72,28 +75,28 @@ def _presume(draft: Draft, worker_id: WorkerId, policy: ReplaceLost, limits: Lim
     gone = [
         attempt_id
         for attempt_id, attempt in draft.cluster.live_on(worker_id)
-        if not attempt.unkillable and replaces(draft.cluster.jobs[attempt_id.task.job], worker, policy)
+        if not attempt.unkillable and is_replaced(draft.cluster.jobs[attempt_id.task.job], worker, policy)
     ]
     silent = format_duration(limits.worker_lost_after)
     identity.presume_gone(draft, gone, f"the host was silent for {silent}: presumed gone")
     return [attempt_id.task.job for attempt_id in gone]
 
 
-def _is_silence(worker: Worker, said: Seen) -> bool:
-    """Return whether an answer counts as silence: failed connects, time-outs, and any answer of an untrusted worker."""
+def _is_silence(worker: Worker, answer: Seen) -> bool:
+    """Return whether an answer counts as silence: a failed connection, a time-out, or an untrusted worker's answer."""
     if worker.condition is WorkerCondition.UNTRUSTED:
         return True
-    return isinstance(said, Silence) and said.kind in SILENT
+    return isinstance(answer, Silence) and answer.kind in SILENT
 
 
 def _witnessed(cluster: Cluster, silent: Worker, answered: Iterable[WorkerId]) -> bool:
-    """Return whether a worker outside its slice answered in the same cycle."""
+    """Return whether a witness answered in the same cycle."""
     others = (cluster.workers[each] for each in answered)
     return any(each.condition is WorkerCondition.HEALTHY and _outside(each, silent) for each in others)
 
 
-def _most_answer(cluster: Cluster) -> bool:
-    """Return whether less than half of the probed workers are silent; otherwise this machine may be cut off."""
+def _is_connected(cluster: Cluster) -> bool:
+    """Return whether less than half of the probed workers are silent; otherwise the fault may be this machine's."""
     fleet = [worker for worker in cluster.workers.values() if worker.incarnation]
     return 2 * sum(map(_does_not_answer, fleet)) < len(fleet)
 
@@ -110,42 +113,42 @@ def _outside(worker: Worker, other: Worker) -> bool:
 
 
 def _long_enough(silence: Span | None, limits: Limits) -> bool:
-    """Return whether it was silent long enough; at most half of that in one step, in which a clock may have jumped."""
+    """Return whether a worker was silent for `worker_lost_after`, at most half of it in one poll interval."""
     wanted = limits.worker_lost_after
     return silence is not None and silence.at_least(most_of_one_step=wanted / 2) >= wanted
 
 
-MARGIN = 60.0  # for clocks of uneven speed, and for slow stops
+LEASE_MARGIN = 60.0  # seconds, for clocks of uneven speed and for slow stops
 
 
 def may_renew_leases(worker: Worker, age: float, limits: Limits) -> bool:
-    """Return whether a poll may renew leases: the worker is healthy in a log `age` (at most `dispatch_lease`) s old."""
+    """Return whether a poll may renew leases: the worker is healthy in a log that was read `age` seconds ago."""
     return worker.condition is WorkerCondition.HEALTHY and 0 <= age <= limits.dispatch_lease
 
 
 def end_leases(draft: Draft, limits: Limits) -> list[JobId]:
-    """End the attempts whose lease must have expired; return their jobs, which the caller settles."""
-    over = [
+    """Record the end of attempts whose lease must have expired. Return their jobs."""
+    expired = [
         attempt_id
         for worker in draft.cluster.workers.values()
         if worker.unwell is not None
         for attempt_id, attempt in draft.cluster.live_on(worker.id)
-        if _lease_is_over(draft.cluster.jobs[attempt_id.task.job], attempt, worker, limits)
+        if _is_lease_expired(draft.cluster.jobs[attempt_id.task.job], attempt, worker, limits)
     ]
-    for attempt_id in over:
+    for attempt_id in expired:
         worker, job = draft.cluster.attempt(attempt_id).worker, draft.cluster.jobs[attempt_id.task.job]
         error = f"its lease of {format_duration(job.lease)} expired while {worker} was unreachable"
-        # Its wrapper and watchdog may have been killed: then it may still run, as a ghost.
+        # If its wrapper and watchdog were killed, it may still run: it becomes a ghost.
         draft.record(AttemptPresumedGone(task=attempt_id.task, attempt=attempt_id.number, by_lease=True))
-        attempts.ended(draft, attempt_id, End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error))
-    return [attempt_id.task.job for attempt_id in over]
+        attempts.end_attempt(draft, attempt_id, End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error))
+    return [attempt_id.task.job for attempt_id in expired]
 
 
-def _lease_is_over(job: Job, attempt: Attempt, worker: Worker, limits: Limits) -> bool:
-    """Return whether its lease must have expired, even if a clock jumped or this machine slept in the longest step."""
-    watched_over = job.lease > 0 and attempt.started_at is not None
-    if not watched_over or attempt.orphaned or attempt.unkillable or worker.unwell is None:
+def _is_lease_expired(job: Job, attempt: Attempt, worker: Worker, limits: Limits) -> bool:
+    """Return whether the lease must have expired, even if a clock was changed during the longest poll interval."""
+    has_lease = job.lease > 0 and attempt.started_at is not None
+    if not has_lease or attempt.orphaned or attempt.unkillable or worker.unwell is None:
         return False
-    longest_call = limits.connect_timeout + limits.dispatch_timeout + MOST_EXTRA_TIME
+    longest_call = limits.connect_timeout + limits.dispatch_timeout + MAX_EXTRA_TIME
     last_renewal = limits.dispatch_lease + longest_call
-    return worker.unwell.at_least() >= last_renewal + job.lease + job.grace + MARGIN
+    return worker.unwell.at_least() >= last_renewal + job.lease + job.grace + LEASE_MARGIN
