@@ -143,21 +143,21 @@ def channel(*jobs: str) -> Channel:
 
 
 def test_a_failure_pauses_the_channel_for_longer_each_time_and_lets_the_others_go_first() -> None:
-    failed = channel("a", "b").failed("exit 1", NOW, LIMITS)
+    failed = channel("a", "b").with_failure("exit 1", NOW, LIMITS)
     assert names(failed) == ["b", "a"]
     assert not failed.is_due(NOW)
     assert failed.is_due(NOW + LIMITS.backoff_first)
-    again = failed.failed("exit 1", NOW, LIMITS)
+    again = failed.with_failure("exit 1", NOW, LIMITS)
     assert again.retry_at - NOW == 2 * LIMITS.backoff_first
     for _ in range(50):
-        again = replace(again, waiting=channel("a").waiting).failed("exit 1", NOW, LIMITS)
+        again = replace(again, waiting=channel("a").waiting).with_failure("exit 1", NOW, LIMITS)
     assert again.retry_at - NOW == MAX_PAUSE
-    healthy = replace(again, waiting=channel("a", "b").waiting).told(NOW)
+    healthy = replace(again, waiting=channel("a", "b").waiting).with_delivery(NOW)
     assert (healthy.failures, healthy.retry_at, healthy.trouble, names(healthy)) == (0, 0.0, "", ["b"])
 
 
 def test_a_pause_longer_than_any_is_over_for_the_clock_was_set_back() -> None:
-    failed = channel("a").failed("exit 1", NOW + 1e7, LIMITS)
+    failed = channel("a").with_failure("exit 1", NOW + 1e7, LIMITS)
     assert failed.is_due(NOW)
 
 
@@ -165,7 +165,7 @@ def test_a_notice_is_given_up_after_many_tries_and_of_very_many_the_oldest_are()
     failed = channel("poison")
     for _ in range(MAX_TRIES):
         assert failed.waiting
-        failed = failed.failed("exit 1", NOW, LIMITS)
+        failed = failed.with_failure("exit 1", NOW, LIMITS)
     assert (names(failed), failed.given_up) == ([], 1)
     many = channel("first").with_notices(Notice(event="job_ended", job="x") for _ in range(MAX_QUEUED))
     assert (len(many.waiting), many.given_up, many.waiting[0].job) == (MAX_QUEUED, 1, "x")

@@ -58,7 +58,7 @@ def test_silence_is_what_was_watched(looks: list[float], counts_as: float) -> No
     span = Span(last=looks[0])
     for look in looks[1:]:
         span = span.until(look)
-    assert span.at_least(most_of_one_step=300) == counts_as
+    assert span.at_least(max_step=300) == counts_as
 
 
 def lab(**asked: Any) -> Lab:

@@ -62,7 +62,7 @@ class Leftovers:
         for site in sites.divided(unkept, sites.reach).values():
             zone = sites.largest(site, ZONE)
             chosen = [*zone, *(number for number in site if number not in zone)][: shape.groups - 1]
-            place = common(sites.place_of(number) for number in chosen)
+            place = common(sites.location_of(number) for number in chosen)
             workers = frozenset(worker for number in chosen for worker in names[number])
             found.append(IdleSite(place, len(chosen), workers))
             self._kept |= workers

@@ -9,21 +9,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from iris_cli.core import AttemptState, Cluster, EndReason, Job, JobId, JobState, TaskState, state_of
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, Attempt, End, Running, Stopping, Task
 
 
 class DisplayWord(StrEnum):
-    """Display words that are not states: `STOPPED` for tasks, with their gang; the others also for jobs."""
+    """Display words that are not states. `STOPPED`: a task that iris stopped with its gang; not for jobs."""
 
     STOPPED = "STOPPED"
     STOPPING = "STOPPING"
     RETRYING = "RETRYING"
 
 
-FailedAttempt = tuple[Task, int, End]
-"""A task that was or will be retried, with the number and the end of the failed attempt."""
+class FailedAttempt(NamedTuple):
+    """An attempt that failed and was or will be retried; `number` is the attempt's."""
+
+    task: Task
+    number: int
+    end: End
+
 
 _RETRIED_AFTER = PROGRAM_FAILURES | INFRASTRUCTURE | {EndReason.RETRIED}
 _OWN_FAILURES = PROGRAM_FAILURES | {EndReason.TIMEOUT}
@@ -41,7 +47,7 @@ def word_of(display: str) -> str:
 
 
 def job_display(cluster: Cluster, job_id: JobId) -> str:
-    """Return the display of a job: its final state, or `RUNNING` only while an attempt is running."""
+    """Return the display of a job: its final state; before, RUNNING only while an attempt is running."""
     return display_of(cluster.jobs[job_id], cluster.tasks_of(job_id))
 
 
@@ -53,11 +59,11 @@ def display_of(job: Job, tasks: Sequence[Task]) -> str:
     live = [task.attempts[-1] for task in tasks if task.attempts and task.attempts[-1].live]
     if any(type(attempt.phase) is Running for attempt in live):
         return JobState.RUNNING
-    unsettled = job.is_gang and job.rounds > job.settled_rounds and not live
-    if unsettled or any(map(_is_stopping, live)):
+    without_verdict = job.is_gang and job.rounds > job.settled_rounds and not live
+    if without_verdict or any(map(_is_stopping, live)):
         return DisplayWord.STOPPING
-    if tried := last_tries(job, tasks):
-        return _retrying(job, tried[0])
+    if failures := last_failures(job, tasks):
+        return _retrying(job, failures[0])
     done = sum(task.state.terminal for task in tasks)
     return f"{JobState.PENDING} ({done} of {len(tasks)} done)" if done else JobState.PENDING
 
@@ -68,12 +74,12 @@ def task_displays(cluster: Cluster, job_id: JobId) -> list[str]:
 
 
 def displays_of(job: Job, tasks: Sequence[Task]) -> list[str]:
-    is_open = any(task.state is TaskState.PENDING and task.attempts for task in tasks)
-    tried = last_tries(job, tasks) if is_open else []
-    again = {each[0].id: _retrying(job, each) for each in tried}
-    if job.is_gang and tried:
-        again = dict.fromkeys(job.task_ids, _retrying(job, tried[0]))
-    return [_task_display(task, again.get(task.id, TaskState.PENDING)) for task in tasks]
+    has_retry_pending = any(task.state is TaskState.PENDING and task.attempts for task in tasks)
+    failures = last_failures(job, tasks) if has_retry_pending else []
+    retrying = {each.task.id: _retrying(job, each) for each in failures}
+    if job.is_gang and failures:
+        retrying = dict.fromkeys(job.task_ids, _retrying(job, failures[0]))
+    return [_task_display(task, retrying.get(task.id, TaskState.PENDING)) for task in tasks]
 
 
 def counted(displays: Iterable[str]) -> dict[str, int]:
@@ -95,7 +101,7 @@ def in_words(counts: Mapping[str, int]) -> str:
 
 def filter_words(cluster: Cluster, job_id: JobId) -> frozenset[str]:
     """Return all words by which `--state` finds a job: its state, its display, `STOPPED` if a task is stopped,
-    and `STOPPING` if attempts outlast its end.
+    and `STOPPING` if attempts of an ended job still live.
     """
     found = {str(cluster.job_state(job_id)), word_of(job_display(cluster, job_id))}
     if any(
@@ -108,21 +114,21 @@ def filter_words(cluster: Cluster, job_id: JobId) -> frozenset[str]:
 
 
 def retry_count(job: Job, tasks: Sequence[Task], after: Collection[EndReason] = PROGRAM_FAILURES) -> int:
-    """Return the number of retries after such ends: rounds of a gang, otherwise attempts of tasks.
+    """Return the number of retries after ends with a reason in `after`: rounds of a gang, otherwise attempts.
 
-    An end without a later attempt is no retry, charged or not.
+    The last attempt or round is not counted, because it was not retried.
     """
     if not job.is_gang:
         ends = [each.end for task in tasks for each in task.attempts[:-1]]
         return sum(end is not None and end.reason in after for end in ends)
-    spoiled = _spoiled_rounds(tasks)
-    return sum(_culprit(spoiled[number])[2].reason in after for number in spoiled if number < job.rounds - 1)
+    failures = _failures_by_round(tasks)
+    return sum(_trigger(failures[each]).end.reason in after for each in failures if each < job.rounds - 1)
 
 
-def last_tries(job: Job, tasks: Sequence[Task]) -> list[FailedAttempt]:
-    """Return the last failure of each task that was or will be retried, latest first; for a gang of its last round.
+def last_failures(job: Job, tasks: Sequence[Task]) -> list[FailedAttempt]:
+    """Return the last failure of each task that was or will be retried, latest first.
 
-    Empty for a job that has ended or was not retried.
+    For a gang: the trigger of the last failed round. Empty for a job that has ended or was not retried.
     """
     if job.end is not None:
         return []
@@ -130,40 +136,43 @@ def last_tries(job: Job, tasks: Sequence[Task]) -> list[FailedAttempt]:
 
 
 def _last_round(job: Job, tasks: Sequence[Task]) -> list[FailedAttempt]:
-    """Return the culprit of the last failed round that has a verdict."""
-    spoiled = _spoiled_rounds(tasks) if job.settled_rounds else {}
-    last = max((number for number in spoiled if number < job.settled_rounds), default=None)
-    return [_culprit(spoiled[last])] if last is not None else []
+    """Return the trigger of the last failed round that has a verdict."""
+    failures = _failures_by_round(tasks) if job.settled_rounds else {}
+    last = max((number for number in failures if number < job.settled_rounds), default=None)
+    return [_trigger(failures[last])] if last is not None else []
 
 
-def _spoiled_rounds(tasks: Sequence[Task]) -> dict[int, list[FailedAttempt]]:
-    spoiled: dict[int, list[FailedAttempt]] = {}
+def _failures_by_round(tasks: Sequence[Task]) -> dict[int, list[FailedAttempt]]:
+    failures: dict[int, list[FailedAttempt]] = {}
     for task in tasks:
         for attempt in task.attempts:
             if attempt.end is not None and attempt.end.reason in _RETRIED_AFTER:
-                spoiled.setdefault(attempt.round, []).append((task, attempt.number, attempt.end))
-    return spoiled
+                failure = FailedAttempt(task, attempt.number, attempt.end)
+                failures.setdefault(attempt.round, []).append(failure)
+    return failures
 
 
-def _culprit(spoiled: Sequence[FailedAttempt]) -> FailedAttempt:
-    """Return the rank to blame: a lost host outranks exit codes, then the earliest end counts."""
-    return min(spoiled, key=lambda each: (each[2].reason not in INFRASTRUCTURE, each[2].at, each[0].index))
+def _trigger(failures: Sequence[FailedAttempt]) -> FailedAttempt:
+    """Return the failure that caused the end of a round: a lost host first, otherwise the earliest end."""
+    return min(
+        failures, key=lambda each: (each.end.reason not in INFRASTRUCTURE, each.end.at, each.task.index)
+    )
 
 
 def _last_of_tasks(tasks: Sequence[Task]) -> list[FailedAttempt]:
-    tried: list[FailedAttempt] = []
+    failures: list[FailedAttempt] = []
     for task in tasks:
         if not task.attempts or task.state.terminal:
             continue
         for attempt in reversed(task.attempts):
             if attempt.end is not None and attempt.end.reason in _RETRIED_AFTER:
-                tried.append((task, attempt.number, attempt.end))
+                failures.append(FailedAttempt(task, attempt.number, attempt.end))
                 break
-    return sorted(tried, key=lambda each: (-each[2].at, each[0].index))
+    return sorted(failures, key=lambda each: (-each.end.at, each.task.index))
 
 
 def _is_stopping(attempt: Attempt) -> bool:
-    """Return whether it is being stopped, except a fenced attempt that never started."""
+    """Return whether the attempt is being stopped and has started."""
     fenced = (
         attempt.stop is not None
         and attempt.stop.reason is EndReason.DISPATCH_FAILED
@@ -172,8 +181,8 @@ def _is_stopping(attempt: Attempt) -> bool:
     return attempt.state is AttemptState.STOPPING and not fenced
 
 
-def _retrying(job: Job, tried: FailedAttempt) -> str:
-    task, _, end = tried
+def _retrying(job: Job, failure: FailedAttempt) -> str:
+    task, _, end = failure
     if end.reason is EndReason.RETRIED:
         note = "asked"
     elif end.reason in INFRASTRUCTURE:

@@ -115,7 +115,7 @@ def _outside(worker: Worker, other: Worker) -> bool:
 def _long_enough(silence: Span | None, limits: Limits) -> bool:
     """Return whether a worker was silent for `worker_lost_after`, at most half of it in one poll interval."""
     wanted = limits.worker_lost_after
-    return silence is not None and silence.at_least(most_of_one_step=wanted / 2) >= wanted
+    return silence is not None and silence.at_least(max_step=wanted / 2) >= wanted
 
 
 LEASE_MARGIN = 60.0  # seconds, for clocks of uneven speed and for slow stops

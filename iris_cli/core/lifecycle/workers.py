@@ -1,4 +1,4 @@
-"""Workers that are silent, refuse or recover. Silence is not death: it ends, stops and charges nothing."""
+"""Record workers that don't answer, refuse launches, or recover. Silence ends, stops and charges no attempt."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ REMOVED = "removed from cluster.yaml"
 VM_IS_PREEMPTED = "its VM is being preempted"
 
 _LOST_AFTER_POLLS = 3
-_ASKED_AGAIN = frozenset({*SILENT, SilenceKind.PROTOCOL})
-"""Failures after which the worker is polled again at once. A wrong or refused key would not change."""
+_POLLED_AGAIN = frozenset({*SILENT, SilenceKind.PROTOCOL})
+"""Failures of a launch after which the worker is polled at once: unlike a rejected key they may be temporary."""
 
 
 def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
-    """Apply the configuration: register new hosts, drain removed ones, forget removed ones without attempts."""
+    """Apply the configuration: register new hosts; forget removed hosts, or drain them while attempts live there."""
     for worker_id, connection in hosts.items():
         worker = draft.cluster.workers.get(worker_id)
         if worker is None:
@@ -44,16 +44,16 @@ def hold_until_complete(draft: Draft, worker_id: WorkerId) -> None:
 
 
 def record_silence(
-    draft: Draft, silence: Silence, limits: Limits, *, asked_at: float | None = None, launching: bool = False
+    draft: Draft, silence: Silence, limits: Limits, *, sent_at: float | None = None, launching: bool = False
 ) -> None:
     """Record a call without an answer, and the back-off of the worker.
 
-    After a failed launch (`launching`) the next cycle polls the worker: the back-off begins when that fails. A
-    call sent (`asked_at`) before the last recorded silence adds nothing.
+    After a failed launch (`launching`) there is no back-off yet: the next cycle polls the worker. A silence is
+    ignored if its call was sent (at `sent_at`) before the last recorded silence.
     """
     worker = draft.cluster.workers[silence.worker]
-    launching = launching and silence.kind in _ASKED_AGAIN
-    if not launching and asked_at is not None and _recorded_since(worker, asked_at, draft.at):
+    launching = launching and silence.kind in _POLLED_AGAIN
+    if not launching and sent_at is not None and _recorded_since(worker, sent_at, draft.at):
         return
     failed = worker.failed_polls + (not launching)
     change = events.WorkerConditionChanged(
@@ -66,9 +66,9 @@ def record_silence(
     draft.record(change)
 
 
-def _recorded_since(worker: Worker, asked_at: float, now: float) -> bool:
-    """Return whether a silence of the worker was recorded after `asked_at`. A future one is ignored."""
-    return worker.unwell is not None and asked_at < worker.unwell.last <= now
+def _recorded_since(worker: Worker, sent_at: float, now: float) -> bool:
+    """Return whether a silence was recorded after `sent_at`. One in the future is ignored: a clock was wrong."""
+    return worker.unwell is not None and sent_at < worker.unwell.last <= now
 
 
 def record_recovery(draft: Draft, worker_id: WorkerId) -> None:
@@ -79,7 +79,7 @@ def record_recovery(draft: Draft, worker_id: WorkerId) -> None:
 
 
 def require_probes(draft: Draft) -> None:
-    """Block all workers until a probe has shown their attempts, because lines of the log were lost."""
+    """Let no worker accept tasks before a probe, because lines of the log were lost."""
     reason = "lines of the log were lost: a probe will show what is running"
     for worker in draft.cluster.workers.values():
         if worker.incarnation and worker.condition is not WorkerCondition.UNPROBED:
@@ -91,7 +91,7 @@ def require_probes(draft: Draft) -> None:
 
 
 def distrust(draft: Draft, worker_id: WorkerId, reason: str, limits: Limits) -> None:
-    """Record that the answering host may be another machine: nothing is released, and nothing is placed on it."""
+    """Record that the answering host may be another machine. It gets no tasks, and no resources are released."""
     worker = draft.cluster.workers[worker_id]
     failed = worker.failed_polls + 1
     draft.record(
@@ -106,7 +106,7 @@ def distrust(draft: Draft, worker_id: WorkerId, reason: str, limits: Limits) -> 
 
 
 def record_refusal(draft: Draft, worker_id: WorkerId, error: str, limits: Limits) -> None:
-    """Record a refused launch: the worker cools down, and is quarantined after several refusals in a row."""
+    """Record a refused launch. The worker cools down; after several consecutive refusals it is quarantined."""
     worker = draft.cluster.workers[worker_id]
     draft.record(
         events.WorkerConditionChanged(
@@ -123,9 +123,9 @@ def record_refusal(draft: Draft, worker_id: WorkerId, error: str, limits: Limits
 
 
 def record_preemption(draft: Draft, worker_id: WorkerId, seconds_ago: float, limits: Limits) -> None:
-    """Record that the end of a worker's VM was announced: it cools down for the longest back-off from then on.
+    """Record that the end of a worker's VM was announced `seconds_ago`: it cools down for the maximum back-off.
 
-    The VM answers until it is gone. If it is not gone by then, the notice was about something else.
+    If the VM still answers after the cool-down, the announcement was about something else.
     """
     worker = draft.cluster.workers[worker_id]
     until = round(draft.at - seconds_ago + limits.backoff_max, 3)
@@ -151,7 +151,7 @@ def record_unkillable(draft: Draft, worker_id: WorkerId) -> None:
 
 
 def lift_old_quarantine(draft: Draft, worker_id: WorkerId, limits: Limits) -> None:
-    """Lift an old enough quarantine after a successful probe, unless an attempt is stopping or may still run."""
+    """Lift a quarantine that is over, after a successful probe, unless an attempt is stopping or may still run."""
     worker = draft.cluster.workers[worker_id]
     stopping = any(attempt.state is AttemptState.STOPPING for _, attempt in draft.cluster.live_on(worker_id))
     stuck = stopping or worker_id in draft.cluster.ghosts
@@ -160,12 +160,12 @@ def lift_old_quarantine(draft: Draft, worker_id: WorkerId, limits: Limits) -> No
 
 
 def is_quarantine_over(worker: Worker, now: float, limits: Limits) -> bool:
-    """Return whether a quarantine is old enough to be lifted, or began in the future because a clock was wrong."""
+    """Return whether a quarantine is old enough to be lifted, or lies in the future because a clock was wrong."""
     return worker.quarantined and not 0 <= now - worker.quarantined_at < limits.quarantine_retry
 
 
 def is_backing_off(cluster: Cluster, worker: Worker, now: float, limits: Limits) -> bool:
-    """Return whether the worker is not polled now. A worker that answers is polled even while it gets no new work."""
+    """Return whether the worker is not polled now. Healthy workers are always polled, also in a cool-down."""
     if worker.condition is WorkerCondition.HEALTHY or not cooling(worker, now, limits):
         return False
     last = worker.unwell.last if worker.unwell is not None else now
@@ -173,7 +173,7 @@ def is_backing_off(cluster: Cluster, worker: Worker, now: float, limits: Limits)
 
 
 def _is_awaited_for_verdict(cluster: Cluster, worker: Worker, now: float, limits: Limits) -> bool:
-    """Return whether a verdict waits for this silent worker: a longer back-off would outlast the wait."""
+    """Return whether a verdict waits for this silent worker."""
     return worker.condition in (WorkerCondition.SUSPECT, WorkerCondition.LOST) and any(
         attempt.stop is not None
         and attempt.stop.reason is EndReason.SIBLING
@@ -198,16 +198,16 @@ def _condition_after(
     return WorkerCondition.LOST if worker.condition is WorkerCondition.LOST else WorkerCondition.SUSPECT
 
 
-_MATERIAL = 5.0
-_RESOLUTION = 1.0  # workers report whole seconds
+_MIN_SKEW_CHANGE = 5.0  # seconds
+_RESOLUTION = 1.0  # seconds: workers report whole seconds
 
 
-def record_clock(draft: Draft, worker_id: WorkerId, clock: float, asked_at: float, heard_at: float) -> None:
-    """Record a worker's clock skew if the round trip proves a change. A `clock` of 0 means not reported."""
+def record_clock(draft: Draft, worker_id: WorkerId, clock: float, sent_at: float, received_at: float) -> None:
+    """Record a worker's clock skew if the call's times prove a change. A `clock` of 0 means not reported."""
     if not clock or worker_id not in draft.cluster.workers:
         return
-    least, most = clock - heard_at, clock + _RESOLUTION - asked_at
+    lowest, highest = clock - received_at, clock + _RESOLUTION - sent_at
     known = draft.cluster.workers[worker_id].skew
-    if not least - _MATERIAL <= known <= most + _MATERIAL:
-        skew = float(round(min(max(0.0, least), most)))
+    if not lowest - _MIN_SKEW_CHANGE <= known <= highest + _MIN_SKEW_CHANGE:
+        skew = float(round(min(max(0.0, lowest), highest)))
         draft.record(events.WorkerSkewChanged(worker=worker_id, skew=skew))

@@ -14,7 +14,7 @@ LABEL_PREFIX: Final = "iris-"
 
 
 class Scope(NamedTuple):
-    """The place of a list of slices: one provider, project and zone."""
+    """The provider, project and zone of one list of slices."""
 
     provider: Provider
     project: str
@@ -39,7 +39,7 @@ class CloudState(StrEnum):
 
 
 class CloudSlice(Struct, frozen=True, kw_only=True):
-    """One iris slice as its provider lists it. `quota`: it failed for lack of quota or capacity."""
+    """One iris slice as its provider lists it. `quota`: it failed because quota or capacity was missing."""
 
     name: str
     state: CloudState
@@ -51,7 +51,7 @@ class CloudSlice(Struct, frozen=True, kw_only=True):
 
 
 class Refusal(StrEnum):
-    """Why the provider refused a request. Only after `UNANSWERED` the request may have taken effect."""
+    """Why the provider refused a request. Only a request that is `UNANSWERED` may have taken effect."""
 
     QUOTA = "quota"
     STOCKOUT = "stockout"

@@ -1,8 +1,8 @@
-"""Notifications: news and delivery state, derived from the cluster's state alone.
+"""Notifications: notices of new ends and waits of jobs, and the state of their delivery.
 
-An observer records the number of jobs and the open ones at each look. Later ends are news, queued for each channel
-until they are delivered. So no news is lost, whichever command wrote it to the log, even if older lines of the log
-are archived.
+Each observation of the cluster stores the number of jobs and the open jobs. Jobs that have ended at the next one are
+new: their notices are queued for each channel until they are delivered. So no end is lost, whichever command recorded
+it, even if older lines of the log are archived.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from iris_cli.core.model.past import in_memory
 from iris_cli.core.model.waiting import overdue, quiet_words
 from iris_cli.core.structs import Value
 
-MAX_QUEUED = 10_000  # notices waiting in one queue; beyond that the oldest are dropped
+MAX_QUEUED = 10_000  # notices in the queue of one channel; beyond that the oldest are dropped
 
 MAX_TRIES = 20  # failed deliveries after which a notice is dropped
 
-MAX_PAUSE = 3600.0  # longest pause in seconds after failures of a channel
+MAX_PAUSE = 3600.0  # seconds without deliveries after failures of a channel
 
 JOB_ENDED, GANG_WAITS, SCHEDULER_STOPPED = "job_ended", "gang_waits", "scheduler_stopped"
 TASKS_QUIET = "tasks_quiet"
@@ -38,7 +38,8 @@ class Notice(Value, frozen=True, kw_only=True):
     round: int = 0
     tries: int = 0
 
-    def tried_again(self) -> Notice:
+    def with_failure(self) -> Notice:
+        """Return the notice with one more failed delivery."""
         return Notice(
             event=self.event,
             job=self.job,
@@ -51,7 +52,7 @@ class Notice(Value, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The same for each delivery of this notice, and unique: receivers can drop duplicates by it."""
+        """The unique id of the notice, the same in each delivery: receivers can drop duplicates by it."""
         name = {
             JOB_ENDED: self.job,
             GANG_WAITS: f"{self.job}/{self.round}",
@@ -68,7 +69,10 @@ class Notice(Value, frozen=True, kw_only=True):
 
 
 class Channel(Value, frozen=True, kw_only=True):
-    """One delivery channel. After `failures` in a row it pauses until `retry_at`; `trouble` is the last failure."""
+    """A delivery channel. After `failures` (consecutive) it pauses until `retry_at`; `trouble` is the last error.
+
+    `waiting` is its queue, `given_up` the number of dropped notices, `told_at` the time of the last delivery.
+    """
 
     waiting: tuple[Notice, ...] = ()
     failures: int = 0
@@ -78,7 +82,7 @@ class Channel(Value, frozen=True, kw_only=True):
     told_at: float = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Return whether a notice can be sent. A wait beyond the longest pause counts as over: a clock was set."""
+        """Return whether a notice can be sent. A pause longer than `MAX_PAUSE` is ignored: a clock was changed."""
         return bool(self.waiting) and not 0 < self.retry_at - now <= MAX_PAUSE
 
     def with_notices(self, notices: Iterable[Notice]) -> Channel:
@@ -93,14 +97,14 @@ class Channel(Value, frozen=True, kw_only=True):
             told_at=self.told_at,
         )
 
-    def told(self, now: float) -> Channel:
+    def with_delivery(self, now: float) -> Channel:
         """Return the channel after the delivery of its first notice."""
         return Channel(waiting=self.waiting[1:], given_up=self.given_up, told_at=now)
 
-    def failed(self, trouble: str, now: float, limits: Limits) -> Channel:
-        """Return the channel after a failed delivery of its first notice: the others are tried before it."""
+    def with_failure(self, trouble: str, now: float, limits: Limits) -> Channel:
+        """Return the channel after a failed delivery of its first notice, which moves to the end of the queue."""
         first, *rest = self.waiting
-        again = first.tried_again()
+        again = first.with_failure()
         failures = self.failures + 1
         return Channel(
             waiting=(*rest, *([again] if again.tries < MAX_TRIES else [])),
@@ -113,7 +117,10 @@ class Channel(Value, frozen=True, kw_only=True):
 
 
 class NoticeState(Value, frozen=True, kw_only=True):
-    """Observation of the first `jobs` jobs of a log: `open`, `quiet`, and the rounds for which gangs are pending."""
+    """The last observation of a log, and the channels. `jobs` is the number of jobs in the log.
+
+    `open` are the jobs not ended, `quiet` those with quiet tasks, `waits` the round of each gang that is overdue.
+    """
 
     cluster_id: str
     jobs: int = 0
@@ -124,9 +131,9 @@ class NoticeState(Value, frozen=True, kw_only=True):
 
 
 class ClusterObservation(Struct, frozen=True, kw_only=True):
-    """One observation of a cluster. `cause` explains the end of a job, `waiting` why a gang waits for workers, else "".
+    """One observation of a cluster. `cause` returns why a job ended, `waiting` why a gang waits for workers, or "".
 
-    `stopped` is the time without a cycle before this one, in words, if it was too long.
+    `stopped` describes the time without a cycle before this one, if it was too long.
     """
 
     cluster: Cluster
@@ -139,7 +146,7 @@ class ClusterObservation(Struct, frozen=True, kw_only=True):
 
 
 def initial_notice_state(look: ClusterObservation, channels: Iterable[str]) -> NoticeState:
-    """Return an audit state that starts now: earlier ends are not news."""
+    """Return the state of notifications that start now: earlier ends have no notices."""
     return NoticeState(
         cluster_id=look.cluster_id,
         jobs=len(look.cluster.jobs),
@@ -149,7 +156,7 @@ def initial_notice_state(look: ClusterObservation, channels: Iterable[str]) -> N
 
 
 def observe(books: NoticeState, look: ClusterObservation, channels: Collection[str]) -> NoticeState:
-    """Return the state after this observation, with the new notices in the queue of each channel."""
+    """Return the state after an observation, with its notices in the queue of each channel."""
     jobs = look.cluster.jobs
     if books.cluster_id != look.cluster_id or books.jobs > len(jobs):  # another log, or an older one
         first = initial_notice_state(look, ())
@@ -157,11 +164,11 @@ def observe(books: NoticeState, look: ClusterObservation, channels: Collection[s
             cluster_id=first.cluster_id, jobs=first.jobs, open=first.open, channels=books.channels
         )
     known = [*(jobs[job] for job in books.open if job in jobs), *_since(look.cluster, books.jobs)]
-    still = [job for job in known if job.end is None]
+    open_jobs = [job for job in known if job.end is None]
     notices = [_notice(look, JOB_ENDED, job, look.cause(job)) for job in known if job.end is not None]
     if look.stopped and books.open:
         notices.append(Notice(event=SCHEDULER_STOPPED, reason=look.stopped, at=look.now))
-    overdue = {job.id: (job, words) for job in still if (words := _overdue(look, job))}
+    overdue = {job.id: (job, words) for job in open_jobs if (words := _overdue(look, job))}
     notices += [
         _notice(look, GANG_WAITS, job, f"{look.waiting(job)}; {words}", job.rounds)
         for job, words in overdue.values()
@@ -169,17 +176,17 @@ def observe(books: NoticeState, look: ClusterObservation, channels: Collection[s
     ]
     quiet = {
         job.id: words
-        for job in (still if channels else ())
+        for job in (open_jobs if channels else ())
         if (words := quiet_words(job, look.cluster.tasks_of(job.id), look.now))
     }
     notices += [
         _notice(look, TASKS_QUIET, jobs[job], words) for job, words in quiet.items() if job not in books.quiet
     ]
-    waits: dict[str, int] = {job.id: books.waits[job.id] for job in still if job.id in books.waits}
+    waits: dict[str, int] = {job.id: books.waits[job.id] for job in open_jobs if job.id in books.waits}
     return NoticeState(
         cluster_id=look.cluster_id,
         jobs=len(jobs),
-        open=tuple(job.id for job in still),
+        open=tuple(job.id for job in open_jobs),
         waits=waits | {job.id: job.rounds for job, _ in overdue.values()},
         quiet=tuple(quiet),
         channels={name: books.channels.get(name, Channel()).with_notices(notices) for name in channels},
@@ -187,7 +194,7 @@ def observe(books: NoticeState, look: ClusterObservation, channels: Collection[s
 
 
 def _since(cluster: Cluster, seen: int) -> list[Job]:
-    """Return the jobs submitted after the first `seen`."""
+    """Return the jobs submitted after the first `seen` jobs."""
     new = len(cluster.jobs) - seen
     found = [job for job in in_memory(cluster.jobs) if job.order >= seen] if new else []
     if len(found) < new:  # some have ended and are only in the snapshot
@@ -202,5 +209,5 @@ def _notice(look: ClusterObservation, event: str, job: Job, reason: str, number:
 
 
 def _overdue(look: ClusterObservation, job: Job) -> str:
-    """Return how long a gang has been pending if workers may be reserved for it now; otherwise ""."""
+    """Return how long an overdue gang has been pending; "" if it is not overdue or does not wait for workers."""
     return overdue(look.cluster, job, look.limits.gang_reserve_after, look.now) if look.waiting(job) else ""

@@ -13,10 +13,10 @@ from iris_cli.core.model.task import Fact
 class RemoteState(StrEnum):
     """State of one launch token as a worker reports it (the words of the worker protocol)."""
 
-    ABSENT = "ABSENT"  # no trace of it: it has not started *yet*
+    ABSENT = "ABSENT"  # unknown to the worker: not started yet
     PREPARING = "PREPARING"  # set-up is running
     PREPARED = "PREPARED"  # waits for `go`
-    LAUNCHING = "LAUNCHING"  # `go` was won, the user's command has not reported yet
+    LAUNCHING = "LAUNCHING"  # a `go` call started it, the user's command has not reported yet
     RUNNING = "RUNNING"
     EXITED = "EXITED"  # final, with an exit code
     CANCELLED = "CANCELLED"  # final: stopped by iris
@@ -24,30 +24,30 @@ class RemoteState(StrEnum):
     ORPHANED = "ORPHANED"  # the wrapper is gone, processes of the attempt live
     LOST = "LOST"  # no process and no exit record: the result is unknown
     STOPPING = "STOPPING"
-    STOPPED = "STOPPED"  # final: the fence is proven; a tombstone proves it before any start
+    STOPPED = "STOPPED"  # final: no process is left, or a tombstone prevents the start
     UNKILLABLE = "UNKILLABLE"
 
 
 OVER = frozenset(
     {RemoteState.EXITED, RemoteState.CANCELLED, RemoteState.NOSTART, RemoteState.LOST, RemoteState.STOPPED}
 )
-"""Nothing of the attempt is left, and it can never start."""
+"""States in which no process of the attempt is left and it can never start."""
 
 
 class AttemptReport(Struct, frozen=True, kw_only=True):
     """The line of one token in a worker's answer.
 
-    `exit_code` is the raw number (0-255) of an EXITED attempt. `cause` is the no-start cause (`setup`, `disk`,
-    `chips`, `port`, `workspace`, `commands`), or the cause of the end: of an EXITED one `timeout`, `oom` or
-    `signal` (reported by its shell), of a CANCELLED one `lease` (not renewed). `started_ago` and `ended_ago` are
+    `exit_code` is the raw number (0-255) of an EXITED attempt. `cause` is why a NOSTART attempt did not start
+    (`setup`, `disk`, `chips`, `port`, `workspace`, `commands`), or what ended it: for EXITED `timeout`, `oom` or
+    `signal` (reported by its shell), for CANCELLED `lease` (not renewed). `started_ago` and `ended_ago` are
     seconds before the answer on the worker's clock, so that its wrong wall clock does no harm. `started_ago` of
     PREPARING: since the set-up began; of PREPARED: since the first launch order, None if there was none or its
     time is unknown; of LAUNCHING: since the launcher's last sign of life. `last_output_ago`: seconds since the
-    last output of a RUNNING or ORPHANED one, or since its start without output; None if not measured. `place`:
-    where the program of one without output is, from a second call; '' if not asked or not known. `waited`:
-    seconds since the answer. `ran`: seconds from start to end by the worker's clock; None if either is unknown or
-    they contradict each other. `log_tail` is the end of the task's output, decoded with replacement. `facts`:
-    causes of the failure known to the worker.
+    last output of a RUNNING or ORPHANED attempt, or since its start without output; None if not measured. `place`:
+    the function that a program without output executes, from a second call; '' if unknown. `waited`: seconds since
+    the answer. `ran`: seconds from start to end by the worker's clock; None if either is unknown or they contradict
+    each other. `log_tail` is the end of the task's output, decoded with replacement. `facts`: causes of the
+    failure known to the worker.
     """
 
     token: Token
@@ -90,7 +90,7 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
 
 
 class OutboxFile(Struct, frozen=True, kw_only=True):
-    """A request file from inside a task as found: `data` is None if it is too large for a request. `size` in bytes."""
+    """A request file from inside a task. `size` in bytes; `data` is None if the file is too large for a request."""
 
     token: Token
     id: RequestId
@@ -110,7 +110,7 @@ class WorkerReport(FromWorker, frozen=True, kw_only=True):
     """A complete answer of one worker. `clock` and `uptime` are the worker's, in seconds.
 
     `lacking` are the hashes of workspaces that attempts in this call need and that are missing on the worker.
-    `requests` are the first requests of the attempts by name; those in `asking` have more.
+    `requests` are the first requests of the attempts by name; the attempts in `asking` have more requests.
     """
 
     clock: float = 0.0
@@ -126,8 +126,8 @@ class ProbeReport(FromWorker, frozen=True, kw_only=True):
 
     `metadata` holds the answers of the TPU metadata server by its own keys (`accelerator-type`,
     `agent-worker-number`, `instance-id`, `tpu-name`, `zone`, `preemptible`); empty without a server.
-    `containment` is how a task's processes are kept together: `cgroup`, or `session` and marker alone. `tokens`
-    are all attempts on the worker that were not stopped, known to the log or not. `warnings` are sentences.
+    `containment` is how a task's processes are contained: `cgroup`, or `session` and marker alone. `tokens` are all
+    attempts on the worker that were not stopped, also those that are not in the log.
     """
 
     cpus: int = 0
@@ -145,7 +145,7 @@ class ProbeReport(FromWorker, frozen=True, kw_only=True):
 
 
 class ReapReport(FromWorker, frozen=True, kw_only=True):
-    """The answer to a reap call: the attempts of which only the token is left on the worker."""
+    """The answer to a reap call: the attempts without files on the worker, except the token."""
 
     clock: float = 0.0
     uptime: float = 0.0
@@ -159,7 +159,7 @@ class UsageReport(FromWorker, frozen=True, kw_only=True):
 
 
 class CacheReport(FromWorker, frozen=True, kw_only=True):
-    """Bytes of each workspace and set-up in a worker's caches that has not been used for long."""
+    """Sizes in bytes of the unused workspaces and set-ups in a worker's caches."""
 
     sizes: tuple[tuple[str, int], ...] = ()
 
@@ -172,17 +172,17 @@ class LockFile(StrEnum):
     """State of the TPU library's lock file on a worker. A killed program leaves the file behind."""
 
     NONE = "none"
-    HELD = "held"  # a process has it or a chip open
-    STALE = "stale"  # no process has: the next start on these chips removes it
+    HELD = "held"  # a process has the file or a chip open
+    STALE = "stale"  # no process has either open: the next start on these chips removes the file
     FOREIGN = "foreign"  # not a plain file, or owned by another user: left unchanged
 
 
 class ChipHolder(Struct, frozen=True, kw_only=True):
     """A process that holds chips. `boot_id`, `pid` and `start` (clock ticks since boot) identify it uniquely.
 
-    `token` is its attempt according to the marker in its environment or by proof; None if iris didn't start the
-    process, or it hides the marker. `devices` is empty for a process that was to be stopped and still lives but
-    holds nothing. `command` is raw text from the worker: not safe for a terminal.
+    `token` is its attempt, known by the marker in its environment or otherwise; None if iris didn't start the
+    process, or it hides the marker. `devices` is empty for a process that survived the stop but released its chips.
+    `command` is raw text from the worker: not safe for a terminal.
     """
 
     boot_id: str
@@ -196,8 +196,8 @@ class ChipHolder(Struct, frozen=True, kw_only=True):
 class UnwedgeReport(FromWorker, frozen=True, kw_only=True):
     """Processes that hold chips, unknown attempts, and the lock file of a worker.
 
-    `attempts` are those unknown to the caller and not stopped yet, running or ended, and those that this call was
-    to stop. `unseen` is the number of other users' processes that could not be inspected.
+    `attempts` are the attempts that are unknown to the caller and not stopped yet, and those that this call had to
+    stop. `unseen` is the number of other users' processes that could not be inspected.
     """
 
     holders: tuple[ChipHolder, ...] = ()
@@ -222,7 +222,7 @@ SILENT = frozenset({SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT})  # no answer 
 
 
 class Silence(Struct, frozen=True, kw_only=True):
-    """A missing answer: the effect of the call on the worker is unknown. `step` is the step that failed."""
+    """A missing answer. The effect of the call on the worker is unknown; `step` is the step that failed."""
 
     worker: WorkerId
     kind: SilenceKind

@@ -1,7 +1,7 @@
-"""Requests from inside a task, and their answers, as values; `config/request_text.py` maps them to JSON.
+"""Requests from inside a task, and their answers. `config/request_text.py` maps them to JSON.
 
 A request is a file in the attempt's `outbox` named by its id; the answer has the same name in its `inbox`. Ids are
-never reused: a change is made once for each attempt and id, however often the request is read.
+never reused: a change is made once for each attempt and id, even if the request is read repeatedly.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from iris_cli.errors import ExitCode, IrisError, UsageError
 
 FORMAT = 1
 MOST_BYTES = 64 << 10  # the size of a request; larger ones are refused unread
-MAX_LOG_PIECE = 64 << 10  # the most bytes of a log in one answer
+MAX_LOG_PIECE = 64 << 10  # bytes of a log in one answer
 
 
 class Submit(Struct, frozen=True, kw_only=True):
-    """Submit a child job. `job.name` is the last part of its id; constraints None inherit the parent's, () none."""
+    """Submit a child job. `job.name` is the last part of its id. Constraints: None inherits the parent's, () none."""
 
     job: JobRequest
 
@@ -34,7 +34,7 @@ class Cancel(Struct, frozen=True, kw_only=True):
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """Return the status of a job: `{"job": {...}, "tasks": [...]}`; None is the job of the requesting task."""
+    """Return the status of a job: `{"job": {...}, "tasks": [...]}`. None: the job of the requesting task."""
 
     job: JobId | None = None
 
@@ -46,7 +46,7 @@ class Tasks(Struct, frozen=True, kw_only=True):
 
 
 class Wait(Struct, frozen=True, kw_only=True):
-    """Return the same as `Status`, once the job has ended."""
+    """Wait until the job has ended, then return the same as `Status`."""
 
     job: JobId
 
@@ -156,7 +156,7 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Submitted(Struct, frozen=True):
-    """The result of `Submit`, and of `iris launch` inside a task: the child job; whether this request created it."""
+    """The result of `Submit`, and of `iris launch` inside a task. `created`: this request created the child job."""
 
     job: str
     created: bool | UnsetType = UNSET
@@ -170,7 +170,7 @@ class Registered(Struct, frozen=True):
 
 
 class Removed(Struct, frozen=True):
-    """The result of `RemoveEndpoint`, and of `iris register-endpoint --remove`: whether the endpoint existed."""
+    """The result of `RemoveEndpoint`, and of `iris register-endpoint --remove`. `removed`: the endpoint existed."""
 
     removed: bool
 
@@ -184,7 +184,7 @@ class CancelAnswer(Struct, frozen=True):
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
-    """The reason of a refused request: an error as `iris` would show it. `kind` is one of `KINDS`."""
+    """The answer to a refused request: an error message as `iris` shows it. `kind` is one of `KINDS`."""
 
     kind: str
     message: str
@@ -192,7 +192,7 @@ class Refusal(Struct, frozen=True, kw_only=True):
     exit_code: ExitCode = ExitCode.FAILED
 
     def error(self) -> IrisError:
-        """Return the same as an exception, of the class that the operator's commands raise."""
+        """Return the exception that the operator's commands raise for this error."""
         return KINDS.get(self.kind, IrisError)(self.message, hint=self.hint)
 
 
@@ -201,7 +201,7 @@ Answer = Mapping[str, Any] | Refusal
 
 
 def check_end_can_come(own: JobId, job: JobId) -> None:
-    """Raise UsageError if a task of `own` would wait for its own end: its job can only end after it."""
+    """Raise UsageError if a task of `own` would wait for `job`, which can't end before that task."""
     if f"{own}/".startswith(f"{job}/"):
         raise UsageError(f"{job} can't end before this task, which is part of it", hint="wait for child jobs")
 

@@ -38,8 +38,8 @@ class Thread(Struct, frozen=True, kw_only=True):
 def threads_of(text: str) -> tuple[Thread, ...]:
     """Return the threads of a program in the order of the dump; unrelated lines are skipped.
 
-    Formats: `py-spy dump`, and `faulthandler.register` of Python 3.9 to 3.14. Of two dumps in one text the first
-    is used. A text without threads becomes one thread of its lines.
+    Reads the output of `py-spy dump`, and of faulthandler of Python 3.9 to 3.14; only the first dump in the text.
+    A text without threads becomes one thread, with the lines as frames.
     """
     lines = [line.rstrip("\r") for line in text.split("\n")[:_MAX_LINES]]
     found = _threads(lines)
@@ -54,7 +54,7 @@ def threads_of(text: str) -> tuple[Thread, ...]:
 
 
 def _threads(lines: Iterable[str]) -> list[tuple[Thread, list[Frame]]]:
-    """Return the threads up to the first repeated one, each without and with its frames."""
+    """Return the threads up to the first repeated one, each as a thread without frames and the list of its frames."""
     found: list[tuple[Thread, list[Frame]]] = []
     seen = set()
     for line in lines:
@@ -101,16 +101,16 @@ def _main_of(threads: list[Thread]) -> Thread:
 _LINE = pattern(r"([1-9][0-9]{0,9})/(stat|wchan):(.*)")
 _AT = pattern(r"at ([0-9]{1,15})")
 _NUMBERS = pattern(r"[0-9]{1,19}")
-_SPINS = 0.5
-_SPINS_ON_A_BUSY_HOST = 0.1
+_SPIN_SHARE = 0.5  # of one core
+_RUNNABLE_SPIN_SHARE = 0.1
 _NO_CHANNEL = ("", "0")
 
 
 class KernelThread(Struct, frozen=True, kw_only=True):
-    """One thread. `state` is the kernel's letter, `wait_channel` the kernel function in which it sleeps, '' if unknown.
+    """One thread. `state` is the kernel's letter, `wait_channel` the kernel function in which it sleeps, or ''.
 
-    `cpu_seconds` is its CPU time so far; `cpu` the share of one core used between the readings, None if it is not
-    in both.
+    `cpu_seconds` is its CPU time so far. `cpu` is the share of one core used between the two readings; None if the
+    thread is only in one.
     """
 
     id: int
@@ -122,15 +122,15 @@ class KernelThread(Struct, frozen=True, kw_only=True):
 
     @property
     def spins(self) -> bool:
-        """True if it used half a core or more; a tenth if it is still runnable, since the host may be overloaded."""
-        least = _SPINS_ON_A_BUSY_HOST if self.state == "R" else _SPINS
-        return self.cpu is not None and self.cpu >= least
+        """True if it used half a core; a tenth is enough if it is still runnable: the host may be overloaded."""
+        threshold = _RUNNABLE_SPIN_SHARE if self.state == "R" else _SPIN_SHARE
+        return self.cpu is not None and self.cpu >= threshold
 
 
-def kernel_threads(said: str) -> tuple[KernelThread, ...]:
+def kernel_threads(output: str) -> tuple[KernelThread, ...]:
     """Return the threads of the last reading, the main thread first. Other lines are skipped."""
     readings: list[tuple[int, dict[int, dict[str, str]]]] = []
-    for line in said.split("\n"):
+    for line in output.split("\n"):
         if at := _AT.fullmatch(line):
             readings.append((int(at[1]), {}))
         elif readings and (match := _LINE.fullmatch(line)):

@@ -10,7 +10,7 @@ from iris_cli.core.ids import clip
 from iris_cli.core.text import pattern
 from iris_cli.errors import UsageError
 
-MAX_INDEXES = 10_000
+MAX_INDEXES = 10_000  # tasks of one array
 
 _PART = pattern(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _HINT = "write 0-9, 0-30:10, 1,5,7 or 0-99%4"
@@ -38,7 +38,7 @@ def parse_array(text: str) -> tuple[tuple[int, ...], int]:
 
 
 def format_indexes(indexes: Iterable[int]) -> str:
-    """Return the shortest notation with ranges of step 1, as stored in the log."""
+    """Return the notation that the log stores: `0-9,20`, only with ranges of step 1."""
     runs: list[list[int]] = []
     for index in indexes:
         if runs and runs[-1][1] == index - 1:

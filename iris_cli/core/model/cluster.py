@@ -1,4 +1,4 @@
-"""The state of a cluster: tables of records, endpoints, outputs, and look-ups. Only `evolve` changes the tables."""
+"""The state of a cluster, as tables of records. Only `evolve` changes the tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from iris_cli.core.model.task import Attempt, Task, TaskState
 from iris_cli.core.model.worker import Ghost, Worker
 from iris_cli.core.structs import Value
 
-MAX_ENDPOINT_CHANGES = 1000  # maximum number of endpoint changes of one attempt: each stays in the log
+MAX_ENDPOINT_CHANGES = 1000  # of one attempt: each change stays in the log
 
 
 class Endpoint(Value, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class Endpoint(Value, frozen=True, kw_only=True):
 
 
 class Announced(Value, frozen=True, kw_only=True):
-    """The endpoints of one attempt, and the ids of the requests that changed them: each request is applied once."""
+    """The endpoints of one attempt, and the ids of the requests that changed them. A request is applied once."""
 
     endpoints: tuple[Endpoint, ...] = ()
     requests: tuple[RequestId, ...] = ()
@@ -50,7 +50,10 @@ BATCH = 32  # maximum number of attempts reaped in one call
 
 
 class Outputs(Struct, frozen=True, kw_only=True):
-    """Ended attempts in the order of their ends, in batches for cheap additions; `asked_at`: the last reap call."""
+    """Ended attempts with files on one worker, in the order of their ends. `asked_at`: time of the last reap call.
+
+    They are in batches, so that adding one copies only the last batch.
+    """
 
     full: tuple[tuple[AttemptId, ...], ...] = ()
     last: tuple[AttemptId, ...] = ()
@@ -89,8 +92,8 @@ class Cluster(Struct, kw_only=True, eq=False):
     `ghosts` are the attempts presumed dead that may still run, by worker; they remain after the worker is
     forgotten. `outputs` are attempts proven ended whose files are still on the worker.
 
-    Look-ups see complete tables. After loading a snapshot, ended jobs are read when they are looked up (`past`),
-    so iterating over a whole table may take long: frequent loops use `open_jobs` and `pending_tasks`.
+    After loading a snapshot, ended jobs are read only when they are looked up (`past`). So iterating over a whole
+    table may take long: frequent loops use `open_jobs` and `pending_tasks`.
     """
 
     name: str = ""
@@ -109,11 +112,11 @@ class Cluster(Struct, kw_only=True, eq=False):
     past: Past | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the tables are equal, wherever their entries are stored."""
+        """Return whether the tables are equal, in memory or in a snapshot."""
         if not isinstance(other, Cluster):
             return NotImplemented
-        said = (name for name in self.__struct_fields__ if name != "past")
-        return all(getattr(self, name) == getattr(other, name) for name in said)
+        fields = (name for name in self.__struct_fields__ if name != "past")
+        return all(getattr(self, name) == getattr(other, name) for name in fields)
 
     def __ne__(self, other: object) -> bool:
         return not self == other  # Struct defines its own `__ne__`, which does not call `__eq__`
@@ -121,7 +124,7 @@ class Cluster(Struct, kw_only=True, eq=False):
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def copy(self) -> Cluster:
-        """Return a draft with its own tables; the immutable records in them are shared."""
+        """Return a copy with its own tables, which share the records."""
         return Cluster(
             name=self.name,
             seq=self.seq,
@@ -140,7 +143,7 @@ class Cluster(Struct, kw_only=True, eq=False):
         )
 
     def open_jobs(self) -> list[Job]:
-        """Return the unfinished jobs, in order: those not ended, and those with attempts that live or may still run."""
+        """Return the jobs that have not ended, and ended jobs with attempts that live or may still run, in order."""
         held = {attempt.task.job for worker in self.workers.values() for attempt in worker.claims}
         held |= {ghost.attempt.task.job for ghosts in self.ghosts.values() for ghost in ghosts}
         return [job for job in in_memory(self.jobs) if job.end is None or job.id in held]
@@ -149,12 +152,12 @@ class Cluster(Struct, kw_only=True, eq=False):
         """Return the pending tasks, job by job."""
         return (task for task in in_memory(self.tasks) if task.state is TaskState.PENDING)
 
-    def last_ended(self, most: int) -> list[Job]:
-        """Return up to `most` ended jobs, the latest end first."""
+    def last_ended(self, limit: int) -> list[Job]:
+        """Return up to `limit` ended jobs, the latest end first."""
         known = {job.id: job for job in in_memory(self.jobs) if job.end is not None}
-        for job in self.past.last_ended(most) if self.past is not None else ():
+        for job in self.past.last_ended(limit) if self.past is not None else ():
             known[job] = self.jobs[job]
-        return sorted(known.values(), key=_when_ended)[:most]
+        return sorted(known.values(), key=_latest_first)[:limit]
 
     def tasks_of(self, job: JobId) -> list[Task]:
         """Return the tasks of a job, by index."""
@@ -215,7 +218,7 @@ class Cluster(Struct, kw_only=True, eq=False):
 
 
 def state_of(job: Job, tasks: Sequence[Task]) -> JobState:
-    """Return the state of a job with these tasks: the first rule that holds decides."""
+    """Return the state of a job with these tasks. The first rule that matches is used."""
     states = [task.state for task in tasks]
     over = all(state.terminal for state in states)
     may_end_early = over or not job.keep_going
@@ -235,7 +238,7 @@ def state_of(job: Job, tasks: Sequence[Task]) -> JobState:
     return JobState.RUNNING if started else JobState.PENDING
 
 
-def _when_ended(job: Job) -> tuple[float, int]:
+def _latest_first(job: Job) -> tuple[float, int]:
     """Return a sort key: the latest end first; among equal ends the job submitted last."""
     assert job.end is not None
     return -job.end.at, -job.order

@@ -82,7 +82,7 @@ class Priority(StrEnum):
 
 
 class EnvPreset(StrEnum):
-    """Sets of environment variables by which the ranks of a gang on ordinary hosts find each other."""
+    """Sets of environment variables with which the ranks of a gang find each other, on hosts that are not TPU VMs."""
 
     JAX = "jax"
     SLURM = "slurm"
@@ -164,7 +164,7 @@ Signature = tuple[
 
 
 class Job(Record, kw_only=True):
-    """A job as submitted; the fields from `order` on hold its progress.
+    """A job as submitted; the fields from `origin` on are its progress.
 
     `command` is the argument vector, executed unchanged. Times are seconds since the epoch, durations are
     seconds, 0 means no limit. A gang has `coscheduling`; `slices` is the number of groups over which it spreads.
@@ -212,9 +212,9 @@ class Job(Record, kw_only=True):
     submitted_at: float = 0.0
 
     origin: Origin | None = None  # None: submitted by the operator
-    adopted: Origin | None = None  # the latest later attempt of its parent that submitted the same job
+    adopted: Origin | None = None  # the last repetition of `origin` by a later attempt of its parent
     tried_again: tuple[JobId, ...] = ()  # the jobs resubmitted from this one
-    order: int = 0  # position among all jobs in the log: breaks ties of `submitted_at`
+    order: int = 0  # position among all jobs in the log
     cancelled: bool = False
     held_at: float | None = None  # time at which the operator held it; None: not held
     released_at: float = 0.0  # time of its last release
@@ -223,7 +223,7 @@ class Job(Record, kw_only=True):
     failed_rounds: int = 0  # charged against max_retries_failure
     preempted_rounds: int = 0  # charged against max_retries_preemption
     refused_rounds: int = 0  # consecutive refusals by workers
-    last_task_ended_at: float = 0.0  # with `max_running` only: the throttle admits the next task then
+    last_task_ended_at: float = 0.0  # with `max_running` only: then the next task may start
     end: End | None = None
 
     @property
@@ -239,7 +239,7 @@ class Job(Record, kw_only=True):
 
     @property
     def is_script_alone(self) -> bool:
-        """True if its workspace is one job script, which --workdir would ship without its x-bit."""
+        """True if its workspace is only a job script. --workdir would ship it without the permission to execute."""
         shipped = self.workspace
         return shipped is not None and shipped.files == 1 and self.command[0] == f"./{shipped.name}"
 
@@ -266,8 +266,8 @@ class JobRequest(Struct, frozen=True, kw_only=True):
 
     `workdir` is a directory on this machine, `job_script` the absolute path of a program; both are packed to
     `workspace` before the request is accepted, and `each_line` becomes `lines`. `memory_default` applies if
-    `memory` is not given, and sets no limit. `again` is the ended job whose fields replace those not given; with
-    `failed` only the array tasks that did not succeed.
+    `memory` is not given, and sets no limit. `again` is the ended job whose fields are the defaults; with `failed`,
+    only for the tasks of an array that did not succeed.
     """
 
     name: str | None = None
@@ -318,7 +318,7 @@ class JobRequest(Struct, frozen=True, kw_only=True):
 
 
 class Missing(Struct, frozen=True, kw_only=True):
-    """Open jobs that can't start from this machine: `secrets` that can't be read, with reasons, or missing `files`."""
+    """Open jobs that can't start from this machine, with reasons: `secrets` can't be read, or `files` are missing."""
 
     secrets: Mapping[JobId, Sequence[str]] = field(default_factory=dict)
     files: Mapping[JobId, str] = field(default_factory=dict)

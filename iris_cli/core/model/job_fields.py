@@ -1,8 +1,8 @@
 """The table of job fields, with one row for each field.
 
-The options of `iris launch`, the readers of job files and of requests from inside tasks, the keywords of the Python
-client and the page on job files are derived from it. A new field needs a row in it, an attribute of `JobRequest` and
-`Job` (`core/model/job.py`), and a keyword of `JobFields` (`client/fields.py`) for type checkers. Tests enforce this.
+It defines the options of `iris launch`, the keys of job files and of requests from inside tasks, the keywords of the
+Python client, and the page on job files. A new field needs a row here, an attribute of `JobRequest` and of `Job`
+(`core/model/job.py`), and a keyword of `JobFields` (`client/fields.py`) for type checkers. Tests enforce this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from iris_cli.core.model.job import EnvPreset, JobRequest, Priority, ReplaceLost
 
 @unique
 class Kind(Enum):
-    """Notation of a field's value, worded as on the page on job files. Each layer has a reader for each kind."""
+    """Notation of a field's value; the texts are printed on the page on job files."""
 
     NAME = "a name"
     TEXT = "text"
@@ -71,8 +71,8 @@ class JobField(NamedTuple):
     key: str = ""  # in job files, if it differs from the name
     job_file: bool = True  # allowed in a job file
     defaults: bool = False  # allowed in `defaults:` of cluster.yaml
-    client: bool = True  # it is one of the client's JobFields
-    not_inside: str = ""  # hint why it is not available inside a task; '': it is available
+    client: bool = True  # a keyword of the Python client
+    not_inside: str = ""  # hint if it is not available inside a task; '': it is available
     inherited: bool = False  # a child job inherits it unless its request overrides it
     into: str = ""  # the field for which this is another notation
 
@@ -219,21 +219,21 @@ OPTIONS_ELSEWHERE = {
     "--after": "-d --dependency",
     "--name": "-J --job-name",
 }
-"""Options, and their names in other tools. A name listed for several options may mean any of them."""
+"""Options, and the names that they have in other tools. A name may be listed for several options."""
 
 
-def request_of(said: Mapping[str, Any]) -> JobRequest:
+def request_of(given: Mapping[str, Any]) -> JobRequest:
     """Return the request with these fields; `prefer`, `env_file` and `script` are merged into the fields they set."""
-    own = dict(said)
-    script, prefer, variables = (own.pop(name, None) for name in ("script", "prefer", "env_file"))
-    if script is not None and own.get("command") is None:
-        own["command"] = script
+    fields = dict(given)
+    script, prefer, variables = (fields.pop(name, None) for name in ("script", "prefer", "env_file"))
+    if script is not None and fields.get("command") is None:
+        fields["command"] = script
     if prefer:
         soft = (
             Constraint(each.key, each.op, each.value, each.values, ConstraintMode.PREFERRED)
             for each in prefer
         )
-        own["constraints"] = (*(own.get("constraints") or ()), *soft)
+        fields["constraints"] = (*(fields.get("constraints") or ()), *soft)
     if variables is not None:
-        own["env"] = {**variables, **(own.get("env") or {})}
-    return JobRequest(**own)
+        fields["env"] = {**variables, **(fields.get("env") or {})}
+    return JobRequest(**fields)

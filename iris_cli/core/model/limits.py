@@ -17,9 +17,11 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     connect_timeout: float = 10.0
     dispatch_timeout: float = 5.0  # one round trip after connecting
-    dispatch_lease: float = 60.0  # time in which only the invocation that assigned an attempt may send it
+    dispatch_lease: float = 60.0  # time in which only the invocation that assigned an attempt may dispatch it
     max_dispatch_parallelism: int = 128
-    launch_timeout: float = 10.0  # without a sign of life (sent every 2 s) from the launcher of the command
+    launch_timeout: float = (
+        10.0  # maximum time between two signs of life (every 2 s) of the command's launcher
+    )
     device_wait: float = 60.0  # time for which a start waits for chips and ports held by another process
     backoff_first: float = 10.0  # doubles with each consecutive failure
     backoff_max: float = 600.0
@@ -33,18 +35,22 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_job_depth: int = 8  # parts in the id of a child job: `a/b/c` has three
     max_endpoints: int = 32  # of one attempt
     reap_after: float = 14 * 86400.0  # time for which a worker keeps an ended attempt's output; 0: no limit
-    keep_logs: int = 1 << 20  # bytes of a stream of an ended attempt that are copied whole; 0: no copy
+    keep_logs: int = 1 << 20  # maximum bytes of an ended attempt's stream that is copied whole; 0: no copy
     workspace_size: int = 1 << 30  # bytes of a packed directory, not compressed
-    slice_request_timeout: float = 300.0  # time until a request that no provider accepted no longer counts
+    slice_request_timeout: float = (
+        300.0  # from the request for a slice until its provider accepts the request
+    )
     slice_create_timeout: float = 1800.0  # from the request for a slice until its provider has created it
-    slice_boot_timeout: float = 900.0  # from then until every VM of it has passed its probe
+    slice_boot_timeout: float = (
+        900.0  # from the creation of a slice until every VM of it has passed its probe
+    )
     scale_backoff_first: float = 60.0  # of a scale group; doubles with each consecutive failure
     scale_backoff_max: float = 3600.0
     slices_per_minute: int = 10  # requests for slices of one scale group
-    silent_after: float = 1800.0  # without output, until a running task is marked quiet; 0: never
+    silent_after: float = 1800.0  # time without output until a running task is marked quiet; 0: never
     loop_interval: float = 10.0  # time between two cycles of the loop while no task starts or ends
 
     def backoff(self, failures: int) -> float:
         """Return the seconds of back-off after this many consecutive failures (1 or more)."""
-        doublings = min(failures - 1, 32)  # more would overflow; the maximum applies anyway
+        doublings = min(failures - 1, 32)  # more could overflow, and the maximum is reached anyway
         return min(self.backoff_first * 2.0**doublings, self.backoff_max)

@@ -1,7 +1,6 @@
-"""Tables that read missing entries from a snapshot: most jobs of a long log have ended.
+"""Tables that read ended jobs from a snapshot on demand: most jobs of a long log have ended.
 
-A snapshot keeps those jobs in its files. A table reads one entry when it is looked up, and all entries when it is
-iterated over.
+A table reads one entry when it is looked up, and all entries when it is iterated over.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ if TYPE_CHECKING:  # defining a Protocol takes longer than any look-up
 class Past:
     """Queries over all stored jobs that do not read each entry."""
 
-    def last_ended(self, most: int) -> Sequence[JobId]:
-        """Return up to `most` of the jobs that ended last, in any order."""
+    def last_ended(self, limit: int) -> Sequence[JobId]:
+        """Return up to `limit` of the jobs that ended last, in any order."""
         raise NotImplementedError
 
     def foreign(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
-        """Return those of the tokens that no attempt of a stored job had."""
+        """Return the tokens that no attempt of a stored job had."""
         raise NotImplementedError
 
 
 class Table(dict[K, V]):
-    """A dict that reads missing entries from the stored table, then holds them.
+    """A dict that reads missing entries from a stored table, and keeps them in memory.
 
-    `missing` counts the entries that are only stored. `in_memory` gives the entries that the table holds. Before
-    an existing entry is replaced, it must have been looked up.
+    `missing` is the number of entries that are only stored; `in_memory` returns the other ones. An existing entry
+    must be looked up before it is replaced.
     """
 
     __slots__ = ("_dropped", "_kept", "_missing")
@@ -131,9 +130,9 @@ class Table(dict[K, V]):
 
     def copy(self) -> Table[K, V]:
         """Copy only the entries in memory."""
-        made = Table(dict(dict.items(self)), self._kept, self._missing)
-        made._dropped = self._dropped
-        return made
+        table = Table(dict(dict.items(self)), self._kept, self._missing)
+        table._dropped = self._dropped
+        return table
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, dict) and dict(self.items()) == dict(other.items())
@@ -143,7 +142,7 @@ class Table(dict[K, V]):
 
     __hash__ = None  # as for any dict
 
-    # The methods of dict see only entries in memory, or do not count what they add; they are unused.
+    # These methods of dict ignore stored entries or do not count new ones. None of them is used.
     __or__ = __ior__ = __reversed__ = update = clear = popitem = None  # type: ignore[assignment]  # so that a call fails
 
 

@@ -83,7 +83,7 @@ class ScaleGroup(Struct, frozen=True, kw_only=True):
     connection: Connection = NOWHERE
 
     def makes(self, template: SliceTemplate) -> bool:
-        """Return whether its slices are created from this template: the configuration may have changed."""
+        """Return whether the group now creates slices from this template: the configuration may have changed."""
         return template == self.template
 
 

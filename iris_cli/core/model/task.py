@@ -1,4 +1,4 @@
-"""Tasks, their attempts, and the end of each. A task and its attempts each keep a state and an end of their own."""
+"""Tasks, their attempts, and how they ended. A task and each of its attempts have a state and an end of their own."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class EndReason(StrEnum):
 
 
 INFRASTRUCTURE = frozenset({EndReason.WORKER_FAILED, EndReason.PREEMPTED})
-"""Ends caused by a host, not by the user's program. They outrank exit codes, because the peers of a vanished host
-exit with 1."""
+"""Ends caused by a host, not by the user's program. They precede exit codes as the cause of a round's end, because
+the siblings of a lost host exit with 1."""
 
 PROGRAM_FAILURES = frozenset({EndReason.USER_ERROR, EndReason.OOM, EndReason.SIGNAL, EndReason.SETUP_FAILED})
 """Ends charged against `max_retries_failure`. A time limit is not among them: it is never retried."""
@@ -52,7 +52,7 @@ class FactKind(StrEnum):
 
 
 class Fact(Value, frozen=True, kw_only=True):
-    """A measurement that the worker took after an attempt's command failed. `proven`: it concerns exactly this attempt.
+    """A fact that the worker found after an attempt's command failed. `proven`: it is certainly about this attempt.
 
     `text` comes from the worker and its kernel and may contain control characters.
     """
@@ -66,9 +66,8 @@ class End(Value, frozen=True, kw_only=True):
     """The end of an attempt, a task or a job.
 
     `at`: time of the end, in seconds since the epoch by the operator's clock (a worker's time is already
-    corrected for skew). `trigger`: the task to blame if it is another task. `ran`: seconds for which the
-    attempt's command ran by the worker's clock; None if not reported. `facts`: measurements by the worker, at
-    most one of each kind.
+    corrected for skew). `trigger`: the task that caused the end, if it is another task. `ran`: seconds for which
+    the attempt's command ran by the worker's clock; None if not reported. `facts`: at most one of each kind.
     """
 
     reason: EndReason
@@ -84,9 +83,9 @@ class End(Value, frozen=True, kw_only=True):
         """Return the same end with another reason."""
         return self._as(reason, self.at, self.trigger)
 
-    def of_job(self, culprit: TaskId, at: float) -> End:
-        """Return the end of a job that was ended by its task `culprit`."""
-        return self._as(self.reason, at, self.trigger or culprit)
+    def of_job(self, task: TaskId, at: float) -> End:
+        """Return the end of a job that ended because of `task`."""
+        return self._as(self.reason, at, self.trigger or task)
 
     def _as(self, reason: EndReason, at: float, trigger: TaskId | None) -> End:
         return End(
@@ -113,7 +112,7 @@ def fact_of(end: End, kind: FactKind) -> Fact | None:
 
 
 def signal_of(end: End) -> str | None:
-    """Return the name of the signal that ended the command (`SIGKILL`), or None: exit 137 may have another cause."""
+    """Return the name of the signal that ended the command (`SIGKILL`), or None. Exit 137 alone is no signal."""
     return _signal_name(end.exit_code) if end.reason is EndReason.SIGNAL else None
 
 
@@ -140,7 +139,7 @@ def reason_of_exit(exit_code: int, cause: str, facts: tuple[Fact, ...] = ()) -> 
 
 
 def _signal_name(exit_code: int | None) -> str | None:
-    """Return the name of the signal behind a shell's exit status above 128, or None."""
+    """Return the name of the signal that a shell reports as exit status 128 + number, or None."""
     if exit_code is None or not 128 < exit_code < 128 + 65:
         return None
     try:
@@ -172,7 +171,7 @@ _OPEN = frozenset({TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING})
 
 
 class AttemptState(StrEnum):
-    """State of an attempt. Only `ENDED` releases the attempt's resources: neither a decision nor a sent kill does."""
+    """State of an attempt. Its resources are released only in `ENDED`, not when a stop is ordered or sent."""
 
     ASSIGNED = "ASSIGNED"
     RUNNING = "RUNNING"
@@ -181,7 +180,7 @@ class AttemptState(StrEnum):
 
 
 class StopOrder(Value, frozen=True, kw_only=True):
-    """Reason and time of a stop order, and the worker's `skew` then: if it differs later, a clock was set."""
+    """Reason and time of a stop order, and the worker's clock `skew` at that time, to detect changed clocks."""
 
     reason: EndReason
     at: float
@@ -192,7 +191,7 @@ class StopOrder(Value, frozen=True, kw_only=True):
 class _Phase(Value, frozen=True, kw_only=True, tag_field="state"):
     """One phase of an attempt, with the data that only this phase has.
 
-    Compare with `type(phase) is Ended`: `isinstance` asks the metaclass of a struct and takes 20 times as long.
+    Compare with `type(phase) is Ended`: `isinstance` takes 20 times as long for a struct.
     """
 
 
@@ -214,7 +213,7 @@ class Running(_Phase, frozen=True, kw_only=True, tag=AttemptState.RUNNING.value)
     started_at: float
     orphaned: bool = False  # its wrapper is gone: it runs without supervision on the worker
     quiet_since: float | None = None  # time of its last output if it is marked quiet
-    quiet_in: str = ""  # where its program was when it was marked quiet, if that is known
+    quiet_in: str = ""  # the function that its program executed when it was marked quiet; "" if unknown
 
 
 @final
@@ -246,7 +245,7 @@ Phase = Assigned | Running | Stopping | Ended
 class Attempt(Record, kw_only=True):
     """One attempt of a task on one worker. Times are seconds since the epoch by the operator's clock.
 
-    The properties read the data of its phase and of earlier phases; data that no phase has is None, False or "".
+    The properties return the data of its current and earlier phases; None, False or "" if no phase has them.
     """
 
     number: int
@@ -307,7 +306,7 @@ class Attempt(Record, kw_only=True):
 
     @property
     def quiet_in(self) -> str:
-        """Where its program was when it was marked quiet, such as `all_reduce (train.py:4)`; '' if not known."""
+        """The function executed when it was marked quiet, such as `all_reduce (train.py:4)`; '' if unknown."""
         return self.phase.quiet_in if type(self.phase) is Running else ""
 
     @property

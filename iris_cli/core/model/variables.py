@@ -26,12 +26,12 @@ def is_variable(name: str) -> bool:
 
 
 def is_reserved_by_shells(name: str) -> bool:
-    """Return whether some shell reserves the variable: it can be set for a program, but not by `export`."""
+    """Return whether a shell reserves the variable: it can be set for a program, but not by `export`."""
     return name in _RESERVED_BY_SHELLS or name.startswith("BASH")
 
 
 def is_read_by_container_clients(name: str) -> bool:
-    """Return whether docker or podman reads the variable: a value for a contained program must not reach them."""
+    """Return whether docker or podman reads the variable itself, so that it can't be passed only to a container."""
     return _READ_BY_CONTAINER_CLIENTS.fullmatch(name) is not None
 
 
@@ -49,12 +49,12 @@ def check_variable(name: str) -> None:
 def secret_source(words: str) -> tuple[str, str]:
     """Return the name of a secret and the file it is read from, "" for the operator's environment.
 
-    Written `NAME` or `NAME=@FILE`. Raises UsageError, which never repeats the text after the name.
+    `words` is `NAME` or `NAME=@FILE`. Raises UsageError; its message never contains the text after the name.
     """
     name, sign, source = words.partition("=")
     check_variable(name)
     if is_reserved_by_shells(name):
-        # It would have to be set in the arguments of a command, visible to every user of the host.
+        # It could only be passed in the arguments of a command, which every user of the host can see.
         raise UsageError(f"{name} can't be a secret: the shell sets it")
     if sign and (not source.startswith("@") or source == "@"):
         raise UsageError(

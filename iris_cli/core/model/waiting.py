@@ -1,4 +1,4 @@
-"""When a job may compete for workers, how long a gang has been pending, and how long tasks have been quiet."""
+"""How long jobs have competed for workers, gangs have been pending, and tasks have been quiet."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from iris_cli.core.model.job import Job
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.units import count, format_duration
 
-_COARSE = 60.0  # seconds from which durations are shown in minutes
+_WHOLE_MINUTES = 60.0  # seconds from which durations are shown in whole minutes
 
 
 def competes_since(job: Job, get_job: Callable[[JobId], Job | None]) -> float:
-    """Return the time since which the job may compete: the latest of its submission, its release, and the ends of
-    `after`.
+    """Return the time since which the job may compete for workers, `inf` if it may not yet.
 
-    `inf` while the job is held or a job in `after` has not ended. Jobs unknown to `get_job` are ignored.
+    It is the latest of its submission, its release, and the ends of the jobs in `after`. Unknown jobs are ignored.
     """
     since = max(job.submitted_at, job.released_at) if job.held_at is None else inf
     for dependency in map(get_job, job.after):
@@ -29,13 +28,13 @@ def competes_since(job: Job, get_job: Callable[[JobId], Job | None]) -> float:
 
 
 def overdue_since(cluster: Cluster, job: Job, patience: float, now: float) -> float | None:
-    """Return the time since which a gang has been pending, if at least `patience` seconds ago; patience 0: no limit."""
+    """Return the time since which a gang has been pending, if for at least `patience` seconds (0: never); or None."""
     since = _waits_since(cluster, job) if patience > 0 and job.end is None else None
     return since if since is not None and now - since >= patience else None
 
 
 def overdue(cluster: Cluster, job: Job, patience: float, now: float) -> str:
-    """Return `pending for 14m, longer than 10m` for an overdue gang, else ''."""
+    """Return `pending for 14m, longer than 10m` for an overdue gang, otherwise ''."""
     since = overdue_since(cluster, job, patience, now)
     return overdue_words(now - since, patience) if since is not None else ""
 
@@ -58,11 +57,13 @@ def _waits_since(cluster: Cluster, job: Job) -> float | None:
 
 def _coarse(seconds: float) -> str:
     """Return `42m` or `13s`: whole minutes from one minute on."""
-    return format_duration(seconds - seconds % _COARSE if seconds >= _COARSE else float(max(0, int(seconds))))
+    if seconds >= _WHOLE_MINUTES:
+        return format_duration(seconds - seconds % _WHOLE_MINUTES)
+    return format_duration(float(max(0, int(seconds))))
 
 
 def quiet_of(attempt: Attempt, now: float) -> str:
-    """Return `quiet 42m in load (data.py:3)`, without the place if it is not known; '' if it is not marked quiet."""
+    """Return `quiet 42m in load (data.py:3)`, or `quiet 42m`; '' if the attempt is not marked quiet."""
     if attempt.quiet_since is None:
         return ""
     return _quiet_for(now - attempt.quiet_since) + (f" in {attempt.quiet_in}" if attempt.quiet_in else "")
@@ -73,11 +74,11 @@ def _quiet_for(seconds: float) -> str:
 
 
 def quiet_words(job: Job, tasks: Iterable[Task], now: float) -> str:
-    """Return how long running tasks have been quiet, and where they were when they were marked; or ''.
+    """Return how long running tasks have been quiet, and in which functions; '' if none is quiet.
 
-    One task: `quiet 42m in load (data.py:3)`. Several: `3 of 4 ranks quiet 42m: rank 2, then 0-1`, longest first,
-    or with places `all 4 ranks quiet 42m: rank 2 in load (data.py:3), ranks 0-1,3 in psum (train.py:9)`, the
-    smallest group first.
+    One task: `quiet 42m in load (data.py:3)`. Several: `3 of 4 ranks quiet 42m: rank 2, then 0-1`, longest first;
+    with known functions `all 4 ranks quiet 42m: rank 2 in load (data.py:3), ranks 0-1,3 in psum (train.py:9)`,
+    the smallest group first.
     """
     running = {
         task.index: task.attempts[-1]
@@ -107,6 +108,6 @@ def _who(places: dict[str, list[int]], noun: str) -> str:
         return f"{noun} {first}" + (f", then {format_indexes(sorted(others))}" if others else "")
     groups = sorted(places.items(), key=lambda group: len(group[1]))
     return ", ".join(
-        f"{noun}{'s' if len(those) > 1 else ''} {format_indexes(sorted(those))} in {place or 'an unknown place'}"
-        for place, those in groups
+        f"{noun}{'s' if len(tasks) > 1 else ''} {format_indexes(sorted(tasks))} in {place or 'an unknown place'}"
+        for place, tasks in groups
     )

@@ -18,7 +18,7 @@ from iris_cli.core.structs import Record, Value
 
 
 class Connection(Value, frozen=True, kw_only=True):
-    """SSH settings of one worker. Empty or zero: the value in `~/.ssh/config`, else ssh's default.
+    """SSH settings of one worker. Empty or zero: the value in `~/.ssh/config`, otherwise the default of ssh.
 
     `known_hosts` is `strict` (the host key must be known beforehand) or `accept-new` (the probe accepts a first
     key). `remote_dir` is the directory on the worker below which iris keeps its files.
@@ -45,7 +45,7 @@ MAX_SKEW = 30.0  # seconds of skew above which users are warned
 
 
 class WorkerCondition(StrEnum):
-    """Result of the latest contacts with the worker. Draining and quarantine are separate flags."""
+    """Condition of a worker after the last calls to it. Draining and quarantine are separate flags."""
 
     UNPROBED = "unprobed"  # in the configuration, has never answered a probe
     HEALTHY = "healthy"
@@ -78,7 +78,7 @@ def _claim(cpu_millis: int, memory: int, gpus: tuple[int, ...], chips: bool) -> 
 
 
 class Ghost(Value, frozen=True, kw_only=True):
-    """An attempt presumed dead without proof, with its host: only a reboot of that same machine ends it."""
+    """An attempt presumed dead without proof. A reboot of the same machine proves that it is gone."""
 
     attempt: AttemptId
     token: Token
@@ -87,20 +87,20 @@ class Ghost(Value, frozen=True, kw_only=True):
 
 
 class Span(Value, frozen=True, kw_only=True):
-    """Observed time in seconds up to `last`, in steps between observations; a clock may have jumped in the longest."""
+    """Time in seconds that was observed in steps, up to `last`. A clock may have been changed in the `longest` step."""
 
     last: float
     total: float = 0.0
     longest: float = 0.0
 
     def until(self, at: float) -> Span:
-        """Return the span with one more observation. A clock that steps back adds nothing."""
+        """Return the span with one more observation. A clock that goes back adds nothing."""
         step = max(0.0, at - self.last)
         return Span(last=at, total=self.total + step, longest=max(self.longest, step))
 
-    def at_least(self, most_of_one_step: float = 0.0) -> float:
-        """Return its duration, counting at most `most_of_one_step` seconds of its longest step."""
-        return self.total - self.longest + min(self.longest, most_of_one_step)
+    def at_least(self, max_step: float = 0.0) -> float:
+        """Return its duration, counting at most `max_step` seconds of its longest step."""
+        return self.total - self.longest + min(self.longest, max_step)
 
 
 class Worker(Record, kw_only=True):
@@ -131,7 +131,7 @@ class Worker(Record, kw_only=True):
     refusals: int = 0  # consecutive refused launches, of any job
     failed_polls: int = 0  # consecutive
     silent_since: float | None = None
-    unwell: Span | None = None  # while it is not healthy, from one failed poll to the next
+    unwell: Span | None = None  # time since it is not healthy, from failed poll to failed poll
     silence: Span | None = None  # time in which other workers answered and it did not
     boot_id: str = ""
     incarnation: str = ""
@@ -160,7 +160,7 @@ class Worker(Record, kw_only=True):
 def with_taints(
     attributes: Mapping[str, AttributeValue], taints: tuple[str, ...]
 ) -> dict[str, AttributeValue]:
-    """Return a worker's own attributes and these taints set by hand: taints are attributes too."""
+    """Return attributes and taints set by hand together: taints are attributes, too."""
     return {**attributes, **{taint_key(taint): AttributeValue("true") for taint in taints}}
 
 
@@ -170,7 +170,7 @@ def has_wrong_clock(worker: Worker) -> bool:
 
 
 def cooling(worker: Worker, now: float, limits: Limits) -> bool:
-    """Return whether the worker takes no new work for a while. A wait above the longest back-off counts as over."""
+    """Return whether the worker is in a cool-down. One longer than the maximum back-off is ignored."""
     return 0 < worker.cooldown_until - now <= limits.backoff_max
 
 
@@ -191,7 +191,7 @@ class Amounts(NamedTuple):
 
     @classmethod
     def idle(cls, worker: Worker) -> Amounts:
-        """Return the resources of an idle worker. `chips` is 1: attributes tell which workers have chips."""
+        """Return the resources of an idle worker. `chips` is always 1: an attribute tells if it has chips."""
         return cls(worker.cpu_millis, worker.memory, worker.gpus, 1)
 
     @classmethod
@@ -216,7 +216,7 @@ class WorkerCapacity(NamedTuple):
 
     @classmethod
     def of(cls, worker: Worker) -> WorkerCapacity:
-        """Derive the capacity; at most one attempt holds the chips."""
+        """Return the free resources of a worker. At most one attempt holds the chips."""
         claims = worker.claims
         if not claims:
             return _idle(worker.cpu, worker.memory, worker.gpus)

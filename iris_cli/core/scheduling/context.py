@@ -1,4 +1,4 @@
-"""The capacity of one cycle, and the capacity given away so far."""
+"""The capacity of workers in one cycle, and what the placed tasks have taken from it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.sets import Dimension, Group, Levels, mask_of
 
 RoomChange = tuple[int, Amounts | None]
-"""A position whose room has shrunk, and the amounts that a task took; None for a reservation."""
+"""A worker with less room, and the amounts that a task took; None for a reservation."""
 
 
 class PackedNeed(Struct, frozen=True):
-    """The amounts of one task, packed. `taken`: the indexes of its nonzero amounts, `signs` their sign bits."""
+    """The packed amounts of one task. `taken`: the indexes of its nonzero amounts; `signs`: their sign bits."""
 
     need: Amounts
     packed: int
@@ -27,7 +27,7 @@ class PackedNeed(Struct, frozen=True):
 
 
 class Packing:
-    """Amounts packed into one integer, a field for each. The top bit of a field is set if the amount isn't negative.
+    """Packs amounts into one integer, with a field of bits for each. The top bit is set if the amount isn't negative.
 
     Fields are wide enough for the difference of any two amounts, so that no field borrows from the next.
     """
@@ -62,7 +62,7 @@ class Packing:
 
 
 class Load(Struct, eq=False):
-    """The size of an idle worker, its free amounts, and those of each attempt; equal workers share one object."""
+    """The size of a worker, its free amounts, and the amounts held by each attempt. Equal workers share one object."""
 
     idle: Amounts
     left: Amounts
@@ -72,9 +72,9 @@ class Load(Struct, eq=False):
 class SchedulingContext:
     """The state of one cycle. The input is not changed.
 
-    `needs` are those of every entry of the queue. `changes` lists where room has shrunk; `version` changes when a
-    worker that was no candidate, or a worse one, may have become the best. The room of a reserved worker is the
-    room that other entries may still take.
+    `needs` are the amounts that entries of the queue need. `changes` lists the workers whose room has shrunk.
+    `version` changes when another worker than before may be the best for an entry. The room of a reserved worker is
+    what other entries may still take.
     """
 
     def __init__(self, fleet: Fleet, needs: Sequence[Amounts]) -> None:
@@ -118,7 +118,7 @@ class SchedulingContext:
         return self._packing.packed_need(need)
 
     def with_room(self, need: Amounts) -> int:
-        """Return the workers with room for one task now, regardless of other reasons."""
+        """Return the workers with room for one task now, whatever their health and attributes."""
         return (
             self.cpu.now[need.cpu_millis]
             & self.memory.now[need.memory]
@@ -150,10 +150,10 @@ class SchedulingContext:
     def load(self, position: int) -> Load:
         """Return the load of one worker: live attempts, and tasks placed in this cycle."""
         if self._sorted < len(self.changes):
-            for where, taken in self.changes[self._sorted :]:
+            for changed, taken in self.changes[self._sorted :]:
                 if taken is not None:
-                    self._loads.pop(where, None)
-                    self._placed.setdefault(where, []).append(taken)
+                    self._loads.pop(changed, None)
+                    self._placed.setdefault(changed, []).append(taken)
             self._sorted = len(self.changes)
         found = self._loads.get(position)
         if found is None:
@@ -168,12 +168,11 @@ class SchedulingContext:
         return found
 
     def take(self, position: int, packed_need: PackedNeed) -> bool:
-        """Take one task's share of a worker, except the GPU indexes. Return False without room."""
+        """Take the amounts of one task from a worker, but not yet its GPUs. Return False if it has no room."""
         before = self._packed_free[position]
         after = before - packed_need.packed
-        if (
-            after - self._most
-        ) & packed_need.signs != packed_need.signs:  # an entry may need more than the rest
+        signs = packed_need.signs
+        if (after - self._most) & signs != signs:  # the rest is less than the largest need of an entry
             if after & self._signs != self._signs:
                 return False
             self._shrink(position, before, packed_need)
@@ -185,7 +184,7 @@ class SchedulingContext:
         return True
 
     def take_gpus(self, position: int, count: int) -> tuple[int, ...]:
-        """Return the indexes of the taken GPUs: the lowest free ones."""
+        """Take the free GPUs with the lowest indexes. Return the indexes."""
         free, by_free = self._free_gpus[position], self._by_free_gpus
         self._free_gpus[position] = free[count:]
         fewer = len(free) - count
@@ -196,7 +195,7 @@ class SchedulingContext:
 
     def gpu_tiers(self, count: int) -> Iterator[int]:
         """Yield the workers with at least `count` free GPUs, those with the fewest first."""
-        return (those for free, those in sorted(self._by_free_gpus.items()) if free >= count)
+        return (workers for free, workers in sorted(self._by_free_gpus.items()) if free >= count)
 
     @cached_property
     def _by_free_gpus(self) -> dict[int, int]:
@@ -221,7 +220,7 @@ class SchedulingContext:
         return list(map(Amounts.idle, self.fleet.workers))
 
     def large_enough(self, need: Amounts) -> int:
-        """Return the workers that would have room if they were idle."""
+        """Return the workers that have room for one task when they are idle."""
         found = self.fleet.everyone
         for levels, amount in zip(self.idle, need, strict=True):
             found &= levels.reaching([amount])[amount]
@@ -244,7 +243,7 @@ class SchedulingContext:
         self.reservations[key] = groups
         self.changes += [(position, None) for position in spare]
 
-    # Untouched slices
+    # Idle slices
 
     def _survey_slices(self) -> None:
         self._slices = self.fleet.groups(TPU_NAME_ATTRIBUTE_KEY)
@@ -256,23 +255,23 @@ class SchedulingContext:
         self._whole = mask_of([each for each in sliced if at[each] not in begun])
         kinds = self.fleet.holders(DEVICE_TYPE_ATTRIBUTE_KEY)
         self._accelerated = 0
-        for kind, those in kinds.items():
+        for kind, workers in kinds.items():
             if str(kind) != "cpu":
-                self._accelerated |= those
+                self._accelerated |= workers
         self._rank_tiers()
 
     def _begin(self, position: int) -> None:
-        """Update the tiers if a worker's first attempt touches an untouched slice."""
+        """Update the tiers after the first attempt on a worker, which may be the first on its slice."""
         if self._whole >> position & 1:
             self._whole &= ~self._slices.groups[self._slices.at[position]].mask
             self.version += 1
             self._rank_tiers()
 
     def _rank_tiers(self) -> None:
-        """Rank the workers for single tasks so that whole slices stay whole; the last tier is all workers.
+        """Set the tiers of workers for single tasks, so that idle slices stay free for gangs.
 
-        CPU work: hosts without accelerators, then hosts of touched slices, then accelerator hosts outside
-        slices. Accelerator work: any host except those of an untouched slice of several VMs.
+        CPU tasks: hosts without accelerators, then hosts of slices in use, then accelerator hosts outside slices.
+        Accelerator tasks: any host except those of an idle multi-host slice. The last tier is all workers.
         """
         everyone = self.fleet.everyone
         plain = everyone & ~self._accelerated
@@ -290,7 +289,7 @@ def _alike(amounts: Iterable[Amounts]) -> dict[Amounts, list[int]]:
 
 
 def _levels(alike: Mapping[Amounts, list[int]]) -> list[Levels]:
-    """Return the levels of each of the amounts."""
+    """Return the levels of each amount, in the order of `Amounts`."""
     return [
         Levels((amounts[number], those) for amounts, those in alike.items())
         for number in range(len(Amounts._fields))

@@ -32,7 +32,7 @@ _NO_JOB = Reason(kind=ReasonKind.INVALID, text="its job is unknown")
 
 
 class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
-    """The pending entries with one reason or more, in order of precedence; the words are made on access."""
+    """The reasons of each pending entry, in order of precedence. They are computed on access."""
 
     def __init__(self, explainer: Explainer, unmet: _Unmet) -> None:
         self._explainer = explainer
@@ -43,7 +43,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         return (found,) if isinstance(found, Reason) else self._explainer.reasons(found, key)
 
     def causes(self, keys: Sequence[WaitingKey]) -> Sequence[object]:
-        """Return the unmet object of each key: identical for equal requirements, None if not pending."""
+        """Return an object for each key: the same one for equal causes, None if not pending."""
         found = list(map(self._unmet.get, keys))
         if kept := self._explainer.kept:
             return [
@@ -62,24 +62,24 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         return repr(dict(self))
 
     def explain(self, key: WaitingKey) -> Explanation:
-        """Return everything known about why `key` is pending. Raises KeyError if it is not pending."""
+        """Return the explanation of a pending entry. Raises KeyError if it is not pending."""
         found = self._unmet[key]
         if isinstance(found, Reason):
             return Explanation(reasons=(found,))
         return self._explainer.explain(found, key)
 
     def expected_start(self, key: WaitingKey, limits: TimeLimits) -> ExpectedStart | None:
-        """Return the start of an entry blocked only by tasks with time limits, else None. Raises KeyError."""
+        """Return the expected start if only tasks with time limits block the entry, or None. Raises KeyError."""
         found = self._unmet[key]
         return None if isinstance(found, Reason) else self._explainer.expected_start(found, key, limits)
 
 
 class SchedulingResult(Struct, frozen=True, kw_only=True):
-    """The decisions of a cycle: `assignments` in the order of decision, those of a gang in the order of its tasks.
+    """The decisions of a cycle: `assignments` in the order in which they were made, the tasks of a gang by index.
 
-    `timed_out_tasks` were not placed within their `scheduling_timeout`. All others are `waiting`: single tasks by
-    their ids, gangs by their jobs' ids. `reservations` names the groups reserved for a gang, or the worker for a
-    task; `kept` maps each reserved worker to its gang or task.
+    `timed_out_tasks` were not placed within their `scheduling_timeout`. The other entries are `waiting`: single tasks
+    by their ids, gangs by their jobs' ids. `reservations` has the names of the groups reserved for a gang, or of the
+    worker for a task. `kept` has the gang or task for which each worker is reserved.
     """
 
     assignments: tuple[Assignment, ...]
@@ -105,7 +105,7 @@ class SchedulingResult(Struct, frozen=True, kw_only=True):
         return self.choices.reason(task)
 
     def notable_choices(self) -> dict[TaskId, str]:
-        """Return that text for the first placed task of each job for which workers were passed over."""
+        """Return these reasons for the first placed task of each job, where other workers were passed over."""
         return self.choices.notable_choices()
 
 
@@ -121,21 +121,20 @@ def find_assignments(
     unconfirmed_stops: UnconfirmedStops = (),
     offered: Collection[Device] = (),
 ) -> SchedulingResult:
-    """Decide the assignments of one cycle at `now`, in seconds since the epoch. Tasks grouped by job must be pending.
+    """Decide the assignments of one cycle at `now`, in seconds since the epoch.
 
-    The result does not depend on the order of the input, which is not changed. Capacity is what the workers'
-    claims leave. Workers in `unconfirmed_stops` accept no new tasks. A gang, or a task that needs much of a
-    worker, reserves workers after `gang_reserve_after` seconds (0: never); a cool-down longer than `backoff_max`
-    counts as over, because a clock was wrong. A missing device that scale groups have `offered` is not reported
-    as "will never run".
+    Tasks that are passed by job must all be pending. The input is not changed, and its order has no effect. Workers
+    in `unconfirmed_stops` accept no new tasks. A gang, or a task that needs a large part of a worker, reserves workers
+    after `gang_reserve_after` seconds (0: never). A cool-down longer than `backoff_max` is ignored, because a clock
+    was wrong. A job for a missing device that scale groups have `offered` is not reported as "will never run".
     """
     queue = queue_of(pending_tasks, get_job, now)
     fleet = Fleet(workers, now, Limits(backoff_max=backoff_max), unconfirmed_stops, offered)
-    context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job in queue.asked])
-    requirements = [Requirement(job, context) for job in queue.asked]
+    context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job in queue.samples])
+    requirements = [Requirement(job, context) for job in queue.samples]
     served = _serve(queue.entries, requirements, context, Reservations(context, gang_reserve_after))
     unmet: _Unmet = {**dict.fromkeys(queue.orphans, _NO_JOB), **served.malformed, **served.unmet}
-    again = partial(_again, now=now, gang_reserve_after=gang_reserve_after, backoff_max=backoff_max)
+    decide = partial(_decide, now=now, gang_reserve_after=gang_reserve_after, backoff_max=backoff_max)
     record = CycleRecord(
         queue=queue.entries,
         kept_out=frozenset((*served.timed_out, *served.malformed)),
@@ -143,7 +142,7 @@ def find_assignments(
         get_job=get_job,
         workers=fleet.workers,
         unconfirmed_stops=unconfirmed_stops,
-        decide=again,
+        decide=decide,
     )
 
     def requirement_of(job_id: JobId) -> Requirement:
@@ -163,7 +162,7 @@ def find_assignments(
     )
 
 
-def _again(*args: Any, **kwargs: Any) -> tuple[Assignment, ...]:
+def _decide(*args: Any, **kwargs: Any) -> tuple[Assignment, ...]:
     return find_assignments(*args, **kwargs).assignments
 
 
@@ -182,7 +181,7 @@ def _serve(
     context: SchedulingContext,
     reservations: Reservations,
 ) -> _Served:
-    """Serve each entry once. Most of the time of a large cycle is spent in this loop."""
+    """Place each entry or not, in order. A large cycle spends most of its time in this loop."""
     served = _Served([], [], {}, {})
     placed, timed_out, malformed, unmet = served
     gangs, now = GangPlacer(context, reservations), context.fleet.now
@@ -214,7 +213,7 @@ def _serve(
     return served
 
 
-# Reasons for a placement: workers ahead in rank that could not serve.
+# Reasons for a placement: why workers that rank higher were not chosen.
 
 
 _WORDS = {
@@ -224,17 +223,17 @@ _WORDS = {
 }
 
 
-_LOOKED_AT = 64  # maximum number of workers or groups ahead that are checked
+_MAX_CHECKED = 64  # workers or groups that rank higher
 
 
 class Choices:
-    """The placement choices of a cycle; the words are made on access. `asked` returns a job's requirement."""
+    """The reasons for the placements of a cycle, computed on access."""
 
     def __init__(
-        self, context: SchedulingContext, asked: Callable[[JobId], Requirement], record: CycleRecord
+        self, context: SchedulingContext, requirement_of: Callable[[JobId], Requirement], record: CycleRecord
     ) -> None:
         self._context = context
-        self._asked = asked
+        self._requirement_of = requirement_of
         self._record = record
         self._turns = Turns(record)
         self._large_enough: dict[Requirement, int] = {}
@@ -247,33 +246,33 @@ class Choices:
     def reason(self, task: TaskId) -> str:
         """Return `chose v4b: v4a busy`, or "" for a task that was not placed."""
         mates = [each for each in self._record.placed if each.task.job == task.job]
-        there = [each for each in mates if each.task == task]
-        if not there:
+        own = [each for each in mates if each.task == task]
+        if not own:
             return ""
-        return self._in_words(task.job, mates if self._asked(task.job).shape else there)
+        return self._in_words(task.job, mates if self._requirement_of(task.job).shape else own)
 
     def notable_choices(self) -> dict[TaskId, str]:
-        """Return that text for the first placed task of each job for which workers were passed over."""
+        """Return the reason for the first placed task of each job, where other workers were passed over."""
         by_job: dict[JobId, list[Assignment]] = {}
         for each in self._record.placed:
-            if each.task.job not in by_job or self._asked(each.task.job).shape:
+            if each.task.job not in by_job or self._requirement_of(each.task.job).shape:
                 by_job.setdefault(each.task.job, []).append(each)
-        told = {placed[0].task: self._in_words(job, placed) for job, placed in by_job.items()}
-        return {task: text for task, text in told.items() if ": " in text}
+        reasons = {placed[0].task: self._in_words(job, placed) for job, placed in by_job.items()}
+        return {task: text for task, text in reasons.items() if ": " in text}
 
     def _in_words(self, job: JobId, placed: list[Assignment]) -> str:
-        requirement = self._asked(job)
+        requirement = self._requirement_of(job)
         chosen = dict.fromkeys(group_on(self._context, requirement, each.worker) for each in placed)
         names = ", ".join(str(group.key) for group in chosen)
         passed = wording.few(self._passed_over(job, requirement, min(chosen, key=lambda group: group.number)))
         return f"chose {names}" + (f": {passed}" if passed else "")
 
     def _passed_over(self, job: JobId, requirement: Requirement, chosen: Group) -> Iterator[str]:
-        """Yield the groups ahead by name that serve no worse, but were busy, unhealthy or taken by others before."""
+        """Yield the equally good groups that come first by name, but were busy, unhealthy or taken by other jobs."""
         context = self._context
         before = refused_before(Case(context, requirement, context.open), chosen.number)
-        for verdict in islice(before, _LOOKED_AT):
-            if not _serves_no_worse(context, requirement, verdict.group, chosen):
+        for verdict in islice(before, _MAX_CHECKED):
+            if not _is_as_good(context, requirement, verdict.group, chosen):
                 continue
             if verdict.kind is ReasonKind.BEHIND:
                 workers = [context.fleet.ids[position] for position in positions_of(verdict.lacking)]
@@ -284,7 +283,7 @@ class Choices:
                 yield f"{verdict.group.key} {_word(context, verdict)}"
 
     def _could_serve(self, requirement: Requirement, group: Group) -> bool:
-        """Return whether the group could serve if it were idle."""
+        """Return whether the group could run the tasks if it were idle."""
         large_enough = self._large_enough.get(requirement)
         if large_enough is None:
             large_enough = self._context.large_enough(requirement.need)
@@ -292,20 +291,20 @@ class Choices:
         return fits(group, requirement.shape, requirement.selected & large_enough)
 
 
-def _serves_no_worse(context: SchedulingContext, requirement: Requirement, one: Group, chosen: Group) -> bool:
-    """Return whether a group meets no fewer preferences; CPU work prefers hosts without accelerators."""
+def _is_as_good(context: SchedulingContext, requirement: Requirement, one: Group, chosen: Group) -> bool:
+    """Return whether a group meets as many preferences as the chosen one. CPU tasks prefer hosts without devices."""
     plain_first = requirement.shape is None and requirement.plain and chosen.mask & context.cpu_tiers[0]
-    no_less_liked = _preferences(requirement, one) >= _preferences(requirement, chosen)
-    return no_less_liked and bool(not plain_first or one.mask & context.cpu_tiers[0])
+    as_many = _preferences(requirement, one) >= _preferences(requirement, chosen)
+    return as_many and bool(not plain_first or one.mask & context.cpu_tiers[0])
 
 
 def _preferences(requirement: Requirement, group: Group) -> int:
-    """Return the number of preferences met by the best workers of a group, as many as are needed."""
+    """Return the total number of preferences that the best workers of a group meet, of as many as are needed."""
     wanted, found = requirement.shape.size if requirement.shape else 1, 0
     for met, level in zip(reversed(range(len(requirement.levels))), requirement.levels, strict=True):
-        there = min(wanted, (group.mask & requirement.selected & level).bit_count())
-        wanted -= there
-        found += met * there
+        used = min(wanted, (group.mask & requirement.selected & level).bit_count())
+        wanted -= used
+        found += met * used
     return found
 
 

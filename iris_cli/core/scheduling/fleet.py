@@ -1,4 +1,4 @@
-"""Indexes from attributes to sets of workers, built for one cycle."""
+"""Sets of workers by attribute, constraint, device and health, for one cycle."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from iris_cli.core.scheduling.sets import GroupIndex, mask_of, vm_count
 
 
 class Fleet:
-    """Sets of workers by their properties. Positions follow the worker ids as text: `w-10` comes before `w-2`.
+    """The workers of a cycle, in the order of their ids as text (`w-10` comes before `w-2`), and sets of them.
 
-    `healthy`: may accept tasks at all; `rested`: not cooling down; `settled`: no unconfirmed stop. `offered` are
-    the devices of workers that scale groups could add.
+    `healthy`: accept tasks, except in a cool-down; `rested`: not in a cool-down; `settled`: without unconfirmed
+    stops. `offered` are the devices of workers that scale groups could add.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Fleet:
         self._offered = offered
         self._stops = unconfirmed_stops if isinstance(unconfirmed_stops, Mapping) else {}
         stopping = frozenset(unconfirmed_stops)
-        self.healthy = self._all_but(not takes_new(worker) for worker in self.workers)
+        self.healthy = self._all_but(not accepts_tasks(worker) for worker in self.workers)
         self.rested = self._all_but(
             worker.cooldown_until > now and cooling(worker, now, limits) for worker in self.workers
         )
@@ -59,57 +59,57 @@ class Fleet:
         """Return, for each value of an attribute, the set of its workers."""
         found = self._holders.get(key)
         if found is None:
-            found = {value: mask_of(those) for value, those in self.members(key).items()}
+            found = {value: mask_of(positions) for value, positions in self.members(key).items()}
             self._holders[key] = found
         return found
 
     def values(self, key: str) -> list[AttributeValue | None]:
-        """Return the value of an attribute by position; None for workers without it."""
+        """Return the value of an attribute for each worker; None for workers without it."""
         found: list[AttributeValue | None] = [None] * len(self.workers)
-        for value, those in self.members(key).items():
-            for position in those:
+        for value, positions in self.members(key).items():
+            for position in positions:
                 found[position] = value
         return found
 
     def satisfying(self, constraint: Constraint) -> int:
-        """Return the workers that satisfy a constraint, evaluated once for each existing value."""
+        """Return the workers that satisfy a constraint. It is evaluated once for each existing value."""
         found = self._satisfying.get(constraint)
         if found is None:
             found, without = 0, self.everyone
-            for value, those in self.holders(constraint.key).items():
-                without &= ~those
+            for value, workers in self.holders(constraint.key).items():
+                without &= ~workers
                 if constraint.matches({constraint.key: value}):
-                    found |= those
+                    found |= workers
             if constraint.matches({}):
                 found |= without
             self._satisfying[constraint] = found
         return found
 
     def tolerating(self, tolerations: Collection[str]) -> int:
-        """Return the workers without untolerated taints."""
+        """Return the workers whose taints are all tolerated."""
         tainted = 0
-        for taint, those in self.taints.items():
+        for taint, workers in self.taints.items():
             if taint not in tolerations:
-                tainted |= those
+                tainted |= workers
         return self.everyone & ~tainted
 
     def of_type(self, job_device_type: str) -> int:
-        """Return the workers whose device type serves a job's; a worker that reports no type has only its CPU."""
+        """Return the workers with a device type that a job of this type can use. Workers without a type are CPUs."""
         if job_device_type in self._of_type:
             return self._of_type[job_device_type]
         kinds = self.holders(attributes.DEVICE_TYPE_ATTRIBUTE_KEY)
-        found, silent = 0, self.everyone
-        for kind, those in kinds.items():
-            silent &= ~those
+        found, without = 0, self.everyone
+        for kind, workers in kinds.items():
+            without &= ~workers
             if device_compatible(job_device_type, str(kind)):
-                found |= those
+                found |= workers
         if device_compatible(job_device_type, "cpu"):
-            found |= silent
+            found |= without
         self._of_type[job_device_type] = found
         return found
 
     def equipped(self, device: Device | None) -> int:
-        """Return the workers with a compatible device: the type first, then the variant."""
+        """Return the workers with a compatible device: of the type, and of the variant unless any is accepted."""
         right_type = self.of_type(device.kind if device else "cpu")
         if device is None or device.kind == "cpu" or device.variant == AUTO:
             return right_type
@@ -117,7 +117,7 @@ class Fleet:
         return right_type & variants.get(AttributeValue(device.variant), 0)
 
     def may_get(self, device: Device | None) -> bool:
-        """Return whether a scale group may add workers with a compatible device, or a first probe may find them."""
+        """Return whether scale groups may add workers with a compatible device, or first probes may find it."""
         kind, variant = (device.kind, device.variant) if device else ("cpu", AUTO)
         offered = any(
             device_compatible(kind, each.kind) and (kind == "cpu" or variant in (AUTO, each.variant))
@@ -143,7 +143,7 @@ class Fleet:
 
     @cached_property
     def single_vms(self) -> int:
-        """The workers that are not VMs of a larger slice, by their own report or by registration."""
+        """The workers that are not VMs of a multi-host slice, by their reports and by the other workers."""
         slices = self.groups(attributes.TPU_NAME_ATTRIBUTE_KEY)
         return self._all_but(
             vm_count(worker) not in (None, 1) or (at >= 0 and len(slices.groups[at].members) > 1)
@@ -151,11 +151,11 @@ class Fleet:
         )
 
     def _all_but(self, exceptions: Iterable[object]) -> int:
-        """Return all workers except those for which the given condition is true, by position."""
+        """Return all workers except those for which `exceptions` has a true value, in the order of positions."""
         return self.everyone & ~mask_of(list(compress(count(), exceptions)))
 
     def _by_value(self, key: str) -> dict[object, tuple[AttributeValue, list[int]]]:
-        """Return positions by plain values, which hash faster; their types keep `1` and `1.0` apart."""
+        """Return positions by values. The keys are plain values, which hash fast, with types except for text."""
         found: dict[object, tuple[AttributeValue, list[int]]] = {}
         if key == attributes.WORKER_ID_ATTRIBUTE_KEY:
             return {each: (AttributeValue(each), [position]) for position, each in enumerate(self.ids)}
@@ -182,7 +182,8 @@ class Fleet:
             for key in filter(tainted.__contains__, worker.attributes):
                 tainted[key].append(position)
         return {
-            key.removeprefix(attributes.TAINT_KEY_PREFIX): mask_of(those) for key, those in tainted.items()
+            key.removeprefix(attributes.TAINT_KEY_PREFIX): mask_of(positions)
+            for key, positions in tainted.items()
         }
 
 
@@ -193,8 +194,8 @@ def _unknown(worker: Worker) -> bool:
     )
 
 
-def takes_new(worker: Worker) -> bool:
-    """Return whether a worker accepts tasks at all. Cool-down is separate: it ends by itself."""
+def accepts_tasks(worker: Worker) -> bool:
+    """Return whether a worker accepts tasks, apart from a cool-down."""
     return worker.condition is WorkerCondition.HEALTHY and not (
         worker.unschedulable or worker.draining or worker.quarantined
     )

@@ -1,4 +1,4 @@
-"""Placement of gangs: all tasks or none, each gang on exactly its number of groups."""
+"""Placement of gangs: all tasks of a gang or none, on exactly its number of groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iris_cli.core.scheduling.sets import Group, GroupQueue, Rank, Ranker, flags
 
 
 class GangPlacer:
-    """Places the gangs of one cycle, and reserves workers for gangs that have been pending for long."""
+    """Places the gangs of one cycle, and reserves workers for gangs that have been pending for a long time."""
 
     def __init__(self, context: SchedulingContext, reservations: Reservations) -> None:
         self.context = context
@@ -44,7 +44,7 @@ class GangPlacer:
 
 
 class GroupSearch:
-    """The groups that could take a gang with one requirement: now, or after running attempts end."""
+    """The groups on which a gang with one requirement fits: now, or after running attempts have ended."""
 
     def __init__(self, context: SchedulingContext, requirement: Requirement) -> None:
         assert requirement.shape is not None
@@ -59,11 +59,11 @@ class GroupSearch:
         self._waiting: GroupQueue | None = None
 
     def positions(self) -> list[int] | None:
-        """Return one position for each task by index, or None if the gang does not fit.
+        """Return the position for each task, by task index, or None if the gang does not fit.
 
-        Several groups are preferably in one zone, then in one region. Groups rank by preferences met, then
-        fewest fitting workers, then key. In a group the workers with the most preferences met are used, in
-        the order of their numbers in the slice or else of their ids.
+        Several groups are in one zone if possible, otherwise in one region. Groups are ranked by the number of met
+        preferences, then by fewest fitting workers, then by key. In a group, the workers that meet the most
+        preferences are used, in the order of their numbers in the slice, otherwise of their ids.
         """
         if self._fitting is None:
             self._fitting = GroupQueue(self._index, self._context.changes, self._by_fit, self._sites.tiers)
@@ -73,10 +73,10 @@ class GroupSearch:
         return [position for group in groups for position in self._first_members(group)]
 
     def reservable(self, waits: Waits) -> tuple[list[Group], list[int]] | None:
-        """Return the groups with the fewest attempts in the way, and the workers to reserve; or None."""
+        """Return the groups to reserve, those with the fewest attempts in the way, and their workers; or None."""
         if self._waiting is None:
-            could = self._requirement.healthy & self._context.large_enough(self._requirement.need)
-            self._could = flags_of(could, self._context.fleet.everyone)
+            usable = self._requirement.healthy & self._context.large_enough(self._requirement.need)
+            self._usable = flags_of(usable, self._context.fleet.everyone)
             self._waits = waits
             self._waiting = GroupQueue(self._index, self._context.changes, self._by_wait, self._sites.tiers)
         groups = self._waiting.first(self._shape.groups)
@@ -104,16 +104,16 @@ class GroupSearch:
         return rank
 
     def _first_members(self, group: Group) -> list[int]:
-        """Return the members used, in the order of their ranks; preferred ones if there are more than needed."""
+        """Return the members that the gang uses, in the order of the group. Preferred members are used first."""
         if self._shape.whole:
             return list(group.members)
         fitting = filter(self._fits, group.members)
         if not self._preferred:
             return list(islice(fitting, self._shape.size))
-        there = list(fitting)
-        met = [sum(those[position] == "1" for those in self._preferred) for position in there]
-        best = sorted(range(len(there)), key=lambda at: -met[at])[: self._shape.size]
-        return [there[at] for at in sorted(best)]
+        members = list(fitting)
+        met = [sum(flags[position] == "1" for flags in self._preferred) for position in members]
+        best = sorted(range(len(members)), key=lambda at: -met[at])[: self._shape.size]
+        return [members[at] for at in sorted(best)]
 
     def _by_wait(self) -> Ranker:
         def rank(group: Group) -> Rank | None:
@@ -123,11 +123,11 @@ class GroupSearch:
         return rank
 
     def _soonest(self, group: Group) -> list[tuple[int, int]]:
-        """Return the members with the fewest live attempts in the way, as many as needed; else none."""
+        """Return the members to reserve, with the number of attempts in the way; empty if there are too few."""
         taken = self._context.reserved_by
         if not has_shape(group, self._shape):
             return []
-        usable = [each for each in group.members if self._could[each] == "1" and each not in taken]
+        usable = [each for each in group.members if self._usable[each] == "1" and each not in taken]
         if len(usable) < self._shape.size:
             return []
         waits = [(self._waits.count(each), each) for each in usable]
@@ -139,7 +139,7 @@ class GroupSearch:
 
 
 def why_malformed(job: Job, tasks: list[Task]) -> Reason | None:
-    """Return why a gang can't be considered: its tasks are incomplete, or don't divide into its groups."""
+    """Return why a gang can't be placed at all: tasks are missing, or their number doesn't fit the groups; or None."""
     if job.slices < 1 or job.replicas % job.slices:
         text = f"{job.replicas} replicas can't be spread over {job.slices} slices"
         return Reason(kind=ReasonKind.INVALID, text=text, need=job.slices, have=job.replicas)

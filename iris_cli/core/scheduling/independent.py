@@ -1,4 +1,4 @@
-"""The part of a plan that no missing answer of a polled worker can change."""
+"""The part of a plan that does not depend on polled workers that have not answered yet."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from iris_cli.core.scheduling.plan import Plan
 from iris_cli.core.scheduling.sets import mask_of
 
 _UNKNOWN = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
-"""The next probe of these workers may find other devices, amounts and attributes."""
+"""Conditions of workers whose next probe may find other devices, sizes and attributes."""
 
 
 class Reach:
-    """For each job, the workers that could serve it if all were idle and healthy, with their whole slices."""
+    """For each job, the workers that could run it if all were idle and healthy, with all VMs of their slices."""
 
     def __init__(self, cluster: Cluster, now: float) -> None:
         self._fleet = Fleet(cluster.workers.values(), now, Limits(), ())
@@ -29,11 +29,11 @@ class Reach:
         self._found: dict[Signature, int] = {}
 
     def mask(self, workers: Iterable[WorkerId]) -> int:
-        """Return these workers as a set of positions; unknown workers are omitted."""
+        """Return these workers as a set; unknown workers are omitted."""
         return mask_of([self._position[each] for each in workers if each in self._position])
 
     def of(self, job: Job) -> int:
-        """Return the workers that could serve a job. An unprobed worker may have any unknown property."""
+        """Return the workers that could run a job. An unprobed worker may have any property that is not known."""
         signature = job.signature
         if signature not in self._found:
             self._found[signature] = self._of(job)
@@ -57,7 +57,7 @@ class Reach:
         return found
 
     def _in_large_groups(self, job: Job, found: int) -> int:
-        """Return those in groups that are large enough for a gang; an unprobed worker may join any group."""
+        """Return the workers in groups that are large enough for a gang. An unprobed worker may join any group."""
         shape = shape_of(job)
         if shape is None:
             return found
@@ -67,11 +67,11 @@ class Reach:
         return sum(each for each in members if each.bit_count() >= shape.size)
 
     def _having(self, key: str) -> int:
-        return mask_of([position for those in self._fleet.members(key).values() for position in those])
+        return mask_of([each for positions in self._fleet.members(key).values() for each in positions])
 
 
 class Independent(Struct, frozen=True, kw_only=True):
-    """`assignments` can be committed now; the jobs in `dependent` depend on a missing answer."""
+    """The assignments of a plan that can be committed now; `dependent` are the jobs that must wait for answers."""
 
     assignments: tuple[Assignment, ...]
     dependent: frozenset[JobId]
@@ -82,15 +82,15 @@ def independent(
 ) -> Independent:
     """Return the assignments of a plan that do not depend on workers whose answer is missing.
 
-    `plan` places nothing on the `unheard` workers. With `strict`, a job depends on an answer if an unheard worker, or a
-    worker that could serve a dependent job ahead of it, could serve it. Otherwise a job depends on an answer only if,
-    in addition, it is not placed as a whole, or is placed on a worker that could serve a dependent job ahead of it.
+    The `unheard` workers have not answered, and `plan` uses none of them. Workers are contested if they are unheard, or
+    could run a dependent job that is ahead. `strict`: a job is dependent if it could run on a contested worker.
+    Otherwise only if, in addition, some of its tasks are not placed, or are placed on contested workers.
 
-    The result is a subset of the plan's assignments in the plan's order, so it is as feasible as the plan; of a gang it
-    has all or none. No job takes a worker that could serve a dependent job ahead of it.
+    The result is a subset of the plan's assignments, in the same order. It has all tasks of a gang or none, and uses
+    no contested worker.
     """
     reach = Reach(cluster, now)
-    claimed = reach.mask(unheard)  # by jobs that depend on an answer
+    contested = reach.mask(unheard)
     placed: dict[JobId, list[Assignment]] = {}
     for each in plan.assignments:
         placed.setdefault(each.task.job, []).append(each)
@@ -100,23 +100,23 @@ def independent(
     alone: TasksByJob = {job: [] for job in (*placed, *waiting)}
     entries = queue_of(alone, cluster.jobs.get, now).entries
     for _, _, job_id, job, *_ in entries:
-        mine, could = placed.get(job_id, []), reach.of(job)
+        own, usable = placed.get(job_id, []), reach.of(job)
         if strict:
-            free = [] if could & claimed else mine
+            free = [] if usable & contested else own
         else:
-            free = [each for each in mine if not reach.mask([each.worker]) & claimed]
-            free = [] if job.is_gang and len(free) < len(mine) else free
-        depends = bool(could & claimed) and (strict or job_id in waiting or len(free) < len(mine))
-        if depends:
-            claimed |= could
+            free = [each for each in own if not reach.mask([each.worker]) & contested]
+            free = [] if job.is_gang and len(free) < len(own) else free
+        is_dependent = bool(usable & contested) and (strict or job_id in waiting or len(free) < len(own))
+        if is_dependent:
+            contested |= usable
             dependent.append(job_id)
         kept += free
     return Independent(assignments=tuple(kept), dependent=frozenset(dependent))
 
 
 def untouched(cluster: Cluster, unheard: Collection[WorkerId], now: float) -> list[JobId]:
-    """Return the open jobs with pending tasks that no unheard worker could serve."""
+    """Return the open jobs with pending tasks that could not run on any unheard worker."""
     reach = Reach(cluster, now)
-    asked = reach.mask(unheard)
+    contested = reach.mask(unheard)
     pending = dict.fromkeys(task.id.job for task in cluster.pending_tasks())
-    return [job for job in pending if not reach.of(cluster.jobs[job]) & asked]
+    return [job for job in pending if not reach.of(cluster.jobs[job]) & contested]

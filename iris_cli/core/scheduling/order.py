@@ -15,16 +15,17 @@ TasksByJob = dict[JobId, list[Task]]
 
 _Age = int | tuple[float, ...]
 Entry = tuple[_Age, float, JobId, Job, list[Task], int, bool]
-"""A job and its pending tasks, by index. A gang competes as a whole, other tasks one after another.
+"""A job and its pending tasks. A gang competes as a whole, other tasks one after another.
 
-The first three order the queue. The last two are the number of its signature, and `is_overdue`."""
+The fields: age, time of submission and id, which order the queue; job; pending tasks by index; the number of the job's
+signature; and whether its scheduling timeout has expired."""
 
 
 class Queue(NamedTuple):
-    """The competing entries in order, and tasks of unknown jobs; `asked` has one job of each signature, by number."""
+    """The competing entries in order. `samples` has one job of each signature; `orphans` are tasks of unknown jobs."""
 
     entries: list[Entry]
-    asked: list[Job]
+    samples: list[Job]
     numbers: dict[Signature, int]
     orphans: list[TaskId]
 
@@ -32,12 +33,13 @@ class Queue(NamedTuple):
 def queue_of(
     pending: Iterable[Task] | TasksByJob, get_job: Callable[[JobId], Job | None], now: float
 ) -> Queue:
-    """Return the queue by priority, deeper jobs before ancestors, older root job, submission, task index. The age
-    is the position in the log, because clocks may be wrong.
+    """Return the queue: by priority, child jobs first (the deepest first), by age of the root job, by submission.
+
+    The age is the position in the log, because clocks may be wrong.
     """
     children: dict[Priority, list[Entry]] = {each: [] for each in Priority}
     roots: dict[Priority, list[Entry]] = {each: [] for each in Priority}
-    asked: list[Job] = []
+    samples: list[Job] = []
     numbers: dict[Signature, int] = {}
     orphans: list[TaskId] = []
     for job_id, tasks in by_job(pending).items():
@@ -45,9 +47,9 @@ def queue_of(
         if job is None:
             orphans += [task.id for task in tasks]
             continue
-        at, number = job.submitted_at, numbers.setdefault(job.signature, len(asked))
-        if number == len(asked):
-            asked.append(job)
+        at, number = job.submitted_at, numbers.setdefault(job.signature, len(samples))
+        if number == len(samples):
+            samples.append(job)
         overdue = is_overdue(job, get_job, now)
         if "/" in job_id:
             age = _age(job, get_job(root_of(job_id)) or job)
@@ -58,7 +60,7 @@ def queue_of(
     for priority in Priority:
         entries += sorted(children[priority])  # no two are equal: their ids differ
         entries += sorted(roots[priority])
-    return Queue(entries, asked, numbers, sorted(orphans))
+    return Queue(entries, samples, numbers, sorted(orphans))
 
 
 def is_overdue(job: Job, get_job: Callable[[JobId], Job | None], now: float) -> bool:
@@ -72,8 +74,8 @@ def is_overdue(job: Job, get_job: Callable[[JobId], Job | None], now: float) -> 
 def split_overdue(job: Job, tasks: list[Task], now: float) -> tuple[list[Task], list[Task]]:
     """Return the tasks of an overdue job that end because they were never placed, and the other tasks.
 
-    A gang ends as a whole or not at all. A task that the throttle held competes since the last end of a task of its
-    job. The throttle never held the first `max_running` tasks.
+    A gang ends as a whole or not at all. With `max_running`, the first tasks compete since the submission, the others
+    since the last end of a task of the job.
     """
     if job.is_gang:
         placed_once = job.rounds > 0 or any(task.attempts for task in tasks)
@@ -85,7 +87,7 @@ def split_overdue(job: Job, tasks: list[Task], now: float) -> tuple[list[Task], 
 
 
 def by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
-    """Return the pending tasks by job and index; grouped tasks are returned unchanged."""
+    """Return the pending tasks by job, ordered by index. A mapping is returned unchanged."""
     if isinstance(pending, dict):
         return pending
     found: TasksByJob = {}

@@ -1,4 +1,4 @@
-"""Requirements of entries, the workers and sites that could serve them, and the best worker for a single task."""
+"""Requirements of entries, the workers and sites that meet them, and the best worker for a single task."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Shape(NamedTuple):
 
 
 class Requirement:
-    """The demand of equal entries, as sets of workers.
+    """The requirement of equal entries, with the sets of workers that meet it.
 
-    `selected` satisfy device, constraints and tolerations; a single TPU task uses only slices of one VM if there
-    are any (`right_slices`; `one_vm`: that excludes others). `eligible` may also accept tasks in this cycle if
-    they have room. `levels` are sets of workers by number of preferences met, the most first. `exhausted`:
-    nothing fits any more in this cycle, because room only shrinks. `reservable`: a worker may still be found to
-    reserve for a single task.
+    `selected`: workers with the right device, attributes and taints. A single TPU task uses only slices of one VM
+    if there are any (`right_slices`; `one_vm`: that excludes workers). `eligible`: selected workers that accept
+    tasks in this cycle if they have room. `levels`: sets of workers by number of met preferences, the highest number
+    first. `exhausted`: no worker fits any more in this cycle, because room only shrinks. `reservable`: a worker may
+    still be reserved for a single task.
     """
 
     def __init__(self, job: Job, context: SchedulingContext) -> None:
@@ -58,9 +58,9 @@ class Requirement:
         self.levels = _levels(fleet.everyone, self.preferred)
         self.exhausted = not self.eligible
         self.reservable = True
-        self.position = -1  # the position chosen last
-        self.worker = WorkerId("")  # its worker
-        self.version = -1  # the version of the context at that time
+        self.position = -1  # of the worker chosen last
+        self.worker = WorkerId("")  # chosen last
+        self.version = -1  # of the context when it was chosen
 
     def candidates(self, context: SchedulingContext) -> int:
         """Return the workers that fit now."""
@@ -85,14 +85,14 @@ def has_shape(group: Group, shape: Shape) -> bool:
 
 def _levels(everyone: int, preferred: list[int]) -> tuple[int, ...]:
     met = [everyone]  # met[n]: the workers that meet exactly n of the preferences so far
-    for those in preferred:
+    for workers in preferred:
         one_less, same = [0, *met], [*met, 0]
-        met = [(less & those) | (as_many & ~those) for less, as_many in zip(one_less, same, strict=True)]
+        met = [(less & workers) | (as_many & ~workers) for less, as_many in zip(one_less, same, strict=True)]
     return tuple(reversed(met))
 
 
 class Assignment(Struct):
-    """The assignment of one task to one worker; unpacks into that pair. `gpus` are the assigned GPU indexes."""
+    """The assignment of a task to a worker; unpacks into these two. `gpus` are the indexes of the assigned GPUs."""
 
     task: TaskId
     worker: WorkerId
@@ -107,10 +107,10 @@ class Assignment(Struct):
 
 
 def take_best_worker(context: SchedulingContext, requirement: Requirement) -> bool:
-    """Take room for one task at the position `requirement.position`. Return False if nothing fits any more.
+    """Take room for one task on the best worker, `requirement.position`. Return False if no worker fits any more.
 
-    The last choice stays the best while it has room: room only shrinks, and a change that could rank another
-    worker above it changes the context's version.
+    The last choice stays the best while it has room: room only shrinks, and the context's version changes when
+    another worker may have become better.
     """
     if requirement.version == context.version and context.take(requirement.position, requirement.packed_need):
         return True
@@ -118,13 +118,13 @@ def take_best_worker(context: SchedulingContext, requirement: Requirement) -> bo
 
 
 def assign(context: SchedulingContext, requirement: Requirement, task: Task, position: int) -> Assignment:
-    """Return the assignment of a task whose share of a worker is already taken."""
+    """Return the assignment of a task whose room on a worker is already taken, and take its GPUs."""
     worker, count = context.fleet.ids[position], requirement.need.gpus
     return Assignment(task.id, worker, context.take_gpus(position, count) if count else ())
 
 
 def _choose(context: SchedulingContext, requirement: Requirement) -> bool:
-    """Find the first worker by preferences met, tiers that keep slices whole, fewest free GPUs if needed, and id."""
+    """Choose the worker with the most met preferences, then by tier, then with the fewest free GPUs, then by id."""
     candidates = requirement.candidates(context)
     if not candidates:
         requirement.exhausted = True
@@ -148,21 +148,20 @@ def _first_common(workers: int, sets: Iterable[int]) -> int:
 
 
 VARIANT, REGION, ZONE = 1, 2, 3
-"""Depth to which groups of a site are alike: the device variant, also the region, also the zone."""
+"""How much the groups of a site share: the device variant; also the region; also the zone."""
 
 
 Location = tuple[AttributeValue | None, ...]
-"""A device variant, a region and a zone, or only the first of them, shared by some workers.
+"""The device variant, region and zone of a worker; or the first of these that some workers share.
 
-None stands for workers without the attribute: they count as one region (or zone, or variant) of their own. For work
-that needs no device the variant is None."""
+None is the value of workers without the attribute. For a job that needs no device, the variant is always None."""
 
 
 class Sites:
-    """The groups with the shape of a gang, by number, divided into the sites that may serve it.
+    """The sites for a gang: sets of groups with its shape, by group number, that it may use together.
 
-    `tiers`: the sites that share a zone, those that share a region and, for a job with `spread`, those that share
-    a device variant. Each site has at least as many groups as the gang needs. A gang of one group has one site.
+    `tiers`: the sites in one zone, the sites in one region and, for a job with `spread`, the sites of one device
+    variant. Each site has at least as many groups as the gang needs. A gang of one group has one site of all groups.
     """
 
     def __init__(self, fleet: Fleet, requirement: Requirement) -> None:
@@ -171,14 +170,14 @@ class Sites:
         groups = [group for group in fleet.groups(shape.group_by).groups if has_shape(group, shape)]
         self.needed = shape.groups
         self.reach = VARIANT if job.spread else REGION
-        self._places: dict[int, Location] = {}
+        self._locations: dict[int, Location] = {}
         self.tiers: list[list[list[int]]] = [[[group.number for group in groups]]]
         if self.needed > 1:
-            there = locations(fleet, plain=requirement.plain)
+            of_workers = locations(fleet, plain=requirement.plain)
             for group in groups:
-                self._places[group.number] = common(there[each] for each in group.members)
+                self._locations[group.number] = common(of_workers[each] for each in group.members)
             self.tiers = [
-                [site for site in self.divided(self._places, depth).values() if len(site) >= self.needed]
+                [site for site in self.divided(self._locations, depth).values() if len(site) >= self.needed]
                 for depth in range(ZONE, self.reach - 1, -1)
             ]
 
@@ -187,19 +186,21 @@ class Sites:
         return len(self.largest(groups, self.reach)) >= self.needed
 
     def largest(self, groups: Iterable[int], depth: int) -> list[int]:
-        """Return the largest subset of these groups that are alike to `depth`; of equal ones the first by number."""
+        """Return the largest subset of these groups that share variant, region or zone (`depth`); or the first one."""
         if self.needed == 1:
             return list(groups)
         return max(self.divided(groups, depth).values(), key=len, default=[])
 
     def regions(self, groups: Iterable[int]) -> int:
         """Return the number of regions of these groups. A group in several regions counts as one more."""
-        locations = [(number, self.place_of(number)) for number in groups]
-        return len({place[:REGION] if len(place) >= REGION else number for number, place in locations})
+        locations = [(number, self.location_of(number)) for number in groups]
+        return len(
+            {location[:REGION] if len(location) >= REGION else number for number, location in locations}
+        )
 
-    def place_of(self, group: int) -> Location:
-        """Return the place shared by the members of a group."""
-        return self._places[group]
+    def location_of(self, group: int) -> Location:
+        """Return the location shared by the members of a group."""
+        return self._locations[group]
 
     def variants(self, groups: Iterable[int]) -> dict[str, int]:
         """Return the number of these groups by device variant."""
@@ -207,17 +208,17 @@ class Sites:
         return {str(variant or "no variant"): len(site) for (variant,), site in sites}
 
     def divided(self, groups: Iterable[int], depth: int) -> dict[Location, list[int]]:
-        """Return the groups by their common place to `depth`; groups whose members differ are omitted."""
+        """Return the groups by location to `depth`. Groups whose members differ in it are omitted."""
         found: dict[Location, list[int]] = {}
         for number in groups:
-            place = self._places[number]
-            if len(place) >= depth:
-                found.setdefault(place[:depth], []).append(number)
+            location = self._locations[number]
+            if len(location) >= depth:
+                found.setdefault(location[:depth], []).append(number)
         return found
 
 
 def locations(fleet: Fleet, *, plain: bool) -> list[Location]:
-    """Return the place of each worker by position. `plain`: for work that needs no device."""
+    """Return the location of each worker by position. `plain`: for a job that needs no device."""
     variants = [None] * len(fleet.workers) if plain else fleet.values(DEVICE_VARIANT_ATTRIBUTE_KEY)
     return list(
         zip(variants, fleet.values(REGION_ATTRIBUTE_KEY), fleet.values(ZONE_ATTRIBUTE_KEY), strict=True)
@@ -225,10 +226,10 @@ def locations(fleet: Fleet, *, plain: bool) -> list[Location]:
 
 
 def common(locations: Iterable[Location]) -> Location:
-    """Return the common part of these locations. Raises StopIteration if there are none."""
+    """Return the part that these locations share. Raises StopIteration if there are none."""
     there = iter(locations)
     shared = next(there)
-    for place in there:
-        while place[: len(shared)] != shared:
+    for location in there:
+        while location[: len(shared)] != shared:
             shared = shared[:-1]
     return shared

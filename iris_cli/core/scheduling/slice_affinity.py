@@ -1,6 +1,6 @@
 """Affinity of jobs to the slices that were created for them.
 
-Otherwise a job that can run on any slice might take a slice created for another job that needs it; then another slice
+Without it, a job that can run on any slice could take a slice that was created for another job, and another slice
 would be created needlessly.
 """
 
@@ -18,7 +18,7 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 
 
 class SliceAffinity:
-    """The scale groups that created slices for jobs, and the jobs with matching preferences."""
+    """The scale groups that created slices for each job, and copies of the jobs that prefer those groups."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -26,67 +26,69 @@ class SliceAffinity:
         for each in cluster.slices.values():
             for job_id in each.wanted_by:
                 self._groups.setdefault(job_id, {})[each.group] = None
-        self._coming = {each.group for each in cluster.slices.values() if each.coming}
-        self._made: dict[JobId, Job] = {}
+        self._groups_creating = {each.group for each in cluster.slices.values() if each.coming}
+        self._with_preference: dict[JobId, Job] = {}
         # State of the cycle being examined:
-        self._lacking: dict[JobId, None] = {}
-        self._owners: dict[str, list[JobId]] = {}
-        self._turns: dict[JobId, int] = {}
+        self._pending_jobs: dict[JobId, None] = {}
+        self._jobs_by_group: dict[str, list[JobId]] = {}
+        self._queue_positions: dict[JobId, int] = {}
 
     def job(self, job_id: JobId) -> Job | None:
         """Return the job with a preference for the groups that created slices for it."""
         job = self._cluster.jobs.get(job_id)
         if job is None or job_id not in self._groups:
             return job
-        if job_id not in self._made:
-            self._made[job_id] = _preferring(job, sorted(self._groups[job_id]))
-        return self._made[job_id]
+        if job_id not in self._with_preference:
+            self._with_preference[job_id] = _preferring(job, sorted(self._groups[job_id]))
+        return self._with_preference[job_id]
 
     def must_wait(self, result: SchedulingResult, held: Collection[WaitingKey]) -> dict[WaitingKey, Reason]:
-        """Return the entries that take a slice created for another job and must wait instead, and those that
-        would take it next; also those `held` for that reason before. They wait only while slices are being
-        created: their own, or others of a gang ahead of them that needs several.
+        """Return the entries that must not take a slice created for another job, with the reason.
+
+        These are entries placed on such slices, and pending entries that would take them next. `held` are those
+        found before. They wait only while their own slice is being created, or another slice of a multi-slice gang
+        ahead of them in the queue.
         """
-        away = self._away(result) if self._coming else []
-        if not away:
+        on_others = self._on_other_jobs_slices(result) if self._groups_creating else []
+        if not on_others:
             return {}
-        self._lacking = dict.fromkeys(_job_of(key) for key in (*result.waiting, *held))
-        jobs = dict.fromkeys((*self._lacking, *(_job_of(key) for key, _ in away)))
-        self._owners = self._by_group(jobs)
-        self._turns = self._turns_of(jobs)
+        self._pending_jobs = dict.fromkeys(_job_of(key) for key in (*result.waiting, *held))
+        jobs = dict.fromkeys((*self._pending_jobs, *(_job_of(key) for key, _ in on_others)))
+        self._jobs_by_group = self._by_group(jobs)
+        self._queue_positions = self._positions_of(jobs)
         found: dict[WaitingKey, Reason] = {}
-        wanted: dict[str, Slice] = {}  # one slice of each group with an objection
-        for key, known in away:
-            why = self._objection(_job_of(key), known)
+        wanted: dict[str, Slice] = {}  # one slice of each group that some entry must not take
+        for key, known in on_others:
+            why = self._why_not(_job_of(key), known)
             if why and key not in found:
                 found[key] = Reason(kind=ReasonKind.RESERVED, text=why)
                 wanted.setdefault(known.group, known)
-        next_ones = {job: self._objection_to_any(job, wanted.values()) for job in self._lacking}
+        reasons = {job: self._why_none(job, wanted.values()) for job in self._pending_jobs}
         for key in result.waiting:
-            if why := next_ones[_job_of(key)]:
+            if why := reasons[_job_of(key)]:
                 found[key] = Reason(kind=ReasonKind.RESERVED, text=why)
         return found
 
-    def _objection_to_any(self, job: JobId, slices: Iterable[Slice]) -> str:
-        return next((why for known in slices if (why := self._objection(job, known))), "")
+    def _why_none(self, job: JobId, slices: Iterable[Slice]) -> str:
+        return next((why for known in slices if (why := self._why_not(job, known))), "")
 
-    def _objection(self, job: JobId, known: Slice) -> str:
+    def _why_not(self, job: JobId, known: Slice) -> str:
         """Return why a job must not take a slice, "" if it may."""
-        mine, owners = self._groups.get(job, {}), self._owners.get(known.group, ())
-        if known.group in mine:
+        own, others = self._groups.get(job, {}), self._jobs_by_group.get(known.group, ())
+        if known.group in own:
             return ""
-        if not self._coming.isdisjoint(mine):
-            return f"its own slice is being created; {known.name} is for {owners[0]}" if owners else ""
+        if not self._groups_creating.isdisjoint(own):
+            return f"its own slice is being created; {known.name} is for {others[0]}" if others else ""
         if self._cluster.jobs[job].resources.device is None:
             return ""
-        first = next((each for each in owners if self._is_incomplete(each, job)), None)
+        first = next((each for each in others if self._waits_for_more(each, job)), None)
         return f"{known.name} is for {first}, which needs more slices" if first else ""
 
-    def _is_incomplete(self, gang: JobId, job: JobId) -> bool:
-        """Return whether a gang of several slices waits for some that are being created, and is ahead of a job."""
-        several = gang in self._lacking and self._cluster.jobs[gang].slices > 1
-        more_coming = not self._coming.isdisjoint(self._groups[gang])
-        return several and more_coming and self._turns[gang] < self._turns[job]
+    def _waits_for_more(self, gang: JobId, job: JobId) -> bool:
+        """Return whether a multi-slice gang ahead of a job waits for slices that are being created."""
+        several = gang in self._pending_jobs and self._cluster.jobs[gang].slices > 1
+        more_coming = not self._groups_creating.isdisjoint(self._groups[gang])
+        return several and more_coming and self._queue_positions[gang] < self._queue_positions[job]
 
     def _by_group(self, jobs: Iterable[JobId]) -> dict[str, list[JobId]]:
         """Return the jobs for which each group created slices."""
@@ -96,13 +98,13 @@ class SliceAffinity:
                 found.setdefault(group, []).append(job)
         return found
 
-    def _turns_of(self, jobs: Iterable[JobId]) -> dict[JobId, int]:
+    def _positions_of(self, jobs: Iterable[JobId]) -> dict[JobId, int]:
         alone: TasksByJob = {job: [] for job in jobs}
         queue = queue_of(alone, self.job, 0.0)
         return {job: turn for turn, (_, _, job, *_) in enumerate(queue.entries)}
 
-    def _away(self, result: SchedulingResult) -> list[tuple[WaitingKey, Slice]]:
-        """Return the entries placed on slices of groups that created none for them, with these slices."""
+    def _on_other_jobs_slices(self, result: SchedulingResult) -> list[tuple[WaitingKey, Slice]]:
+        """Return the entries placed on slices whose group created no slice for their job, with these slices."""
         found: list[tuple[WaitingKey, Slice]] = []
         for each in result.assignments:
             job_id, known = each.task.job, self._cluster.slices.get(slice_of(each.worker))
@@ -116,11 +118,14 @@ def _job_of(key: WaitingKey) -> JobId:
 
 
 def _preferring(job: Job, groups: list[str]) -> Job:
-    """Return the job with a preference for these groups that outweighs all others: routing has weighed those."""
+    """Return a copy of the job that prefers these groups more than anything else.
+
+    Its own preferences were already used when the groups were chosen.
+    """
     home = Constraint.of(
         SCALE_GROUP_ATTRIBUTE_KEY, ConstraintOp.IN, values=groups, mode=ConstraintMode.PREFERRED
     )
-    times = 1 + sum(not each.required for each in job.constraints)
-    drawn = copy(job)
-    drawn.constraints = (*job.constraints, *[home] * times)
-    return drawn
+    weight = 1 + sum(not each.required for each in job.constraints)
+    preferring = copy(job)
+    preferring.constraints = (*job.constraints, *[home] * weight)
+    return preferring

@@ -264,7 +264,7 @@ def _weigh_one(session: Session, draft: Draft, answer: Answer) -> tuple[States, 
     known = answer.known
     if isinstance(seen, Silence):
         launching = bool(answer.launching)
-        workers.record_silence(draft, seen, session.limits, asked_at=answer.asked_at, launching=launching)
+        workers.record_silence(draft, seen, session.limits, sent_at=answer.asked_at, launching=launching)
         if launching and seen.sent:
             _give_up_launches(draft, answer)
         if known.reaped and seen.sent:

@@ -248,7 +248,7 @@ class Teller(Struct):
         if trouble and self.cut.is_set():
             return  # we stopped it
         now = self.clock.now()
-        after = channel.failed(trouble, now, self.limits) if trouble else channel.told(now)
+        after = channel.with_failure(trouble, now, self.limits) if trouble else channel.with_delivery(now)
         self.books = structs.replace(self.books, channels={**self.books.channels, name: after})
         # After sending: a crash in between repeats the notice instead of losing it.
         if self.clock.monotonic() - self._written >= _WRITTEN_EVERY:

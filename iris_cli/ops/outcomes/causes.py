@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from iris_cli.core import AttemptId, Cluster, End, EndReason, Job, Task, count, format_duration
-from iris_cli.core.lifecycle.display import last_tries
+from iris_cli.core.lifecycle.display import last_failures
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, signal_of
 from iris_cli.errors import NotWritableError
 
@@ -171,7 +171,7 @@ def retry_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
 
     `state` may hold lines that show more than the log.
     """
-    tried = last_tries(job, cluster.tasks_of(job.id))
+    tried = last_failures(job, cluster.tasks_of(job.id))
     if not tried:
         return ""
     task, attempt, end = tried[0]

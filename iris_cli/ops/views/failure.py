@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from iris_cli.core import Attempt, Cluster, EndReason, Job, JobState, Task, TaskState, format_duration
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
-from iris_cli.core.lifecycle.display import counted, in_words, last_tries, task_displays
+from iris_cli.core.lifecycle.display import counted, in_words, last_failures, task_displays
 from iris_cli.core.lifecycle.resubmission import LAUNCH_AGAIN, resubmit_command
 from iris_cli.core.model.task import INFRASTRUCTURE, PROGRAM_FAILURES, End, Fact, FactKind, fact_of
 from iris_cli.core.text import pattern
@@ -209,7 +209,7 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
 def off_bad_hosts(view: View, job: Job) -> str:
     """Return the command that moves an open job off a host with broken hardware; '' if there is no such host."""
     cluster = view.cluster
-    for task, number, end in last_tries(job, cluster.tasks_of(job.id)):
+    for task, number, end in last_failures(job, cluster.tasks_of(job.id)):
         worker = task.attempts[number].worker
         known = cause_of(view.state, AttemptId(task.id, number), end, end.log_tail)
         if known is None or not known.next.startswith(DRAIN) or worker not in cluster.workers:

@@ -1,4 +1,4 @@
-"""The single change that would place a pending entry: a constraint to drop, a job to wait for, a worker to repair."""
+"""Find one change that would place a pending entry: a constraint to drop, a job to wait for, a worker to repair."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from iris_cli.core.scheduling.placement import VARIANT, Sites
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import Group, first_of, mask_of, positions_of
 
-_NEAREST = 20  # near misses examined
-_TRIES = 10  # changes tried, each in a cycle of its own
+_NEAREST = 20  # maximum number of near misses examined
+_TRIES = 10  # maximum number of changes tried, each in a simulated cycle
 _BUSY = frozenset(
     {
         ReasonKind.CHIPS,
@@ -29,18 +29,18 @@ _BUSY = frozenset(
 )
 _PASSED_OVER = frozenset({ReasonKind.RESERVED, ReasonKind.BEHIND})
 _LESS = (ChangeKind.LESS_CPU, ChangeKind.LESS_MEMORY, ChangeKind.FEWER_GPUS)
-_TO_THE_JOB = frozenset(
+_CHANGES_JOB = frozenset(
     {ChangeKind.DROP, ChangeKind.TOLERATE, ChangeKind.SPREAD, ChangeKind.PRIORITY, *_LESS}
 )
 
 
 def single_change(
-    case: Case, job: Job, nearest: list[Verdict], would_go_to: Callable[[Change], list[WorkerId]]
+    case: Case, job: Job, nearest: list[Verdict], workers_after: Callable[[Change], list[WorkerId]]
 ) -> Change | None:
-    """Return the first change, by nearness, that would place tasks of the job (`would_go_to` tries it), or None."""
+    """Return the smallest change that would place tasks of the job, or None. `workers_after` tries a change."""
     proposals = dict.fromkeys(islice(_proposals(case, job, nearest), 2 * _NEAREST))
     for change in list(proposals)[:_TRIES]:
-        workers = would_go_to(change)
+        workers = workers_after(change)
         if workers:
             text = _in_words(case, change, workers)
             return Change(kind=change.kind, subject=change.subject, amount=change.amount, text=text)
@@ -50,7 +50,7 @@ def single_change(
 def _proposals(case: Case, job: Job, nearest: list[Verdict]) -> Iterator[Change]:
     yield from _relaxations(case)
     for verdict in nearest[:_NEAREST]:
-        yield from _mends(case, job.id, verdict)
+        yield from _repairs(case, job.id, verdict)
     if job.priority is not Priority.HIGH and any(verdict.kind in _PASSED_OVER for verdict in nearest):
         yield Change(kind=ChangeKind.PRIORITY, subject=Priority.HIGH.value)
     yield from _reductions(case)
@@ -60,7 +60,7 @@ def _proposals(case: Case, job: Job, nearest: list[Verdict]) -> Iterator[Change]
 
 
 def _relaxations(case: Case) -> Iterator[Change]:
-    """Yield a spread over regions, each constraint dropped, each taint tolerated, if that leaves enough workers."""
+    """Yield a spread over regions, dropped constraints, and tolerated taints, if enough workers are then suitable."""
     fleet, requirement = case.context.fleet, case.requirement
     ready = fleet.healthy & fleet.rested & fleet.settled & requirement.equipped & case.had_room
     several = requirement.shape is not None and requirement.shape.groups > 1
@@ -81,7 +81,7 @@ def _relaxations(case: Case) -> Iterator[Change]:
 
 
 def _serve(case: Case, workers: int, depth: int = 0) -> bool:
-    """Return whether these workers are enough; `depth` (for a gang): how much its groups must share."""
+    """Return whether these workers are enough. `depth` (for a gang): what its groups must share, as in `Sites`."""
     shape = case.requirement.shape
     if shape is None:
         return bool(workers)
@@ -100,7 +100,7 @@ def _reductions(case: Case) -> Iterator[Change]:
 
 
 def _enough_for_one_more(case: Case, number: int) -> int:
-    """Return the most of one dimension that enough workers have, of those that lack nothing else."""
+    """Return the largest amount of one resource that enough workers have, of those that have enough of the others."""
     context, requirement = case.context, case.requirement
     others = [other for other in range(len(requirement.need)) if other != number]
     able = requirement.eligible
@@ -130,8 +130,8 @@ def _nth(amounts: list[int], number: int) -> int:
 # Changes to wait for, and repairs
 
 
-def _mends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
-    """Yield the changes that would make one near miss serve."""
+def _repairs(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
+    """Yield the events and repairs after which one near miss could run the entry."""
     if verdict.kind in _BUSY:
         for job in wording.holders(case.context, verdict.lacking):
             if job == own:
@@ -147,7 +147,7 @@ def _mends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
 
 
 def _own_ends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
-    """Yield the ends of single tasks of the same job on these workers: the job itself can't wait for its own end."""
+    """Yield the ends of tasks of the pending job itself on these workers: it can't wait for the end of the job."""
     for position in positions_of(verdict.lacking):
         for attempt in sorted(case.context.fleet.workers[position].claims):
             if attempt.task.job == own:
@@ -155,15 +155,15 @@ def _own_ends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
 
 
 def _after_end_of(case: Case, group: Group, job: JobId) -> int:
-    """Return the workers that could serve with an empty queue, or after the end of a job on a group."""
+    """Return the workers that have room at the start of the cycle, or on this group after the end of a job."""
     requirement, freed = case.requirement, []
     for position in group.members:
         worker = case.context.fleet.workers[position]
         claims = [claim for attempt, claim in worker.claims.items() if attempt.task.job == job]
-        then = Amounts(
+        after = Amounts(
             *map(sum, zip(WorkerCapacity.of(worker).left, *map(Amounts.held, claims), strict=True))
         )
-        if claims and then.covers(requirement.need):
+        if claims and after.covers(requirement.need):
             freed.append(position)
     return requirement.eligible & case.had_room | requirement.healthy & mask_of(freed)
 
@@ -182,10 +182,10 @@ def _recovery(worker: Worker) -> ChangeKind:
 
 
 def _in_words(case: Case, change: Change, workers: list[WorkerId]) -> str:
-    """Return the words for a change that would place the entry on `workers`."""
+    """Return the text for a change that would place the entry on `workers`."""
     fleet, shape = case.context.fleet, case.requirement.shape
     groups = list(dict.fromkeys(group_on(case.context, case.requirement, worker) for worker in workers))
-    if change.kind not in _TO_THE_JOB:
+    if change.kind not in _CHANGES_JOB:
         touched = [
             group for group in groups if any(_is_about(change, fleet.workers[at]) for at in group.members)
         ]

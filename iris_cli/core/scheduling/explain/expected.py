@@ -1,4 +1,4 @@
-"""The earliest start of pending work that only tasks with time limits block, found by trial."""
+"""Estimate the earliest start of a pending job that only tasks with time limits block, by simulated cycles."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from iris_cli.core.scheduling.explain.explanation import CycleRecord
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 
 TimeLimits = Callable[[AttemptId], float | None]
-"""The latest end of an attempt by its time limit, in seconds since the epoch; None: unlimited."""
+"""Function that returns when an attempt's time limit ends it, in seconds since the epoch; None: unlimited."""
 
 _BUSY = frozenset((ReasonKind.CHIPS, ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU))
 
 
 class ExpectedStart(Struct, frozen=True, kw_only=True):
-    """An estimate of the start of pending work: not before `not_before_at`, when the tasks of `jobs` end.
+    """The estimated start: when the tasks of `jobs` end, if they run until their time limits.
 
-    It assumes that they run until their time limits. In seconds since the epoch.
+    `not_before_at` in seconds since the epoch.
     """
 
     not_before_at: float
@@ -29,7 +29,7 @@ class ExpectedStart(Struct, frozen=True, kw_only=True):
 
 
 def time_limits(cluster: Cluster) -> TimeLimits:
-    """Return the function for the ends of running attempts by their time limits, which are never retried."""
+    """Return the function for the ends of running attempts. An attempt that exceeds its time limit is not retried."""
 
     def end_of(attempt_id: AttemptId) -> float | None:
         attempt, limit = cluster.attempt(attempt_id), cluster.jobs[attempt_id.task.job].timeout
@@ -43,9 +43,9 @@ def time_limits(cluster: Cluster) -> TimeLimits:
 def expected_start(
     record: CycleRecord, job: Job, reasons: Iterable[Reason], limits: TimeLimits, now: float
 ) -> ExpectedStart | None:
-    """Return the start of (one more task of) a job that only tasks with time limits block; else None.
+    """Return the expected start of one more task of a job, or of a gang; None if it can't be known.
 
-    Also None if work ahead of it would take the room, or if a task without a limit is in the way: it may end earlier.
+    It can't be known if a task without a time limit is in the way, or if jobs ahead would take the room.
     """
     if any(reason.kind not in _BUSY for reason in reasons):
         return None
@@ -53,9 +53,9 @@ def expected_start(
     ends = {attempt: limits(attempt) for attempt in claims}
     times = sorted({end for end in ends.values() if end is not None and end > now})
 
-    def at_best(time: float) -> bool:  # all attempts without a limit have ended, and the queue is empty
+    def at_best(time: float) -> bool:  # if all attempts without a limit have ended, and no job is ahead
         return record.more_placed(
-            job, _without(record.workers, _ended(ends, time, lasting=False)), alone=True
+            job, _without(record.workers, _ended(ends, time, unlimited=True)), alone=True
         )
 
     if not times or at_best(now):
@@ -64,22 +64,20 @@ def expected_start(
     if found == len(times):
         return None
     at = times[found]
-    workers = _without(record.workers, _ended(ends, at, lasting=True))
+    workers = _without(record.workers, _ended(ends, at, unlimited=False))
     if not record.more_placed(job, workers, alone=False):
         return None
     last = sorted({attempt.task.job for attempt, end in ends.items() if end == at})
     return ExpectedStart(not_before_at=at, jobs=tuple(last))
 
 
-def _ended(ends: Mapping[AttemptId, float | None], time: float, *, lasting: bool) -> frozenset[AttemptId]:
-    """Return the attempts that have ended by then. `lasting`: those without a limit have not."""
-    return frozenset(
-        attempt for attempt, end in ends.items() if (not lasting if end is None else end <= time)
-    )
+def _ended(ends: Mapping[AttemptId, float | None], time: float, *, unlimited: bool) -> frozenset[AttemptId]:
+    """Return the attempts that have ended at `time`; `unlimited`: also all without a time limit."""
+    return frozenset(attempt for attempt, end in ends.items() if (unlimited if end is None else end <= time))
 
 
 def _without(workers: Iterable[Worker], ended: frozenset[AttemptId]) -> list[Worker]:
-    """Return the workers as they are after the end of these attempts."""
+    """Return the workers without the claims of these attempts."""
     found = []
     for worker in workers:
         claims = {attempt: claim for attempt, claim in worker.claims.items() if attempt not in ended}

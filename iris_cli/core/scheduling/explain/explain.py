@@ -1,8 +1,8 @@
-"""Explanation of pending entries, from the sets that the cycle decided with: there is no second scheduler.
+"""Explain pending entries, from the sets of workers that the cycle has used for its decisions.
 
-A worker, or for a gang a group, counts under the first kind of reason against it. If no worker has the device,
-satisfies constraints and tolerations and has the shape, the reason is the stage that left none. Otherwise the reasons
-are all those that make suitable workers unavailable now.
+A worker, or for a gang a group, counts under the first kind of reason against it. If no worker is suitable (device,
+constraints, tolerations, shape), the reason is the first check that no worker passes. Otherwise the reasons are all
+those that make suitable workers unavailable now.
 """
 
 from __future__ import annotations
@@ -40,31 +40,33 @@ Survey = tuple[dict[int, Verdict], Tally]
 
 
 class Explainer:
-    """Explains entries at the end of a cycle, once for each requirement and only on request."""
+    """Explains entries at the end of a cycle, on request. Equal requirements are examined once."""
 
     def __init__(self, context: SchedulingContext, record: CycleRecord) -> None:
         self._context = context
         self._record = record
         self._turns = explanation.Turns(record)
         self._surveys: dict[Requirement, Survey] = {}
-        self._told: dict[tuple[Requirement, Rejection, int], Reason] = {}
-        self._usual: dict[Requirement, tuple[Reason, ...]] = {}  # without reservations for the entry
+        self._unavailable_reasons: dict[tuple[Requirement, Rejection, int], Reason] = {}
+        self._unreserved: dict[Requirement, tuple[Reason, ...]] = {}  # without reservations for the entry
         self._reasons: dict[tuple[Requirement, int], tuple[Reason, ...]] = {}
 
     def reasons(self, requirement: Requirement, entry: TaskId | JobId) -> tuple[Reason, ...]:
         """Return why the requirement isn't met, in order of precedence, with reservations for this entry."""
         kept = self._context.reservations.get(entry)
         if not kept:
-            found = self._usual.get(requirement)
+            found = self._unreserved.get(requirement)
             if found is None:
-                found = self._usual[requirement] = self._once(requirement, self._context.open)
+                found = self._unreserved[requirement] = self._cached(requirement, self._context.open)
             return found
-        # It waits for busy workers among those reserved for it, and for all workers reserved for others.
-        first, *others = self._once(requirement, self._open_to(entry))
+        # Workers reserved for the entry itself count as not reserved.
+        first, *others = self._cached(requirement, self._open_to(entry))
         names = ", ".join(wording.unit_name(requirement.shape, group) for group in kept)
         text = f"{first.text}; {names} reserved for it"
-        told = Reason(kind=first.kind, text=text, need=first.need, have=first.have, refused=first.refused)
-        return (told, *others)
+        with_names = Reason(
+            kind=first.kind, text=text, need=first.need, have=first.have, refused=first.refused
+        )
+        return (with_names, *others)
 
     @property
     def kept(self) -> Mapping[TaskId | JobId, list[Group]]:
@@ -115,14 +117,14 @@ class Explainer:
             )
 
     def _dimensions(self, requirement: Requirement) -> Iterator[explanation.DimensionCount]:
-        there = requirement.equipped
+        equipped = requirement.equipped
         for kind, need, dimension in zip(
             AMOUNT_KINDS, requirement.need, self._context.dimensions, strict=True
         ):
             if need:
-                lacking = (there & ~dimension.at_start[need]).bit_count()
+                lacking = (equipped & ~dimension.at_start[need]).bit_count()
                 yield explanation.DimensionCount(
-                    kind=kind, need=need, lacking=lacking, workers=there.bit_count()
+                    kind=kind, need=need, lacking=lacking, workers=equipped.bit_count()
                 )
 
     def _behind(self, job: Job, nearest: list[Verdict]) -> list[explanation.Taker]:
@@ -158,7 +160,7 @@ class Explainer:
             text=text,
         )
 
-    def _once(self, requirement: Requirement, unreserved: int) -> tuple[Reason, ...]:
+    def _cached(self, requirement: Requirement, unreserved: int) -> tuple[Reason, ...]:
         found = self._reasons.get((requirement, unreserved))
         if found is None:
             reasons = tuple(self._find(Case(self._context, requirement, unreserved)))
@@ -212,13 +214,13 @@ class Explainer:
             apart = [] if requirement.job.spread else [_apart(requirement, sites, free, free=True)]
         else:
             apart = []
-        could = [number for number, verdict in verdicts.items() if verdict.serves]
-        if not sites.serve(could):
-            return apart or [_apart(requirement, sites, could, free=False)]
+        suitable = [number for number, verdict in verdicts.items() if verdict.serves]
+        if not sites.serve(suitable):
+            return apart or [_apart(requirement, sites, suitable, free=False)]
         return sorted([*reasons, *apart], key=lambda reason: reason.kind.rank)
 
     def _survey(self, requirement: Requirement, shape: Shape) -> Survey:
-        """Return the verdicts on groups by number without reservations for the entry; counted once."""
+        """Return the verdicts on groups, by group number, without reservations for the entry. Cached."""
         found = self._surveys.get(requirement)
         if found is None:
             verdicts = judge(Case(self._context, requirement, self._context.open), shape)
@@ -238,14 +240,14 @@ class Explainer:
         )
 
     def _unselected(self, requirement: Requirement, rejections: list[Rejection], serving: int = 0) -> Reason:
-        """Return the reason of the rejection that left no worker; there is no rejection without workers.
+        """Return the reason if no worker is suitable, or only `serving` groups: the last of the rejections.
 
-        Some groups may be `serving`, but not enough.
+        There are no rejections if there are no workers.
         """
         fleet, shape, device = self._context.fleet, requirement.shape, requirement.job.resources.device
         kind = rejections[-1].kind if rejections else ReasonKind.NO_SUCH_DEVICE
         refused = rejections[-1].units if rejections else 0
-        other = serving > 0
+        other = serving > 0  # some groups are suitable, but not enough
         if kind is ReasonKind.CONSTRAINT:
             text = wording.constraints_unmet(requirement, fleet, rejections[-1], other=other)
         elif kind is ReasonKind.TAINT:
@@ -260,13 +262,13 @@ class Explainer:
         return Reason(kind=kind, text=text, need=need, have=serving, refused=refused)
 
     def _unavailable(self, requirement: Requirement, rejection: Rejection, serving: int) -> Reason:
-        """Return the reason for a rejection, cached: gangs with reservations differ in little else."""
+        """Return the reason for a rejection of suitable workers. Cached."""
         key = requirement, rejection, serving
-        if key not in self._told:
-            self._told[key] = self._tell(*key)
-        return self._told[key]
+        if key not in self._unavailable_reasons:
+            self._unavailable_reasons[key] = self._reason_of(*key)
+        return self._unavailable_reasons[key]
 
-    def _tell(self, requirement: Requirement, rejection: Rejection, serving: int) -> Reason:
+    def _reason_of(self, requirement: Requirement, rejection: Rejection, serving: int) -> Reason:
         kind, units, lacking, have = rejection
         text = wording.unavailable(self._context, requirement, rejection, serving)
         if kind is ReasonKind.BEHIND:
@@ -285,7 +287,7 @@ class Explainer:
 
 
 def _apart(requirement: Requirement, sites: Sites, groups: list[int], *, free: bool) -> Reason:
-    """Return the reason why enough groups serve, but not in one region or of one variant; `free`: all serve now."""
+    """Return the reason if enough groups are suitable (or `free`), but not in one region or of one variant."""
     shape, alike = requirement.shape, sites.largest(groups, VARIANT)
     assert shape is not None
     if len(alike) < sites.needed:

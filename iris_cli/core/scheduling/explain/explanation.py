@@ -1,4 +1,4 @@
-"""Data that explains a pending entry, and the jobs that took the room it lacks."""
+"""Data that explains a pending entry, and the jobs that took the room it needs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 
 
 class Taker(Struct, frozen=True, kw_only=True):
-    """A job that was placed earlier in this cycle, and the workers it took.
-
-    It may be the pending job itself, with other tasks.
-    """
+    """A job with tasks that were placed earlier in this cycle, and their workers. It may be the pending job itself."""
 
     job: JobId
     priority: Priority
@@ -35,7 +32,7 @@ class Taker(Struct, frozen=True, kw_only=True):
 
 
 class Turns:
-    """The order in which the jobs of a cycle were served, and the workers each took; computed on access."""
+    """The turn of each job in a cycle, and the workers that it took. Computed on access."""
 
     def __init__(self, record: CycleRecord) -> None:
         self._record = record
@@ -51,7 +48,7 @@ class Turns:
         return self._taker(first, []) if first < self._turns[job] else None
 
     def takers_before_all_like(self, job: Job, workers: Iterable[WorkerId]) -> Iterator[Taker]:
-        """Yield the takers before the first pending job with the same signature: they precede all of these."""
+        """Yield the jobs that took room on these workers before all pending jobs with the same signature."""
         return self._takers(self._first_waiting[job.signature], workers)
 
     def _takers(self, turn: int, workers: Iterable[WorkerId]) -> Iterator[Taker]:
@@ -98,9 +95,9 @@ class ConstraintCount(Struct, frozen=True, kw_only=True):
 
 
 class DimensionCount(Struct, frozen=True, kw_only=True):
-    """Of `workers` with a compatible device, `lacking` did not have `need` free when the cycle began.
+    """Of `workers` with a compatible device, `lacking` had less than `need` free when the cycle began.
 
-    In thousandths of a core, bytes or GPUs; for chips, 1 stands for all chips of a worker.
+    `need` is in thousandths of a core, bytes or GPUs; for chips, 1 stands for all chips of a worker.
     """
 
     kind: ReasonKind
@@ -110,9 +107,9 @@ class DimensionCount(Struct, frozen=True, kw_only=True):
 
 
 class NearMiss(Struct, frozen=True, kw_only=True):
-    """A worker or group that almost fits, the first kind of reason against it, and the workers it applies to.
+    """A worker or group that almost fits, and the first kind of reason against it.
 
-    `text` names the shortage: `2 cores free, needs 4 cores`.
+    `lacking` are the workers that this reason rejects; `text` is the shortage: `2 cores free, needs 4 cores`.
     """
 
     name: str
@@ -122,12 +119,12 @@ class NearMiss(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """Everything that the cycle knows about why a task or a gang is pending.
+    """The explanation of why a task or a gang is pending.
 
-    `refused`: the number of workers rejected by each kind of reason, of those that the kinds before accept. For
+    `refused`: the number of workers that each kind of reason rejects, of those that no earlier kind rejects. For
     gangs, `groups_found` counts the groups with a compatible device, and `largest` is the name and size of the
-    largest. `near_misses` begin with the nearest. `behind`: jobs that took room earlier in this cycle. `hints`:
-    probable typing errors in the constraints. `change`: the one change that would place it, found by a trial.
+    largest. `near_misses` are sorted, the nearest first. `behind`: jobs that took room earlier in this cycle.
+    `hints`: probable typing errors in the constraints. `change`: one change that would place it.
     """
 
     reasons: tuple[Reason, ...]
@@ -145,14 +142,14 @@ class Explanation(Struct, frozen=True, kw_only=True):
     change: Change | None = None
 
 
-# The same cycle again with one change: a trial decides whether the change is enough.
+# Simulation of the same cycle with one change.
 
 
 UnconfirmedStops = Mapping[WorkerId, Collection[JobId | None]] | Collection[WorkerId]
-"""The workers with unconfirmed stops, and their jobs. None stands for a ghost, which no job's end confirms."""
+"""The workers with unconfirmed stops, and the jobs of these attempts. None: a ghost, which outlasts its job."""
 
 
-_LAST = 1 << 62  # the order of a resubmitted job: behind all jobs of its priority
+_LAST = 1 << 62  # the order of a job that is submitted again: behind all jobs of its priority
 
 
 class ChangeKind(StrEnum):
@@ -190,7 +187,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
-    """The input of a cycle, its placements, and the tasks and jobs `kept_out`; `decide` runs a cycle on other input."""
+    """The input of a cycle and its placements. `kept_out`: the rejected entries; `decide` runs another cycle."""
 
     queue: Sequence[Entry]
     kept_out: Collection[TaskId | JobId]
@@ -213,12 +210,12 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
     def with_change(self, job_id: JobId, change: Change) -> list[WorkerId]:
         """Return the workers of the job's tasks that are placed only with the change."""
         turn = next(at for at, (job, _) in enumerate(self.due) if job.id == job_id)
-        queue = self.due[: turn + 1]  # later jobs make no difference
+        queue = self.due[: turn + 1]  # later jobs have no effect
         if change.kind is ChangeKind.JOB_ENDS:  # its pending tasks end, too
             queue = [(job, tasks) for job, tasks in queue if job.id != change.subject]
-        asked = self.get_job(job_id)
-        assert asked is not None
-        changed = _changed_job(asked, change)
+        job = self.get_job(job_id)
+        assert job is not None
+        changed = _changed_job(job, change)
         after = self.decide(
             [task for _, tasks in queue for task in tasks],
             [_changed_worker(worker, change) for worker in self.workers],
@@ -226,13 +223,13 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
             unconfirmed_stops=self._stops_after(change),
         )
         before = Counter(each.worker for each in self.placed if each.task.job == job_id)
-        there = [each.worker for each in after if each.task.job == job_id]
-        if len(there) <= before.total():
+        placed = [each.worker for each in after if each.task.job == job_id]
+        if len(placed) <= before.total():
             return []
-        return [worker for worker in there if not _take_one(before, worker)]
+        return [worker for worker in placed if not _take_one(before, worker)]
 
     def more_placed(self, job: Job, workers: Sequence[Worker], *, alone: bool) -> bool:
-        """Return whether more of a job would be placed on these workers; `alone`: without the queue ahead of it."""
+        """Return whether more tasks of a job would be placed on these workers; `alone`: if no job were ahead."""
         turn = next(at for at, (each, _) in enumerate(self.due) if each.id == job.id)
         queue = self.due[turn : turn + 1] if alone else self.due[: turn + 1]
         after = self.decide(
@@ -245,7 +242,7 @@ class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
         return sum(each.task.job == job.id for each in after) > before
 
     def _stops_after(self, change: Change) -> list[WorkerId]:
-        """Return the unconfirmed stops after a change: the end of a job confirms its stops."""
+        """Return the workers with unconfirmed stops after a change. The end of a job confirms its stops."""
         stops = self.unconfirmed_stops
         if change.kind is not ChangeKind.JOB_ENDS or not isinstance(stops, Mapping):
             return list(stops)

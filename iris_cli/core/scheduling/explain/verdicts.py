@@ -1,4 +1,4 @@
-"""Verdicts on each worker and group, derived from the sets that the cycle decided with."""
+"""Find why workers and groups do not fit, from the sets of workers that the cycle has used for its decisions."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ class Case(NamedTuple):
 
     @property
     def room(self) -> int:
-        """The workers with room, including its reserved ones with enough room for it."""
+        """The workers with room for the entry, including those reserved for it."""
         need = self.requirement.need
         own = [each for each in positions_of(self.own) if self.left(each).covers(need)]
         return self.context.with_room(need) | mask_of(own)
 
     def left(self, position: int) -> Amounts:
-        """Return the free amounts of a worker for the entry."""
+        """Return the amounts of a worker that are free for the entry."""
         own = self.own >> position & 1
         return self.context.left_to_owner(position) if own else self.context.left(position)
 
     @property
     def had_room(self) -> int:
-        """The workers with room at the start of the cycle, regardless of other reasons."""
+        """The workers that had room at the start of the cycle, whatever their health and attributes."""
         return self.context.had_room(self.requirement.need)
 
 
 class Verdict(NamedTuple):
-    """The first kind of reason against a group (or worker), None if it fits, and the workers rejected by it."""
+    """The first kind of reason against a group (or worker), None if it fits; `lacking`: the workers it rejects."""
 
     group: Group
     kind: ReasonKind | None
@@ -65,7 +65,10 @@ class Verdict(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """The number of workers or groups rejected by one kind, the workers, and the most accepted workers in a group."""
+    """The number of workers or groups (`units`) and the set of workers (`lacking`) that one kind of reason rejects.
+
+    `have` is the largest number of accepted workers in one of the rejected groups.
+    """
 
     kind: ReasonKind
     units: int
@@ -74,7 +77,7 @@ class Rejection(NamedTuple):
 
 
 def selection(requirement: Requirement) -> list[Stage]:
-    """Return the stages about properties of a worker, independent of its load."""
+    """Return the checks of a worker's properties, which don't depend on its load."""
     return [
         (ReasonKind.NO_SUCH_DEVICE, requirement.equipped),
         (ReasonKind.CONSTRAINT, requirement.allowed),
@@ -84,7 +87,7 @@ def selection(requirement: Requirement) -> list[Stage]:
 
 
 def availability(case: Case) -> list[Stage]:
-    """Return the stages about a suitable worker's availability. A worker that passes all of them fits."""
+    """Return the checks of a suitable worker's availability. A worker that passes all of them fits."""
     context, need, room = case.context, case.requirement.need, case.room
     fleet = context.fleet
     return [
@@ -101,7 +104,7 @@ def availability(case: Case) -> list[Stage]:
 
 
 def sift(workers: int, stages: list[Stage]) -> list[Rejection]:
-    """Return the rejections of each stage among the workers left by earlier stages."""
+    """Return the workers that each check rejects, of those that pass all earlier checks."""
     rejections = []
     for kind, passing in stages:
         refused = workers & ~passing
@@ -121,7 +124,7 @@ class Tally:
             self._count(each, 1)
 
     def rejections(self) -> list[Rejection]:
-        """Return the totals in order of precedence."""
+        """Return one rejection for each kind of reason, in order of precedence."""
         return [
             Rejection(kind, rests.total(), self._lacking[kind], max(+rests))
             for kind, rests in sorted(self._rests.items(), key=lambda item: item[0].rank)
@@ -129,7 +132,7 @@ class Tally:
         ]
 
     def but(self, before: Iterable[Verdict], now: Iterable[Verdict]) -> Tally:
-        """Return a tally with other verdicts on some groups."""
+        """Return a tally in which the verdicts `now` replace those `before`."""
         other = Tally(())
         other._lacking.update(self._lacking)
         other._rests.update((kind, rests.copy()) for kind, rests in self._rests.items())
@@ -147,7 +150,7 @@ class Tally:
 
 
 def near_misses(case: Case) -> list[Verdict]:
-    """Return the workers or groups that almost serve, the nearest first: those with the least serious reason."""
+    """Return the workers or groups that almost fit, the nearest first: those with the last kind of reason."""
     requirement = case.requirement
     if requirement.shape is not None:
         return sorted((each for each in judge(case, requirement.shape) if each.kind), key=_distance)
@@ -166,7 +169,7 @@ def alone(context: SchedulingContext, position: int) -> Group:
 
 
 def group_on(context: SchedulingContext, requirement: Requirement, worker: WorkerId) -> Group:
-    """Return the placement unit of a worker for a requirement: its group, or itself."""
+    """Return the group of a worker for a gang; the worker itself for single tasks."""
     position = bisect_left(context.fleet.ids, worker)
     if requirement.shape is None:
         return alone(context, position)
@@ -175,7 +178,7 @@ def group_on(context: SchedulingContext, requirement: Requirement, worker: Worke
 
 
 def fits(group: Group, shape: Shape | None, workers: int) -> bool:
-    """Return whether a group serves with these of its workers."""
+    """Return whether these workers of a group are enough."""
     if shape is None:
         return bool(group.mask & workers)
     least = len(group.members) if shape.whole else shape.size
@@ -188,15 +191,15 @@ def _distance(verdict: Verdict) -> tuple[int, int, int]:
 
 
 def judge(case: Case, shape: Shape, among: Collection[int] | None = None) -> list[Verdict]:
-    """Return verdicts on all groups, or on `among`, that have workers with a compatible device."""
+    """Return verdicts on the groups (`among` limits them) that have workers with a compatible device."""
     first, later = selection(case.requirement), availability(case)
     groups = case.context.fleet.groups(shape.group_by).groups
-    there = groups if among is None else [groups[number] for number in sorted(among)]
-    return [_judge(group, shape, first, later) for group in there if group.mask & case.requirement.equipped]
+    chosen = groups if among is None else [groups[number] for number in sorted(among)]
+    return [_judge(group, shape, first, later) for group in chosen if group.mask & case.requirement.equipped]
 
 
 def refused_before(case: Case, number: int) -> Iterator[Verdict]:
-    """Yield verdicts on the suitable groups or workers before `number` that do not fit now."""
+    """Yield verdicts on suitable groups or workers with a lower number that do not fit now."""
     requirement, context = case.requirement, case.context
     later = availability(case)
     unfit = requirement.selected & ~case.candidates

@@ -1,4 +1,4 @@
-"""The wording of the reasons for pending entries."""
+"""The texts of the reasons for pending entries."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def amount(kind: ReasonKind, number: int) -> str:
 
 
 def no_device(fleet: Fleet, device: Device | None) -> str:
-    """Return the text for a missing device: it waits forever unless such workers are added or found."""
+    """Return the text if no worker has the device."""
     if device is None or not (fleet.workers or fleet.may_get(device)):
         return "no worker accepts CPU tasks" if fleet.workers else "there are no workers"
     wanted = _named(device)
@@ -72,13 +72,13 @@ def no_device(fleet: Fleet, device: Device | None) -> str:
         fleet.holders, (constraints.DEVICE_VARIANT_ATTRIBUTE_KEY, constraints.DEVICE_TYPE_ATTRIBUTE_KEY)
     )
     named = reduce(or_, variants.values(), 0)
-    offered = [*variants, *(kind for kind, those in kinds.items() if those & ~named)]
-    there = f" (available: {few(map(str, offered))})" if offered else ""
+    offered = [*variants, *(kind for kind, workers in kinds.items() if workers & ~named)]
+    available = f" (available: {few(map(str, offered))})" if offered else ""
     if fleet.may_get(device):
         unknown = fleet.unknown
         why = f"; {count(unknown, 'worker')} not probed yet (iris doctor)" if unknown else ""
-        return f"no worker has {wanted} yet{there}{why}"
-    return f"no worker or scale group has {wanted}: will never run{there}"
+        return f"no worker has {wanted} yet{available}{why}"
+    return f"no worker or scale group has {wanted}: will never run{available}"
 
 
 def _named(device: Device) -> str:
@@ -86,13 +86,13 @@ def _named(device: Device) -> str:
 
 
 def too_few_equipped(shape: Shape, device: Device, *, other: bool) -> str:
-    """Return the text if no group has the device on enough workers; `other`: except those that serve."""
+    """Return the text if no group, or no `other` group, has the device on enough workers."""
     where = "all its workers" if shape.whole else count(shape.size, "worker")
     return f"no {'other ' * other}{unit(shape)} has {_named(device)} on {where}"
 
 
 def constraints_unmet(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool) -> str:
-    """Return the unmet constraints, and any type clash that makes a comparison impossible."""
+    """Return the text if no worker satisfies the constraints, with any type mismatch."""
     failing = [each for each in requirement.required if rejection.lacking & ~fleet.satisfying(each)]
     never = [each for each in failing if not rejection.lacking & fleet.satisfying(each)]
     names = few(format_constraint(each) for each in never or failing)
@@ -108,11 +108,11 @@ def constraints_unmet(requirement: Requirement, fleet: Fleet, rejection: Rejecti
 
 
 def tainted(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool) -> str:
-    """Return the taints of all workers that are otherwise suitable."""
+    """Return the text if all otherwise suitable workers have taints."""
     in_the_way = [
         taint
-        for taint, those in fleet.taints.items()
-        if those & rejection.lacking and taint not in requirement.job.tolerations
+        for taint, workers in fleet.taints.items()
+        if workers & rejection.lacking and taint not in requirement.job.tolerations
     ]
     all_of_them = "all other suitable workers are"
     if not other:
@@ -121,25 +121,25 @@ def tainted(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, oth
 
 
 def too_few(shape: Shape, serving: int) -> str:
-    """Return the text if fewer groups serve than the gang needs."""
+    """Return the text if fewer groups are suitable than the gang needs."""
     return f"needs {count(shape.groups, unit(shape))}, only {serving} suitable"
 
 
 def in_several_regions(shape: Shape, variant: str, groups: int, regions: int, *, free: bool) -> str:
-    """Return the text if enough groups serve, but too few in each region."""
+    """Return the text if enough groups are suitable, but too few in each region."""
     kind = f"{variant} {unit(shape)}" if variant else unit(shape)
-    there = count(groups, f"{'free' if free else 'suitable'} {kind}")
-    return f"{there} in {regions} regions; pass --spread to use {'both' if groups == 2 else 'several'}"
+    found = count(groups, f"{'free' if free else 'suitable'} {kind}")
+    return f"{found} in {regions} regions; pass --spread to use {'both' if groups == 2 else 'several'}"
 
 
 def of_several_variants(shape: Shape, variants: Mapping[str, int]) -> str:
-    """Return the text if enough groups serve, but too few of each device variant."""
-    there = few(f"{count} of {variant}" for variant, count in variants.items()) or "none"
-    return f"needs {count(shape.groups, unit(shape))} of one device type; suitable: {there}"
+    """Return the text if enough groups are suitable, but too few of each device variant."""
+    suitable = few(f"{count} of {variant}" for variant, count in variants.items()) or "none"
+    return f"needs {count(shape.groups, unit(shape))} of one device type; suitable: {suitable}"
 
 
 def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None, *, all_serve: bool) -> str:
-    """Return the text if no group has the gang's shape; `all_serve`: no group was rejected for another reason."""
+    """Return the text if no group has the gang's shape. `all_serve`: no group has another reason against it."""
     if largest is None:
         return f"no suitable worker has the attribute {shape.group_by}"
     size = len(largest.members)
@@ -149,25 +149,25 @@ def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None, *, all_serve:
     members = [fleet.workers[position] for position in largest.members]
     numbers = [worker_number(worker) for worker in members]
     if numbers == list(range(size)):
-        there = f"{size} of {vm_count(members[0]) or size} workers"
+        present = f"{size} of {vm_count(members[0]) or size} workers"
     else:
         listed = ("none" if number is None else str(number) for number in numbers[: 2 * shape.size])
-        there = f"workers numbered {', '.join(listed)}"
-    return f"no {group} is a whole slice of {shape.size} workers ({largest.key} has {there})"
+        present = f"workers numbered {', '.join(listed)}"
+    return f"no {group} is a whole slice of {shape.size} workers ({largest.key} has {present})"
 
 
 def too_large(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, largest: int) -> str:
-    """Return the text if no worker would have room even when idle; scale groups may add larger ones."""
-    most = (
+    """Return the text if no worker is large enough, even when idle. Scale groups may add larger workers."""
+    maximum = (
         format_memory(largest)
         if kind is ReasonKind.MEMORY
         else f"{largest / (1000 if kind is ReasonKind.CPU else 1):g}"
     )
-    text = f"no worker has {amount(kind, need)} (largest: {most})"
+    text = f"no worker has {amount(kind, need)} (largest: {maximum})"
     return text if fleet.may_get(device) else f"{text}: will never run"
 
 
-# Workers that serve, but not now
+# Suitable workers that are not available now
 
 
 def unavailable(
@@ -205,7 +205,7 @@ def _share(requirement: Requirement, refused: int, serving: int) -> str:
 
 
 def _scarce(context: SchedulingContext, requirement: Requirement, lacking: int) -> str:
-    """Return the resource that the jobs ahead leave short on these workers: `free cores`, `a free slice`."""
+    """Return the resource of which jobs ahead left too little on these workers: `free cores`, `a free slice`."""
     if requirement.shape is not None:
         return f"a free {unit(requirement.shape)}"
     left = zip(AMOUNT_KINDS, requirement.need, context.dimensions, strict=True)
@@ -214,7 +214,7 @@ def _scarce(context: SchedulingContext, requirement: Requirement, lacking: int) 
 
 
 def holders(context: SchedulingContext, lacking: int, kind: ReasonKind | None = None) -> Iterator[JobId]:
-    """Yield the jobs with live attempts on these workers (holding some of a `kind`), by worker, with repetitions."""
+    """Yield the jobs with live attempts on these workers, by worker; with a `kind`, only those that hold some of it."""
     for position in positions_of(lacking):
         claims = context.fleet.workers[position].claims
         yield from sorted(attempt.task.job for attempt, claim in claims.items() if _holds(claim, kind))
@@ -245,7 +245,7 @@ def _detail(context: SchedulingContext, kind: ReasonKind, lacking: int) -> str:
 
 
 def state(worker: Worker) -> str:
-    """Return in a word or two why a worker accepts no tasks."""
+    """Return a short text why a worker accepts no tasks, such as `draining`."""
     if worker.unschedulable:
         return worker.reason or "unusable"
     if worker.quarantined:
@@ -256,7 +256,7 @@ def state(worker: Worker) -> str:
 
 
 def few(names: Iterable[str]) -> str:
-    """Return the first few different names; the rest is not evaluated."""
+    """Return the first few different names, as a text; later names are not computed."""
     listed: dict[str, None] = {}
     for name in names:
         if len(listed) == _FEW and name not in listed:
@@ -278,8 +278,8 @@ def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict
     if kind is ReasonKind.TAINT:
         return few(
             taint
-            for taint, those in fleet.taints.items()
-            if those >> position & 1 and taint not in requirement.job.tolerations
+            for taint, workers in fleet.taints.items()
+            if workers >> position & 1 and taint not in requirement.job.tolerations
         )
     if kind is ReasonKind.GROUP_SHAPE:
         shape = requirement.shape
@@ -314,7 +314,7 @@ def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
 
 
 def change(fleet: Fleet, need: Amounts, change: Change, names: str, *, several: bool) -> str:
-    """Return `drop region=eu: slice v4b fits`; `names` are the units where the entry would be placed."""
+    """Return `drop region=eu: slice v4b fits`; `names` are the workers or groups where it would be placed."""
     subject, fit = change.subject, "fit" if several else "fits"
     match change.kind:
         case ChangeKind.DROP | ChangeKind.TOLERATE:
