@@ -14,7 +14,7 @@ from iris_cli.core.messages.cloud import Refusal, Scope
 from iris_cli.core.model.slice import Provider, Slice
 
 _LOCAL = "iris_cli.demo.provider"
-"""The module of `LocalProvider`, imported by name like a plug-in: `demo/` is a layer above `capacity/`."""
+"""The module of `LocalProvider`. It is imported by name, because `demo/` is a layer above `capacity/`."""
 _INSTALL = 'pip install "iris-cli[gcp]"'
 
 
@@ -25,9 +25,9 @@ def open_provider(
     known: Mapping[str, Slice] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> SliceProvider:
-    """Open the provider of one scope; local ones keep their hosts in `directory`. Raises ProviderError.
+    """Open the provider of a scope; the hosts of a local one are in `directory`. Raises ProviderError.
 
-    `known` are the slices of that scope in the log, by name: lists reuse their host keys and add missing ones.
+    `known` are the slices of the scope in the log, by name.
     """
     if scope.provider is Provider.LOCAL:
         local = import_module(_LOCAL)
@@ -44,7 +44,7 @@ def open_provider(
 def list_nodes(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[str, Any]:
     """Return all nodes and queued resources of a Google project as JSON of its API. Raises ProviderError.
 
-    An empty project is the default one, an empty zone means all zones.
+    Empty: the default project, all zones.
     """
     with _client_of_google():
         from iris_cli.capacity.gcp.listing import nodes_as_json

@@ -1,4 +1,4 @@
-"""The port for providers of slices. All implementations pass one conformance suite."""
+"""The port for providers of slices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from iris_cli.core.messages.cloud import CloudSlice, Refusal
 
 
 class ProviderError(Exception):
-    """A provider refused a request or did not answer (`Refusal.UNANSWERED`: it may have carried it out)."""
+    """A provider refused a request, or did not answer: after `Refusal.UNANSWERED` it may have executed the request."""
 
     def __init__(self, refusal: Refusal, message: str) -> None:
         super().__init__(message)
@@ -19,36 +19,36 @@ class ProviderError(Exception):
 
 
 class SliceProvider(Protocol):
-    """The slices of one owner in one scope.
+    """The slices of an owner in a scope.
 
-    Every call can be repeated at any time, by several processes at once and after one was killed during it. No call
-    waits until a slice is created or deleted: the list shows the progress. All raise ProviderError.
+    Calls are idempotent, also if several processes make them at once or are killed. No call waits until a slice is
+    created or deleted: `list` shows the progress. All raise ProviderError.
     """
 
     def list(self) -> tuple[CloudSlice, ...]:
-        """Return all slices of the owner in this scope, in any state: all pages, or an error.
+        """Return all slices of the owner in this scope, in any state.
 
-        A slice whose creation failed is listed as FAILED until it is deleted, or not at all.
+        If the creation of a slice failed, it is FAILED until it is deleted, or not in the list.
         """
         ...
 
     def create(self, name: str, group: ScaleGroup) -> None:
-        """Request a slice. An existing one with that name and owner is no error.
+        """Request a slice, unless the owner has one with that name.
 
-        A slice of another owner is refused (`Refusal.INVALID`) and never touched.
+        If another owner has one, the request is refused (`Refusal.INVALID`).
         """
         ...
 
     def delete(self, name: str) -> None:
-        """Request the deletion of a slice in any state. A missing slice is no error."""
+        """Request the deletion of a slice in any state; do nothing if there is none."""
         ...
 
 
-# Slices created by a person: what is needed, and the entry for `cluster.yaml`.
+# Slices that the operator creates
 
 
 def instructions(group: ScaleGroup, slices: int) -> Iterator[str]:
-    """Yield the instructions, line by line."""
+    """Yield the lines of instructions for creating slices and adding them to `cluster.yaml`."""
     template = group.template
     what = count(slices, "preemptible slice" if template.preemptible else "slice")
     where = f" in {template.zone}" if template.zone else ""

@@ -1,4 +1,4 @@
-"""Parse the lines of a frame into reports. One line outside the grammar invalidates the whole answer."""
+"""Parse the lines of a frame into reports. A line outside the grammar invalidates the whole answer."""
 
 from __future__ import annotations
 
@@ -27,48 +27,48 @@ from iris_cli.core.messages.observations import (
 from iris_cli.core.messages.requests import MOST_BYTES
 from iris_cli.remote.frames import Frame, add_facts, malformed
 
-LONGEST_TAIL = 8 << 10
-LONGEST_TEXT = 32 << 10
-LONGEST_COMMAND = 2 << 10
-LONGEST_WARNINGS = 16 << 10
-LATEST_CLOCK = 253_402_300_799
+MAX_TAIL = 8 << 10
+MAX_TEXT = 32 << 10
+MAX_COMMAND = 2 << 10
+MAX_WARNINGS = 16 << 10
+MAX_CLOCK = 253_402_300_799
 """The end of the year 9999, in seconds since the epoch."""
-LONGEST_UPTIME = 100 * 366 * 86_400 * 100
-"""One hundred years in hundredths of a second: also enough if a worker's only clock counts from 1970."""
+MAX_UPTIME = 100 * 366 * 86_400 * 100
+"""One hundred years in hundredths of a second. Without /proc, uptime may count from 1970."""
 
 _NUMBER = r"(?:0|[1-9][0-9]{0,14})"
 _CLOCK = re.compile(rf"H ({_NUMBER}) ({_NUMBER})")
 _ATTEMPT = re.compile(
     rf"A ([0-9a-f]{{32}}) ([A-Z]+) (-|{_NUMBER}) (-|[a-z]+) (-|{_NUMBER}) (-|{_NUMBER}) ({_NUMBER}) (-|{_NUMBER})"
 )
-_LACKING = re.compile(r"W ([0-9a-f]{64})")
-_FIGURE = re.compile(rf"P (cpus|memory|disk_free) ({_NUMBER})")
-_COUNT = re.compile(r"P (chips|gpus) (0|[1-9][0-9]{0,3})")  # at most 9999: iris lists them one by one
+_MISSING_WORKSPACE = re.compile(r"W ([0-9a-f]{64})")
+_AMOUNT = re.compile(rf"P (cpus|memory|disk_free) ({_NUMBER})")
+_COUNT = re.compile(r"P (chips|gpus) (0|[1-9][0-9]{0,3})")  # at most 9999, as iris lists each of them
 _TEXT = re.compile(
     r"V (gpu_variant|containment|accelerator-type|agent-worker-number|instance-id|worker-network-endpoints"
     r"|tpu-env|zone|preemptible)"
 )
 _HOLDER = re.compile(rf"C ({_NUMBER}) ({_NUMBER}) (-|[0-9a-f]{{32}})")
 _LOCK = re.compile(rf"F (none|held|stale|foreign) ({_NUMBER})")
-_MISSING = re.compile(r"N ([a-z0-9]{1,16})")
+_MISSING_COMMAND = re.compile(r"N ([a-z0-9]{1,16})")
 _TOKEN = re.compile(r"K ([0-9a-f]{32})")
 _USAGE = re.compile(rf"U ([0-9a-f]{{32}}) ({_NUMBER})")
 _REQUEST = re.compile(rf"Q ([0-9a-f]{{32}}) ([A-Za-z0-9._-]{{1,64}}) ({_NUMBER})")
-_ASKING = re.compile(r"M ([0-9a-f]{32})")
+_MORE_REQUESTS = re.compile(r"M ([0-9a-f]{32})")
 _VARIABLE = re.compile(r"[A-Z_]{1,40}")
 
 _PACKAGES = MappingProxyType(
     {"awk": "gawk", "find": "findutils", "grep": "grep", "sed": "sed", "xargs": "findutils"}
 )
 """Debian packages of commands that are not part of coreutils."""
-_MOST_MISSING = 64
+_MAX_MISSING = 64
 
-_SLACK = 60 * 100
-"""Tolerance in hundredths of a second: attempts are inspected after the uptime was read."""
+_TOLERANCE = 60 * 100
+"""Hundredths of a second by which a time may exceed the uptime, which was read earlier."""
 
 
 class Record(Struct, frozen=True):
-    """One line and the decoded bytes of its base64 lines."""
+    """A line of a frame, and the decoded bytes of the base64 lines after it."""
 
     line: str
     data: bytes
@@ -84,18 +84,17 @@ def worker_report(
 ) -> WorkerReport:
     """Return the worker's report on exactly these tokens.
 
-    With `expected` (boot id, incarnation) a different host, or the same host after a reboot, must report nothing.
-    `workspaces` are hashes to check for; the report lists those missing on the worker. Attempts in `with_requests` also
-    report their requests. Raises NoAnswer.
+    If the host is not the `expected` one (boot id, incarnation), its answer must be empty. The report lists which of
+    `workspaces` (hashes) the worker lacks, and requests of the attempts in `with_requests`. Raises NoAnswer.
     """
-    clock, uptime, records = records_of(frame, MOST_BYTES if with_requests else LONGEST_TAIL)
-    refused = expected is not None and (frame.boot_id, frame.incarnation) != expected
+    clock, uptime, records = records_of(frame, MOST_BYTES if with_requests else MAX_TAIL)
+    is_other_host = expected is not None and (frame.boot_id, frame.incarnation) != expected
     facts: dict[Token, tuple[Fact, ...]] = {}
     records = [record for record in records if not add_facts(facts, record.line, record.data, tokens)]
-    requests, asking, records = _asked(records, with_requests, tokens)
-    lacking = _lacking(records, workspaces) if workspaces and not refused else []
+    requests, asking, records = _split_requests(records, with_requests, tokens)
+    lacking = _missing_workspaces(records, workspaces) if workspaces and not is_other_host else []
     attempts = tuple(_attempt(record, uptime, facts) for record in records[: len(records) - len(lacking)])
-    if sorted(attempt.token for attempt in attempts) != ([] if refused else sorted(tokens)) or facts:
+    if sorted(attempt.token for attempt in attempts) != ([] if is_other_host else sorted(tokens)) or facts:
         raise malformed("the answer is about other attempts")
     return WorkerReport(
         worker=worker,
@@ -110,10 +109,10 @@ def worker_report(
     )
 
 
-def _asked(
+def _split_requests(
     records: list[Record], with_requests: Sequence[Token], tokens: Sequence[Token]
 ) -> tuple[tuple[OutboxFile, ...], tuple[Token, ...], list[Record]]:
-    """Split the records into requests, attempts with further requests, and all other records."""
+    """Split the records into requests, attempts with more requests, and all other records."""
     found: dict[tuple[str, str], OutboxFile] = {}
     asking: dict[Token, None] = {}
     others = []
@@ -123,10 +122,10 @@ def _asked(
             if token not in with_requests or match.group(1, 2) in found or not is_request_id(match[2]):
                 raise malformed("the answer has an unexpected request")
             if size <= MOST_BYTES and len(record.data) < size:
-                continue  # another process has answered and deleted it while it was read
+                continue  # deleted while it was read: another process has answered it
             data = record.data if size <= MOST_BYTES else None
             found[token, match[2]] = OutboxFile(token=token, id=RequestId(match[2]), size=size, data=data)
-        elif match := _ASKING.fullmatch(record.line):
+        elif match := _MORE_REQUESTS.fullmatch(record.line):
             asking[Token(match[1])] = None
         else:
             others.append(record)
@@ -136,19 +135,19 @@ def _asked(
     return tuple(ordered), tuple(asking), others
 
 
-def _lacking(records: Sequence[Record], workspaces: Sequence[str]) -> list[str]:
-    matches = [_LACKING.fullmatch(record.line) for record in records if not record.data]
-    listed = [match[1] for match in matches if match is not None]
-    if len(set(listed)) != len(listed) or not set(listed) <= set(workspaces):
+def _missing_workspaces(records: Sequence[Record], workspaces: Sequence[str]) -> list[str]:
+    matches = [_MISSING_WORKSPACE.fullmatch(record.line) for record in records if not record.data]
+    found = [match[1] for match in matches if match is not None]
+    if len(set(found)) != len(found) or not set(found) <= set(workspaces):
         raise malformed("the answer is about other workspaces")
-    return listed
+    return found
 
 
 def unwedge_report(
     frame: Frame, worker: WorkerId, keep: Sequence[Token], cleared: Sequence[Token]
 ) -> UnwedgeReport:
-    """Return the answer to `unwedge`, without attempts of `keep` and with all of `cleared`. Raises NoAnswer."""
-    _, uptime, records = records_of(frame, LONGEST_COMMAND)
+    """Return the answer to `unwedge`. It must not contain `keep` and must contain `cleared`. Raises NoAnswer."""
+    _, uptime, records = records_of(frame, MAX_COMMAND)
     lock = _LOCK.fullmatch(records[0].line) if records and not records[0].data else None
     if lock is None:
         raise malformed("the answer does not begin with the lock file")
@@ -187,11 +186,11 @@ def _holder(boot_id: str, match: re.Match[str], data: bytes) -> ChipHolder:
 
 
 def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> ReapReport:
-    """Return the answer to `reap`: which of these tokens have no files left. Raises NoAnswer."""
+    """Return the answer to `reap`: those of the tokens that have no files left. Raises NoAnswer."""
     clock, uptime, records = records_of(frame, 0)
     matches = [_TOKEN.fullmatch(record.line) for record in records]
-    listed = [Token(match[1]) for match in matches if match is not None]
-    if len(listed) != len(records) or len(set(listed)) != len(listed) or not set(listed) <= set(tokens):
+    found = [Token(match[1]) for match in matches if match is not None]
+    if len(found) != len(records) or len(set(found)) != len(found) or not set(found) <= set(tokens):
         raise malformed("the answer is about other attempts")
     return ReapReport(
         worker=worker,
@@ -199,7 +198,7 @@ def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Reap
         incarnation=frame.incarnation,
         clock=clock,
         uptime=uptime / 100,
-        tokens=tuple(listed),
+        tokens=tuple(found),
     )
 
 
@@ -220,8 +219,8 @@ def usage_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Usa
 
 def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
     """Return the answer to `probe`. Raises NoAnswer."""
-    clock, uptime, records = records_of(frame, LONGEST_TEXT)
-    figures: dict[str, int] = {}
+    clock, uptime, records = records_of(frame, MAX_TEXT)
+    amounts: dict[str, int] = {}
     texts: dict[str, str] = {}
     warnings: list[str] = []
     tokens: list[Token] = []
@@ -232,17 +231,17 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
             warnings.append(text)
         elif (match := _TEXT.fullmatch(record.line)) and match[1] not in texts:
             texts[match[1]] = text
-        elif (match := _figure(record.line)) and not text and match[1] not in figures:
-            figures[match[1]] = int(match[2])
+        elif (match := _amount_or_count(record.line)) and not text and match[1] not in amounts:
+            amounts[match[1]] = int(match[2])
         elif (match := _TOKEN.fullmatch(record.line)) and not text:
             tokens.append(Token(match[1]))
-        elif (match := _MISSING.fullmatch(record.line)) and not text and len(missing) < _MOST_MISSING:
+        elif (match := _MISSING_COMMAND.fullmatch(record.line)) and not text and len(missing) < _MAX_MISSING:
             missing.append(match[1])
         else:
             raise malformed("the answer has an unexpected line")
     if missing:
         warnings.insert(0, f"refused: {_missing_commands(missing)}")
-    if len(set(tokens)) != len(tokens) or sum(map(len, warnings)) > LONGEST_WARNINGS:
+    if len(set(tokens)) != len(tokens) or sum(map(len, warnings)) > MAX_WARNINGS:
         raise malformed("the answer is too long")
     gpu_variant = texts.pop("gpu_variant", "")
     containment = texts.pop("containment", "")
@@ -252,11 +251,11 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
         worker=worker,
         boot_id=frame.boot_id,
         incarnation=frame.incarnation,
-        cpus=figures.get("cpus", 0),
-        memory=figures.get("memory", 0),
-        disk_free=figures.get("disk_free", 0),
-        chips=figures.get("chips", 0),
-        gpus=figures.get("gpus", 0),
+        cpus=amounts.get("cpus", 0),
+        memory=amounts.get("memory", 0),
+        disk_free=amounts.get("disk_free", 0),
+        chips=amounts.get("chips", 0),
+        gpus=amounts.get("gpus", 0),
         gpu_variant=gpu_variant,
         containment=containment,
         clock=clock,
@@ -272,12 +271,12 @@ def _missing_commands(names: Sequence[str]) -> str:
     return f"missing commands: {', '.join(names)}; install {', '.join(packages)} on the worker, or busybox"
 
 
-def _figure(line: str) -> re.Match[str] | None:
-    return _FIGURE.fullmatch(line) or _COUNT.fullmatch(line)
+def _amount_or_count(line: str) -> re.Match[str] | None:
+    return _AMOUNT.fullmatch(line) or _COUNT.fullmatch(line)
 
 
 def _metadata(values: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the metadata server's values; `tpu-env` fills in empty ones. Keys without a value are omitted."""
+    """Return the metadata server's values without empty ones; some are taken from `tpu-env` if missing."""
     tpu_env = _variables(values.pop("tpu-env", ""))
     fallbacks = {
         "accelerator-type": "ACCELERATOR_TYPE",
@@ -287,7 +286,9 @@ def _metadata(values: dict[str, str]) -> tuple[tuple[str, str], ...]:
     }
     found = {key: tpu_env.get(name, "") for key, name in fallbacks.items()}
     found |= {key: text for key, text in values.items() if text}
-    found[ZONE_ATTRIBUTE_KEY] = found[ZONE_ATTRIBUTE_KEY].rpartition("/")[2]  # projects/1/zones/us-central2-b
+    found[ZONE_ATTRIBUTE_KEY] = found[ZONE_ATTRIBUTE_KEY].rpartition("/")[
+        2
+    ]  # from projects/1/zones/us-central2-b
     if PREEMPTIBLE_ATTRIBUTE_KEY in found:
         found[PREEMPTIBLE_ATTRIBUTE_KEY] = found[PREEMPTIBLE_ATTRIBUTE_KEY].lower()
     return tuple(sorted((key, text) for key, text in found.items() if text))
@@ -305,11 +306,11 @@ def _variables(text: str) -> dict[str, str]:
 
 
 def records_of(frame: Frame, longest: int) -> tuple[float, int, list[Record]]:
-    """Return the clock in seconds, the uptime in hundredths, and the records with at most `longest` bytes each."""
+    """Return the clock (seconds), the uptime (hundredths) and the records, each with at most `longest` bytes."""
     # A line of data begins with "T " and belongs to the line before it. No line contains a tab.
     first, *grouped = (each.partition("\t") for each in frame.text.replace("\nT ", "\t").split("\n"))
     match = _CLOCK.fullmatch(first[0])
-    if match is None or int(match[1]) > LATEST_CLOCK or int(match[2]) > LONGEST_UPTIME:
+    if match is None or int(match[1]) > MAX_CLOCK or int(match[2]) > MAX_UPTIME:
         raise malformed("the answer has an invalid time")
     if first[1]:
         raise malformed("the answer has unexpected data")
@@ -332,14 +333,14 @@ def _decode(encoded: str, longest: int) -> bytes:
 def _attempt(
     record: Record, uptime: int, facts: dict[Token, tuple[Fact, ...]] | None = None
 ) -> AttemptReport:
-    """Parse one attempt and take its facts out of `facts`: those that remain belong to no attempt in the answer."""
+    """Parse one attempt; move its facts from `facts` into the report."""
     match = _ATTEMPT.fullmatch(record.line)
     if match is None or match[2] not in RemoteState.__members__:
         raise malformed("the answer has an unexpected line")
-    if len(record.data) > LONGEST_TAIL:
+    if len(record.data) > MAX_TAIL:
         raise malformed("the answer has too much data")
     times = [int(match[group]) for group in (5, 6) if match[group] != "-"]
-    if max(times, default=0) > uptime + _SLACK:
+    if max(times, default=0) > uptime + _TOLERANCE:
         raise malformed("the answer has a time before the host's boot")
     report = AttemptReport(
         token=Token(match[1]),
@@ -359,7 +360,7 @@ def _attempt(
 
 
 def _last_output_ago(hundredths: str, began: int) -> float | None:
-    """Clamp an output time to the attempt's start: tasks can set the times of their files."""
+    """Return the age in seconds, at most that of the begin: tasks can change the times of their files."""
     return None if hundredths == "-" else min(int(hundredths), began) / 100
 
 

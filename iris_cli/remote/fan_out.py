@@ -1,4 +1,4 @@
-"""Run many slow operations concurrently in threads; results are taken as they arrive."""
+"""Run many slow operations concurrently in threads; take the results as they arrive."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from iris_cli.clock import SYSTEM_CLOCK
 T = TypeVar("T")
 R = TypeVar("R")
 
-PARALLELISM = 128  # with more, threads wait for the interpreter lock, not for the network
+PARALLELISM = 128  # more threads would wait for the interpreter lock
 LINGER = 0.05  # seconds
 
 
 class FanOut(Protocol[R]):
-    """A set of concurrent operations. One thread submits and takes; only the operations run in others."""
+    """A set of concurrent operations. Its methods are called by one thread; the operations run in others."""
 
     def submit(self, act: Callable[[], R]) -> None:
-        """Queue `act`; it starts at once unless the maximum number is already running."""
+        """Queue `act`. It starts at once unless the maximum number of operations is running."""
         ...
 
     def take(self, patience: float | None = None) -> list[R]:
         """Return the results that have arrived; if there are none, wait for the next ones.
 
-        Waits up to `patience` seconds for the first result (None: without limit). Empty if none arrived or nothing is
-        running. An exception of an `act` is raised after all results before it were taken.
+        Waits up to `patience` seconds for the first result (None: no limit). Empty if none arrived or nothing is
+        running. Raises the exception of an `act` after the results before it have been taken.
         """
         ...
 
     def close(self) -> None:
-        """Start nothing more and do not wait: results of operations that still run are discarded."""
+        """Start no more operations. Does not wait: results of running operations are discarded."""
         ...
 
 
-_LONGEST_WAIT = 0.5
-"""Longest single wait in seconds."""
+_MAX_WAIT = 0.5
+"""Seconds."""
 
 
 class _Raised(Struct, frozen=True):
@@ -49,36 +49,36 @@ class _Raised(Struct, frozen=True):
 
 
 class Threads(Generic[R]):
-    """A FanOut with at most `parallelism` daemon threads: they never delay the exit of the interpreter.
+    """A FanOut with at most `parallelism` daemon threads, which never delay the exit of the interpreter.
 
-    A batch holds the results that arrive within `linger` seconds of the first one.
+    `take` returns the results that arrive within `linger` seconds of the first one.
     """
 
     def __init__(self, parallelism: int = PARALLELISM, *, linger: float = LINGER) -> None:
-        self._most = max(parallelism, 1)
+        self._max_threads = max(parallelism, 1)
         self._linger = linger
-        self._waiting: SimpleQueue[Callable[[], R] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Callable[[], R] | None] = SimpleQueue()
         self._outcomes: SimpleQueue[R | _Raised] = SimpleQueue()
-        self._arrived: deque[R | _Raised] = deque()
+        self._received: deque[R | _Raised] = deque()
         self._threads = 0
-        self._missing = 0  # submitted and not yet arrived
+        self._outstanding = 0  # operations submitted whose results have not been received
 
     def submit(self, act: Callable[[], R]) -> None:
-        self._missing += 1
-        self._waiting.put(act)
-        if self._threads < min(self._most, self._missing):
+        self._outstanding += 1
+        self._queue.put(act)
+        if self._threads < min(self._max_threads, self._outstanding):
             self._threads += 1
             threading.Thread(target=self._work, name="iris-fan-out", daemon=True).start()
 
     def take(self, patience: float | None = None) -> list[R]:
-        if not self._arrived:
+        if not self._received:
             self._collect(patience)
         taken: list[R] = []
-        while self._arrived:
-            outcome = self._arrived.popleft()
+        while self._received:
+            outcome = self._received.popleft()
             if isinstance(outcome, _Raised):
                 if taken:
-                    self._arrived.appendleft(outcome)
+                    self._received.appendleft(outcome)
                     break
                 raise outcome.error
             taken.append(outcome)
@@ -87,55 +87,53 @@ class Threads(Generic[R]):
     def close(self) -> None:
         with suppress(Empty):
             while True:
-                self._waiting.get_nowait()
+                self._queue.get_nowait()
         for _ in range(self._threads):
-            self._waiting.put(None)
-        self._threads = self._missing = 0
+            self._queue.put(None)
+        self._threads = self._outstanding = 0
 
     def _work(self) -> None:
-        while (act := self._waiting.get()) is not None:
+        while (act := self._queue.get()) is not None:
             try:
                 self._outcomes.put(act())
             except BaseException as error:  # noqa: BLE001,RUF100 - raised again in the thread that takes the results
                 self._outcomes.put(_Raised(error))
 
     def _next(self, wait: float | None) -> R | _Raised:
-        """Return the next outcome. Raises Empty.
+        """Return the next outcome. Raises Empty after `wait` seconds (None: no limit).
 
-        Waits in short steps: a signal that arrives just before a thread starts to wait does not wake it, and Ctrl-C
-        must never be lost.
+        Waits in short steps: a signal just before a wait does not interrupt it, which would delay Ctrl-C.
         """
         end = None if wait is None else SYSTEM_CLOCK.monotonic() + wait
         while True:
-            left = _LONGEST_WAIT if end is None else min(_LONGEST_WAIT, end - SYSTEM_CLOCK.monotonic())
+            left = _MAX_WAIT if end is None else min(_MAX_WAIT, end - SYSTEM_CLOCK.monotonic())
             try:
                 return self._outcomes.get(timeout=max(0.0, left))
             except Empty:
-                if left < _LONGEST_WAIT:
+                if left < _MAX_WAIT:
                     raise
 
     def _collect(self, patience: float | None) -> None:
-        """Wait for one outcome, then for others that follow soon."""
+        """Wait for an outcome, then for more until `linger` seconds have passed."""
         until = None
-        while self._missing:
+        while self._outstanding:
             wait = patience if until is None else max(0.0, until - SYSTEM_CLOCK.monotonic())
             try:
-                self._arrived.append(self._next(wait))
+                self._received.append(self._next(wait))
             except Empty:
                 return
-            self._missing -= 1
+            self._outstanding -= 1
             until = until or SYSTEM_CLOCK.monotonic() + self._linger
 
 
 def fan_out(
     items: Sequence[T], act: Callable[[T], R], *, parallelism: int = PARALLELISM
 ) -> Iterator[tuple[T, R]]:
-    """Yield `(item, act(item))` for each item exactly once, in the order in which they finish.
+    """Yield `(item, act(item))` for each item once, in the order in which they finish, at most `parallelism` at a time.
 
-    At most `parallelism` run at a time, the first ones when the first result is requested. `act` should return its
-    errors as results; an exception stops no other item, and the first one is raised after all results were delivered.
-    If iteration stops early (Ctrl-C included), no further item starts and running ones are not awaited, not even at
-    interpreter exit.
+    `act` should return errors as results. After an exception the other items continue; the first exception is raised
+    after all results. If iteration stops early, for example by Ctrl-C, no more items start, and running ones are not
+    awaited, not even at the exit of the interpreter.
     """
     for batch in batches(Threads(parallelism, linger=0.0), items, act):
         yield from batch
@@ -147,12 +145,12 @@ def batches(
     act: Callable[[T], R],
     patience: float | None = None,
 ) -> Iterator[list[tuple[T, R]]]:
-    """Yield the results of all items in batches, then close `threads`.
+    """Yield the results of all items in batches as they arrive, then close `threads`.
 
-    A slow host thus delays no result of the others. Stops early if no result arrived for `patience` seconds.
+    Stops early if no result arrived for `patience` seconds.
     """
 
-    def one(item: T) -> tuple[T, R | _Raised]:
+    def run(item: T) -> tuple[T, R | _Raised]:
         try:
             return item, act(item)
         except BaseException as error:  # noqa: BLE001,RUF100 - raised below, after all results were delivered
@@ -162,7 +160,7 @@ def batches(
     missing = len(items)
     try:
         for item in items:
-            threads.submit(lambda item=item: one(item))  # type: ignore[misc]  # the default binds the item
+            threads.submit(lambda item=item: run(item))  # type: ignore[misc]  # the default binds the item
         while missing:
             arrived = threads.take(patience)
             if patience is not None and not arrived:

@@ -1,4 +1,4 @@
-"""Parse answers of workers: lines in a frame. Anything but a complete, well-formed frame is no answer."""
+"""Parse the frame of an answer. An output without a complete, well-formed frame is not an answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.task import Fact, FactKind
 from iris_cli.remote.transport import NoAnswer, Output
 
-LONGEST_LINE = 512
+MAX_LINE = 512
 _PLAIN = bytes(range(0x20, 0x7F)) + b"\n"
 _BEGIN = re.compile(rb"IRIS1 ([0-9a-f]{32}) BEGIN ([A-Za-z0-9._-]{1,64}) ([0-9a-f]{32}|-)")
 _END = re.compile(rb"IRIS1 ([0-9a-f]{32}) END (0|[1-9][0-9]{0,6})")
@@ -27,10 +27,9 @@ class Frame(Struct, frozen=True):
 
 
 def parse_frame(output: bytes, nonce: str) -> Frame:
-    """Find and validate the frame of this call in the output. Raises NoAnswer (PROTOCOL).
+    """Find and validate the frame with this nonce, which only this call has. Raises NoAnswer (PROTOCOL).
 
-    Text that a login shell prints before or after the frame is ignored. The nonce is fresh for each call, so older
-    output cannot contain it.
+    Text that a login shell prints before or after the frame is ignored.
     """
     mark = nonce.encode()
     if (marks := output.count(mark)) != 2:
@@ -53,10 +52,10 @@ def parse_frame(output: bytes, nonce: str) -> Frame:
         raise malformed(f"the answer has {count} lines and claims {int(end[2])}")
     if inside.translate(None, _PLAIN):
         raise malformed("the answer has a line that is not plain text")
-    if any(not 0 < len(line) <= LONGEST_LINE for line in inside.split(b"\n")[:-1]):
+    if any(not 0 < len(line) <= MAX_LINE for line in inside.split(b"\n")[:-1]):
         raise malformed("the answer has a line that is empty or too long")
     boot_id, incarnation = (word.decode() for word in begin.group(2, 3))
-    return Frame(_known(boot_id), _known(incarnation), inside[:-1].decode())
+    return Frame(_value(boot_id), _value(incarnation), inside[:-1].decode())
 
 
 def malformed(detail: str, *, hint: str = "") -> NoAnswer:
@@ -72,20 +71,20 @@ def failed(output: Output) -> NoAnswer:
     return malformed(f"the call exited with {output.status}: {words}", hint=hint)
 
 
-def _known(word: str) -> str:
+def _value(word: str) -> str:
     return "" if word == "-" else word
 
 
-# Parse facts about failures: `D <token>` and the file that the wrapper wrote (`shell/deaths.sh`).
+# Facts about failures: `D <token>`, and as data the file that the wrapper wrote (`shell/deaths.sh`).
 
 
-LONGEST_FACT = 300
+MAX_FACT = 300
 _LINE = re.compile(r"D ([0-9a-f]{32})")
-_FACT = re.compile(rf"({'|'.join(FactKind)}) (proven|guess) ([ -~]{{1,{LONGEST_FACT}}})")
+_FACT = re.compile(rf"({'|'.join(FactKind)}) (proven|guess) ([ -~]{{1,{MAX_FACT}}})")
 
 
 def facts_of(data: bytes) -> tuple[Fact, ...]:
-    """Parse the facts in a file, one per kind. A task may have written it: skip anything malformed."""
+    """Return the facts in the file, one of each kind. A task may have written it: skip malformed lines."""
     found: dict[FactKind, Fact] = {}
     lines, end, _ = data.decode("ascii", "replace").partition("\n.\n")
     for line in lines.split("\n") if end else ():
@@ -98,7 +97,7 @@ def facts_of(data: bytes) -> tuple[Fact, ...]:
 def add_facts(
     facts: dict[Token, tuple[Fact, ...]], line: str, data: bytes, tokens: Collection[Token]
 ) -> bool:
-    """Add the facts of a line; return False for any other line. Raises NoAnswer if they are not about `tokens`."""
+    """Add the facts if the line has some; otherwise return False. Raises NoAnswer if they are not about `tokens`."""
     match = _LINE.fullmatch(line)
     if match is None:
         return False

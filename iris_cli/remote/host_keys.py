@@ -1,7 +1,7 @@
-"""Host keys: the user's known_hosts files, and our own file keyed by worker.
+"""Host keys: the user's known_hosts files, and iris's own file, in which the names are those of workers.
 
-Both have the format of sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT". Unusable lines are skipped: one bad line must not lock
-out all workers.
+Both have the format of sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT". Unusable lines are skipped, so that one of them does not
+make all workers unreachable.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from msgspec.structs import replace
 
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
-LARGEST_FILE = 16 << 20
+MAX_FILE_SIZE = 16 << 20
 
 
 class PresentedKey(Struct, frozen=True):
-    """A public host key: type (`ssh-ed25519`), fingerprint as ssh prints it (`SHA256:…`), base64 blob."""
+    """A public host key: type (`ssh-ed25519`), fingerprint as ssh prints it (`SHA256:…`), base64 text."""
 
     type: str
     fingerprint: str
@@ -46,7 +46,7 @@ class PresentedKey(Struct, frozen=True):
 
 
 class Line(Struct, frozen=True):
-    """One usable line: `marker` is `""`, `"@revoked"` or `"@cert-authority"`."""
+    """A usable line: `marker` is `""`, `"@revoked"` or `"@cert-authority"`."""
 
     marker: str
     patterns: str
@@ -57,13 +57,13 @@ class Line(Struct, frozen=True):
         if self.patterns.startswith("|"):
             return _is_hash_of(self.patterns, name)
         patterns = self.patterns.lower().split(",")
-        if any(p.startswith("!") and _fits(p[1:], name.lower()) for p in patterns):
+        if any(p.startswith("!") and _matches(p[1:], name.lower()) for p in patterns):
             return False
-        return any(_fits(p, name.lower()) for p in patterns)
+        return any(_matches(p, name.lower()) for p in patterns)
 
 
 class RecordedKeys(Struct, frozen=True):
-    """The keys on record for one name. `certified` is True if a certificate authority vouches for it."""
+    """The keys on record for one name. `certified` is True if a certificate authority is on record for it."""
 
     keys: tuple[PresentedKey, ...] = ()
     revoked: frozenset[str] = frozenset()
@@ -81,31 +81,31 @@ def name_of(host: str, port: int) -> str:
 
 
 class HostKeys:
-    """The keys on record. `own` is our file, which gets new keys; the user's files are only read.
+    """The keys on record. New keys are written to `own`, iris's file; the user's files are only read.
 
-    Thread-safe and safe across processes. Raises OSError if a file can't be read, trusted or written.
+    Safe for threads and processes. Raises OSError if a file can't be read or written, or others can write to `own`.
     """
 
     def __init__(self, own: Path) -> None:
         self._own = own
         self._lock = threading.Lock()
         self._parsed: dict[Path, list[Line]] = {}
-        self._mine: dict[str, tuple[PresentedKey, ...]] | None = None
-        self._as_of: tuple[int, ...] = ()  # version of our file that `_mine` was read from
+        self._own_by_owner: dict[str, tuple[PresentedKey, ...]] | None = None
+        self._version: tuple[int, ...] = ()  # of our file when it was last read
 
     def of_worker(self, worker: str, name: str, files: Sequence[Path]) -> RecordedKeys:
-        """Return a worker's keys: our own entry overrides `files`, a revocation overrides both."""
-        mine = self._own_keys(worker)
-        # Only the marked lines are compared in that case: hashed names are slow, and a fleet has hundreds.
-        return RecordedKeys(mine, self._revoked(name, files)) if mine else self._users(name, files)
+        """Return a worker's keys from our own file, otherwise from `files`; a revocation in `files` always applies."""
+        own = self._own_keys(worker)
+        # With a key of our own, only revocations are looked up: comparing hashed names is slow.
+        return RecordedKeys(own, self._revoked(name, files)) if own else self._from_user_files(name, files)
 
     def of_jump_host(self, name: str, files: Sequence[Path]) -> RecordedKeys:
-        """Return a jump host's keys: `files` override ours, so `ssh` and `ssh-keygen -R` can correct them."""
-        theirs = self._users(name, files)
+        """Return a jump host's keys from `files`, which `ssh-keygen -R` corrects, otherwise from our own file."""
+        theirs = self._from_user_files(name, files)
         return theirs if theirs.keys else replace(theirs, keys=self._own_keys(name))
 
     def add_first(self, owner: str, key: PresentedKey) -> bool:
-        """Record the first key of `owner`; return False if another process has recorded a different one."""
+        """Record `key` if `owner` has none; return False if a different one is on record."""
         with self._rewriting() as lines:
             recorded = _keys_of(owner, parse("\n".join(lines)))
             if not recorded:
@@ -113,37 +113,37 @@ class HostKeys:
         return not recorded or key in recorded
 
     def put(self, owner: str, key: PresentedKey) -> None:
-        """Make `key` the only recorded key of `owner`."""
+        """Make `key` the only one on record for `owner`."""
         self.put_all({owner: key})
 
     def put_all(self, keys: Mapping[str, PresentedKey]) -> None:
-        """Make each of these keys the only recorded one of its owner."""
+        """Make each of these keys the only one on record for its owner."""
         with self._rewriting() as lines:
             lines[:] = [raw for raw in lines if _owner_of(raw) not in keys]
             lines += [_format(owner, key) for owner, key in keys.items()]
 
     def has(self, owner: str) -> bool:
-        """Return True if we have a recorded key for `owner`."""
+        """Return True if our own file has a key of `owner`."""
         return bool(self._own_keys(owner))
 
-    def forget(self, gone: Callable[[str], bool]) -> None:
-        """Remove the recorded keys of the owners for which `gone` is True."""
-        if any(gone(_owner_of(raw)) for raw in _read(self._own, trusted=True).splitlines()):
+    def forget(self, is_obsolete: Callable[[str], bool]) -> None:
+        """Remove the keys of owners for which `is_obsolete` returns True."""
+        if any(is_obsolete(_owner_of(raw)) for raw in _read(self._own, trusted=True).splitlines()):
             with self._rewriting() as lines:
-                lines[:] = [raw for raw in lines if not gone(_owner_of(raw))]
+                lines[:] = [raw for raw in lines if not is_obsolete(_owner_of(raw))]
 
     def drop(self, owners: Container[str]) -> None:
-        """Remove the recorded keys of these owners."""
+        """Remove the keys of these owners."""
         self.forget(lambda owner: owner in owners)
 
     def _own_keys(self, owner: str) -> tuple[PresentedKey, ...]:
         with self._lock:
-            as_of = _state_of(self._own)
-            if self._mine is None or as_of != self._as_of:  # other processes may have added hosts
-                self._mine, self._as_of = _by_owner(parse(_read(self._own, trusted=True))), as_of
-            return self._mine.get(owner, ())
+            version = _version_of(self._own)
+            if self._own_by_owner is None or version != self._version:  # another process has written it
+                self._own_by_owner, self._version = _by_owner(parse(_read(self._own, trusted=True))), version
+            return self._own_by_owner.get(owner, ())
 
-    def _users(self, name: str, files: Sequence[Path]) -> RecordedKeys:
+    def _from_user_files(self, name: str, files: Sequence[Path]) -> RecordedKeys:
         lines = [line for path in files for line in self._load(path) if line.is_for(name)]
         return RecordedKeys(
             keys=tuple(line.key for line in lines if not line.marker),
@@ -163,7 +163,7 @@ class HostKeys:
 
     @contextmanager
     def _rewriting(self) -> Iterator[list[str]]:
-        """Yield the lines of our file; they replace it atomically at the end."""
+        """Yield the lines of our file; write it atomically at the end if they have changed."""
         self._own.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._lock, _locked(self._own.with_name(self._own.name + ".lock")):
             lines = _read(self._own, trusted=True).splitlines()
@@ -171,7 +171,7 @@ class HostKeys:
             yield lines
             if lines != before:
                 _write(self._own, "".join(f"{line}\n" for line in lines))
-            self._mine, self._as_of = _by_owner(parse("\n".join(lines))), _state_of(self._own)
+            self._own_by_owner, self._version = _by_owner(parse("\n".join(lines))), _version_of(self._own)
 
 
 def _parse_line(raw: str) -> Line | None:
@@ -186,7 +186,7 @@ def _parse_line(raw: str) -> Line | None:
     return Line(marker, fields[0], key) if key.type == fields[1] else None
 
 
-def _fits(pattern: str, name: str) -> bool:
+def _matches(pattern: str, name: str) -> bool:
     if not ("*" in pattern or "?" in pattern):
         return pattern == name
     regex = "".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in re.sub(r"\*+", "*", pattern))
@@ -208,13 +208,13 @@ def _keys_of(owner: str, lines: Sequence[Line]) -> tuple[PresentedKey, ...]:
 
 
 def _owner_of(raw: str) -> str:
-    """Return the owner in a line of our own file; "" for other lines, which are kept unchanged."""
+    """Return the owner of the key in a line of our file; "" for other lines, which stay unchanged."""
     fields = raw.split()
     return fields[0] if len(fields) > 2 and fields[0][0] not in "#@" else ""
 
 
 def _by_owner(lines: Sequence[Line]) -> dict[str, tuple[PresentedKey, ...]]:
-    """Index the keys by owner: a fleet looks up hundreds, one at a time."""
+    """Index the keys by owner."""
     owners: dict[str, tuple[PresentedKey, ...]] = {}
     for line in lines:
         if not line.marker:
@@ -227,7 +227,7 @@ def _format(owner: str, key: PresentedKey) -> str:
 
 
 def _read(path: Path, *, trusted: bool) -> str:
-    """Return the text of a file, "" if it is missing. A `trusted` one must be a regular file that only we can write."""
+    """Return the text of a file, "" if missing. A `trusted` file must be regular, and writable only by this user."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_NOFOLLOW if trusted else 0)
     try:
         handle = os.open(path, flags)
@@ -237,16 +237,16 @@ def _read(path: Path, *, trusted: bool) -> str:
         status = os.fstat(handle)
         if stat.S_ISCHR(status.st_mode):  # UserKnownHostsFile /dev/null
             return ""
-        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_SIZE:
             raise OSError(f"{path} is not a known_hosts file")
         if trusted and status.st_mode & 0o022:
             raise PermissionError(f"{path} is writable by others (chmod 600 {path})")
-        return file.read(LARGEST_FILE).decode("utf-8", "replace")
+        return file.read(MAX_FILE_SIZE).decode("utf-8", "replace")
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock. The lock file stays: unlinking it would race."""
+    """Hold an exclusive lock. The file is not removed: another process may be waiting for it."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -255,7 +255,7 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _state_of(path: Path) -> tuple[int, ...]:
+def _version_of(path: Path) -> tuple[int, ...]:
     """Return a value that changes when the file is replaced."""
     try:
         status = os.lstat(path)

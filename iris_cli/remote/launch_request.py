@@ -23,18 +23,18 @@ from iris_cli.remote.worker_script import (
 )
 
 MARKER = "IRIS_ATTEMPT_TOKEN"
-"""The environment variable of all processes of an attempt, by which leftover ones are found."""
+"""The environment variable by which all processes of an attempt are found."""
 
-_OWN = ("IRIS_TASK_DIR", "IRIS_WORKDIR", "IRIS_OUTPUT_DIR", MARKER)
-_ENTER = (
+_IRIS_VARIABLES = ("IRIS_TASK_DIR", "IRIS_WORKDIR", "IRIS_OUTPUT_DIR", MARKER)
+_ENTER_CONTAINER = (
     'set -- $(cat "$IRIS_TASK_DIR/container" 2>/dev/null)',
     "[ $# -ge 2 ] || { echo 'iris: the container of this task is not running' >&2; exit 1; }",
     'if [ -t 0 ]; then set -- "$1" "$2" -it; else set -- "$1" "$2" -i; fi',
 )
 _SHA256 = re.compile("[0-9a-f]{64}")
-_LONGEST_TIME = 10**9  # seconds: thirty years count as no limit
-# At the end of PATH: an `iris` installed on the host comes before the small one that probes write.
-_PLACES = (
+_MAX_TIME = 10**9  # seconds, about thirty years
+# bin/ is last in PATH: an `iris` installed on the host precedes the small one that probes write.
+_DIRECTORIES = (
     'export IRIS_TASK_DIR="$1" IRIS_WORKDIR="$1/work" IRIS_OUTPUT_DIR="$1/output"'
     ' PATH="${PATH:-/usr/bin:/bin}:${1%/a/*}/bin"'
 )
@@ -43,12 +43,12 @@ _PLACES = (
 class LaunchRequest(Struct, frozen=True, kw_only=True):
     """An attempt to start. Times in seconds; 0 disables `timeout`, `setup_timeout` and `lease`.
 
-    `argv` runs without a shell, `setup` runs in one beforehand, once for each pair of workspace and set-up. The
-    attempt gets its own copy of `workspace` (SHA-256, hexadecimal) as the set-up left it. `exclusive` needs all
-    chips of the host, `ports` are those it will listen on; it waits at most `device_wait` for both. `signal` is
-    sent ahead of the `timeout`. `memory` is the limit in bytes of all its processes together, if the host has control
-    groups for that (0: no limit). With an `image` the program runs in a container; `gpus` gives it the host's GPUs.
-    With a `lease` the task is stopped once no poll has renewed it for that long.
+    `argv` runs without a shell. Before that `setup` runs in a shell, once for each pair of workspace and set-up; the
+    attempt gets its own copy of `workspace` (SHA-256, hexadecimal) as the set-up left it. An attempt is `exclusive` if
+    it needs all chips of the host; `ports` are those on which it will listen. The start waits at most `device_wait` for
+    chips and ports. `signal` is sent before the `timeout`. `memory` limits all its processes together, in bytes, if the
+    host has control groups (0: no limit). With an `image` it runs in a container; `gpus` gives it the host's GPUs.
+    The task is stopped if no poll renews its `lease` for that long.
     """
 
     token: Token
@@ -70,10 +70,10 @@ class LaunchRequest(Struct, frozen=True, kw_only=True):
 
 
 class Shipment(Struct, frozen=True, kw_only=True):
-    """A packed workspace to upload: a gzipped tar file of `packed_size` bytes, which `chunks` reads from its start.
+    """A packed workspace to upload: a gzipped tar file of `packed_size` bytes; `chunks` reads it from its beginning.
 
-    `hash` is the SHA-256 of the uncompressed tar file (hexadecimal), `size` its bytes, of which at most `limit` are
-    accepted. Raises ValueError.
+    `hash` is the SHA-256 (hexadecimal) and `size` the size in bytes of the uncompressed tar file; the worker accepts at
+    most `limit` bytes. Raises ValueError.
     """
 
     hash: str
@@ -91,51 +91,52 @@ def command_text(request: LaunchRequest) -> str:
     """Return the file `cmd`: a function that executes the command. Raises ValueError if it can't be executed."""
     if not request.argv or not request.argv[0] or request.argv[0].startswith("-"):
         raise ValueError("a command needs the name of a program that doesn't begin with '-'")
-    kept = [f"{name}={value}" for name, value in request.env.items() if _is_argument(request, name)]
+    arguments = [f"{name}={value}" for name, value in request.env.items() if _is_argument(request, name)]
     if request.image:
-        return f'task_cmd() {{\nexec "$@" {" ".join(map(_word, _in_container(request, kept)))}\n}}\n'
-    if kept and "=" in request.argv[0]:
+        return f'task_cmd() {{\nexec "$@" {" ".join(map(_word, _in_container(request, arguments)))}\n}}\n'
+    if arguments and "=" in request.argv[0]:
         raise ValueError(f"{request.argv[0][:40]!r} can't be told from a variable")
-    # Shells reserve some names, which only `env` can set. None of them holds a secret.
-    words = [*(["env", *kept] if kept else []), *request.argv]
+    # A shell can't export names that it reserves, but `env` can set them. None of them is a secret.
+    words = [*(["env", *arguments] if arguments else []), *request.argv]
     return f"task_cmd() {{\nexec {' '.join(map(_word, words))}\n}}\n"
 
 
 def side_command_text(request: LaunchRequest) -> str:
-    """Return a function that executes another command for an attempt: in its container if it has an image."""
+    """Return a shell function that executes another command for an attempt, in its container if it has an image."""
     if not request.image:
         return command_text(request)
-    kept = [f"{name}={value}" for name, value in request.env.items() if _is_argument(request, name)]
-    return f"task_cmd() {{\n{container_steps(_variables(request, kept), request.argv)}\n}}\n"
+    arguments = [f"{name}={value}" for name, value in request.env.items() if _is_argument(request, name)]
+    return f"task_cmd() {{\n{container_steps(_variables(request, arguments), request.argv)}\n}}\n"
 
 
 def container_steps(variables: Sequence[str], argv: Sequence[str]) -> str:
-    """Return shell text that runs a command in the container of the attempt in $IRIS_TASK_DIR, with options `-e`."""
+    """Return shell text that runs a command in the container of an attempt; `variables` are options `-e`."""
     options = f'--user "$2" --workdir "$IRIS_WORKDIR" {" ".join(map(_word, variables))}'
     command = " ".join(map(_word, argv))
-    return "; ".join([*_ENTER, f'exec "$1" exec "$3" {options} "iris-${{IRIS_TASK_DIR##*/}}" {command}'])
+    return "; ".join(
+        [*_ENTER_CONTAINER, f'exec "$1" exec "$3" {options} "iris-${{IRIS_TASK_DIR##*/}}" {command}']
+    )
 
 
-def _in_container(request: LaunchRequest, kept: Sequence[str]) -> list[str]:
-    """Return the last arguments of docker or podman: a bare NAME copies the client's variable."""
-    return [*_variables(request, kept), request.image, *request.argv]
+def _in_container(request: LaunchRequest, arguments: Sequence[str]) -> list[str]:
+    """Return the last arguments of docker or podman. `-e NAME` copies the client's variable."""
+    return [*_variables(request, arguments), request.image, *request.argv]
 
 
-def _variables(request: LaunchRequest, kept: Sequence[str]) -> list[str]:
+def _variables(request: LaunchRequest, arguments: Sequence[str]) -> list[str]:
     names = [name for name in request.env if not _is_argument(request, name)]
-    return [word for each in (*kept, *names, *_OWN) for word in ("-e", each)]
+    return [word for each in (*arguments, *names, *_IRIS_VARIABLES) for word in ("-e", each)]
 
 
 def _is_argument(request: LaunchRequest, name: str) -> bool:
-    """Return True if the variable is passed as an argument: it is not secret and can't be exported."""
+    """Return True if the variable is passed as an argument: it can't be exported, and is not a secret."""
     return is_reserved_by_shells(name) or (bool(request.image) and is_read_by_container_clients(name))
 
 
 def environment_text(request: LaunchRequest, *, directories: bool = True) -> str:
-    """Return the file `env`: a function that exports all variables, called only in the process of the task.
+    """Return the file `env`: a shell function that exports all variables, called in the process of the task.
 
-    `directories=False` omits the variables of the attempt's directories. Raises ValueError for an invalid name or a
-    value that no environment can hold.
+    `directories=False` omits the variables with the attempt's directories. Raises ValueError for invalid ones.
     """
     lines = []
     for name, value in request.env.items():
@@ -145,14 +146,14 @@ def environment_text(request: LaunchRequest, *, directories: bool = True) -> str
         if not _is_argument(request, name):
             lines.append(f"export {name}={word}")
     marker = f"export {MARKER}={request.token}"
-    own = [_PLACES] if directories else []
+    own = [_DIRECTORIES] if directories else []
     return "\n".join(["task_env() {", *lines, *own, marker, "}\n"])
 
 
 def setup_text(request: LaunchRequest) -> str:
-    """Return the file `setup`. Raises ValueError if its text can't be written to a file.
+    """Return the file `setup`; without a set-up, `:` if a workspace must be copied or an image pulled.
 
-    A `workspace` alone needs one too: running it makes the attempt's copy.
+    Raises ValueError if its text can't be written to a file.
     """
     _word(request.setup)
     return request.setup or (":\n" if request.workspace or request.image else "")
@@ -173,7 +174,7 @@ def settings_text(request: LaunchRequest) -> str:
         "ports": quote(" ".join(map(str, request.ports))),
     }
     lines = [f"{name}={value}" for name, value in settings.items()]
-    # A container has its own memory limit: its part of the library replaces the one for memory.
+    # The part for containers is after the one for memory, whose functions it replaces.
     limits = [*_memory(request.memory), *_image_settings(request), *_early(request.signal)]
     return "\n".join([*lines, *_workspace_settings(request), *limits])
 
@@ -208,15 +209,15 @@ def _image_settings(request: LaunchRequest) -> list[str]:
 
 
 def set_up_key(workspace: str, command: str) -> str:
-    """Return the key by which a worker caches a set-up; `workspace` may be ""."""
+    """Return the key of a set-up in a worker's cache; `workspace` may be ""."""
     return hashlib.sha256(f"{workspace}\n{command}".encode()).hexdigest()
 
 
 def hundredths(seconds: float) -> int:
-    """Convert seconds to the library's unit. Raises ValueError for NaN."""
+    """Convert seconds to hundredths, the shell library's unit. Raises ValueError for NaN."""
     if math.isnan(seconds):
         raise ValueError("a time must be a number")
-    return math.ceil(100 * min(max(seconds, 0.0), _LONGEST_TIME))
+    return math.ceil(100 * min(max(seconds, 0.0), _MAX_TIME))
 
 
 def _word(text: str) -> str:
@@ -227,13 +228,10 @@ def _word(text: str) -> str:
     return quote(text)
 
 
-# The command that starts an attempt on a terminal of its worker.
-
-
 def terminal_command(cluster_id: str, target: Target, token: Token) -> str:
-    """Return the command that starts a prepared attempt on the terminal; it ends with the attempt.
+    """Return the command that runs a prepared attempt on a terminal of its worker until the attempt ends.
 
-    Output of the wrapper is discarded; the task gets the terminal as file descriptors 7 and 8.
+    File descriptors 7 and 8 are the terminal, for the task; the wrapper's own output is discarded.
     """
     root = directory_word(target.connection.remote_dir)
     steps = (

@@ -1,6 +1,6 @@
 """Calls for files on a worker: output of attempts, caches, and workspaces that tasks packed.
 
-Everything returned is untrusted: names are raw bytes, and this module writes no files.
+The results are untrusted: names are raw bytes. This module writes no files.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from iris_cli.remote.worker_script import quote
 R = TypeVar("R")
 
 BLOCK = 64 << 10
-"""Bytes of a block: a worker reads whole blocks."""
+"""Bytes of a block, the unit in which a worker reads a file."""
 PIECE = 1 << 20
-"""The maximum number of bytes, of one file or of many small ones together, that one call fetches."""
-MOST_NAMES = 256
-LONGEST_NAMES = 32 << 10
-"""Limits of one call for many small files: number of files, bytes of their names."""
-LONGEST_LIST = 16 << 20
-"""Bytes of the list of an attempt's files. A longer list is truncated."""
+"""Maximum number of bytes that one call fetches, of one file or of many small ones together."""
+MAX_NAMES = 256
+MAX_NAME_BYTES = 32 << 10
+"""Limits of one call for many small files: number of files, total bytes of their names."""
+MAX_LIST_BYTES = 16 << 20
+"""Bytes of the lists of files in one answer. Longer lists are truncated."""
 
-_PATIENCE = 60.0  # every file is examined, maybe on a cold disk; or fetched over a slow connection
+_PATIENCE = 60.0  # seconds: for a slow disk with many files, or a slow connection
 _NUMBER = r"(?:0|[1-9][0-9]{0,14})"
 _OUTPUT = re.compile(r"O ([0-9a-f]{32}) (here|partial|link|gone)")
 _FILE = re.compile(rf"({_NUMBER}) ({_NUMBER}) ({_NUMBER}) ([^\n\0]+)".encode(), re.DOTALL)
@@ -43,10 +43,7 @@ _PLAIN = re.compile(rb"[\x20-\x7e]*")
 
 
 class Version(Struct, frozen=True):
-    """Properties that change with a file: size in bytes, modification time, inode.
-
-    `mtime` is in seconds since the epoch by the worker's clock.
-    """
+    """Properties that change with a file: size in bytes, mtime (seconds since the epoch, worker's clock), inode."""
 
     size: int
     mtime: int
@@ -54,9 +51,9 @@ class Version(Struct, frozen=True):
 
 
 class FileList(Struct, frozen=True, kw_only=True):
-    """The files of one attempt: `out`, `err` and those below `output/`. A version of None is not known yet.
+    """The files of one attempt: `out`, `err` and those in `output/`. Names with newlines have the version None.
 
-    `gone`: no file is left. `partial`: some directories could not be read. `link`: `output` has become a symbolic link.
+    `gone`: no file is left. `partial`: some directories could not be read. `link`: `output` is a symbolic link.
     `cut`: the list is truncated; each attempt gets an equal share of the answer.
     """
 
@@ -84,7 +81,7 @@ class FilePiece(Struct, frozen=True, kw_only=True):
 
 
 class OutputCalls:
-    """Calls that fetch output. Each is answered completely or not at all and changes nothing."""
+    """Calls that fetch output. They change nothing; an incomplete answer is a Silence."""
 
     def __init__(self, calls: WorkerCalls) -> None:
         self._calls = calls
@@ -92,25 +89,25 @@ class OutputCalls:
     def list_files(self, target: Target, tokens: Sequence[Token]) -> FileLists | Silence:
         """List the files of each of these attempts, in the order of the tokens."""
         words = " ".join(map(parse_token, tokens))
-        step = f"files {LONGEST_LIST // max(1, len(tokens))} {words}"
+        step = f"files {MAX_LIST_BYTES // max(1, len(tokens))} {words}"
 
         def read(frame: Frame) -> FileLists:
-            clock, _, records = records_of(frame, LONGEST_LIST)
+            clock, _, records = records_of(frame, MAX_LIST_BYTES)
             return FileLists(clock=clock, lists=_file_lists(records, tokens))
 
-        return self._ask(target, step, read, room=3 * LONGEST_LIST)
+        return self._ask(target, step, read, room=3 * MAX_LIST_BYTES)
 
     def batch(
         self, target: Target, token: Token, names: Sequence[bytes]
     ) -> tuple[tuple[Version, bytes], ...] | Silence | None:
-        """Fetch small files, at most PIECE bytes in total; None if one changed or is missing: use `piece` for each."""
+        """Fetch small files, at most PIECE bytes in total. None if one changed or is missing: then use `piece`."""
         step = f"batch {parse_token(token)} {PIECE} {' '.join(map(_word, names))}"
         return self._ask(target, step, partial(_batch, names=len(names)), room=2 * PIECE)
 
     def piece(
         self, target: Target, token: Token, name: bytes, offset: int, limit: int = PIECE
     ) -> FilePiece | Silence:
-        """Fetch at most `limit` bytes of a file from `offset` on; at least one byte unless the file ends there."""
+        """Fetch at most `limit` bytes of a file from `offset` on; none if the file ends there."""
         first, last = offset // BLOCK, -(-min(offset + limit, offset + PIECE) // BLOCK)
         step = f"piece {parse_token(token)} {first} {last - first} {_word(name)}"
         longest = (last - first) * BLOCK
@@ -132,7 +129,7 @@ class OutputCalls:
 
 
 def _word(name: bytes) -> str:
-    """Return a name as a shell word, with a dot appended. Raises ValueError for a NUL."""
+    """Return a name with a dot appended, as a shell word. Raises ValueError for a NUL."""
     if b"\0" in name:
         raise ValueError("a NUL byte can't be in the name of a file")
     if _PLAIN.fullmatch(name):
@@ -152,20 +149,20 @@ def _file_lists(records: list[Record], tokens: Sequence[Token]) -> tuple[FileLis
             if record.line != "N" or not number or not records[number - 1].line.startswith("O "):
                 raise malformed("the answer has a line that is about no files")
             continue
-        odd = b""
+        with_newlines = b""
         if match[2] != "gone":
             if number + 1 == len(records) or records[number + 1].line != "N":
                 raise malformed("the answer does not say which names are odd")
-            odd = records[number + 1].data
-        found.append(_file_list(Token(match[1]), match[2], record.data, odd))
+            with_newlines = records[number + 1].data
+        found.append(_file_list(Token(match[1]), match[2], record.data, with_newlines))
     if [each.token for each in found] != list(tokens):
         raise malformed("the answer is not about the attempts that were asked for")
     return tuple(found)
 
 
-def _file_list(token: Token, how: str, data: bytes, odd: bytes) -> FileList:
-    lines, names = data.split(b"\n"), odd.split(b"\0")
-    cut = bool(lines.pop() + names.pop())  # an entry without its terminator was cut off
+def _file_list(token: Token, how: str, data: bytes, with_newlines: bytes) -> FileList:
+    lines, names = data.split(b"\n"), with_newlines.split(b"\0")
+    cut = bool(lines.pop() + names.pop())  # the last entry has no terminator if it was cut off
     files: dict[bytes, Version | None] = {}
     for line in lines:
         match = _FILE.fullmatch(line)
@@ -199,7 +196,7 @@ def _batch(frame: Frame, names: int) -> tuple[tuple[Version, bytes], ...] | None
         versions.append(Version(int(match[1]), int(match[2]), int(match[3])))
     data = records[0].data
     if len(versions) != names or sum(each.size for each in versions) != len(data):
-        return None  # a file is missing, or they exceed the limit
+        return None  # a file is missing, or the files exceed the limit
     files, start = [], 0
     for version in versions:
         files.append((version, data[start : start + version.size]))
@@ -220,13 +217,13 @@ def _piece(frame: Frame, *, longest: int, start: int, offset: int, limit: int) -
     return FilePiece(data=data, offset=offset, version=version)
 
 
-SHORTEST = 600.0
-"""Seconds for which an unused entry is always kept: another dispatcher may just have been told to use it."""
+MIN_UNUSED = 600.0
+"""Seconds for which a cache entry is kept in any case: another invocation may be about to use it."""
 
 PACKED = "outbox/.packed"
-"""Directory in which a task places workspaces it has packed, relative to the attempt's directory."""
+"""Directory for workspaces that a task has packed, relative to the attempt's directory."""
 
-_CACHES_PATIENCE = 30.0  # the worker examines every file, maybe on a cold disk
+_CACHES_PATIENCE = 30.0  # seconds: for a slow disk with many files
 _HASH = re.compile("[0-9a-f]{64}")
 _CACHE_SIZE = re.compile(r"S ([ws]/[0-9a-f]{64}) (0|[1-9][0-9]{0,14})")
 
@@ -247,19 +244,19 @@ class CacheCalls:
         unused_for: float,
         remove: bool = False,
     ) -> CacheReport | Silence:
-        """Return the size of cache entries unused for so many seconds (at least ten minutes).
+        """Return the sizes of cache entries unused for `unused_for` seconds (at least ten minutes), except `keep`.
 
-        Entries in `keep` (hashes and set-up keys of live attempts) count as used. With `remove` the others are deleted
-        and the answer lists what is left; deleting may outlast this call, so repeat it. A different host, or the same
-        host after a reboot, does nothing. Raises ValueError if `keep` has something that is not a hash.
+        `keep` are the hashes and set-up keys of live attempts. With `remove` the unused entries are deleted first. That
+        may take longer than this call: repeat it until none is left. A different host, or the same host after a reboot,
+        does nothing. Raises ValueError if `keep` contains something other than hashes.
         """
         wrong = [each for each in keep if _HASH.fullmatch(each) is None]
         if wrong:
             raise ValueError(f"{wrong[0][:80]!r} is no hash")
-        minutes = int(max(unused_for, SHORTEST) // 60)
+        minutes = int(max(unused_for, MIN_UNUSED) // 60)
         step = f"caches {minutes} {quote(' '.join(keep))} {int(remove)}"
-        step = f"if expect {quote(boot_id)} {quote(incarnation)}; then {step}; fi"
-        call = [self._calls.open_line(target), "unused=", step, "begin_frame", "tell_unused", "end_frame"]
+        step = f"if is_intended_host {quote(boot_id)} {quote(incarnation)}; then {step}; fi"
+        call = [self._calls.open_line(target), "unused=", step, "begin_frame", "print_unused", "end_frame"]
         read = partial(_cache_report, worker=target.worker)
         return self._calls.ask(target, "caches", call, read, room=1 << 20, patience=_CACHES_PATIENCE)
 
@@ -280,22 +277,22 @@ def _cache_report(frame: Frame, worker: WorkerId) -> CacheReport:
     )
 
 
-# Pieces of output files: the request lines in a script and the parsing of its answer.
+# Pieces of logs
 
 
-LONGEST_PIECE = 512 << 10
-"""The maximum number of bytes of a file that one call fetches."""
-_ROOM = 2 << 10  # bytes of an answer for each piece, in addition to its data
-_PACKED_MORE = 1 << 10  # bytes by which incompressible data may grow
+MAX_LOG_PIECE = 512 << 10
+"""Maximum number of bytes of a log that one call fetches."""
+_ROOM = 2 << 10  # bytes of an answer for each piece besides its data
+_GZIP_OVERHEAD = 1 << 10  # bytes by which compression may enlarge a piece
 _STREAMS = frozenset({"out", "err"})
 _LOG_NUMBER = "(0|[1-9][0-9]{0,14})"
 _LOG = re.compile(f"L {_LOG_NUMBER} {_LOG_NUMBER} {_LOG_NUMBER}(?: @{_LOG_NUMBER})?( gzip)?")
 
 
 class LogChunk(Struct, frozen=True, kw_only=True):
-    """A piece of an output file: `data` begins at `offset` of `size` bytes. `inode` is 0 if there is no file.
+    """A piece of `out` or `err`, a file of `size` bytes, from `offset` on. `inode` is 0 if there is no file.
 
-    `idle` is the time since it was last written, in seconds by the worker's clock; None if not requested or unknown.
+    `idle` is the time in seconds since the file was last written; None if not requested or unknown.
     """
 
     data: bytes
@@ -308,7 +305,7 @@ class LogChunk(Struct, frozen=True, kw_only=True):
 class LogPiece(Struct, frozen=True, kw_only=True):
     """A request for at most `limit` bytes of an attempt's output `stream` (`out` or `err`) from `offset` on.
 
-    A negative offset counts from the end. With `dated` the answer includes when the file was last written.
+    A negative offset counts from the end. `dated` requests `idle`.
     """
 
     token: Token
@@ -319,7 +316,7 @@ class LogPiece(Struct, frozen=True, kw_only=True):
 
 
 def piece_line(piece: LogPiece) -> str:
-    """Return the line that requests a piece of at most LONGEST_PIECE bytes. Raises ValueError."""
+    """Return the line of a script that requests a piece. Raises ValueError."""
     if piece.stream not in _STREAMS:
         raise ValueError(f"{piece.stream[:20]!r} is neither out nor err")
     dated = " dated" if piece.dated else ""
@@ -332,9 +329,9 @@ def room_for(pieces: Sequence[LogPiece]) -> int:
 
 
 def log_chunks(frame: Frame, pieces: Sequence[LogPiece]) -> tuple[LogChunk, ...]:
-    """Return the answer to `logs` about exactly these pieces. Raises NoAnswer."""
+    """Return the answer to `logs`, which must be about exactly these pieces. Raises NoAnswer."""
     longest = max((piece.limit for piece in pieces), default=0)
-    clock, _, records = records_of(frame, longest + _PACKED_MORE)
+    clock, _, records = records_of(frame, longest + _GZIP_OVERHEAD)
     if len(records) != len(pieces):
         raise malformed("the answer is about other pieces")
     return tuple(_log_chunk(record, piece, clock) for record, piece in zip(records, pieces, strict=True))
@@ -347,14 +344,14 @@ def _log_chunk(record: Record, piece: LogPiece, clock: float) -> LogChunk:
     offset, size, inode = (int(number) for number in match.groups()[:3])
     data = _unpacked(record.data, piece.limit) if match[5] else record.data
     idle = max(0.0, clock - int(match[4])) if match[4] else None
-    asked = min(piece.offset, size) if piece.offset >= 0 else max(0, size + piece.offset)
-    if len(data) > piece.limit or offset != asked:
+    expected = min(piece.offset, size) if piece.offset >= 0 else max(0, size + piece.offset)
+    if len(data) > piece.limit or offset != expected:
         raise malformed("the answer is another piece of the log")
     return LogChunk(data=data, offset=offset, size=size, inode=inode, idle=idle)
 
 
 def _unpacked(packed: bytes, limit: int) -> bytes:
-    """Decompress a complete gzip stream to at most `limit` + 1 bytes. Raises NoAnswer."""
+    """Decompress a gzip stream; longer data is cut to `limit` + 1 bytes. Raises NoAnswer."""
     unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
         data = unpacking.decompress(packed, limit + 1)

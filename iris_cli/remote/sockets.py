@@ -1,4 +1,4 @@
-"""Byte streams to a host: TCP, tuned for many short exchanges, or a ProxyCommand."""
+"""Sockets to a host: TCP, tuned for many short exchanges, or a ProxyCommand."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 
 from iris_cli.clock import SYSTEM_CLOCK
 
-UNACKNOWLEDGED_FOR = 5000
+UNACKNOWLEDGED_TIMEOUT = 5000
 """Milliseconds without an acknowledgement after which Linux drops a connection."""
 
 
 class TunedSocket(socket.socket):
-    """A TCP connection. `fell_silent` is True if the kernel dropped it for lack of acknowledgements."""
+    """A TCP connection. `fell_silent` is True if the kernel dropped it because the host stopped acknowledging data."""
 
     fell_silent = False
 
     def has_ended(self) -> bool:
-        """Return True if the other side has closed the connection and all its data was read."""
+        """Return True if the host has closed the connection and all its data was read."""
         try:
             return not super().recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -35,16 +35,16 @@ class TunedSocket(socket.socket):
         except OSError as error:
             if error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH):
                 self.fell_silent = True
-                # As ETIMEDOUT it would look like the reader's short timeout, which means "try again".
+                # paramiko would take ETIMEDOUT for its own short timeout, and try again.
                 raise ConnectionResetError(error.errno, error.strerror) from error
             raise
-        # A delayed acknowledgement stalls SSH's small messages by 40 ms each.
+        # Delayed acknowledgements delay each of SSH's small messages by 40 ms.
         acknowledge_now(self)
         return data
 
 
 class ProxySocket(socket.socket):
-    """Our end of a ProxyCommand; closing it ends the command."""
+    """The socket of a ProxyCommand; closing it ends the command."""
 
     command: subprocess.Popen[bytes]
 
@@ -70,8 +70,8 @@ def resolve(host: str, port: int) -> list[tuple[Any, ...]]:
 def connect(addresses: list[tuple[Any, ...]], deadline: float) -> TunedSocket:
     """Connect to the first address that answers before `deadline` (monotonic). Raises OSError."""
     failure: OSError = TimeoutError("no time left")
-    for tried, (family, kind, protocol, _, address) in enumerate(addresses):
-        share = (deadline - SYSTEM_CLOCK.monotonic()) / (len(addresses) - tried)
+    for index, (family, kind, protocol, _, address) in enumerate(addresses):
+        share = (deadline - SYSTEM_CLOCK.monotonic()) / (len(addresses) - index)
         if share <= 0:
             break
         sock = TunedSocket(family, kind, protocol)
@@ -94,8 +94,8 @@ def _tune(sock: socket.socket) -> None:
         ("TCP_KEEPIDLE", 15),
         ("TCP_KEEPINTVL", 5),
         ("TCP_KEEPCNT", 3),
-        # Set only after connecting: it would also shorten the connection timeout.
-        ("TCP_USER_TIMEOUT", UNACKNOWLEDGED_FOR),
+        # Not before connecting: it would shorten the timeout of that, too.
+        ("TCP_USER_TIMEOUT", UNACKNOWLEDGED_TIMEOUT),
     ):
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
@@ -103,7 +103,7 @@ def _tune(sock: socket.socket) -> None:
 
 
 def start_proxy(command: str) -> ProxySocket:
-    """Run a ProxyCommand of `~/.ssh/config` with its stdin and stdout on our socket. Raises OSError."""
+    """Run a ProxyCommand of `~/.ssh/config`; its stdin and stdout are the returned socket. Raises OSError."""
     ours, theirs = socket.socketpair()
     try:
         process = subprocess.Popen(  # noqa: S603 - the user's own command, as ssh runs it
@@ -124,7 +124,7 @@ def start_proxy(command: str) -> ProxySocket:
 
 
 def allow_many_connections() -> int:
-    """Raise the soft limit of open files (macOS starts with 256) and return it: each host needs a socket."""
+    """Raise the soft limit of open files, as each host needs a socket (macOS starts with 256). Return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 8192 if hard == resource.RLIM_INFINITY else min(8192, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -134,7 +134,7 @@ def allow_many_connections() -> int:
     return wanted if soft == resource.RLIM_INFINITY else soft
 
 
-def most_connections() -> int:
+def max_connections() -> int:
     """Return the current limit of open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 8192 if soft == resource.RLIM_INFINITY else soft

@@ -1,4 +1,4 @@
-"""An SSH server on loopback for the demo's hosts: accepts one key, runs commands in a given environment."""
+"""An SSH server on loopback for the hosts of the demo. It accepts one key and runs commands."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LOOPBACK = "127.0.0.1"
 
 
 class SshServer:
-    """A server that accepts connections in threads until the process ends.
+    """A server that runs in threads until the process ends. Commands run with `environment`, in its `HOME`.
 
-    `client_key` is the public part (base64) of the only accepted key. Commands start in the `HOME` of `environment`.
+    `client_key` is the public part (base64) of the only accepted key.
     """
 
     def __init__(self, host_key: Path, client_key: str, environment: Mapping[str, str]) -> None:
@@ -78,12 +78,12 @@ def _serve(connection: socket.socket, server: SshServer) -> None:
     try:
         transport.start_server(server=_Permissions(server))
     except (paramiko.SSHException, EOFError, OSError):
-        transport.close()  # a port scan, or a client that disconnected
+        transport.close()  # a port scan, or the client has disconnected
 
 
 def _execute(server: SshServer, channel: paramiko.Channel, command: bytes) -> None:
-    """Run a command as sshd does: the channel stays open until its streams are closed, also by children."""
-    process = subprocess.Popen(  # noqa: S603 - running what an authenticated client sends is what a server does
+    """Run a command as sshd does: the channel stays open until the command and its children close their output."""
+    process = subprocess.Popen(  # noqa: S603 - the client is authenticated
         ["/bin/sh", "-c", os.fsdecode(command)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

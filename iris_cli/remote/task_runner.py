@@ -31,7 +31,7 @@ from iris_cli.remote.launch_request import (
     setup_text,
 )
 from iris_cli.remote.output_calls import (
-    LONGEST_PIECE,
+    MAX_LOG_PIECE,
     CacheCalls,
     LogChunk,
     LogPiece,
@@ -47,17 +47,17 @@ from iris_cli.remote.worker_script import quote
 __all__ = ["LaunchRequest", "LogChunk", "LogPiece", "Shipment", "TaskRunner"]
 
 _ROOM_FOR_TOKENS = 1 << 20
-_ROOM_FOR_REQUESTS = 640 << 10  # the library stops at 256 KiB and one request, in base64
-_REAP_PATIENCE = 2.0  # longer than `reap` waits for deletion
-_PROBE_PATIENCE = 5.0  # a probe also queries the metadata server
-_USAGE_PATIENCE = 30.0  # the worker examines every file, maybe on a cold disk
-_SHIP_PATIENCE = 25.0  # the archive is verified, extracted, and synced to disk
+_ROOM_FOR_REQUESTS = 640 << 10  # bytes: for 256 KiB and one more request, in base64
+_REAP_PATIENCE = 2.0  # seconds, as reap_all waits for so long
+_PROBE_PATIENCE = 5.0  # for the metadata server
+_USAGE_PATIENCE = 30.0  # for a slow disk with many files
+_SHIP_PATIENCE = 25.0  # for verifying, extracting and syncing the archive
 _UNPACKED_PER_SECOND = 5e6  # bytes, on a slow disk
-_UNWEDGE_PATIENCE = 10.0  # the worker inspects every process and every attempt
+_UNWEDGE_PATIENCE = 10.0  # for inspecting all processes and attempts
 
 
 KnownRequest = tuple[Token, RequestId]
-"""A known request whose answer is not ready yet."""
+"""A request that iris knows, but has not answered yet."""
 
 _BOOT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -65,8 +65,8 @@ _BOOT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 class TaskRunner(WorkerCalls):
     """The calls of the worker protocol. Thread-safe.
 
-    Every call returns a complete answer or a Silence, which tells nothing about what happened on the worker. All of
-    them except `commands.run` can be repeated. Raises ValueError for what can't be sent.
+    A call returns a complete answer or a Silence; after a Silence it may have been executed or not. All calls except
+    `commands.run` can be repeated. They raise ValueError for arguments that can't be sent.
     """
 
     @property
@@ -88,17 +88,17 @@ class TaskRunner(WorkerCalls):
     def probe(
         self, target: Target, *, first_contact: bool = False, make: bool = True
     ) -> ProbeReport | Silence:
-        """Inspect the worker. `first_contact` accepts its host key. With `make=False` nothing is created on it.
+        """Inspect the worker. With `first_contact` its host key is accepted. With `make=False` nothing is created.
 
-        A worker whose directory was never created reports no incarnation.
+        A worker without a directory reports no incarnation.
         """
         call = [
-            "cautions=",
+            "warnings=",
             f"program={quote(task_program())}" if make else "",
             self.open_line(target, "probe" if make else "survey"),
-            "begin_frame; tell_probe",
+            "begin_frame; print_probe",
             "IFS='\n'",
-            'for each in $cautions; do unset IFS; named warning "$each"; done',
+            'for each in $warnings; do unset IFS; print_value warning "$each"; done',
             "end_frame",
         ]
         return self.ask(
@@ -116,12 +116,12 @@ class TaskRunner(WorkerCalls):
     ) -> WorkerReport | Silence:
         """Prepare attempts on this host and boot; with `go` start those without a set-up at once.
 
-        A different host, or the same host after a reboot, does nothing and reports no attempts. If the report lists a
-        workspace as lacking, nothing was done for the attempts that need it: see `ship`.
+        A different host, or the same host after a reboot, does nothing and reports no attempts. If the worker lacks a
+        workspace, it reports that and does nothing for attempts that need it: call `ship`, then `prepare` again.
         """
         tokens = [request.token for request in requests]
-        # Skip the clock: reading it costs a process on the worker, and polls and probes read it anyway.
-        steps = ["untimed=1", *(prepare_line(request) for request in requests)]
+        # No clock: reading it costs a process on the worker, and polls and probes read it anyway.
+        steps = ["no_clock=1", *(prepare_line(request) for request in requests)]
         if go:
             steps += go_lines(tokens)
         workspaces = list(dict.fromkeys(request.workspace for request in requests if request.workspace))
@@ -137,11 +137,11 @@ class TaskRunner(WorkerCalls):
         boot_id: str,
         incarnation: str,
     ) -> WorkerReport | Silence:
-        """Upload a packed workspace for attempts that wait for it, unless the worker has it by now.
+        """Upload a packed workspace for the attempts that wait for it, unless the worker has it already.
 
-        If the worker can't store it, these attempts end as NOSTART (`disk` or `workspace`) and their log says why.
-        Otherwise the report lists it as lacking only if another call is uploading it. After a cut connection the next
-        call removes what is left. Bound to host and boot like `prepare`.
+        If the worker can't store it, these attempts end as NOSTART (`disk` or `workspace`) and their log says why. If
+        another call is uploading it, the report lists it as lacking. If the connection is lost, the next call removes
+        the incomplete files. Bound to host and boot like `prepare`.
         """
         mark = f"IRIS1 {SYSTEM_RANDOMNESS.hexadecimal(16)} READY"
         figures = f"{workspace.size} {workspace.limit} {workspace.packed_size}"
@@ -155,7 +155,7 @@ class TaskRunner(WorkerCalls):
     def go(
         self, target: Target, tokens: Sequence[Token], *, boot_id: str, incarnation: str
     ) -> WorkerReport | Silence:
-        """Start prepared attempts; only report the state of all others. Bound to host and boot like `prepare`."""
+        """Start those attempts that are prepared; report all. Bound to host and boot like `prepare`."""
         return self._launch(target, "go", go_lines(tokens), tokens, boot_id, incarnation)
 
     def poll(
@@ -166,12 +166,11 @@ class TaskRunner(WorkerCalls):
         renew: bool = True,
         held: Sequence[KnownRequest] = (),
     ) -> WorkerReport | Silence:
-        """Report the states of these attempts and their requests, in one round trip.
+        """Report the states and requests of these attempts, except the requests in `held`.
 
-        Changes nothing except leases (`renew`); a poll without an answer may have renewed them too. Requests in `held`
-        are known and not sent again.
+        With `renew` it renews their leases, maybe even if there is no answer. It changes nothing else.
         """
-        return self._report(target, "poll", ["renewing=1"] if renew else [], tokens, tokens, held)
+        return self._report(target, "poll", ["renew_leases=1"] if renew else [], tokens, tokens, held)
 
     def answer(
         self,
@@ -182,24 +181,24 @@ class TaskRunner(WorkerCalls):
         with_requests: bool = True,
         held: Sequence[KnownRequest] = (),
     ) -> WorkerReport | Silence:
-        """Deliver answers to requests, which deletes the requests; then report all attempts like `poll`.
+        """Deliver answers to requests and delete these requests; then report all attempts like `poll`.
 
-        Unanswered requests are reported again, however this call ends. With `with_requests=False` new requests are left
-        for a later poll.
+        A request whose answer was not delivered is reported again later. With `with_requests=False` no requests are
+        reported.
         """
         steps = [answer_line(*each) for each in answers]
         return self._report(target, "answer", steps, tokens, tokens if with_requests else (), held)
 
     def stop(self, target: Target, stops: Sequence[tuple[Token, float]]) -> WorkerReport | Silence:
-        """Fence these attempts (each with its grace in seconds): none is running or will ever start.
+        """Fence these attempts, each with its grace in seconds, so that none runs or ever starts.
 
-        That is proven once this report, or a later poll, says STOPPED or how the attempt ended by itself.
+        That is proven when this report or a later poll says that an attempt is STOPPED or ended by itself.
         """
         tokens = unique([token for token, _ in stops])
         steps = [
-            f"trap 'stop_alone {' '.join(tokens)}' EXIT",
-            'make_root && cd "$root/a" && missing=',
-            'if [ -z "$missing" ]; then',
+            f"trap 'stop_without_fork {' '.join(tokens)}' EXIT",
+            'make_root && cd "$root/a" && no_root=',
+            'if [ -z "$no_root" ]; then',
             *(f"stop {token} {hundredths(grace)}" for token, grace in dict(stops).items()),
             f"await_stops {' '.join(tokens)}",
             "fi",
@@ -217,11 +216,11 @@ class TaskRunner(WorkerCalls):
     ) -> UnwedgeReport | Silence:
         """Report the processes that hold the chips, and the attempts that are not in `keep`.
 
-        `keep` are the attempts of this worker that are live in the log *now*: neither they nor their processes are
-        touched or reported. `known` have ended in the log: reported only if they have not ended on the worker. With the
-        operator's consent `clear` names processes and attempts of an earlier report; exactly these get SIGTERM, and
-        SIGKILL after `grace` seconds, from a separate process, so losing this call changes nothing. Call again without
-        `clear` to see what is left. Raises ValueError if `clear` names something to keep.
+        `keep` are the attempts of this worker that are live in the log now; they are not touched, and not reported
+        except as the owners of processes. `known` have ended in the log: they are reported only if they have not ended
+        on the worker. `clear` are processes and attempts of an earlier report that the operator wants to end: a
+        detached process sends SIGTERM, and SIGKILL after `grace` seconds. Call again without it to see which are left.
+        Raises ValueError if `clear` contains something to keep.
         """
         kept = unique(keep)
         holders = [each for each in clear if isinstance(each, ChipHolder)]
@@ -231,21 +230,20 @@ class TaskRunner(WorkerCalls):
             raise ValueError(f"{min(owned)} is an attempt that is to be kept")
         words: dict[str, Sequence[str]] = {
             "keep": kept,
-            "known": unique(known),
-            "evicted": [process_word(each) for each in holders],
-            "cleared": tokens,
+            "ended_in_log": unique(known),
+            "processes_to_end": [process_word(each) for each in holders],
+            "attempts_to_stop": tokens,
         }
         call = [self.open_line(target), *(f"{name}={quote(' '.join(item))}" for name, item in words.items())]
-        call += [f"clear {hundredths(grace)}"] if clear else []
-        call += ["begin_frame", "tell_holders", "tell_strangers", "end_frame"]
+        call += [f"evict {hundredths(grace)}"] if clear else []
+        call += ["begin_frame", "print_holders", "print_unknown", "end_frame"]
         read = partial(unwedge_report, worker=target.worker, keep=kept, cleared=tokens)
         return self.ask(target, "unwedge", call, read, room=_ROOM_FOR_TOKENS, patience=_UNWEDGE_PATIENCE)
 
     def reap(self, target: Target, tokens: Sequence[Token]) -> ReapReport | Silence:
-        """Delete the files of attempts that have ended; live attempts are not touched.
+        """Delete the files of those attempts that have ended, except their exit records: so none can ever start.
 
-        Their tokens and exit records stay: none of them can ever start. The report names those with no other files
-        left. A large one takes longer than this call, which can be repeated.
+        The report names the attempts without other files. Deletion may take longer than this call: repeat it.
         """
         tokens = unique(tokens)
         words = " ".join(tokens)
@@ -253,30 +251,30 @@ class TaskRunner(WorkerCalls):
             self.open_line(target),
             f"reap_all {words}",
             "begin_frame",
-            f"tell_reaped {words}",
+            f"print_reaped {words}",
             "end_frame",
         ]
         read = partial(reap_report, worker=target.worker, tokens=tokens)
         return self.ask(target, "reap", call, read, room=64 * len(tokens), patience=_REAP_PATIENCE)
 
     def usage(self, target: Target, tokens: Sequence[Token]) -> UsageReport | Silence:
-        """Report the disk usage of these attempts: what `reap` would free. Changes nothing."""
+        """Report the disk usage of these attempts, which `reap` would free. Changes nothing."""
         tokens = unique(tokens)
-        call = [self.open_line(target), "begin_frame", f"tell_usage {' '.join(tokens)}", "end_frame"]
+        call = [self.open_line(target), "begin_frame", f"print_usage {' '.join(tokens)}", "end_frame"]
         read = partial(usage_report, worker=target.worker, tokens=tokens)
         return self.ask(target, "usage", call, read, room=64 * len(tokens), patience=_USAGE_PATIENCE)
 
     def logs(
         self, target: Target, token: Token, *, stream: str, offset: int, limit: int
     ) -> LogChunk | Silence:
-        """Fetch at most `limit` bytes of one output file from `offset` on; a negative offset counts from the end."""
+        """Fetch at most `limit` bytes of a stream from `offset` on. A negative offset counts from the end."""
         piece = LogPiece(token=token, stream=stream, offset=offset, limit=limit)
         answer = self.pieces(target, [piece])
         return answer if isinstance(answer, Silence) else answer[0]
 
     def pieces(self, target: Target, wanted: Sequence[LogPiece]) -> tuple[LogChunk, ...] | Silence:
-        """Fetch pieces of output files, at most LONGEST_PIECE bytes each, in order and in one round trip."""
-        wanted = [replace(each, limit=max(0, min(each.limit, LONGEST_PIECE))) for each in wanted]
+        """Fetch pieces of logs in one round trip, each of at most MAX_LOG_PIECE bytes."""
+        wanted = [replace(each, limit=max(0, min(each.limit, MAX_LOG_PIECE))) for each in wanted]
         call = [self.open_line(target), "begin_frame", *map(piece_line, wanted), "end_frame"]
         return self.ask(target, "logs", call, partial(log_chunks, pieces=wanted), room=room_for(wanted))
 
@@ -292,17 +290,17 @@ class TaskRunner(WorkerCalls):
         payload: Payload | None = None,
         patience: float = 0.0,
     ) -> WorkerReport | Silence:
-        """Make a call bound to a host and boot; the report lists which of the workspaces are lacking."""
+        """Make a call bound to a host and boot; the report lists the missing ones of `workspaces`."""
         tokens = unique(tokens)
         call = [
             "session_mask",
             self.open_line(target),
-            f"if expect {quote(boot_id)} {quote(incarnation)}; then",
+            f"if is_intended_host {quote(boot_id)} {quote(incarnation)}; then",
             *steps,
             "await_starts",
             "begin_frame",
             f"report {' '.join(tokens)}",
-            *([f"tell_workspaces {' '.join(workspaces)}"] if workspaces else []),
+            *([f"print_missing_workspaces {' '.join(workspaces)}"] if workspaces else []),
             "else",
             "begin_frame",
             "fi",
@@ -323,14 +321,14 @@ class TaskRunner(WorkerCalls):
         with_requests: Sequence[Token] = (),
         held: Sequence[KnownRequest] = (),
     ) -> WorkerReport | Silence:
-        """Make a call for any host. Attempts in `with_requests` report their requests except those in `held`."""
+        """Make a call that any host executes. Requests of `with_requests` are reported, except those in `held`."""
         tokens, with_requests = unique(tokens), unique(with_requests)
         call = [
             self.open_line(target),
             *steps,
-            f"tell_time {' '.join(tokens)}",
+            f"set_no_clock {' '.join(tokens)}",
             "begin_frame",
-            *(["asking=1"] if with_requests else []),
+            *(["skip_requests_left=1"] if with_requests else []),
             f"report {' '.join(tokens)}",
             *(request_lines(with_requests, held) if with_requests else []),
             "end_frame",
@@ -349,24 +347,24 @@ def prepare_line(request: LaunchRequest) -> str:
 
 
 def answer_line(token: Token, request: RequestId, answer: bytes) -> str:
-    """Return the line that delivers one answer; it does nothing without the directory of attempts."""
+    """Return the line that delivers an answer; it does nothing if the worker has no directory of attempts."""
     words = parse_token(token), quote(parse_request_id(request)), quote(answer.decode("ascii"))
-    return f'[ -n "$missing" ] || answer {" ".join(words)}'
+    return f'[ -n "$no_root" ] || answer {" ".join(words)}'
 
 
 def request_lines(with_requests: Sequence[Token], held: Sequence[KnownRequest]) -> list[str]:
-    """Return the lines that report these attempts' requests except those in `held`."""
+    """Return the lines that report requests of these attempts, except those in `held`."""
     known = " ".join(f"{parse_token(token)}/{parse_request_id(request)}" for token, request in held)
-    return [*([f"held='{known}'"] if known else []), f"tell_requests {' '.join(with_requests)}"]
+    return [*([f"known_requests='{known}'"] if known else []), f"print_requests {' '.join(with_requests)}"]
 
 
 def go_lines(tokens: Sequence[Token]) -> list[str]:
-    """Return the lines that start each attempt if it is prepared."""
+    """Return the lines that start the attempts that are prepared."""
     return [f"go {parse_token(token)}" for token in tokens]
 
 
 def process_word(holder: ChipHolder) -> str:
-    """Return a process as a shell word. Raises ValueError for a holder that no worker could have reported."""
+    """Return a process as a shell word. Raises ValueError if it can't be from a report."""
     if not _BOOT_ID.fullmatch(holder.boot_id) or min(holder.pid, holder.start) < 0:
         raise ValueError(f"{holder!r:.80} is no process of a report")
     return f"{holder.boot_id}:{holder.pid}:{holder.start}"

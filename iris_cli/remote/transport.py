@@ -1,4 +1,4 @@
-"""The port for all remote access: run one script on one host before one deadline."""
+"""The port for remote access: run a script on a host before a deadline."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Output(Struct, frozen=True, kw_only=True):
 
 
 class Payload(Struct, frozen=True, kw_only=True):
-    """Bytes for a script's stdin, sent only after the script has printed `mark` as a line on stdout.
+    """Bytes for a script's stdin, sent after the script has printed `mark` as a line on stdout.
 
-    A shell reads ahead and could take earlier bytes for more script. Each call of `chunks` starts from the beginning;
-    an OSError from it becomes a LOCAL NoAnswer. `size` (bytes) only sets the deadline.
+    Bytes sent earlier could be read by the shell, as a part of the script. Each call of `chunks` starts from the
+    beginning; an OSError from it becomes a LOCAL NoAnswer. `size` (bytes) only determines the deadline.
     """
 
     mark: bytes
@@ -38,8 +38,8 @@ class Payload(Struct, frozen=True, kw_only=True):
     chunks: Callable[[], Iterable[bytes]]
 
 
-class NoAnswer(Exception):  # noqa: N818 - the protocol's own word; not every "no answer" is an error
-    """The call ended without an answer. The script may have run unless `sent` is False."""
+class NoAnswer(Exception):  # noqa: N818 - not always an error
+    """The call ended without an answer. If `sent` is True the script may have run."""
 
     def __init__(
         self, kind: SilenceKind, step: str, detail: str, *, hint: str = "", sent: bool = True
@@ -58,20 +58,20 @@ class NoAnswer(Exception):  # noqa: N818 - the protocol's own word; not every "n
         )
 
 
-SLOWEST = 32 << 10
-"""Bytes per second: slower payloads are aborted."""
-_UNDER_WAY = 2 << 20
-"""Bytes of a payload that count as sent but may not have arrived: sshd buffers them."""
+MIN_RATE = 32 << 10
+"""Bytes per second. A slower transfer of a payload is aborted."""
+_BUFFERED = 2 << 20
+"""Maximum number of bytes that were sent but have not arrived, because the network and sshd buffer them."""
 
 
-def time_for(size: int) -> float:
-    """Return the maximum seconds for sending a payload of `size` bytes."""
-    return 60.0 + size / SLOWEST
+def max_sending_time(size: int) -> float:
+    """Return the maximum time in seconds for sending a payload of `size` bytes."""
+    return 60.0 + size / MIN_RATE
 
 
 def time_to_arrive(size: int) -> float:
-    """Return the maximum seconds between sending the last byte of a payload and its arrival."""
-    return min(size, _UNDER_WAY) / SLOWEST
+    """Return the maximum time in seconds between sending the last byte of a payload and its arrival."""
+    return min(size, _BUFFERED) / MIN_RATE
 
 
 class Transport(Protocol):
@@ -90,10 +90,10 @@ class Transport(Protocol):
     ) -> Output:
         """Feed `script` to `exec /bin/sh -s` on the target and wait for its end.
 
-        `connect_timeout` covers everything up to an authenticated connection, `timeout` the rest; both are in seconds
-        and end by closing the socket. More than `limit` bytes on either stream is a PROTOCOL NoAnswer. With
-        `first_contact` an unknown host key is accepted and recorded if the connection says `accept-new`. Each piece of
-        a `payload` restarts the timeout, up to `time_for`. Raises NoAnswer.
+        `connect_timeout` (seconds) covers everything up to an authenticated connection, `timeout` the rest; each piece
+        of a `payload` restarts the latter, up to `max_sending_time`. More than `limit` bytes on stdout or stderr are a
+        PROTOCOL NoAnswer. With `first_contact` an unknown host key is accepted and recorded if the connection's
+        `known_hosts` is `accept-new`. Raises NoAnswer.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Calls to workers for commands and stacks, and what all calls use: send a script, read its answer."""
+"""Send a script to a worker and read its answer; calls for commands and stacks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from iris_cli.remote.worker_script import HostPaths, directory_word, quote, work
 
 R = TypeVar("R")
 
-_ROOM = 64 << 10  # bytes of an answer beyond the requested data; a login shell may print a lot
+_ROOM = 64 << 10  # bytes of an answer besides its data: a login shell may print a lot
 _ROOM_PER_ATTEMPT = 8 << 10
 
 
@@ -49,7 +49,7 @@ class WorkerCalls:
         self._paths = paths or HostPaths()
 
     def open_line(self, target: Target, then: str = "") -> str:
-        """Return the lines that enter the worker's directory."""
+        """Return the lines that enter the worker's directory and call `then`, a function of the library."""
         if not is_name(target.worker):
             raise ValueError(f"{target.worker[:80]!r} can't name a directory")
         where = f"{directory_word(target.connection.remote_dir)} {self._cluster_id} {target.worker}"
@@ -70,7 +70,7 @@ class WorkerCalls:
     ) -> R | Silence:
         """Send one script and parse its answer with `read`, which may raise NoAnswer.
 
-        `about` is the number of attempts: each one allows more output and more time.
+        `about` is the number of attempts; the limits of output and time grow with it.
         """
         nonce = SYSTEM_RANDOMNESS.hexadecimal(16)
         script = worker_script(name, [f"nonce={nonce}", *call], self._paths)
@@ -96,17 +96,16 @@ def unique(tokens: Sequence[Token]) -> list[Token]:
     return [parse_token(token) for token in dict.fromkeys(tokens)]
 
 
-LONGEST_OUTPUT = 512 << 10
-_COMMAND_ENDING = 20.0  # seconds: SIGTERM, SIGKILL, and the search for processes left over
+MAX_OUTPUT = 512 << 10
+_ENDING_TIME = 20.0  # seconds: SIGTERM, SIGKILL, and searches for processes
 _COMMAND_ANSWER = re.compile(r"X (gone|none|[0-9]{1,3}) ([01])")
 
 
 class CommandRequest(Struct, frozen=True, kw_only=True):
-    """A command to run on a worker, or in the directory of one of its attempts, for at most `timeout` seconds.
+    """A command to run on a worker, or for one of its attempts, for at most `timeout` seconds.
 
-    For an attempt with an `image` the command runs in its container.
-
-    The first `limit` bytes of its output (stdout and stderr merged) are returned. `token` names this command.
+    For an attempt it runs in the attempt's directory, and in its container if there is an `image`. The first `limit`
+    bytes of its output (stdout and stderr merged) are returned. `token` identifies the command.
     """
 
     token: Token
@@ -119,9 +118,9 @@ class CommandRequest(Struct, frozen=True, kw_only=True):
 
 
 class CommandEnd(Struct, frozen=True, kw_only=True):
-    """The result of a command; `exit_code` is None if it was killed or never ran (`gone`: no such directory).
+    """The result of a command. `exit_code` is None if iris killed it, or if its directory is `gone`.
 
-    `timed_out`: it was ended at its timeout. `cut`: `output` is truncated."""
+    `timed_out`: it was killed at its timeout. `cut`: `output` is truncated."""
 
     exit_code: int | None
     output: bytes
@@ -131,24 +130,24 @@ class CommandEnd(Struct, frozen=True, kw_only=True):
 
 
 class CommandCalls:
-    """Calls for commands on a worker. Only `run` can't be repeated."""
+    """Calls for commands of the operator. Only `run` can't be repeated."""
 
     def __init__(self, calls: WorkerCalls) -> None:
         self._calls = calls
 
     def run(self, target: Target, request: CommandRequest) -> CommandEnd | Silence:
-        """Run a command to its end without input. Raises ValueError for text that no shell can hold.
+        """Run a command without input and return its result. Raises ValueError for text with a NUL.
 
-        A lost connection does not end it: `end` and its timeout do.
+        If the connection is lost, the command continues until its timeout or `end`.
         """
-        limit = max(0, min(request.limit, LONGEST_OUTPUT))
+        limit = max(0, min(request.limit, MAX_OUTPUT))
         token = parse_token(request.token)
         home = f"$root/a/{parse_token(request.attempt)}" if request.attempt else ""
         launch = LaunchRequest(token=token, argv=request.argv, env=request.env, image=request.image)
-        # One byte more shows that the output is truncated.
+        # One byte more, to see whether the output is truncated.
         step = f"run_command {token} {hundredths(request.timeout)} {limit + 1}"
         call = [
-            "mask=$(umask) timed=0",
+            "mask=$(umask) timed_out=0",
             self._calls.open_line(target),
             f'dir="{home}"',
             environment_text(launch, directories=bool(home)),
@@ -156,15 +155,15 @@ class CommandCalls:
             f'{step} "{home + "/work" if home else "$HOME"}"',
             "end_frame",
         ]
-        read, patience = partial(_command_end, limit=limit), request.timeout + _COMMAND_ENDING
+        read, patience = partial(_command_end, limit=limit), request.timeout + _ENDING_TIME
         return self._calls.ask(target, "exec", call, read, room=2 * limit, patience=patience)
 
     def end(self, target: Target, tokens: Sequence[Token]) -> Silence | None:
-        """End these commands, including those not started yet; return None once that is done."""
+        """End these commands, or prevent their start; return None when that is done."""
         words = [parse_token(token) for token in tokens]
         steps = [f"(stop_command {quote(word)})" for word in words]
         call = [self._calls.open_line(target), *steps, "begin_frame", "end_frame"]
-        return self._calls.ask(target, "exec", call, lambda _: None, patience=_COMMAND_ENDING)
+        return self._calls.ask(target, "exec", call, lambda _: None, patience=_ENDING_TIME)
 
 
 def _command_end(frame: Frame, limit: int) -> CommandEnd:
@@ -182,13 +181,13 @@ def _command_end(frame: Frame, limit: int) -> CommandEnd:
 
 
 SIGNALS = ("USR1", "USR2")
-"""Signals that may be sent to a program to request its stacks."""
+"""Signals by which a program can be asked for its stacks."""
 
 _STACKS_TIME = 30.0  # seconds for requesting stacks on one host
-_STACKS_ENDING = 20.0  # further seconds for the last request and for listing processes
-_LONGEST_STACKS = 160 << 10  # bytes for one program: three files of 48 KiB at most
-_STACKS_ROOM = 1 << 20  # bytes of an answer for each attempt: the library stops at half a MiB, in base64
-_STACKS_OF = pattern(r"N ([0-9a-f]{32}) ([A-Z]+) (-|0|[1-9][0-9]{0,6})")
+_STACKS_ENDING = 20.0  # more seconds for listing processes, and for the last request
+_MAX_STACKS = 160 << 10  # bytes for one program: three files of 48 KiB at most
+_STACKS_ROOM = 1 << 20  # bytes of an answer for each attempt: half a MiB in base64
+_ATTEMPT = pattern(r"N ([0-9a-f]{32}) ([A-Z]+) (-|0|[1-9][0-9]{0,6})")
 _PROGRAM = pattern(
     r"P ([1-9][0-9]{0,9}) ([A-Za-z]) (spy|handler|deaf|silent|other|late|catches\.(?:USR1|USR2))"
 )
@@ -197,10 +196,10 @@ _PROGRAM = pattern(
 class Program(Struct, frozen=True, kw_only=True):
     """A process of a task. `state` is the kernel's letter: `R` running, `S` sleeping, `D` waiting for a device.
 
-    `how` is the source of `dump` (`spy`, `handler`) or the reason why it is empty: `deaf` (no reaction to the signal),
-    `catches.USR1` (that handler may be faulthandler's), `silent` (Python without a handler), `other` (not Python),
-    `late` (no time or room left). `trouble` is py-spy's error message. `threads` is the kernel's view of a program
-    without a stack.
+    `how` is the source of the stacks in `dump`, `spy` or `handler`, or the reason why it is empty: `deaf` (no reaction
+    to the signal), `catches.USR1` (has a handler for it, maybe not faulthandler's), `silent` (Python without a
+    handler), `other` (not Python), `late` (no time or room left). `trouble` is py-spy's error message. `threads` is the
+    kernel's view of a program without a dump.
     """
 
     pid: int
@@ -213,7 +212,7 @@ class Program(Struct, frozen=True, kw_only=True):
 
 
 class Programs(Struct, frozen=True, kw_only=True):
-    """The processes of an attempt, oldest first. `count` is their number, None if they can't be listed."""
+    """The programs of an attempt, oldest first. `count` is the number of its processes, None if unknown."""
 
     token: Token
     state: RemoteState
@@ -230,11 +229,11 @@ class StackCalls:
     def read(
         self, target: Target, tokens: Sequence[Token], *, consent: str = "", seconds: float = _STACKS_TIME
     ) -> tuple[Programs, ...] | Silence:
-        """Return the stacks of these attempts' programs, in one round trip. py-spy pauses each program briefly.
+        """Return the stacks of these attempts' programs. py-spy pauses each program briefly.
 
-        Programs not asked for after `seconds` are `late`.
-        Without py-spy a program gets a signal if it handles it and has the file `stacks.<SIGNAL>` of its task open.
-        `consent` names a signal (of SIGNALS) that may be sent even without that file. Raises ValueError for others.
+        Without py-spy, a program gets a signal if it has a handler for it and the file `stacks.<SIGNAL>` of its task
+        open. `consent` is a signal (of SIGNALS, otherwise ValueError) that is sent even if the file is not open. After
+        `seconds` the remaining programs are reported as `late`.
         """
         if consent and consent not in SIGNALS:
             raise ValueError(f"{consent[:20]!r} is not one of {', '.join(SIGNALS)}")
@@ -255,10 +254,10 @@ class StackCalls:
 
 
 def _programs(frame: Frame, tokens: Sequence[Token]) -> tuple[Programs, ...]:
-    _, _, records = records_of(frame, _LONGEST_STACKS)
+    _, _, records = records_of(frame, _MAX_STACKS)
     found: list[Programs] = []
     for record in records:
-        if match := _STACKS_OF.fullmatch(record.line):
+        if match := _ATTEMPT.fullmatch(record.line):
             if match[2] not in RemoteState.__members__ or record.data:
                 raise malformed("the answer has an unexpected line")
             count = None if match[3] == "-" else int(match[3])

@@ -1,4 +1,4 @@
-"""Builds the single script that a call sends to a worker: the shell library, then the call in the last lines."""
+"""Build the script that a call sends to a worker: the shell library, then the lines of the call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 
 class HostPaths(Struct, frozen=True, kw_only=True):
-    """Paths of system files on a host. Tests replace them; without a readable `proc` the library uses ps."""
+    """Paths of system files on a host. If `proc` is not readable the library uses ps."""
 
     proc: str = "/proc"
     dev: str = "/dev"
@@ -43,8 +43,8 @@ _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
         "stacks": (*_PROCESSES, "report", "early", "stacks"),
     }
 )
-_LASTING: Mapping[str, Sequence[str]] = MappingProxyType(
-    {  # processes that keep running on the worker after the call; sent as text, too
+_DETACHED: Mapping[str, Sequence[str]] = MappingProxyType(
+    {  # for processes that outlive the call: also kept as text, which they execute
         "prepare": (*_PROCESSES, "fence", "devices"),
         "prepare_with": (*_PROCESSES, "fence", "devices", "trees"),
         "stop": (*_PROCESSES, "fence", "stop"),
@@ -58,40 +58,40 @@ _WRAPPER: Mapping[str, Sequence[str]] = MappingProxyType(
         "prepare_with": ("run", "metadata", "deaths", "copies"),
     }
 )
-"""Parts that only an attempt's processes run: the call writes them to a file without executing them."""
+"""Parts that only the wrapper executes: the call writes them to `run`."""
 
-_FED = frozenset({"ship"})
+_WITH_PAYLOAD = frozenset({"ship"})
 """Calls that read a payload from stdin."""
 
-_LONE = frozenset({"stop", *_FED})
-"""Calls read by the shell alone: a fence must work even if no further process can be started."""
+_READ_BY_SHELL = frozenset({"stop", *_WITH_PAYLOAD})
+"""Calls that a shell reads without `cat`: a stop must work on a host that can't start processes."""
 
 _READ_AT_ONCE = (
     'if [ -n "${BASH_VERSION-}" ] && command -v cat >/dev/null 2>&1; then'
     ' call_text=$(cat); eval "$call_text"; exit; fi'
 )
-"""Read all of stdin at once: bash reads it byte by byte. A truncated text lacks its last brace and never runs."""
+"""Read all of stdin at once, as bash reads it byte by byte. A truncated script lacks its last brace and never runs."""
 
 
 def worker_script(call: str, body: Sequence[str], paths: HostPaths) -> bytes:
-    """Return the script of a call. Cut off anywhere, even before its last byte, it does nothing.
+    """Return the script of a call. A truncated script does nothing, even if only the last byte is missing.
 
-    It is one brace group, which a shell runs only when it has read all of it; bash has a line before it. Nothing
-    started in it can read the script. A call with a payload ends in a newline, as its shell can't wait for the end of
-    stdin. Raises ValueError for text that can't be encoded.
+    It is one brace group, which a shell executes only when it has read all of it. Processes started in it can't read
+    the script. If there is a payload it ends in a newline: its shell can't wait for the end of stdin. Raises ValueError
+    for text that can't be encoded.
     """
-    end = [b""] if call in _FED else []
+    end = [b""] if call in _WITH_PAYLOAD else []
     return b"\n".join([_library(call, paths), *(line.encode() for line in body), b"exit 0", b"}", *end])
 
 
 @cache
 def _library(call: str, paths: HostPaths) -> bytes:
-    """Return the beginning of all scripts of a call; cached, as a fan-out sends hundreds."""
-    library = _head(paths) + _shell(*_LASTING.get(call, ()))
+    """Return the beginning of the scripts of a call; cached, as a fan-out sends hundreds."""
+    library = _variables(paths) + _shell(*_DETACHED.get(call, ()))
     lines = [
-        *([] if call in _LONE else [_READ_AT_ONCE]),
+        *([] if call in _READ_BY_SHELL else [_READ_AT_ONCE]),
         "{",
-        "exec 3<&0 </dev/null" if call in _FED else "exec </dev/null",
+        "exec 3<&0 </dev/null" if call in _WITH_PAYLOAD else "exec </dev/null",
         f"library={quote(library)}",
         f"wrapper_text={quote(_shell(*_WRAPPER.get(call, ())))}",
         'eval "$library"',
@@ -101,7 +101,7 @@ def _library(call: str, paths: HostPaths) -> bytes:
 
 
 def quote(text: str) -> str:
-    """Return the text as one shell word. Raises ValueError for a NUL, which no shell can hold."""
+    """Return the text as one shell word. Raises ValueError for a NUL."""
     if "\0" in text:
         raise ValueError("a NUL byte can't be passed to a program")
     return shlex.quote(text)
@@ -123,7 +123,7 @@ def memory_text() -> str:
 
 
 def directory_word(remote_dir: str) -> str:
-    """Return `remote_dir` as a shell word; `~` is the remote home, and relative paths start there.
+    """Return `remote_dir` as a shell word. `~` is the remote home; relative paths are below it.
 
     Raises ValueError for another user's home.
     """
@@ -137,15 +137,15 @@ def directory_word(remote_dir: str) -> str:
     return f'"${{HOME:?}}"/{quote(first + slash + rest)}'
 
 
-def _head(paths: HostPaths) -> str:
-    places = [f"iris_{name}={quote(getattr(paths, name))}\n" for name in paths.__struct_fields__]
+def _variables(paths: HostPaths) -> str:
+    lines = [f"iris_{name}={quote(getattr(paths, name))}\n" for name in paths.__struct_fields__]
     # The session's environment must not affect the library.
-    return "".join(places) + "set +eu\nunset CDPATH IFS\n"
+    return "".join(lines) + "set +eu\nunset CDPATH IFS\n"
 
 
 @cache
 def _shell(*names: str) -> str:
-    """Return files of the library without comments and indentation: less to send and store."""
+    """Return parts of the library without comments and indentation, to send and store less."""
     lines = []
     for name in names:
         source = resources.files("iris_cli") / "remote" / "shell" / f"{name}.sh"

@@ -10,7 +10,7 @@ from typer.main import get_command
 
 from iris_cli.cli import app, tree
 from iris_cli.errors import ExitCode, UsageError
-from iris_cli.remote.inside.command_line import COMMANDS, OPERATORS
+from iris_cli.remote.inside.command_line import COMMANDS, OPERATOR_ONLY
 from iris_cli.remote.inside.program import GLOBAL
 from tests.client.operator_thread import OperatorThread
 from tests.support.small_iris import Ran, Task, operator
@@ -106,11 +106,11 @@ def test_an_option_of_the_operator_is_refused_by_its_name(task: Task) -> None:
         for command, (_, _, known) in COMMANDS.items()
         for option in group.commands[command].params  # type: ignore[attr-defined]  # it is a group
         for flag in option.opts
-        if flag.startswith("-") and flag not in (*known, *OPERATORS, *GLOBAL, "--help", "-h")
+        if flag.startswith("-") and flag not in (*known, *OPERATOR_ONLY, *GLOBAL, "--help", "-h")
     }
     assert missing == set()
     for line in ("logs a --follow", "launch --dry-run -- true", "--state-dir s status", "status --version"):
-        (flag,) = set(line.split()) & set(OPERATORS)
+        (flag,) = set(line.split()) & set(OPERATOR_ONLY)
         ran = task.iris(*line.split())
         assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: {flag} is not available inside a task")
 

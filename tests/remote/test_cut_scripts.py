@@ -143,7 +143,7 @@ def test_the_library_keeps_nothing_where_others_may_write_or_wipe() -> None:
     code = "\n".join(
         re.sub(r"(^|\s)#.*", "", line) for text in library().values() for line in text.splitlines()
     )
-    asked = "limited df -Pk /dev/shm /tmp .\n"
+    asked = "with_timeout df -Pk /dev/shm /tmp .\n"
     shared = " -v /dev/shm:/dev/shm \\\n"
     assert (code.count(asked), code.count(shared)) == (1, 1)
     rest = code.replace(asked, "\n").replace(shared, "\n")
@@ -166,7 +166,7 @@ def test_the_library_fits_its_own_rules() -> None:
 def test_no_function_of_a_call_has_the_name_of_another(call: str) -> None:
     """The later one would be taken for it."""
     files = library()
-    parts = dict.fromkeys([*worker_script_module._LASTING.get(call, ()), *worker_script_module._PARTS[call]])
+    parts = dict.fromkeys([*worker_script_module._DETACHED.get(call, ()), *worker_script_module._PARTS[call]])
     names = Counter(
         name for part in parts for name in set(re.findall(r"^(\w+)\(\)", files[f"{part}.sh"], re.MULTILINE))
     )

@@ -12,7 +12,7 @@ import pytest
 
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.model.task import Fact, FactKind
-from iris_cli.remote.frames import LONGEST_FACT, facts_of
+from iris_cli.remote.frames import MAX_FACT, facts_of
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost, ProbedHost
 from tests.support.local_transport import REQUIRED, only_tools, tools_of
@@ -173,7 +173,7 @@ def test_forged_facts_of_a_task_that_killed_its_wrapper_are_cleaned_and_read_onc
 @pytest.mark.parametrize(
     "line",
     [
-        b"memory proven " + b"x" * (LONGEST_FACT + 1),
+        b"memory proven " + b"x" * (MAX_FACT + 1),
         b"memory proven \x1b[2Jx",
         b"memory proven \xff\xfe",
         b"memory proven \xc2\x9b2J",

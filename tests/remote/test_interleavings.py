@@ -191,7 +191,7 @@ def test_an_end_that_is_recorded_while_the_names_are_read_is_not_lost(host: Work
     gone = f"for pid in {pids}; do while grep -q . /proc/$pid/cmdline; do sleep 0.01; done; done"
     die = f"kill -STOP {pids}; kill -KILL {pids}; {gone}"
     racing = f"is_alive() {{ {{ {end}; {die}; }} 2>/dev/null; return 1; }}"
-    assert run_library(host, f"{racing}; state_of {token}; echo $state $x_code") == "EXITED 7"
+    assert run_library(host, f"{racing}; state_of {token}; echo $state $record_code") == "EXITED 7"
 
 
 @pytest.fixture
@@ -217,18 +217,18 @@ def test_a_number_that_was_seen_before_is_only_the_same_process_with_the_same_st
     host: WorkerHost, bystander: subprocess.Popen[bytes]
 ) -> None:
     pid, start, token = bystander.pid, start_ticks(bystander.pid), "f" * 32
-    look = 'self_pid; look {} "{}" "{}" "$self" && echo "found:$found"'
+    scan = 'self_pid; scan {} "{}" "{}" "$self" && echo "found:$found"'
     for wrong in (f"{pid}:{int(start) - 1}", f"{pid}:{start}1", f"{pid}:"):
-        assert run_library(host, look.format(token, "", wrong)) == "found:"
-        assert run_library(host, look.format(token, wrong, "")) == "found:"
-    assert run_library(host, look.format(token, "", f"{pid}:{start}")) == f"found:{pid}:{start}"
+        assert run_library(host, scan.format(token, "", wrong)) == "found:"
+        assert run_library(host, scan.format(token, wrong, "")) == "found:"
+    assert run_library(host, scan.format(token, "", f"{pid}:{start}")) == f"found:{pid}:{start}"
 
 
 def test_a_process_list_without_the_caller_is_ignored(host: WorkerHost) -> None:
     assert (
-        run_library(host, f'look {"f" * 32} "" "" 99999999 && echo "found:$found" || echo blind') == "blind"
+        run_library(host, f'scan {"f" * 32} "" "" 99999999 && echo "found:$found" || echo blind') == "blind"
     )
-    broken = "is_quiet() { return 1; }; processes() { printf 'complete\\n'; }"
-    assert run_library(host, f'{broken}; self_pid; look {"f" * 32} "" "" "$self" || echo blind') == "blind"
+    broken = "has_only_leaders() { return 1; }; processes() { printf 'complete\\n'; }"
+    assert run_library(host, f'{broken}; self_pid; scan {"f" * 32} "" "" "$self" || echo blind') == "blind"
     cut = "search() { return 1; }"
-    assert run_library(host, f'{cut}; self_pid; look {"f" * 32} "" "" "$self" || echo blind') == "blind"
+    assert run_library(host, f'{cut}; self_pid; scan {"f" * 32} "" "" "$self" || echo blind') == "blind"

@@ -199,7 +199,8 @@ def test_the_nearest_group_above_whose_groups_can_be_limited_is_taken(
     (tmp_path / "self/cgroup").write_text("4:memory:/elsewhere\n0::/user/0/session\n")
     library = resources.files("iris_cli") / "remote/shell"
     script = "".join((library / f"{name}.sh").read_text() for name in ("group", "memory"))
-    script += f'iris_proc={tmp_path} iris_sys={tmp_path}/sys\ncan_group && group_home\nprintf %s "$home"\n'
+    script += f"iris_proc={tmp_path} iris_sys={tmp_path}/sys\n"
+    script += 'can_make_group && parent_group\nprintf %s "$parent_group"\n'
     shell = tools_of(host_shell, tmp_path / "tools") / "sh"
     told = subprocess.run([shell, "-c", script], capture_output=True, check=True, text=True).stdout
     assert told == str(top / found)

@@ -183,7 +183,7 @@ def test_a_list_that_is_too_long_is_cut_at_a_whole_line(
 ) -> None:
     for number in range(100):
         (output(host, token) / f"file-{number}").touch()
-    monkeypatch.setattr(output_calls, "LONGEST_LIST", 1000)
+    monkeypatch.setattr(output_calls, "MAX_LIST_BYTES", 1000)
     (found,) = listed(host, token)
     assert found.cut
     assert 0 < len(found.files) < 100
@@ -277,8 +277,8 @@ def test_thousands_of_small_files_come_in_few_calls(dash_host: WorkerHost) -> No
     for name in names:
         (dash_host.attempt_dir(token) / name).write_text(name)
     before = len(dash_host.transport.scripts)
-    for start in range(0, 2000, output_calls.MOST_NAMES):
-        part = [name.encode() for name in names[start : start + output_calls.MOST_NAMES]]
+    for start in range(0, 2000, output_calls.MAX_NAMES):
+        part = [name.encode() for name in names[start : start + output_calls.MAX_NAMES]]
         assert batch(dash_host, token, *part) == part
     assert len(dash_host.transport.scripts) - before == 8
 

@@ -64,9 +64,8 @@ def test_a_wrapper_on_its_way_gives_a_sign_of_life_every_two_seconds_at_most(hos
     place.mkdir()
     (place / "launch.7").touch()
     source = library.read_text().rpartition("\nmask=")[0]
-    script = (
-        f"cd {place}\n{source}\nalive_at=7\nsign\nnow\nalive_at=$now\nsign\necho *\nalive_at=\nsign\necho *\n"
-    )
+    steps = "renewed_at=7; renew_launch; now; renewed_at=$now; renew_launch; echo *; renewed_at=; renew_launch; echo *"
+    script = f"cd {place}\n{source}\n{steps}\n"
     output = host.transport.run(host.target, script.encode(), connect_timeout=1, timeout=1)
     first, second = output.stdout.decode().split()
     assert first == second != "launch.7"

@@ -114,7 +114,7 @@ def test_a_connection_is_replaced_before_its_keys_have_to_be_exchanged_again(
 ) -> None:
     """A channel that ends while we ask for new keys would cost the connection."""
     (host,) = ssh_lab()
-    monkeypatch.setattr(link, "REPLACED_AFTER", 100_000)
+    monkeypatch.setattr(link, "REPLACE_AFTER", 100_000)
     with relay(host.port) as way:
         for size in (1000, 200_000, 2000, 3000):
             script = b"exec head -c %d /dev/zero\n" % size

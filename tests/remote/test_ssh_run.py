@@ -17,7 +17,7 @@ from paramiko import Channel, Transport
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport, dialer, link
-from iris_cli.remote.ssh.link import MOST_SESSIONS, Link
+from iris_cli.remote.ssh.link import MAX_SESSIONS, Link
 from iris_cli.remote.transport import NoAnswer, Output, Target
 from tests.support.relay import Fault, relay
 from tests.support.sshd import SshLab
@@ -150,14 +150,14 @@ def test_a_call_that_times_out_in_the_queue_aborts_no_other(ssh_lab: SshLab, ssh
         return run(ssh, host.target(), wait)
 
     with ThreadPoolExecutor() as pool:
-        busy = [pool.submit(wait_for_it, number) for number in range(MOST_SESSIONS)]
+        busy = [pool.submit(wait_for_it, number) for number in range(MAX_SESSIONS)]
         try:
-            until(lambda: len(list(host.home.glob("started-*"))) == MOST_SESSIONS)
+            until(lambda: len(list(host.home.glob("started-*"))) == MAX_SESSIONS)
             with pytest.raises(NoAnswer) as caught:
                 ssh.run(host.target(), b"true", connect_timeout=PATIENCE, timeout=0.2)
         finally:
             gate.touch()
-        assert [call.result().status for call in busy] == [3] * MOST_SESSIONS
+        assert [call.result().status for call in busy] == [3] * MAX_SESSIONS
     assert (caught.value.step, caught.value.sent) == ("session", False)
 
 
@@ -218,7 +218,7 @@ def test_a_lost_spare_shell_is_replaced(ssh_lab: SshLab, ssh: SshTransport, link
 def test_with_many_connections_nothing_is_started_ahead(
     ssh_lab: SshLab, ssh: SshTransport, shells: list[Channel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialer, "FEW", 0)
+    monkeypatch.setattr(dialer, "MAX_WITH_SPARES", 0)
     (host,) = ssh_lab()
     assert [run(ssh, host.target(), f"exit {n}").status for n in range(3)] == [0, 1, 2]
     assert len(shells) == 3
@@ -237,7 +237,7 @@ def test_a_dead_connection_is_replaced_once(ssh_lab: SshLab, ssh: SshTransport) 
 def test_a_connection_that_dies_when_it_is_used_again_is_replaced_too(
     ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialer, "FEW", 0)
+    monkeypatch.setattr(dialer, "MAX_WITH_SPARES", 0)
     (host,) = ssh_lab()
     with relay(host.port) as way:
         run(ssh, host.target(port=way.port), "true")
@@ -259,7 +259,7 @@ def test_a_connection_that_was_quiet_is_sent_nothing_before_it_has_proven_to_be_
     believed_for: float,
     is_sent: bool,
 ) -> None:
-    monkeypatch.setattr(link, "BELIEVED_FOR", believed_for)
+    monkeypatch.setattr(link, "ALIVE_FOR", believed_for)
     (host,) = ssh_lab()
     with relay(host.port) as way:
         target = host.target(port=way.port)
@@ -275,7 +275,7 @@ def test_a_connection_that_was_quiet_is_sent_nothing_before_it_has_proven_to_be_
 def test_a_quiet_connection_that_is_alive_serves_again(
     ssh_lab: SshLab, ssh: SshTransport, links: list[Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "BELIEVED_FOR", 0.0)
+    monkeypatch.setattr(link, "ALIVE_FOR", 0.0)
     (host,) = ssh_lab()
     assert [run(ssh, host.target(), f"exit {n}").status for n in range(3)] == [0, 1, 2]
     assert len(links) == 1
@@ -340,7 +340,7 @@ def test_a_broken_ssh_config_is_a_local_error_with_its_name(ssh_lab: SshLab, tmp
 def test_beyond_the_limit_the_least_recently_used_connections_close(
     ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialer, "MOST_KEPT", 2)
+    monkeypatch.setattr(dialer, "MAX_UNUSED", 2)
     hosts = ssh_lab(3)
     with ExitStack() as stack:
         ways = [stack.enter_context(relay(host.port)) for host in hosts]
@@ -353,7 +353,7 @@ def test_beyond_the_limit_the_least_recently_used_connections_close(
 def test_a_connection_in_use_is_not_closed(
     ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialer, "MOST_KEPT", 1)
+    monkeypatch.setattr(dialer, "MAX_UNUSED", 1)
     hosts = ssh_lab(4)
     results = fan_out(hosts, lambda host: run(ssh, host.target(), "sleep 0.2; exit 3").status)
     assert [status for _, status in results] == [3] * 4

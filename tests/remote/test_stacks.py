@@ -231,10 +231,10 @@ def test_a_process_that_ends_between_the_readings_has_no_threads(
         thread_room=1000
         read_first 7:1 8:1
         {between}
-        said=
+        dump=
         read_second 8 1
         read_second 7 1
-        printf '%s' "$said"
+        printf '%s' "$dump"
     """
     done = subprocess.run(
         ["sh", "-c", script],

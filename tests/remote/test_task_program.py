@@ -340,7 +340,7 @@ def test_no_launch_contains_the_program(dash_host: WorkerHost) -> None:
     dash_host.probe()
     dash_host.wait(dash_host.launch("true"))
     *_, probe, launch, _ = (
-        [script for script in dash_host.transport.scripts if b"tell_probe" in script]
+        [script for script in dash_host.transport.scripts if b"print_probe" in script]
         + [script for script in dash_host.transport.scripts if b"await_starts" in script][:1]
         + [b""]
     )

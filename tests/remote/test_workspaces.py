@@ -214,7 +214,7 @@ def test_a_set_up_that_ends_between_two_looks_is_done(tmp_path: Path) -> None:
     (cache / "lock.1").write_text("1 2 boot\n")
     library = resources.files("iris_cli") / "remote/shell"
     texts = [(library / f"{name}.sh").read_text() for name in ("host", "attempt", "trees", "copies")]
-    looked_for = 'is_alive() { : >"$store/done.1"; return 1; }\nrun_in_cache() { echo again; }\n'
+    looked_for = 'is_alive() { : >"$cache/done.1"; return 1; }\nrun_shared_set_up() { echo again; }\n'
     settings = "boot=boot workspace=hash set_up_key=key\n"
     script = "\n".join(["iris_proc=/proc", *texts, looked_for, settings, "set_up_copy"])
     done = subprocess.run(["sh"], input=script, cwd=attempt, capture_output=True, text=True, check=False)

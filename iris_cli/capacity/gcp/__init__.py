@@ -3,7 +3,6 @@
 import logging
 import warnings
 
-# Otherwise warnings of Google's code go to stderr among our messages, and from cron into a mail each minute. BEFORE the
-# import, which itself warns about Python versions.
+# Google's code would print warnings, which cron would mail each minute. BEFORE its import, which also warns.
 logging.getLogger("google").addHandler(logging.NullHandler())
 warnings.filterwarnings("ignore", module=r"google\.")

@@ -1,7 +1,6 @@
-"""The calls of Google's TPU API that iris needs, for one zone: bounded in time, complete lists, typed refusals.
+"""The calls of Google's TPU API that iris needs, with timeouts, complete lists, and typed refusals.
 
-Every call can be repeated, as iris chooses all names and never reuses one. So a call without an answer is retried a few
-times at once.
+A call without an answer is retried a few times. That is safe: iris chooses all names and never reuses one.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.messages.cloud import Refusal
 
 ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"
-"""The environment variable by which gcloud, too, overrides the endpoint."""
+"""The environment variable that overrides the endpoint, as for gcloud."""
 _DEFAULT_ENDPOINT = "https://tpu.googleapis.com"
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-_MOST_PAGES = 1000
+_MAX_PAGES = 1000
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
-    """Timeout of an answer in seconds, maximum number of tries, and the first pause between tries, which doubles."""
+    """The timeout of a try, the maximum number of tries, and the first pause, which doubles. In seconds."""
 
     timeout: float = 15.0
     tries: int = 3
@@ -43,7 +42,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
 
 class Api:
-    """The calls for one project and zone. They return the client's messages. All raise ProviderError."""
+    """The calls for a project and zone. They return messages of Google's client, and raise ProviderError."""
 
     def __init__(
         self,
@@ -69,8 +68,7 @@ class Api:
         except Exception as error:
             raise error_of(error, project) from error
 
-    # Lists: all pages, or an error. With `partial`, zones that Google can't reach are omitted and named in
-    # `unreachable`.
+    # Lists are complete. Only with `partial` zones that Google can't reach may be missing; `unreachable` has them.
 
     def nodes(self) -> list[Any]:
         """Return all nodes as protocol buffers."""
@@ -85,8 +83,7 @@ class Api:
     def operations(self) -> list[dict[str, Any]]:
         """Return all operations that Google still lists, as JSON.
 
-        The client is not used: it can't read a list with an operation of an unknown type, such as one of another API
-        version.
+        Google's client can't read a list that contains an operation of an unknown type.
         """
         pages = self._pages(self._ask_for_operations, dict)
         return [operation for page in pages for operation in page.operations]
@@ -103,7 +100,7 @@ class Api:
 
     def _pages(self, ask: Callable[..., Any], kind: Callable[..., Any]) -> Iterator[Any]:
         token = ""
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             page = self._call(ask, kind(parent=self.parent, page_token=token))
             unreachable = list(getattr(page, "unreachable", ()))
             self.unreachable.update(dict.fromkeys(unreachable))
@@ -114,8 +111,6 @@ class Api:
             if not token:
                 return
         raise ProviderError(Refusal.UNANSWERED, "Google's list does not end")
-
-    # One by one
 
     def node(self, name: str) -> Any | None:
         """Return a node by its short name, None if absent."""
@@ -166,7 +161,7 @@ class Api:
                 return None
             raise
 
-    # The client may not know the type of a started operation. It then can't parse the answer, which means success.
+    # If Google's client does not know the type of a started operation, it can't parse the answer. That means success.
 
     def _is_created(self, ask: Callable[..., Any], request: Any) -> bool:
         try:
@@ -193,13 +188,15 @@ class Api:
             try:
                 return ask(request=request, retry=None, timeout=patience.timeout)
             except Exception as error:
-                found = error_of(error, self.project)
-                if found.refusal is Refusal.DENIED:
+                problem = error_of(error, self.project)
+                if problem.refusal is Refusal.DENIED:
                     _credentials.cache_clear()  # the user may log in while this program runs
-                late = clock.monotonic() - began > patience.timeout
-                again = found.refusal is Refusal.UNANSWERED and not isinstance(error, (Conflict, ParseError))
-                if not again or late or attempt == patience.tries - 1:
-                    raise found from error
+                is_late = clock.monotonic() - began > patience.timeout
+                can_retry = problem.refusal is Refusal.UNANSWERED and not isinstance(
+                    error, (Conflict, ParseError)
+                )
+                if not can_retry or is_late or attempt == patience.tries - 1:
+                    raise problem from error
             clock.sleep(patience.pause * 2**attempt)
         raise AssertionError("there is at least one try")
 
@@ -210,7 +207,7 @@ class _Operations(NamedTuple):
 
 
 def _endpoint_and_credentials() -> tuple[str, Any]:
-    """Return the endpoint ("" for the default) and its credentials."""
+    """Return the endpoint ("": the default one) and the credentials for it."""
     endpoint = os.environ.get(ENDPOINT, "").rstrip("/")
     url = urlsplit(endpoint)
     if url.scheme != "http":
@@ -228,7 +225,7 @@ def _credentials() -> tuple[Any, str]:
 
 
 def default_project() -> str:
-    """Return the default project of gcloud and Google's clients; "" if absent."""
+    """Return the default project of gcloud or of the credentials; "" if there is none."""
     project = os.environ.get("CLOUDSDK_CORE_PROJECT") or os.environ.get("GOOGLE_CLOUD_PROJECT")
     if project or os.environ.get(ENDPOINT, "").startswith("http://"):
         return project or ""

@@ -15,7 +15,7 @@ from iris_cli.core.messages.cloud import LABEL_PREFIX, Refusal
 from iris_cli.core.topology import family_of
 
 OWNER, GROUP = f"{LABEL_PREFIX}owner", f"{LABEL_PREFIX}group"
-"""The labels for the owner and the scale group of a slice."""
+"""The labels with the owner and the scale group of a slice."""
 _FAMILIES = {"v5litepod": "V5LITE_POD"}
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _PATIENCE = 10.0
@@ -46,9 +46,9 @@ def node_of(group: ScaleGroup, owner: str) -> tpu_v2.Node:
 
 
 def queued_resource_of(name: str, parent: str, group: ScaleGroup, owner: str) -> tpu_v2.QueuedResource:
-    """Return the queued resource to create for such a node, with the same name. Raises ProviderError.
+    """Return the queued resource to create for a scale group; its node gets the same name. Raises ProviderError.
 
-    Queued resources have no old-style preemptible nodes: `spot` and `preemptible` both request spot.
+    Queued resources can't have preemptible nodes, only their successor, spot nodes.
     """
     node = node_of(group, owner)
     options = group.template.gcp
@@ -88,7 +88,7 @@ def _accelerator_config(template: SliceTemplate) -> tpu_v2.AcceleratorConfig:
 
 
 def _metadata(connection: Connection) -> dict[str, str]:
-    """Return metadata with our SSH key and the switch for publishing host keys. Without a key, project keys apply."""
+    """Return metadata with the SSH key, if configured, and the setting that makes the VMs publish their host keys."""
     found = {"enable-guest-attributes": "TRUE"}
     if connection.key:
         user = connection.user or getpass.getuser()
@@ -99,15 +99,15 @@ def _metadata(connection: Connection) -> dict[str, str]:
 def public_key(private: Path) -> str:
     """Return the public part of a key, from its `.pub` file or from ssh-keygen. Raises ProviderError."""
     try:
-        beside = private.with_name(f"{private.name}.pub").read_text(encoding="utf-8").split()
+        words = private.with_name(f"{private.name}.pub").read_text(encoding="utf-8").split()
     except (OSError, UnicodeDecodeError):
-        beside = _from_ssh_keygen(private)
-    if len(beside) < 2:
+        words = _from_ssh_keygen(private)
+    if len(words) < 2:
         raise ProviderError(
             Refusal.INVALID,
             f"no public key for {private}: ssh-keygen -y -f {private} > {private}.pub",
         )
-    return " ".join(beside[:2])
+    return " ".join(words[:2])
 
 
 def _from_ssh_keygen(private: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""All slices of a project, whatever created them, as JSON of the TPU API."""
+"""All slices of a project as JSON of the TPU API."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ALL_ZONES = "-"
 def nodes_as_json(
     project: str, zone: str, patience: RetryPolicy | None = None, clock: Clock = SYSTEM_CLOCK
 ) -> dict[str, list[Any]]:
-    """Return `nodes`, other users' `queuedResources` without a node, and `unreachable` zones. Raises ProviderError.
+    """Return `nodes`, `queuedResources` without a node that iris did not create, and `unreachable` zones.
 
-    An empty project is the default one, an empty zone means all zones.
+    Empty: the default project, all zones. Raises ProviderError.
     """
     project = project or default_project()
     if not project:
@@ -29,17 +29,19 @@ def nodes_as_json(
     api = Api(project, zone or ALL_ZONES, patience, clock, partial=not zone)
     requests = api.queued_resources()
     nodes = api.nodes()
-    made = {_in_project(node.queued_resource) for node in nodes}
-    waiting = [
-        each for each in requests if _in_project(each.name) not in made and not label_of_request(each, OWNER)
+    with_node = {_in_project(node.queued_resource) for node in nodes}
+    without_node = [
+        each
+        for each in requests
+        if _in_project(each.name) not in with_node and not label_of_request(each, OWNER)
     ]
     return {
         "nodes": [MessageToDict(each) for each in nodes],
-        "queuedResources": [MessageToDict(each) for each in waiting],
+        "queuedResources": [MessageToDict(each) for each in without_node],
         "unreachable": [short(each) for each in api.unreachable],
     }
 
 
 def _in_project(name: str) -> str:
-    """Return the name within the project: Google uses the project's id in some places, its number in others."""
+    """Return a resource name without the project, which may be its id or its number."""
     return name.partition("/locations/")[2]

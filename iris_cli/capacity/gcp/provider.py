@@ -24,10 +24,10 @@ from iris_cli.core.model.slice import ScaleGroup, Slice, SliceState
 
 
 class GcpProvider:
-    """A provider whose slices are nodes, or queued resources with one node of the same name; labels name the owner.
+    """A provider whose slices are nodes, or queued resources with one node of the same name. A label names the owner.
 
-    `known` are the slices in the log: their host keys are not fetched again, and for requested ones that are not listed
-    Google's operations give the reason.
+    `known` are the slices in the log: their host keys are not fetched again. If a requested one is not listed, Google's
+    operations give the reason.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class GcpProvider:
         self._api = Api(project, zone, patience, clock)
 
     def list(self) -> tuple[CloudSlice, ...]:
-        """List all slices. Queued resources are read BEFORE nodes: an ACTIVE one then has its node."""
+        """Return all slices. Queued resources are read BEFORE nodes, so that the node of an ACTIVE one is found."""
         requests = self._api.queued_resources()
         found = merged(requests, self._api.nodes(), self._owner)
         now = self._clock.now()
@@ -56,18 +56,18 @@ class GcpProvider:
         return (*listed, *self._unlisted(found))
 
     def create(self, name: str, group: ScaleGroup) -> None:
-        """Create a node or a queued resource; an existing one with that name must be ours."""
+        """Create a node or a queued resource, unless the owner has one with that name."""
         if group.template.gcp.queued:
             wanted = queued_resource_of(name, self._api.parent, group, self._owner)
             is_created = self._api.create_queued_resource(name, wanted)
         else:
             is_created = self._api.create_node(name, node_of(group, self._owner))
-        if not is_created and not self._is_there(name):
+        if not is_created and not self._exists(name):
             raise ProviderError(Refusal.UNANSWERED, f"{name} could not be created")
 
     def delete(self, name: str) -> None:
-        """Delete the queued resource with its node, or a node that is left."""
-        # Refused while another operation is in progress: if another process deletes it, the second try sees that.
+        """Delete the queued resource with its node, or only a node."""
+        # A deletion is refused during another operation. The second try succeeds if that is a deletion, too.
         if not (self._delete(name) or self._delete(name)):
             raise ProviderError(
                 Refusal.UNANSWERED, f"{name} can't be deleted now: another operation is running"
@@ -83,8 +83,8 @@ class GcpProvider:
             return self._api.delete_node(name)
         return True
 
-    def _is_there(self, name: str) -> bool:
-        """Return True if a slice of ours has that name. Raises ProviderError if it has another owner."""
+    def _exists(self, name: str) -> bool:
+        """Return True if the owner has a slice with that name. Raises ProviderError if another owner has one."""
         request, node = self._api.queued_resource(name), self._api.node(name)
         theirs = request is not None and label_of_request(request, OWNER) != self._owner
         if theirs or (node is not None and not self._is_ours(node, request)):
@@ -92,19 +92,19 @@ class GcpProvider:
         return request is not None or node is not None
 
     def _is_ours(self, node: Any, request: Any | None) -> bool:
-        """Return True if we own the node. `request` is our queued resource with that name, if any."""
+        """Return True for a node of the owner. `request` is the owner's queued resource with the same name, if any."""
         by_label = bool(node.labels.get(OWNER) == self._owner)
         return by_label or (request is not None and short(node.queued_resource) == short(request.name))
 
     def _host_keys(self, name: str) -> Sequence[Mapping[str, str]]:
-        """Return the host keys, nothing if they can't be read: the list must not fail for that."""
+        """Return the host keys; none if they can't be read."""
         try:
             return self._api.host_keys(name)
         except ProviderError:
             return ()
 
     def _unlisted(self, found: Mapping[str, object]) -> Iterator[CloudSlice]:
-        """Yield slices that were requested and are not listed: Google may still be creating them, or have failed."""
+        """Yield requested slices that are not listed: Google is still creating them, or could not create them."""
         wanted = [
             each
             for each in self._known.values()
@@ -117,6 +117,6 @@ class GcpProvider:
         except ProviderError:
             return  # operations only give reasons
         for each in wanted:
-            seen = failed_creation(each.name, operations)
-            if seen is not None:
-                yield replace(seen, group=each.group)
+            unlisted = failed_creation(each.name, operations)
+            if unlisted is not None:
+                yield replace(unlisted, group=each.group)

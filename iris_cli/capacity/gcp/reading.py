@@ -24,8 +24,8 @@ from iris_cli.core.messages.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.topology import arranged_type, canonical_type, lookup
 from iris_cli.errors import UsageError
 
-# STOPPED proves that nothing runs any more, so it is used only for slices that are certainly off. Slices that are
-# stopping, or hidden for a repair, count as FAILED: they are deleted, but prove nothing until they are gone.
+# STOPPED proves that nothing runs on the slice any more. Slices that are stopping, or hidden for a repair, are no proof
+# of that; they count as FAILED, so that iris deletes them.
 _NODE = {
     "CREATING": CloudState.CREATING,
     "READY": CloudState.READY,
@@ -43,7 +43,7 @@ _NODE = {
     "UNHIDING": CloudState.FAILED,
     "UNKNOWN": CloudState.FAILED,
 }
-# SUSPENDED never resumes: its nodes are deleted. If it is ACTIVE the node's state applies.
+# A SUSPENDED one never resumes: its nodes are deleted. For an ACTIVE one the state of its node counts.
 _REQUEST = {
     "CREATING": CloudState.CREATING,
     "ACCEPTED": CloudState.CREATING,
@@ -55,32 +55,32 @@ _REQUEST = {
     "SUSPENDED": CloudState.STOPPED,
     "DELETING": CloudState.DELETING,
 }
-_DELETING = 5  # in both enumerations
+_DELETING = 5  # of both nodes and queued resources
 _NO_CAPACITY = (Refusal.QUOTA, Refusal.STOCKOUT)
 _PREFERRED_KEYS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
-SETTLING = 300.0
-"""Seconds after creation in which a node may still lack VMs, addresses and host keys."""
+SETTLE_TIME = 300.0
+"""Seconds after its creation in which a node may lack VMs, addresses and host keys."""
 
 
 Keys: TypeAlias = Callable[[str], Sequence[Mapping[str, str]]]
 
 
-class Existing(NamedTuple):
+class Resources(NamedTuple):
     """The resources with one name: a queued resource, a node, or both."""
 
     request: Any | None
     node: Any | None
 
 
-def merged(requests: Sequence[Any], nodes: Sequence[Any], owner: str) -> dict[str, Existing]:
-    """Return an owner's resources by short name, including nodes created by the owner's queued resources."""
+def merged(requests: Sequence[Any], nodes: Sequence[Any], owner: str) -> dict[str, Resources]:
+    """Return an owner's resources by short name. Nodes of its queued resources need no label."""
     ours = {
-        short(each.name): Existing(each, None) for each in requests if label_of_request(each, OWNER) == owner
+        short(each.name): Resources(each, None) for each in requests if label_of_request(each, OWNER) == owner
     }
     for node in nodes:
         name = short(node.name)
         if node.labels.get(OWNER) == owner or (name in ours and short(node.queued_resource) == name):
-            ours[name] = Existing(ours[name].request if name in ours else None, node)
+            ours[name] = Resources(ours[name].request if name in ours else None, node)
     return {name: ours[name] for name in sorted(ours)}
 
 
@@ -90,7 +90,7 @@ def short(name: str) -> str:
 
 
 def label_of_request(request: Any, key: str) -> str:
-    """Return a label of a queued resource, which is set on its nodes."""
+    """Return a label of a queued resource, which is a label of its nodes; "" if absent."""
     return next((each.node.labels[key] for each in request.tpu.node_spec if key in each.node.labels), "")
 
 
@@ -100,26 +100,26 @@ def is_being_deleted(what: Any) -> bool:
     return bool(state == _DELETING)
 
 
-def cloud_slice(name: str, found: Existing, now: float, known: Slice | None, keys: Keys) -> CloudSlice:
-    """Return a slice as of `now`. `known` is its state in the log; `keys` fetches host keys."""
+def cloud_slice(name: str, found: Resources, now: float, known: Slice | None, keys: Keys) -> CloudSlice:
+    """Return a slice at the time `now`. `known` is the slice in the log; `keys` fetches host keys."""
     request, node = found
-    asked = _of_request(name, request) if request is not None else None
+    queued = _of_request(name, request) if request is not None else None
     if node is None:
-        assert asked is not None
-        lost = asked.state is CloudState.READY
-        return replace(asked, state=CloudState.FAILED, detail="its node is gone") if lost else asked
-    seen = _of_node(name, node, now, known, keys)
-    if asked is None or seen.state is CloudState.STOPPED:
-        return seen
-    if asked.state not in (CloudState.CREATING, CloudState.READY):
-        # As long as the node exists nothing is proven, whatever its queued resource says.
-        state = CloudState.DELETING if asked.state is CloudState.DELETING else CloudState.FAILED
-        return replace(seen, state=state, detail=asked.detail, quota=asked.quota, group=asked.group)
-    return replace(seen, group=asked.group)
+        assert queued is not None
+        is_lost = queued.state is CloudState.READY
+        return replace(queued, state=CloudState.FAILED, detail="its node is gone") if is_lost else queued
+    actual = _of_node(name, node, now, known, keys)
+    if queued is None or actual.state is CloudState.STOPPED:
+        return actual
+    if queued.state not in (CloudState.CREATING, CloudState.READY):
+        # While the node exists, the state of its queued resource is not a proof that nothing runs.
+        state = CloudState.DELETING if queued.state is CloudState.DELETING else CloudState.FAILED
+        return replace(actual, state=state, detail=queued.detail, quota=queued.quota, group=queued.group)
+    return replace(actual, group=queued.group)
 
 
 def failed_creation(name: str, operations: Iterable[Mapping[str, Any]]) -> CloudSlice | None:
-    """Return the result of the last creation of a slice that is not listed; None if unknown.
+    """Return an unlisted slice with the state of its last creation; None if that is unknown or has succeeded.
 
     Operations are google.longrunning ones as JSON, with google.cloud.tpu.v2.OperationMetadata.
     """
@@ -143,7 +143,7 @@ def failed_creation(name: str, operations: Iterable[Mapping[str, Any]]) -> Cloud
 
 
 def _of_request(name: str, request: Any) -> CloudSlice:
-    """Convert a queued resource alone: if it is ACTIVE, its node has more information."""
+    """Convert a queued resource without its node."""
     word, state, detail = _state(tpu_v2.QueuedResourceState.State, request.state.state, _REQUEST)
     quota = False
     if word == "FAILED" and request.state.HasField("failed_data"):
@@ -163,10 +163,10 @@ def _of_node(name: str, node: Any, now: float, known: Slice | None, keys: Keys) 
     hosts: tuple[SliceHost, ...] = ()
     incarnation = f"{node.id} {node.create_time.ToJsonString()}"
     if word == "READY":
-        settling = abs(now - node.create_time.seconds) < SETTLING  # our clock may be behind Google's
+        settling = abs(now - node.create_time.seconds) < SETTLE_TIME  # abs: our clock may be behind
         hosts, detail = _hosts(node)
         started = known is not None and known.incarnation == incarnation
-        if detail:  # a slice that was complete may recover: its probes are better evidence than a list
+        if detail:  # a slice that was complete may recover: probes decide
             hosts, state = (), CloudState.CREATING if settling or started else CloudState.FAILED
         elif known is not None and started and _same_addresses(known.hosts, hosts):
             hosts = known.hosts
@@ -187,11 +187,11 @@ def _of_node(name: str, node: Any, now: float, known: Slice | None, keys: Keys) 
 
 
 def _hosts(node: Any) -> tuple[tuple[SliceHost, ...], str]:
-    """Return the VMs in the order of workers, or what is missing. An emulator's loopback addresses have SSH ports."""
-    outside = any(each.enable_external_ips for each in (node.network_config, *node.network_configs))
+    """Return the VMs in the order of workers; or none, and a message. Loopback addresses (an emulator's) have ports."""
+    is_external = any(each.enable_external_ips for each in (node.network_config, *node.network_configs))
     hosts = []
     for each in node.network_endpoints:
-        address = each.access_config.external_ip if outside else each.ip_address
+        address = each.access_config.external_ip if is_external else each.ip_address
         if address:
             hosts.append(SliceHost(host=address, port=each.port if address.startswith("127.") else 0))
     wanted = max(len(node.network_endpoints), _vms(node), 1)
@@ -225,7 +225,7 @@ def _with_keys(hosts: Sequence[SliceHost], all_keys: Sequence[Mapping[str, str]]
 
 
 def _preferred_key(keys: Mapping[str, str]) -> str:
-    """Return the preferred SSH host key in known_hosts format; "" if there is no valid one."""
+    """Return the preferred host key in the format of known_hosts; "" if there is no valid one."""
     for kind in _PREFERRED_KEYS:
         value = keys.get(kind, "").strip()
         try:
@@ -249,15 +249,13 @@ def _state(
     return word, state, "" if state in (CloudState.CREATING, CloudState.READY) else word
 
 
-# Classify Google's errors into the few kinds that matter, with messages that say what to do.
-#
-# Codes are those of google.rpc.Code: https://cloud.google.com/apis/design/errors.
+# Errors of Google. Codes are those of google.rpc.Code: https://cloud.google.com/apis/design/errors.
 
 
 _EXHAUSTED, _UNAVAILABLE = 8, 14
 _LOG_IN = "gcloud auth application-default login"
 _NAMED_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
-_PROJECT_OF_GCLOUD = "764086051850"  # shared by all gcloud users, with no API enabled
+_PROJECT_OF_GCLOUD = "764086051850"  # of all gcloud users; it has no API enabled
 _NO_MACHINES = re.compile(
     r"no more capacity|not enough (?:available )?(?:capacity|resources)|insufficient capacity|stock.?out"
     r"|resource_pool_exhausted|does not have enough resources",
@@ -265,15 +263,15 @@ _NO_MACHINES = re.compile(
 )
 _TOO_MANY_CALLS = re.compile(r"rate.?limit|per.minute|requests? per", re.IGNORECASE)
 _CALL = re.compile(r"(GET|POST|PATCH|DELETE|PUT) \S+: ")
-_MOST = 400  # characters of Google's text
+_MAX_TEXT = 400  # characters
 
 
 def error_of(error: Exception, project: str) -> ProviderError:
-    """Convert an exception of the client."""
+    """Convert an exception of Google's client."""
     if isinstance(error, ProviderError):
         return error
     if isinstance(error, GoogleAPICallError):
-        return _answered(error, project)
+        return _error_of_answer(error, project)
     if isinstance(error, DefaultCredentialsError):
         return ProviderError(Refusal.DENIED, _without_credentials(error))
     if isinstance(error, RefreshError) and not error.retryable:
@@ -289,14 +287,14 @@ def error_of(error: Exception, project: str) -> ProviderError:
 
 
 def _without_credentials(error: DefaultCredentialsError) -> str:
-    """Return the message: a named file overrides any login, and cron lacks the variables of a shell."""
+    """Return the message for missing credentials. A file in the environment overrides a login."""
     if os.environ.get(_NAMED_FILE):
         return f"no Google Cloud credentials from {_NAMED_FILE}: {one_line_of(str(error.args[0]))}"
     return f"no Google Cloud credentials: {_LOG_IN} ({_NAMED_FILE} is not set)"
 
 
 def refusal_of(code: int, message: str) -> Refusal:
-    """Return the kind of a google.rpc.Status, the error in operations and queued resources."""
+    """Return the kind of refusal in a google.rpc.Status, the error of operations and queued resources."""
     if code in (_EXHAUSTED, _UNAVAILABLE) and _NO_MACHINES.search(message):
         return Refusal.STOCKOUT
     if code == _EXHAUSTED:
@@ -313,10 +311,10 @@ def refusal_of(code: int, message: str) -> Refusal:
 def one_line_of(text: str) -> str:
     """Return Google's text as one line of bounded length, without the request's method and URL."""
     line = " ".join(_CALL.sub("", text, count=1).split())
-    return line if len(line) <= _MOST else f"{line[: _MOST - 1]}…"
+    return line if len(line) <= _MAX_TEXT else f"{line[: _MAX_TEXT - 1]}…"
 
 
-def _answered(error: GoogleAPICallError, project: str) -> ProviderError:
+def _error_of_answer(error: GoogleAPICallError, project: str) -> ProviderError:
     code, words, reason = error.code or 0, one_line_of(str(error.message)), _reason(error)
     if code == 401:
         return ProviderError(Refusal.DENIED, f"Google does not accept the credentials: {words} ({_LOG_IN})")
@@ -333,7 +331,7 @@ def _answered(error: GoogleAPICallError, project: str) -> ProviderError:
 
 
 def _reason(error: GoogleAPICallError) -> str:
-    """Return the reason of a google.rpc.ErrorInfo; older client versions can't read it themselves."""
+    """Return the reason in a google.rpc.ErrorInfo, which older versions of the client can't read."""
     return next(
         (str(each["reason"]) for each in error.details if isinstance(each, dict) and "reason" in each), ""
     )
@@ -354,6 +352,6 @@ def _denied(words: str, reason: str, project: str) -> str:
 
 
 def status_of(code: int, words: str) -> tuple[Refusal, str]:
-    """Return the kind and message of a google.rpc.Status."""
+    """Return the kind of refusal and the message of a google.rpc.Status."""
     message = one_line_of(words) or f"error {code} without a message"
     return refusal_of(code, message), message

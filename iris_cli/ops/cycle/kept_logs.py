@@ -105,19 +105,19 @@ def _read(
     session: Session, worker_id: WorkerId, tokens: Sequence[Token]
 ) -> list[dict[str, tuple[int, bytes]]] | None:
     """Return both streams of each attempt as (offset, bytes). Return None without an answer."""
-    from iris_cli.remote.output_calls import LONGEST_PIECE, LogPiece
+    from iris_cli.remote.output_calls import MAX_LOG_PIECE, LogPiece
 
     target = session.target(session.cluster.workers[worker_id])
 
     def pieces(places: Sequence[tuple[Token, str, int]]) -> tuple[LogChunk, ...] | None:
         wanted = [
-            LogPiece(token=token, stream=name, offset=offset, limit=LONGEST_PIECE)
+            LogPiece(token=token, stream=name, offset=offset, limit=MAX_LOG_PIECE)
             for token, name, offset in places
         ]
         answer = session.runner.pieces(target, wanted)
         return None if isinstance(answer, Silence) else answer
 
-    ends = pieces([(token, name, -LONGEST_PIECE) for token in tokens for name in _STREAMS])
+    ends = pieces([(token, name, -MAX_LOG_PIECE) for token in tokens for name in _STREAMS])
     if ends is None:
         return None
     found: list[dict[str, tuple[int, bytes]]] = [{} for _ in tokens]

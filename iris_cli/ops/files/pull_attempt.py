@@ -223,8 +223,8 @@ def _groups(wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
         own_name = 4 * len(each.name)
         if group and (
             size + own > output_calls.PIECE
-            or names + own_name > output_calls.LONGEST_NAMES
-            or len(group) == output_calls.MOST_NAMES
+            or names + own_name > output_calls.MAX_NAME_BYTES
+            or len(group) == output_calls.MAX_NAMES
         ):
             yield group
             group, size, names = [], 0, 0

@@ -1,4 +1,4 @@
-"""Parse command lines inside a task the way the operator's iris does. Part of the program for tasks."""
+"""Parse the command lines of tasks as the operator's iris does. Part of the program for tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iris_cli.remote.inside.requests import Json
 from iris_cli.remote.inside.values import MOST_BYTES, OPTIONS
 
 Options = Dict[str, Tuple[str, str, Tuple[str, ...]]]
-# For each spelling of an option: its name, the kind of its value, and the allowed words of a choice.
+# For each flag: the name of its option, the kind of its value, and the words allowed for a choice.
 SWITCHES = ("--wait", "--no-schedule", "--no-inherit-constraints")
 LAUNCH: Options = {
     **OPTIONS,
@@ -29,7 +29,7 @@ LOGS: Options = {
     "--attempt": ("attempt", "INDEX", ()),
 }
 ENDPOINT: Options = {"--metadata": ("metadata", "LABELS", ()), "--remove": ("remove", "ON", ())}
-# For each command: its required argument, the maximum number of arguments, its options.
+# For each command: its required argument, its maximum number of arguments, its options.
 COMMANDS: dict[str, tuple[str, int, Options]] = {
     "launch": ("", sys.maxsize, LAUNCH),
     "status": ("", 1, {}),
@@ -38,7 +38,8 @@ COMMANDS: dict[str, tuple[str, int, Options]] = {
     "logs": ("JOB|TASK", 1, LOGS),
     "register-endpoint": ("NAME", 2, ENDPOINT),
 }
-OPERATORS = (
+# Options and commands that tasks do not have.
+OPERATOR_ONLY = (
     *("--workdir", "--env-file", "--follow", "-f", "--dry-run", "--watch", "-w", "--all", "--at", "--rank"),
     *("--diff", "--no-fold", "--raw", "--prefix", "--wait", "--label", "--state", "--config", "--state-dir"),
     *("--lock-timeout", "--version", "--again", "--failed"),
@@ -55,7 +56,7 @@ class Line:
     def __init__(self, command: str, words: list[str]) -> None:
         self.help, self.options = f"iris {command} --help", COMMANDS[command][2]
         self.words: list[str] = []
-        self._texts: dict[str, tuple[str, list[str]]] = {}  # of each option, with its last spelling
+        self._texts: dict[str, tuple[str, list[str]]] = {}  # for each option: its last flag, its texts
         rest = iter(words)
         for word in rest:
             if word.startswith("-") and word != "-":
@@ -65,7 +66,7 @@ class Line:
         self.values: Json = {key: self._value(*found) for key, found in self._texts.items()}
 
     def _keep(self, word: str, rest: Iterator[str]) -> None:
-        """Store the text of an option, which is part of the word or the next word."""
+        """Store the text of an option: a part of the word, or the next word."""
         flag, sign, text = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
         if flag not in self.options:
             raise self._unknown(flag)
@@ -79,7 +80,7 @@ class Line:
         self._texts[key] = flag, [*self._texts.get(key, ("", []))[1], found]
 
     def _unknown(self, flag: str) -> UsageError:
-        if flag in OPERATORS:
+        if flag in OPERATOR_ONLY:
             return UsageError(f"{flag} is not available inside a task", hint=HINTS.get(flag, self.help))
         hint = did_you_mean(clip(flag), (each for each in self.options if each.startswith("--")))
         return UsageError(f"no such option: {clip(flag)}", hint=hint or self.help)
@@ -93,11 +94,11 @@ class Line:
         return self.read(flag, kind, lambda: READERS.get(kind, str)(texts[-1]))
 
     def read(self, where: str, kind: str, act: Callable[[], Any]) -> Any:
-        """Return the value of an option or argument; prefix its errors with its place."""
+        """Return the value of an option or argument; add its name to errors."""
         try:
             return act()
         except UsageError as error:
-            message = PLACES.get(kind, "{1}").format(where, error.message)
+            message = MESSAGES.get(kind, "{1}").format(where, error.message)
             raise UsageError(message, hint=self.help if kind in NUMBERS else error.hint) from error
 
 
@@ -133,7 +134,7 @@ def tail(text: str) -> int | None:
 
 
 def lines(path: str) -> tuple[str, ...]:
-    """Return the lines of a file; they are sent with the request."""
+    """Return the lines of a file."""
     try:
         with open(path, "rb") as file:
             data = file.read(MOST_BYTES + 1)
@@ -164,7 +165,8 @@ LISTS: dict[str, Callable[[list[str]], Any]] = {
     "VARIABLES": variables,
     "LABELS": pairs,
 }
-PLACES = {
+# Formats of error messages: the option or argument, then the error.
+MESSAGES = {
     **dict.fromkeys(NUMBERS, "invalid value for '{}': {}"),
     **dict.fromkeys(("SIZE", "DURATION", "CHOICE"), "{}: {}"),
     "LABELS": "{} {}",

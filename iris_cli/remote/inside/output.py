@@ -58,7 +58,7 @@ class Output:
 
 
 def visible(text: str) -> str:
-    """Return the text as one line, with control characters escaped."""
+    """Return the text as one line with control characters escaped."""
     signs = text.replace("\n", "⏎").replace("\t", " ").replace("\r", "\\x0d")
     return "".join(
         sign if sign.isprintable() or category(sign) in ("Zs", "Cn") else ascii(sign)[1:-1] for sign in signs
@@ -66,13 +66,13 @@ def visible(text: str) -> str:
 
 
 def status_document(answer: Json) -> Json:
-    """Convert an answer to the format of `iris status JOB --json`."""
+    """Return an answer in the format of `iris status JOB --json`."""
     others = {key: each for key, each in answer.items() if key != "job"}
     return {**row(answer["job"]), **others, "tasks": list(map(row, answer["tasks"]))}
 
 
 def row(part: Json) -> Json:
-    """Return a job or task of an answer with its times as text."""
+    """Return a job or task with its times as text."""
     return {key: time_text(value) if key.endswith("_at") else value for key, value in part.items()}
 
 
@@ -86,7 +86,7 @@ def time_text(at: float | None) -> str | None:
 
 
 def log_of(task: Json, attempt: float | None) -> Json:
-    """Return a task's log without lines in the format of `iris logs --json`."""
+    """Return a task's log in the format of `iris logs --json`, but without lines."""
     last = task.get("attempt")
     number = last if attempt is None or last is None else attempt
     note = task.get("why", "") if last is None else "has written nothing"

@@ -1,6 +1,6 @@
 """`iris` inside a task: commands, JSON and exit codes of the full iris, on Python 3.8 without any package.
 
-`rendering.py` joins this module, its neighbours and their values into the single file that a probe writes to a worker.
+`rendering.py` joins this module and those that it imports into the single file that a probe writes to a worker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from iris_cli.core.ids import clip
 from iris_cli.core.text import did_you_mean
 from iris_cli.core.units import parse_whole
 from iris_cli.errors import ExitCode, IrisError, UsageError
-from iris_cli.remote.inside.command_line import COMMANDS, OPERATORS, Line
+from iris_cli.remote.inside.command_line import COMMANDS, OPERATOR_ONLY, Line
 from iris_cli.remote.inside.output import Output, log_of, status_document
 from iris_cli.remote.inside.requests import Failure, Json, TaskRequests, new_name, result_of
 from iris_cli.remote.inside.values import MAX_LOG_PIECE
@@ -28,12 +28,13 @@ usage: iris launch [OPTIONS] -- COMMAND... | status [JOB] | wait JOB... [--timeo
 This is the iris of a task. launch takes the options of a job; all commands take --json and --quiet.
 """
 GLOBAL = ("--json", "-q", "--quiet", "--no-color", "-v", "--verbose")
-WORST_FIRST = {"FAILED": 1, "UNSCHEDULABLE": 9, "KILLED": 8}
-FARTHEST = 4 << 20  # bytes to read back for the last lines of a log
+# The exit code of `wait` is that of the first of these states that a job has.
+EXIT_CODES = {"FAILED": 1, "UNSCHEDULABLE": 9, "KILLED": 8}
+MAX_TAIL = 4 << 20  # bytes in which the last lines of a log are searched
 
 
 class Commands:
-    """The commands. Each one takes its arguments and options, and returns an exit code."""
+    """The commands. Each method takes the arguments and options, and returns an exit code."""
 
     def __init__(self, output: Output, requests: TaskRequests) -> None:
         self.output, self.requests = output, requests
@@ -42,12 +43,12 @@ class Commands:
         if not command:
             raise UsageError("there is no command to run", hint="iris launch [OPTIONS] -- COMMAND ...")
         job = {"command": command, **given}
-        wait, _, asked = (job.pop(name, None) for name in ("wait", "no-schedule", "request-id"))
+        wait, _, request_id = (job.pop(name, None) for name in ("wait", "no-schedule", "request-id"))
         if job.pop("no-inherit-constraints", False):
             if "constraints" in job or "prefer" in job:
                 job["inherit_constraints"] = False
             job.setdefault("constraints", [])
-        answer = self.requests.ask("submit", {"job": job}, asked)
+        answer = self.requests.ask("submit", {"job": job}, request_id)
         if not self.output.as_json:
             self.output.line(answer["job"])
             sys.stdout.flush()
@@ -93,7 +94,7 @@ class Commands:
             self.output.warning(f"timed out: {' '.join(left)} {'continue' if left[1:] else 'continues'}")
             return 1
         states = [each["state"] for each in found]
-        return next((code for state, code in WORST_FIRST.items() if state in states), 0)
+        return next((code for state, code in EXIT_CODES.items() if state in states), 0)
 
     def cancel(self, jobs: list[str], given: Json) -> int:
         if not jobs:
@@ -137,20 +138,20 @@ class Commands:
 
     def _log_lines(self, log: Json, stream: str, tail: int | None) -> Iterator[str]:
         """Yield all lines of a log, or its last `tail` lines."""
-        asked = {"task": log["task"], "stream": stream, "attempt": log["attempt"]}
+        fields = {"task": log["task"], "stream": stream, "attempt": log["attempt"]}
         if tail is None:
-            yield from (line or "" for line in self._lines_from(asked, 0))
+            yield from (line or "" for line in self._lines_from(fields, 0))
             return
-        found = list(self._lines_from(asked, -MAX_LOG_PIECE))
+        found = list(self._lines_from(fields, -MAX_LOG_PIECE))
         if found[:1] == [None] and len(found) <= tail:
-            found = list(self._lines_from(asked, -FARTHEST))
+            found = list(self._lines_from(fields, -MAX_TAIL))
         yield from (line for line in found[-tail:] if tail and line is not None)
 
-    def _lines_from(self, asked: Json, offset: int) -> Iterator[str | None]:
-        """Yield the lines of a log from an offset on; None for a line that the offset cuts."""
+    def _lines_from(self, fields: Json, offset: int) -> Iterator[str | None]:
+        """Yield the lines of a log from `offset` on; None for the first one if it begins before that."""
         rest, in_line = b"", None
         while True:
-            answer = self.requests.ask("logs", {**asked, "offset": offset})
+            answer = self.requests.ask("logs", {**fields, "offset": offset})
             data = base64.b64decode(answer["data"])
             in_line = answer["offset"] > 0 if in_line is None else in_line
             offset = answer["offset"] + len(data)
@@ -177,12 +178,12 @@ class Commands:
 
 
 def text_of(line: bytes) -> str:
-    """Decode a line; for a progress bar return its last state."""
+    """Decode a line. Of a progress bar only its last state is returned."""
     return line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
 
 
 def main(words: list[str]) -> int:
-    """Run one command. Global options may appear anywhere before `--`."""
+    """Run a command. Global options may be anywhere before `--`."""
     end = words.index("--") if "--" in words else len(words)
     words, rest = words[:end], words[end + 1 :]
     output = Output("--json" in words, "-q" in words or "--quiet" in words)
@@ -204,7 +205,7 @@ def run(output: Output, words: list[str], rest: list[str]) -> int:
         sys.stdout.write(USAGE)
         return 0
     requests, command = TaskRequests(), words[0]
-    if command.partition("=")[0] in OPERATORS:
+    if command.partition("=")[0] in OPERATOR_ONLY:
         raise UsageError(f"{command} is not available inside a task", hint="iris --help")
     if command not in COMMANDS:
         hint = did_you_mean(clip(command), COMMANDS) or "iris --help lists the commands of a task"
@@ -230,7 +231,7 @@ def run(output: Output, words: list[str], rest: list[str]) -> int:
 
 
 def terminated(*_: Any) -> NoReturn:
-    """Exit on SIGTERM through `finally` blocks, which the signal's default action would skip."""
+    """Exit on SIGTERM, so that `finally` blocks are executed."""
     raise SystemExit(128 + signal.SIGTERM)
 
 

@@ -1,4 +1,4 @@
-"""Builds the program `iris` for tasks: a few lines of sh that find a Python, then Python source."""
+"""Build the program `iris` for tasks: a few lines of sh that find a Python, then Python source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib import resources
 from iris_cli.remote.inside import values
 
 _PYTHONS = " ".join(["python3", "python", *(f"python3.{minor}" for minor in range(20, 7, -1))])
-# Python reads the lines of sh as a string. -I: neither the directory nor the environment of a task adds a module.
+# To Python the lines of sh are a string. -I: no module is imported from the directory or environment of a task.
 _LAUNCHER = f'''\
 #!/bin/sh
 """:"
@@ -35,14 +35,14 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "remote.inside.command_line": (),
     "remote.inside.program": (),
 }
-"""Modules, each with the names to take from it (empty: all). Each uses only modules listed before it."""
+"""Modules, and the names to take from each (empty: all). Each uses only modules before it."""
 
 _LOCK = threading.Lock()
 
 
 def task_program() -> str:
-    """Return the source of the program, without a newline at its end. Thread-safe."""
-    with _LOCK:  # `ast.parse` of Python 3.11 is not thread-safe, and `cache` does not serialize calls
+    """Return the source of the program without its last newline. Thread-safe."""
+    with _LOCK:  # `ast.parse` of Python 3.11 is not thread-safe
         return _rendered()
 
 

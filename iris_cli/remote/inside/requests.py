@@ -12,14 +12,14 @@ from typing import Any, Callable, Dict, Sequence
 from iris_cli.errors import ExitCode, IrisError, UsageError
 from iris_cli.remote.inside.values import FORMAT, MOST_BYTES
 
-READING = ("status", "wait", "logs")
-PATIENCE = 300.0  # seconds
-MOST_ANSWER = 16 << 20  # bytes: a job may have thousands of tasks
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5  # seconds between two checks for an answer
+READ_ONLY = ("status", "wait", "logs")
+PATIENCE = 300.0  # seconds to wait for an answer
+MAX_ANSWER = 16 << 20  # bytes, as a job may have thousands of tasks
+FIRST_PAUSE, MAX_PAUSE = 0.02, 0.5  # seconds between two checks for an answer
 Json = Dict[str, Any]
 
 
-class Failure(IrisError):  # noqa: N818 - its message is what `iris` prints
+class Failure(IrisError):  # noqa: N818 - it has the message that `iris` prints
     """An error with any exit code."""
 
     def __init__(self, message: str, hint: str, code: ExitCode) -> None:
@@ -28,20 +28,17 @@ class Failure(IrisError):  # noqa: N818 - its message is what `iris` prints
 
 
 class OtherRequestError(Exception):
-    """The outbox has a different request with this name."""
+    """The outbox has another request with this name."""
 
 
 class RequestFiles:
-    """The files in outbox/ and inbox/ of a task, by the name of the request."""
+    """The files in outbox/ and inbox/ of a task. A request and its answer have the same name."""
 
     def __init__(self, task_dir: str) -> None:
         self.outbox, self.inbox = os.path.join(task_dir, "outbox"), os.path.join(task_dir, "inbox")
 
     def write(self, name: str, raw: bytes) -> None:
-        """Write a request atomically and durably; do nothing if it has been answered.
-
-        Raises OSError, and OtherRequestError if the outbox has a different request with this name.
-        """
+        """Write a request atomically and durably; do nothing if it has an answer. Raises OSError, OtherRequestError."""
         if os.path.exists(os.path.join(self.inbox, name)):
             return
         path = os.path.join(self.outbox, name)
@@ -49,7 +46,7 @@ class RequestFiles:
             if file.read() != raw:
                 raise OtherRequestError
             return
-        # Readers skip names that begin with a dot.
+        # A poll skips names that begin with a dot.
         draft = os.path.join(self.outbox, f".{name}.{os.getpid()}.{threading.get_ident()}")
         try:
             fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -68,15 +65,15 @@ class RequestFiles:
             raise
 
     def answer(self, name: str) -> bytes | None:
-        """Return an answer (at most 16 MiB of it), None if absent. Raises OSError."""
+        """Return an answer, at most MAX_ANSWER bytes of it; None if absent. Raises OSError."""
         try:
             with open(os.path.join(self.inbox, name), "rb") as file:
-                return file.read(MOST_ANSWER)
+                return file.read(MAX_ANSWER)
         except FileNotFoundError:
             return None
 
     def drop(self, name: str, *, keep_answer: bool = False) -> None:
-        """Delete a request that nobody waits for, and its answer."""
+        """Delete a request, and its answer unless `keep_answer`."""
         remove(os.path.join(self.outbox, name))
         if not keep_answer:
             remove(os.path.join(self.inbox, name))
@@ -95,9 +92,9 @@ def wait_for_answers(
     is_refusal: Callable[[Any], bool],
     clock: Any = time,
 ) -> list[Any]:
-    """Wait for the answers to requests; None for each one missing after `timeout` seconds.
+    """Wait for the answers to requests; return None for each one missing after `timeout` seconds.
 
-    A refusal ends the wait. `clock` has `monotonic` and `sleep`.
+    `look` returns an answer or None. A refusal ends the wait. `clock` has `monotonic` and `sleep`.
     """
     until = None if timeout is None else clock.monotonic() + timeout
     found: dict[str, Any] = {}
@@ -110,7 +107,7 @@ def wait_for_answers(
         if len(found) == len(names) or any(map(is_refusal, found.values())) or left <= 0:
             return [found.get(name) for name in names]
         clock.sleep(min(pause, left))
-        pause = min(pause * 1.5, LONGEST_PAUSE)
+        pause = min(pause * 1.5, MAX_PAUSE)
 
 
 class TaskRequests(RequestFiles):
@@ -124,18 +121,18 @@ class TaskRequests(RequestFiles):
             raise UsageError("IRIS_TASK_DIR is not the directory of a task", hint=hint)
 
     def ask(self, op: str, fields: Json, name: str | None = None) -> Json:
-        """Send a request and return its result. With a `name` it can be repeated: its answer stays in the inbox."""
-        asked = name or new_name()
+        """Send a request and return its result. A request with a `name` can be repeated: its answer is kept."""
+        request_name = name or new_name()
         answer = None
         try:
-            self.put(asked, op, fields)
-            (answer,) = self.wait([asked], PATIENCE)
+            self.put(request_name, op, fields)
+            (answer,) = self.wait([request_name], PATIENCE)
         finally:
-            # A request that changes something may still be executed: it stays in the outbox.
-            if answer is not None or op in READING:
-                self.drop(asked, keep_answer=name is not None)
+            # Without an answer, a request that changes something stays in the outbox.
+            if answer is not None or op in READ_ONLY:
+                self.drop(request_name, keep_answer=name is not None)
         if answer is None:
-            waits = "" if op in READING else "; the request stays queued"
+            waits = "" if op in READ_ONLY else "; the request stays queued"
             hint = f"run `iris loop start` on the operator's machine{waits}"
             raise Failure("no answer for 5m: no cycles are running", hint, ExitCode.UNREACHABLE)
         return result_of(answer)
@@ -159,7 +156,7 @@ class TaskRequests(RequestFiles):
             raise Failure(problem, f"df -h {self.outbox}", ExitCode.NOT_WRITABLE) from error
 
     def wait(self, names: Sequence[str], timeout: float | None) -> list[Json | None]:
-        """Wait for the answers; None for each request without one after `timeout` seconds or after a refusal."""
+        """Wait for the answers; return None for each one missing after `timeout` seconds or after a refusal."""
         return wait_for_answers(names, timeout, self._look, lambda answer: not answer["ok"])
 
     def _look(self, name: str) -> Json | None:
@@ -181,7 +178,7 @@ def new_name() -> str:
 
 
 def result_of(answer: Json) -> Json:
-    """Return the result in an answer. Raises the error if the answer has one instead."""
+    """Return the result in an answer, or raise the error in it."""
     if not answer["ok"]:
         error = answer["error"]
         raise Failure(str(error["message"]), str(error["hint"]), ExitCode(int(error["exit_code"])))

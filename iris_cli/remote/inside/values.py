@@ -1,4 +1,4 @@
-"""Values that are written into the program as literals: the job options and the limits of requests."""
+"""Values that are rendered as literals: the options of `iris launch`, and limits."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ OPTIONS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
         flags.split("/"), ("ON", "OFF") if row.kind is Kind.FLAG else (row.kind.name,), strict=False
     )
 }
-"""For each option of `iris launch`: its key in a request, the kind of its value, the allowed words of a choice."""
+"""For each flag of `iris launch`: its key in a request, the kind of its value, and the words allowed for a choice."""

@@ -1,21 +1,24 @@
-# Read the state of an attempt from the names below a/<token>/. Writes nothing, except that a
-# proof removes a leftover container. The working directory is
-# <root>/a. docs/worker-protocol.md has the tables of names, states and races.
+# Read the state of an attempt from the names of the files in a/<token>/. Read-only, except that `prove`
+# removes a leftover container. The working directory is <root>/a. docs/worker-protocol.md lists files, states
+# and races.
 #
-# Files named *.pending, and stop.idle, are made beforehand and renamed at most once: recording an end needs
-# no disk space, and a process whose rename fails has lost the race.
+# Files named *.pending, and stop.idle, are created in advance and renamed at most once: recording an end
+# needs no disk space, and a process whose rename fails has lost the race.
 
-# names TOKEN -> from the names in its directory: $x (EXITED CANCELLED NOSTART, or empty) $x_code $x_cause
-# $launched $began $ended $end_code $stop $ready $going $asked $set_up $lease $told
+# names TOKEN: read the names in the attempt's directory. Times are uptimes; a missing value is - or empty.
+#   $record $record_code $record_cause   the exit record: EXITED, CANCELLED or NOSTART; exit code; reason
+#   $launched $began $ended $end_code    last sign of life before the begin; begin, end and exit code
+#   $first_go $has_go $has_setup $ready  first call `go`; 1 if wrapper or set-up has started; 1 if prepared
+#   $stop $lease $had_signal             names of stop.* and lease.*; 1 if a signal came before the record
 names() {
     no_names
     for name in "$1"/*; do
         name=${name##*/}
         case $name in
-        x.pending | begin.pending | end.pending) unsaid=1 ;; # older versions made the last two
+        x.pending | begin.pending | end.pending) unrecorded=1 ;; # earlier versions have the last two
         *.pending) ;;
         cancel) cancelled=1 ;;
-        x.*) final "${name#x.}" ;;
+        x.*) read_record "${name#x.}" ;;
         launch.*) launched=${name#*.} ;;
         begin.*) began=${name#*.} ;;
         end.*)
@@ -23,30 +26,30 @@ names() {
             end_code=${ended#*.}
             ended=${ended%%.*}
             ;;
-        stop.*) case $stop in '' | stop.idle) stop=$name ;; esac ;; # in order: done idle run stuck
+        stop.*) case $stop in '' | stop.idle) stop=$name ;; esac ;; # sorted: done idle run stuck
         ready) ready=1 ;;
-        reserve.begin) [ "$began" != - ] || [ -s "$1/$name" ] || unsaid=1 ;; # in order, after `begin`
-        reserve.end) [ "$ended" != - ] || [ -s "$1/$name" ] || unsaid=1 ;;
+        reserve.begin) [ "$began" != - ] || [ -s "$1/$name" ] || unrecorded=1 ;; # sorted: after begin.*
+        reserve.end) [ "$ended" != - ] || [ -s "$1/$name" ] || unrecorded=1 ;;
         run) [ ! -s "$1/run" ] || has_run=1 ;;
-        told) told=1 ;;
-        go) going=1 ;;
+        told) had_signal=1 ;;
+        go) has_go=1 ;;
         go.*) first_go "${name#*.}" ;;
-        setup.pid) set_up=1 ;;
+        setup.pid) has_setup=1 ;;
         lease.*) lease=$name ;;
         esac
     done
     [ -n "$has_run" ] || ready=
-    is_complete || x= x_code=- x_cause=-
+    is_complete || record= record_code=- record_cause=-
 }
 
-# is_complete: true if the names record exactly one end, completely. If not, the result is unknown. After the
-# lease has expired, its watchdog records the end.
+# is_complete: true if there is one exit record and no other name contradicts it. If not, the result is
+# unknown. After a lease has expired, its watchdog records the end, so a record of the wrapper does not count.
 is_complete() {
-    [ "$finals" = 1 ] || return
-    case $x$x_cause in
+    [ "$records" = 1 ] || return
+    case $record$record_cause in
     EXITED*)
         case $lease in lease.out.*) return 1 ;; esac
-        case $unsaid:$end_code in :- | ":$x_code") ;; *) return 1 ;; esac
+        case $unrecorded:$end_code in :- | ":$record_code") ;; *) return 1 ;; esac
         ;;
     NOSTART*) [ "$began" = - ] ;;
     CANCELLED-) [ -n "$cancelled" ] ;;
@@ -54,36 +57,36 @@ is_complete() {
 }
 
 no_names() {
-    x= x_code=- x_cause=- finals=0 told= unsaid= cancelled=
-    launched=- began=- ended=- end_code=- stop= ready= has_run= going= asked=- set_up= lease=
+    record= record_code=- record_cause=- records=0 had_signal= unrecorded= cancelled=
+    launched=- began=- ended=- end_code=- stop= ready= has_run= has_go= first_go=- has_setup= lease=
 }
 
-# first_go UPTIME -> $asked: the earliest of them.
+# first_go UPTIME: set $first_go to UPTIME if that is earlier.
 first_go() {
     is_number "$1" || return
-    if [ "$asked" = - ] || [ "$1" -lt "$asked" ]; then asked=$1; fi
+    if [ "$first_go" = - ] || [ "$1" -lt "$first_go" ]; then first_go=$1; fi
 }
 
-# final NAME -> $x $x_code $x_cause $finals: parse an exit record x.NAME. Ignore other names.
-final() {
+# read_record NAME: parse the exit record x.NAME and add 1 to $records. Ignores other names.
+read_record() {
     case $1 in
-    cancelled) x=CANCELLED ;;
+    cancelled) record=CANCELLED ;;
     cancelled.lease)
-        x=CANCELLED
-        x_cause=lease
+        record=CANCELLED
+        record_cause=lease
         ;;
     nostart.setup | nostart.disk | nostart.chips | nostart.port | nostart.workspace)
-        x=NOSTART
-        x_cause=${1#nostart.}
+        record=NOSTART
+        record_cause=${1#nostart.}
         ;;
     *)
         is_code "${1%%.*}" || return
-        case ${1#*.} in timeout | oom | signal) x_cause=${1#*.} ;; "$1") ;; *) return ;; esac
-        x=EXITED
-        x_code=${1%%.*}
+        case ${1#*.} in timeout | oom | signal) record_cause=${1#*.} ;; "$1") ;; *) return ;; esac
+        record=EXITED
+        record_code=${1%%.*}
         ;;
     esac
-    finals=$((finals + 1))
+    records=$((records + 1))
 }
 
 # is_code TEXT: true for an exit code.
@@ -92,32 +95,32 @@ is_code() {
     [ "$1" -le 255 ]
 }
 
-# read_pid FILE -> $pid $pid_start $pid_boot: its writer. False if the file is missing or malformed.
+# read_pid FILE -> $pid $pid_start $pid_boot: the process that wrote it. False if it is missing or malformed.
 read_pid() {
     pid= pid_start= pid_boot=
     [ -f "$1" ] || return 1
-    # Without a line end it is still being written.
+    # A file without a newline is still being written.
     read -r pid pid_start pid_boot pid_rest 2>/dev/null <"$1" || return
     is_number "$pid" && [ -n "$pid_boot" ] && [ -z "$pid_rest" ]
 }
 
-# prepared_boot TOKEN -> $pid_boot: the boot in which it was prepared.
+# prepared_boot TOKEN -> $pid_boot: the boot in which the attempt was prepared.
 prepared_boot() {
     pid_boot=
     [ -f "$1/run" ] && read -r _ _ pid_boot _ 2>/dev/null <"$1/run"
 }
 
-# boot_of TOKEN -> $pid_boot: the boot it belongs to, empty if unknown.
+# boot_of TOKEN -> $pid_boot: the boot to which the attempt belongs, empty if unknown.
 boot_of() { read_pid "$1/pid" || read_pid "$1/setup.pid" || prepared_boot "$1"; }
 
 # state_of TOKEN -> $state, and the variables of `names`.
 #
-# Names are not read atomically. So after a process is found dead, read them again: records that it wrote
-# before it died are visible then, and only their absence then means that its result is lost. The
-# same holds for a recorded end: the names count as read AFTER the proof that no process is left.
-# Until then the wrapper may correct names that its task forged, and a stop or the lease may end the attempt.
+# Names are not read atomically. So after the writer of a file is found dead, they are read again: records
+# that it wrote before it died are then visible, and if there are none its result is lost. They are also read
+# again AFTER the proof that no process is left: before that, the wrapper may correct names that its task
+# forged, and a stop or the lease may end the attempt.
 state_of() {
-    dead= settled=
+    dead_writer= end_proven=
     no_names
     while :; do
         if [ -f "$1" ]; then
@@ -128,7 +131,7 @@ state_of() {
             names "$1"
             state_by_names "$1" || continue
         fi
-        case $settled$state in
+        case $end_proven$state in
         ABSENT | EXITED | CANCELLED | NOSTART | STOPPED | LOST) ;;
         *) return ;;
         esac
@@ -136,14 +139,14 @@ state_of() {
             state_of_living "$1"
             return
         fi
-        settled=1
+        end_proven=1
     done
 }
 
-# state_of_living TOKEN -> $state: its names claim an end, but its processes live. Its wrapper is before or
-# after the command; or the task has edited its files, whose claims are then worthless.
+# state_of_living TOKEN -> $state: for names that claim an end while processes live. Either the wrapper has
+# not started the command yet or is about to exit, or the task has forged the names.
 state_of_living() {
-    x= x_code=- x_cause=- ended=- state=ORPHANED
+    record= record_code=- record_cause=- ended=- state=ORPHANED
     if is_writer "$1/pid" "$1"; then
         state=LAUNCHING
     elif is_writer "$1/setup.pid" "$1"; then
@@ -154,9 +157,9 @@ state_of_living() {
 
 # is_proven TOKEN: true if no process is left of an attempt whose names claim its end.
 is_proven() {
-    if [ -n "$alone" ]; then
+    if [ -n "$cannot_fork" ]; then
         is_unmarked "$1"
-        return $? # in a trap, bash takes a `return` alone for the status of before
+        return $? # in a trap, bash's plain `return` has the status from before the trap
     fi
     case " $proven " in *" $1 "*) ;; *) prove "$1" ;; esac
     case " $proven " in *" $1 "*) ;; *) return 1 ;; esac
@@ -165,8 +168,8 @@ is_proven() {
     ! is_populated
 }
 
-# prove TOKENS -> $proven: append those without processes. A wrapper that has just recorded the end of its
-# task is about to exit: wait for it, for a quarter of a second.
+# prove TOKENS -> $proven: append the attempts without processes. A wrapper that has just recorded the end is
+# about to exit: repeat the search for a quarter of a second.
 prove() {
     for pause in 0.02 0.03 0.05 0.05 0.1 ''; do
         if processes_of "$@" && [ -z "$found" ] && no_containers "$@"; then
@@ -182,104 +185,104 @@ prove() {
     done
 }
 
-# is_writer FILE TOKEN -> $pid $pid_start: true if the process that FILE names lives and executes the
-# attempt's `run`, as all writers of such files do. A task may have written another pid to it.
+# is_writer FILE TOKEN -> $pid $pid_start: true if the process in FILE lives and executes the attempt's `run`.
+# The task may have written another pid.
 is_writer() {
     read_pid "$1" && [ "$pid_boot" = "$boot" ] && is_alive "$pid" "$pid_start" || return
     [ ! -r "$iris_proc/self/stat" ] || executes_run "$pid" "$2"
 }
 
-# executes_run PID TOKEN: true if it is the attempt's wrapper, or was just forked by it.
+# executes_run PID TOKEN: true for the attempt's wrapper and for a process that it has just forked.
 executes_run() {
     words=
     IFS= read -r words 2>/dev/null <"$iris_proc/$1/cmdline"
     case $words in *"/$2/runstart" | *"/$2/runsetup") ;; *) return 1 ;; esac
 }
 
-# state_by_names TOKEN -> $state. False: read again, as $dead was found dead just now.
+# state_by_names TOKEN -> $state. False if a writer was just found dead ($dead_writer): read the names again.
 state_by_names() {
     boot_of "$1"
     state=
     case $stop in
     stop.done)
-        state=${x:-STOPPED}
-        [ "$x" = CANCELLED ] && state=STOPPED
+        state=${record:-STOPPED}
+        [ "$record" = CANCELLED ] && state=STOPPED
         ;;
     stop.run.*) state=STOPPING ;;
     stop.stuck.*) state=UNKILLABLE ;;
-    *) state=$x ;;
+    *) state=$record ;;
     esac
     # An attempt of another boot has ended.
     case $pid_boot in '' | "$boot") ;; *)
-        [ "$told$x" != 1EXITED ] || x= state=STOPPED # the shutdown may have ended it, with any code
-        [ "$stop" = stop.done ] || state=${x:-LOST}
+        [ "$had_signal$record" != 1EXITED ] || record= state=STOPPED # the shutdown may have ended it
+        [ "$stop" = stop.done ] || state=${record:-LOST}
         ;;
     esac
     if [ -n "$state" ]; then
         return 0
-    elif [ -n "$going" ] || [ "$began" != - ]; then
+    elif [ -n "$has_go" ] || [ "$began" != - ]; then
         state=LAUNCHING
         [ -s "$1/pid" ] || [ "$began" != - ] || return 0
         [ "$began" = - ] || state=RUNNING
         writer_of "$1" pid || return
-        # The task may have removed that file, while the wrapper lives.
+        # The task may have removed the file of a wrapper that lives.
         [ "$state" != ORPHANED ] || [ -e "$1/pid" ] || state=RUNNING
     elif [ -n "$ready" ]; then
         state=PREPARED
     else
         state=PREPARING
-        if [ -n "$set_up" ]; then
+        if [ -n "$has_setup" ]; then
             writer_of "$1" setup.pid
         elif [ ! -s "$1/run" ]; then
-            # Half prepared; or emptied while its processes live: then it must not be prepared again.
+            # The directory is half prepared, or the task emptied it: if a process is left, don't prepare
+            # again.
             is_gone "$1" || state=ORPHANED
         fi
     fi
 }
 
-# writer_of TOKEN FILE -> $state if the writer of FILE is dead: ORPHANED, LOST, or the end that is about to be
-# recorded. False: read again. A malformed file counts as a dead writer's.
+# writer_of TOKEN FILE -> $state: unchanged if the writer of FILE lives; otherwise ORPHANED, LOST, or
+# CANCELLED. False if the names must be read again. A malformed file counts as one with a dead writer.
 writer_of() {
     ! is_writer "$1/$2" "$1" || return 0
-    case $dead in
+    case $dead_writer in
     "$2 $pid $pid_start gone")
         state=LOST proven="$proven $1"
-        # No process is left: the watchdog of the lease has ended all, but not yet recorded it.
-        case $lease in lease.out.*) state=CANCELLED x_cause=lease ended=${lease#lease.out.} ;; esac
+        # The watchdog of an expired lease has ended all processes and will record that.
+        case $lease in lease.out.*) state=CANCELLED record_cause=lease ended=${lease#lease.out.} ;; esac
         ;;
     "$2 $pid $pid_start")
         state=ORPHANED
         is_gone "$1" || return 0
-        dead="$dead gone"
+        dead_writer="$dead_writer gone"
         return 1
         ;;
     *)
-        dead="$2 $pid $pid_start"
+        dead_writer="$2 $pid $pid_start"
         return 1
         ;;
     esac
 }
 
-# is_gone TOKEN [DIRECTORY]: true if two scans find no process of it: processes that fork and end could escape
-# one scan. False without a proof. A lone shell can't fork to prove it.
+# is_gone TOKEN [DIRECTORY]: true if two scans find no process of the attempt: processes that fork and end
+# could escape one scan. False if unknown, as always if this shell can't fork.
 is_gone() {
-    [ -z "$alone" ] || return
+    [ -z "$cannot_fork" ] || return
     self_pid
     group=
     group_of "${2:-$1}" "$1"
-    look "$1" "" "" "$self" && [ -z "$found" ] || return
+    scan "$1" "" "" "$self" && [ -z "$found" ] || return
     nap 0.03
-    look "$1" "" "" "$self" && [ -z "$found" ] && ! is_populated && no_container "${2:-$1}" "$1"
+    scan "$1" "" "" "$self" && [ -z "$found" ] && ! is_populated && no_container "${2:-$1}" "$1"
 }
 
-# no_containers TOKENS: no_container for each.
+# no_containers TOKENS: call no_container for each.
 no_containers() {
     for each; do no_container "$each" "$each" || return; done
 }
 
-# no_container DIRECTORY TOKEN: remove the container of an attempt that must not run any more, if the file
-# `container` says that it may have one, exited or not yet started. False unless the runtime confirms that it
-# is gone.
+# no_container DIRECTORY TOKEN: if the file `container` exists, remove the container of an attempt that must
+# not run any more. False unless the runtime confirms that there is none.
 no_container() {
     runtime=
     [ -f "$1/container" ] && read -r runtime _ 2>/dev/null <"$1/container"
@@ -290,8 +293,8 @@ no_container() {
     rm -f "$1/container"
 }
 
-# is_client PID: true if it is the client of an attempt's container. It needs no signal: it would forward it
-# to the program, which gets its own, and ends with the program.
+# is_client PID: true for the client of an attempt's container. Don't signal a client: it forwards signals to
+# the program, which is signalled anyway, and it ends when the program ends.
 is_client() {
     words=
     IFS= read -r words 2>/dev/null <"$iris_proc/$1/cmdline"

@@ -1,8 +1,7 @@
-# The call `caches`: unused workspaces and set-ups in w/ and s/, and parts left by dead calls. In the
-# answer: S <w|s>/<hash> <KiB>.
+# The call `caches`: report or remove unused workspaces in w/ and set-ups in s/. Answer: S <w|s>/<hash> <KiB>
 
-# unused MINUTES KEPT -> $unused: leftovers, and directories unused for MINUTES, except the hashes KEPT. The
-# working directory is <root>.
+# unused MINUTES KEPT -> $unused: directories unused for MINUTES, except the hashes KEPT, and directories left
+# by dead calls. The working directory is <root>.
 unused() {
     unused=
     for each in w/* s/*; do
@@ -20,19 +19,19 @@ unused() {
     done
 }
 
-# remove_unused: in the background, as the call must not wait for large trees. Rename everything BEFORE
-# removing anything: other calls find a whole directory or nothing.
+# remove_unused: remove $unused in the background; wait for at most two seconds. Rename all directories BEFORE
+# removing a file: other calls find a whole directory or nothing.
 remove_unused() {
-    gone=
+    removed=
     for each in $unused; do
         case $each in
-        *.gone.* | *.part.*) gone="$gone $each" ;;
-        *) ! mv "$each" "$each.gone.$nonce" 2>/dev/null || gone="$gone $each.gone.$nonce" ;;
+        *.gone.* | *.part.*) removed="$removed $each" ;;
+        *) ! mv "$each" "$each.gone.$nonce" 2>/dev/null || removed="$removed $each.gone.$nonce" ;;
         esac
     done
     (
         trap '' HUP
-        for each in $gone; do remove_tree "$each"; done
+        for each in $removed; do remove_tree "$each"; done
     ) </dev/null >/dev/null 2>&1 &
     now
     until_when=$((now + 200))
@@ -42,9 +41,9 @@ remove_unused() {
     done
 }
 
-# caches MINUTES KEPT REMOVE
+# caches MINUTES KEPT REMOVE -> $unused; if REMOVE is 1, remove them first.
 caches() {
-    [ -z "$missing" ] && cd "$root" || return 0
+    [ -z "$no_root" ] && cd "$root" || return 0
     unused "$1" "$2"
     if [ "$3" = 1 ]; then
         remove_unused
@@ -52,14 +51,14 @@ caches() {
     fi
 }
 
-# tell_unused: print the S lines.
-tell_unused() {
+# print_unused: print the S lines.
+print_unused() {
     [ -n "$unused" ] || return 0
     # shellcheck disable=SC2086
     by_line unused_line "$(LC_ALL=C du -skx $unused 2>/dev/null)"
 }
 
-# unused_line KIB PATH: print a line of `du` as an S line.
+# unused_line KIB PATH: print an S line for a line of `du`.
 unused_line() {
     is_number "$1" && line "S ${2%%.*} $1"
 }

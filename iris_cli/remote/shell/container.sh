@@ -1,59 +1,60 @@
-# For an attempt with an image, after its settings image and gpus: the program runs in a container of docker
-# or podman named iris-<token>. The wrapper's command is the runtime's client. The container shares the
-# processes, network and shared memory of the host: the search finds its processes by the marker, and
-# the program is not process 1, which would ignore signals.
+# For an attempt with an image (settings: $image $gpus): run the program in a docker or podman container named
+# iris-<token>. The wrapper's command is the runtime's client. The container shares the process ids, network
+# and shared memory of the host: so a search finds its processes by the marker, and the program is not process
+# 1, which would ignore signals.
 #
 # The set-up writes the file `runtime`: docker or podman, and the user in the container. The wrapper links it
-# to `container` BEFORE it starts the client: from then on the attempt has ended only if the runtime has no
-# container of that name.
+# to `container` BEFORE it starts the client. From then on, an end also needs proof that the container is
+# gone.
 
 # have_runtime -> $runtime: the first runtime that works without a password. False if none does.
 have_runtime() {
-    tried=
+    problems=
     for runtime in docker podman; do
-        said='not installed'
+        message='not installed'
         if ! command -v timeout >/dev/null 2>&1; then
-            said='timeout is not installed'
+            message='timeout is not installed'
         elif command -v "$runtime" >/dev/null 2>&1; then
-            said=$(runtime_user 2>&1) && printf '%s %s\n' "$runtime" "$said" 2>/dev/null >runtime && return
+            message=$(runtime_user 2>&1) &&
+                printf '%s %s\n' "$runtime" "$message" 2>/dev/null >runtime && return
         fi
-        tried="$tried; $runtime: ${said##*"$newline"}"
+        problems="$problems; $runtime: ${message##*"$newline"}"
     done
-    printf 'iris: not started: no container runtime can be used: %s\n' "${tried#; }" 2>/dev/null >>err
+    printf 'iris: not started: no container runtime can be used: %s\n' "${problems#; }" 2>/dev/null >>err
     return 1
 }
 
-# runtime_user: print the user in the container whose files belong to this user, and `limits` if the runtime
-# can limit memory. False if it fails. Root in a container of another user's runtime is that user.
+# runtime_user: print the user in the container whose files belong to this user on the host, and `limits` if
+# the runtime can limit memory. False if the runtime fails. In podman and rootless docker, root is this user.
 runtime_user() {
     case $runtime in
-    docker) said='server={{.ServerVersion}} {{.SecurityOptions}} memory={{.MemoryLimit}}' ;;
-    podman) said='server={{.Version.Version}} {{.Host.CgroupControllers}}' ;;
+    docker) message='server={{.ServerVersion}} {{.SecurityOptions}} memory={{.MemoryLimit}}' ;;
+    podman) message='server={{.Version.Version}} {{.Host.CgroupControllers}}' ;;
     esac
-    said=$(timeout 30 "$runtime" info -f "$said" 2>&1)
-    case $said in
+    message=$(timeout 30 "$runtime" info -f "$message" 2>&1)
+    case $message in
     *server=[0-9]*) ;;
-    *) printf '%s' "${said:-no answer}" && return 1 ;;
+    *) printf '%s' "${message:-no answer}" && return 1 ;;
     esac
-    case $runtime$said in
+    case $runtime$message in
     podman* | *name=rootless*) printf 0:0 ;;
     *) printf '%s:%s' "$(id -u)" "$(id -g)" ;;
     esac
-    case $said in *memory=true* | *[\[\ ]memory[\ \]]*) printf ' limits' ;; esac
+    case $message in *memory=true* | *[\[\ ]memory[\ \]]*) printf ' limits' ;; esac
 }
 
-# have_image: pull the image unless present. On failure, `err` gets the runtime's message.
+# have_image: pull the image unless present. If that fails, write the runtime's message to `err`.
 have_image() {
     "$runtime" image inspect "$image" >/dev/null 2>&1 && return
-    said=$("$runtime" pull -q "$image" 2>&1 >/dev/null) && return
-    printf 'iris: not started: %s pull %s failed:\n%s\n' "$runtime" "$image" "$said" 2>/dev/null >>err
+    message=$("$runtime" pull -q "$image" 2>&1 >/dev/null) && return
+    printf 'iris: not started: %s pull %s failed:\n%s\n' "$runtime" "$image" "$message" 2>/dev/null >>err
     return 1
 }
 
-# Replaces run_task of run.sh: task_cmd appends names of variables, the image and the command. Read all
-# variables BEFORE those of the job override them.
+# Replaces run_task of run.sh: task_cmd appends options for the variables, the image and the command. Use the
+# library's variables BEFORE task_env, which may override them.
 run_task() {
-    read -r runtime user can <runtime && ln runtime container 2>/dev/null || return 125
+    read -r runtime user abilities <runtime && ln runtime container 2>/dev/null || return 125
     set -- "$runtime" run --name "iris-$token" --pull never --entrypoint '' --user "$user" --userns host \
         --pid host --network host --log-driver none --security-opt label=disable -v /dev/shm:/dev/shm \
         -v "$dir:$dir" -w "$dir/work"
@@ -61,7 +62,7 @@ run_task() {
     [ ! -f "$program" ] || set -- "$@" -v "$program:/usr/local/bin/iris:ro"
     if [ "$user" != 0:0 ]; then
         for each in $(id -G); do set -- "$@" --group-add "$each"; done
-        set -- "$@" -e "HOME=$dir/work" -e "USER=$(id -un)" # unknown to the image
+        set -- "$@" -e "HOME=$dir/work" -e "USER=$(id -un)" # the image may not know them
     fi
     if [ "$exclusive" = 1 ]; then
         for each in "$iris_dev"/accel[0-9]* "$iris_dev"/vfio/*; do
@@ -71,8 +72,8 @@ run_task() {
         is_number "$locked" && locked=$((locked * 1024)) || locked=-1
         set -- "$@" --ulimit "memlock=$locked:$locked"
     fi
-    [ ! -t 0 ] || set -- "$@" -it --detach-keys ctrl-^,ctrl-_ # the default one takes Ctrl-P from shells
-    case $can$memory_limit in limits[1-9]*) set -- "$@" --memory "${memory_limit}b" ;; esac
+    [ ! -t 0 ] || set -- "$@" -it --detach-keys ctrl-^,ctrl-_ # the default contains Ctrl-P, which shells use
+    case $abilities$memory_limit in limits[1-9]*) set -- "$@" --memory "${memory_limit}b" ;; esac
     case $gpus$runtime in
     1docker) set -- "$@" --gpus all ;;
     1podman) set -- "$@" --device nvidia.com/gpu=all ;;
@@ -80,12 +81,13 @@ run_task() {
     umask "$mask" && cd work && task_env "$dir" && task_cmd "$@"
 }
 
-# The runtime makes the container's group, and limits its memory.
+# The runtime creates the container's group, and limits its memory.
 make_group() { group= own_group=; }
 limit_memory() { :; }
 
-# is_by_signal CODE: false, as a client's exit code 128+n proves no signal. Query the runtime about a failure
-# BEFORE the container is removed: the kernel's lines about its group contain its id.
+# is_by_signal CODE -> $killed $container_id. False: a client's exit code 128+n proves no signal. After a
+# failure, query the runtime BEFORE the container is removed; the kernel's lines about its group contain its
+# id.
 is_by_signal() {
     killed=
     [ "$1" != 0 ] || return

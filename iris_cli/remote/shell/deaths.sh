@@ -1,37 +1,37 @@
 # Facts about the end of a failed command, for the failure card. The wrapper gathers them when no process of
-# the task is left, so that the task can't forge them. In the file `facts`: lines of
+# the task is left, so that the task can't forge them. The file `facts` has lines
 #   <kind> <proven|guess> <text>
-# and a last line `.`. Kinds: memory (an OOM kill), killed (no OOM kill), crash (the kernel's line about a
-# fault), disk, preempted, hardware. Proven: about a process of this task.
-# Lines about processes that are certainly not of this task are omitted.
-# The file is full of blanks beforehand and is overwritten: that needs no disk space.
+# and a last line `.`. Kinds: memory (an OOM kill), killed (not by the OOM killer), crash (the kernel's line
+# about a fault), disk, preempted, hardware. `proven` facts are about a process of this task. Kernel lines
+# about processes of others are omitted. facts.pending consists of blanks and is overwritten: that needs no
+# disk space.
 
-# name_process: record the command's pid, which the kernel log names. Call it in the command's subshell.
-name_process() {
+# record_command_pid: write task.pid: the kernel log names this pid. Call it in the command's subshell.
+record_command_pid() {
     [ ! -r "$iris_proc/self/stat" ] || { self_pid && printf '%s\n' "$self" 2>/dev/null >task.pid; }
 }
 
-# gather CODE UPTIME -> $facts: for a command that began at UPTIME and ended with CODE.
-gather() {
+# gather_facts CODE UPTIME -> $facts: facts about a command that began at UPTIME and ended with CODE.
+gather_facts() {
     facts=
     [ ! -L facts ] && [ ! -f facts ] || rm -f facts
     [ ! -e facts ] || return 0 # a directory made by the task
     [ "$1" != 0 ] || return 0
-    process=
-    [ ! -f task.pid ] || read -r process 2>/dev/null <task.pid
-    is_number "$process" || process=0
+    command_pid=
+    [ ! -f task.pid ] || read -r command_pid 2>/dev/null <task.pid
+    is_number "$command_pid" || command_pid=0
     count_kills
     facts=$({
         printf 'others\n'
-        command_numbers | tr -cd '0-9\n' # digits only, so that no text is parsed as the kernel's
+        command_numbers | tr -cd '0-9\n' # digits only: other text could look like a kernel line
         printf '\n'
-        limited cat "$iris_proc/self/cgroup"
+        with_timeout cat "$iris_proc/self/cgroup"
         printf '\nkernel\n'
         kernel_log
         printf '\ndisk\n'
-        limited df -Pk /dev/shm /tmp . # the last guess counts
+        with_timeout df -Pk /dev/shm /tmp . # the last full one is reported
         ! metadata_server || [ "$(fetch preempted)" != TRUE ] || printf '\npreempted\n'
-    } 2>/dev/null | weigh "$1" "$2")
+    } 2>/dev/null | derive_facts "$1" "$2")
     [ -n "$facts" ] || return 0
     if [ -L facts.pending ] || { [ -e facts.pending ] && [ ! -f facts.pending ]; }; then return; fi
     printf '%s\n.\n' "$facts" 2>/dev/null 1<>facts.pending && mv facts.pending facts 2>/dev/null
@@ -43,87 +43,87 @@ command_numbers() {
     for each in ../*/task.pid; do
         [ ! -f "$each" ] || [ -L "$each" ] || [ ! -r "$each" ] || set -- "$@" "$each"
     done
-    [ $# -eq 0 ] || limited cat "$@"
+    [ $# -eq 0 ] || with_timeout cat "$@"
 }
 
 # kernel_log: print the kernel log, if this user may read it.
-kernel_log() { limited dmesg || limited journalctl -k -b -n 1000 --no-pager -o short-monotonic; }
+kernel_log() { with_timeout dmesg || with_timeout journalctl -k -b -n 1000 --no-pager -o short-monotonic; }
 
-# weigh CODE UPTIME: print facts from the gathered text. A kernel line may contain the name of any process of
-# the host. So a line counts by its beginning, and as a proof only with a pid of this task. With that pid
-# its time is ignored: the clock of the log is not adjusted, and stops in suspend.
-weigh() {
-    LC_ALL=C awk -v code="$1" -v from="$2" -v process="$process" -v group="${container_id:-/iris-$token/}" \
-        -v own="$own_kills" -v shared="$shared_kills" -v limit="$limit" '
-        function told(kind, proof, text) {
+# derive_facts CODE UPTIME: print facts from the gathered text. Processes choose their names, which kernel
+# lines contain: so a line is recognized by its beginning, and is a proof only if it has a pid of this task.
+# Then its time is ignored, because the clock of the kernel log is not adjusted and stops in suspend.
+derive_facts() {
+    LC_ALL=C awk -v code="$1" -v from="$2" -v command="$command_pid" -v own="$own_kills" \
+        -v group="${container_id:-/iris-$token/}" -v shared="$shared_kills" -v limit="$limit" '
+        function add(kind, proof, text) {
             gsub(/[^ -~]/, "?", text)
             if (found[kind] !~ /^proven/)
                 found[kind] = proof " " substr(text, 1, 240)
         }
-        function number(pattern) {
+        function number_in(pattern) {
             match(line, pattern)
             part = substr(line, RSTART, RLENGTH)
             gsub(/[^0-9]/, "", part)
             return part
         }
-        # elsewhere: true if the process is not of this task. A container of the task has another group;
-        # the task itself then mostly exits with 137.
-        function elsewhere(pid) {
-            if (pid == process || !(pid in others || pid in place)) return 0
+        # is_foreign: true if the process belongs to another task or to no task. Processes of a container that
+        # the task started have another group; after an OOM kill there the task mostly exits with 137.
+        function is_foreign(pid) {
+            if (pid == command || !(pid in others || pid in place)) return 0
             if (pid in others || place[pid] ~ /\/iris-[0-9a-f]+\//) return !(pid in ours)
-            if (home == "" || index(place[pid], home) == 1) return 0
+            if (wrapper_group == "" || index(place[pid], wrapper_group) == 1) return 0
             return code != 137 || place[pid] ~ /\/session-[^\/]+[.]scope\//
         }
         /^(others|kernel|disk|preempted)$/ { section = $0 }
         section == "others" && /^[0-9]+$/ { others[$0] = 1 }
-        section == "others" && (/^[0-9]+:([^:]*,)?memory(,[^:]*)?:/ || (/^0::/ && home == "")) {
-            home = $0
-            sub(/^[0-9]+:[^:]*:/, "", home)
-            sub(/\/*$/, "/", home)
+        section == "others" && (/^[0-9]+:([^:]*,)?memory(,[^:]*)?:/ || (/^0::/ && wrapper_group == "")) {
+            wrapper_group = $0
+            sub(/^[0-9]+:[^:]*:/, "", wrapper_group)
+            sub(/\/*$/, "/", wrapper_group)
         }
         section == "preempted" {
-            told("preempted", "proven", "the metadata server announced that the VM is preempted")
+            add("preempted", "proven", "the metadata server announced that the VM is preempted")
         }
         section == "disk" && $4 == "0" && $2 > 0 && NF >= 6 {
-            told("disk", "guess", $6 " has no space left (" $2 " KiB in total) as the task ended")
+            add("disk", "guess", $6 " has no space left (" $2 " KiB in total) as the task ended")
         }
         section == "kernel" && match($0, /^\[ *[0-9]+\.[0-9]+\] /) {
             at = substr($0, 2, RLENGTH - 3) + 0
             if (!seen++) first = at
-            late = at * 100 >= from - 100
+            recent = at * 100 >= from - 100
             crashed = code > 128 && code !~ /^(129|130|131|137|143)$/
             line = substr($0, RLENGTH + 1)
             sub(/^[^ ]+ kernel: /, "", line)
             if (line ~ /^oom-kill:.*,pid=[0-9]+,uid=[0-9]+$/ && match(line, /,task_memcg=[^,]*,/)) {
                 where = substr(line, RSTART + 12, RLENGTH - 13) "/"
                 sub(/,uid=[0-9]+$/, "", line)
-                victim = number("[0-9]+$") # after the name, which the process chooses
-                if (late) place[victim] = where
+                victim = number_in("[0-9]+$") # after the name, which the process chooses
+                if (recent) place[victim] = where
                 if (index(where, group)) ours[victim] = 1
             }
             if (line ~ /^((Memory cgroup out|Out) of memory[^:]*: )?Killed process [0-9]+ /) {
-                kills += late
-                victim = number("Killed process [0-9]+ ")
-                if (victim in ours || (victim == process && (late || code == 137)))
-                    told("memory", "proven", "kernel: " line)
-                else if (late && !elsewhere(victim)) told("memory", "guess", "kernel: " line)
+                kills += recent
+                victim = number_in("Killed process [0-9]+ ")
+                if (victim in ours || (victim == command && (recent || code == 137)))
+                    add("memory", "proven", "kernel: " line)
+                else if (recent && !is_foreign(victim)) add("memory", "guess", "kernel: " line)
             } else if (line ~ /^(traps: )?.*[^0-9][0-9]+\]:? (segfault at |general protection|trap )/) {
                 fault = "[^0-9][0-9]+[]]:? (segfault at |general protection|trap )"
-                victim = number(fault)
+                victim = number_in(fault)
                 # A process chooses its name: a second match may be in a name, so it proves nothing.
                 once = !match(substr(line, RSTART + 1), fault)
-                if (victim == process && once && code > 128) told("crash", "proven", "kernel: " line)
-                else if (late && crashed && !elsewhere(victim) && !named) {
-                    told("crash", "guess", "kernel: " line)
-                    named = index(line, "[" process "]")
+                if (victim == command && once && code > 128) add("crash", "proven", "kernel: " line)
+                else if (recent && crashed && !is_foreign(victim) && !names_it) {
+                    add("crash", "guess", "kernel: " line)
+                    names_it = index(line, "[" command "]")
                 }
-            } else if (!late) {
+            } else if (!recent) {
                 next
             } else if (line ~ /Hardware Error|AER: .*Uncorrect|severity=Uncorrect|critical temperature/ ||
                 line ~ /emperature above threshold|I\/O error, dev |EXT4-fs error|filesystem read-only/ ||
                 line ~ /^(accel|apex|gasket|google|tpu|vfio-pci)[^:]*: .*([Ee]rror|[Ff]ail|[Tt]imed out)/ ||
                 line ~ /^(accel|apex|gasket|google|tpu|vfio-pci)[^:]*: .*([Tt]imeout|[Tt]hermal|[Tt]hrottl)/)
-                told("hardware", "guess", "kernel: " line)
+                add("hardware", "guess", "kernel: " line)
         }
         END {
             counts = "its control group counts " own " OOM kills"
@@ -131,19 +131,18 @@ weigh() {
                 size = limit % 1048576 ? limit " bytes" : sprintf("%dMiB", limit / 1048576)
                 found["memory"] = "proven " counts " at its limit of " size " (--memory)"
             } else if (own > 0)
-                told("memory", "proven", counts)
+                add("memory", "proven", counts)
             else if (shared > 0 && !("memory" in found) && (code == 137 || !seen || first * 100 > from))
-                told("memory", "guess", "a shared control group counted " shared " OOM kills while it ran")
+                add("memory", "guess", "a shared control group counted " shared " OOM kills while it ran")
             kills += own + shared
             if (code == 137 && seen && first * 100 <= from && !kills && !("memory" in found))
-                told("killed", "proven",
+                add("killed", "proven",
                     "not out of memory: no OOM kill in the kernel log since the task began")
             for (kind in found) print kind " " found[kind]
         }'
 }
 
-# oom_kills GROUP FILE -> $oom_kills: the number of OOM kills in the group; empty if
-# unknown.
+# oom_kills GROUP FILE -> $oom_kills: the number of OOM kills in the group; empty if unknown.
 oom_kills() {
     oom_kills=
     [ -r "$1/$2" ] || return
@@ -152,46 +151,49 @@ oom_kills() {
     done <"$1/$2"
 }
 
-# memory_group -> $place $counter $is_own: the group and file that count OOM kills of this attempt; $is_own if
-# it counts no other processes. The attempt's group, the nearest group above it with a counter (version 2),
-# or the group of version 1's memory controller.
-memory_group() {
+# find_counter -> $counting_group $counter $is_own: the group and its file that count OOM kills of this
+# attempt; $is_own is 1 if they count no other processes. It is the attempt's group, the nearest group above
+# it with a counter (version 2), or the group of version 1's memory controller.
+find_counter() {
     counter=memory.events is_own=
-    if [ -n "$limited" ]; then
-        place=$limited counter=memory.oom_control is_own=1
+    if [ -n "$v1_group" ]; then
+        counting_group=$v1_group counter=memory.oom_control is_own=1
         return
     fi
-    place=$group
-    [ -n "$place" ] || { our_group && place=$our_group; }
+    counting_group=$group
+    [ -n "$counting_group" ] || { our_group && counting_group=$our_group; }
     [ -z "$group" ] || [ ! -r "$group/$counter" ] || is_own=1
-    while [ -n "$place" ] && [ ! -r "$place/$counter" ]; do
-        case $place in "$iris_sys/fs/cgroup"*/*) place=${place%/*} ;; *) place= ;; esac
+    while [ -n "$counting_group" ] && [ ! -r "$counting_group/$counter" ]; do
+        case $counting_group in
+        "$iris_sys/fs/cgroup"*/*) counting_group=${counting_group%/*} ;;
+        *) counting_group= ;;
+        esac
     done
-    [ -n "$place" ] || { memory_controller && counter=memory.oom_control; }
+    [ -n "$counting_group" ] || { v1_parent && counting_group=$v1_parent counter=memory.oom_control; }
     return 0
 }
 
-# memory_controller -> $place: our group of version 1's memory controller, empty if none.
-memory_controller() {
-    place=
+# v1_parent -> $v1_parent: our group of version 1's memory controller. False if there is none.
+v1_parent() {
+    v1_parent=
     [ -r "$iris_proc/self/cgroup" ] || return
     while IFS=: read -r _ controllers path; do
-        case ,$controllers, in *,memory,*) place=$iris_sys/fs/cgroup/memory${path%/} ;; esac
+        case ,$controllers, in *,memory,*) v1_parent=$iris_sys/fs/cgroup/memory${path%/} ;; esac
     done <"$iris_proc/self/cgroup"
-    [ -n "$place" ]
+    [ -n "$v1_parent" ]
 }
 
-# begin_counting -> $kills_before: count OOM kills BEFORE the command.
+# begin_counting -> $kills_before: the number of OOM kills BEFORE the command.
 begin_counting() {
-    memory_group
-    oom_kills "$place" "$counter"
+    find_counter
+    oom_kills "$counting_group" "$counter"
     kills_before=$oom_kills
 }
 
 # count_kills -> $own_kills $shared_kills: OOM kills since `begin_counting`.
 count_kills() {
     own_kills=0 shared_kills=0
-    oom_kills "$place" "$counter"
+    oom_kills "$counting_group" "$counter"
     [ -n "$oom_kills" ] && [ "$oom_kills" -gt "${kills_before:-0}" ] || return 0
     if [ -n "$is_own" ]; then
         own_kills=$((oom_kills - ${kills_before:-0}))

@@ -1,13 +1,12 @@
-# Resources that a start needs exclusively: the host's chips, and ports of the task; and their holders.
-# Without root only processes of this user can be inspected.
+# Resources that a task needs for itself: the host's chips, and its ports. Without root only processes of this
+# user can be inspected.
 
-# open_files PATTERN -> $held: processes with an open file whose path matches the awk pattern, as words
+# open_files PATTERN -> $holders: processes with an open file whose path matches the awk pattern, as words
 # <pid>:<descriptor>, one per process and path. False if unknown.
 #
-# Paths may contain any text, line ends included, so a pid may be wrong: `holding` checks a process again
-# before it is named or ended.
+# Paths may contain any text, also newlines, so a pid may be wrong: call `check_holder` before using it.
 open_files() {
-    held=$({
+    holders=$({
         printf '%s\n' "$iris_proc"/[0-9]*/fd | LC_ALL=C xargs ls -ln 2>/dev/null
         case $? in 0 | 123) printf 'complete\n' ;; esac
     } | LC_ALL=C awk -v wanted=" -> ($1)\$" '
@@ -17,22 +16,22 @@ open_files() {
             path = substr($0, RSTART + 4)
             fd = substr($0, 1, RSTART - 1)
             sub(/.* /, "", fd)
-            if (!((pid, path) in told)) print pid ":" fd
-            told[pid, path] = 1
+            if (!((pid, path) in printed)) print pid ":" fd
+            printed[pid, path] = 1
         }
         END { exit !complete }')
 }
 
-# holding WORD -> $holder $held_path $start: the process and the path, if still open. WORD is one
-# of $held.
-holding() {
+# check_holder WORD -> $holder $device $start: pid, path and start time. WORD is one of $holders. False if the
+# process no longer has the file open.
+check_holder() {
     holder=${1%%:*}
-    held_path=$(readlink "$iris_proc/$holder/fd/${1#*:}" 2>/dev/null) && start_of "$holder"
+    device=$(readlink "$iris_proc/$holder/fd/${1#*:}" 2>/dev/null) && start_of "$holder"
 }
 
-# chip_holders -> $held: processes that hold chips. Empty without devices.
+# chip_holders -> $holders: processes that hold chips; empty if the host has none.
 chip_holders() {
-    held=
+    holders=
     for each in "$iris_dev"/accel[0-9]* "$iris_dev"/vfio/[0-9]*; do
         if [ -e "$each" ]; then
             open_files "$iris_dev/(accel|vfio/)[0-9]+"
@@ -41,9 +40,9 @@ chip_holders() {
     done
 }
 
-# listeners PORT -> $listening $held: listeners on this TCP port, any address; $held as far as visible.
+# listeners PORT -> $listening $holders: sockets listening on this TCP port, and their visible processes.
 listeners() {
-    held=
+    holders=
     listening=$(cat "$iris_proc/net/tcp" "$iris_proc/net/tcp6" 2>/dev/null |
         LC_ALL=C awk -v port="$(printf ':%04X' "$1")" '
             $4 == "0A" && substr($2, length($2) - 4) == port { inodes = inodes (inodes ? "|" : "") $10 }
@@ -51,82 +50,81 @@ listeners() {
     [ -z "$listening" ] || open_files "socket:.($listening)."
 }
 
-# lacking -> $lacking $held: `chips` or `port`, if the attempt's settings need it and it isn't free; empty if
-# all are free. False if unknown.
-lacking() {
-    lacking=
+# check_devices -> $in_use $holders: `chips` or `port` if the attempt needs it and it is in use; empty if all
+# are free. False if unknown.
+check_devices() {
+    in_use=
     [ -r "$iris_proc/self/stat" ] || return 0
     if [ "$exclusive" = 1 ]; then
-        lacking=chips
+        in_use=chips
         chip_holders || return
-        [ -z "$held" ] || return 0
+        [ -z "$holders" ] || return 0
     fi
     for port in $ports; do
-        lacking=port
+        in_use=port
         listeners "$port" || return
         [ -z "$listening" ] || return 0
     done
-    lacking=
+    in_use=
 }
 
-# await_devices HUNDREDTHS: wait until nothing is lacking; then remove a lock file that a killed program left.
-# False on timeout, or if the attempt is being stopped. The working directory is the attempt's
-# directory.
+# await_devices HUNDREDTHS: wait until all are free; then remove a lock file that a killed program left. False
+# on timeout, or if the attempt is being stopped. The working directory is the attempt's directory.
 await_devices() {
     [ "$exclusive$ports" != 0 ] || return 0
     now
     wait_until=$((now + $1))
-    until lacking && [ -z "$lacking" ]; do
+    until check_devices && [ -z "$in_use" ]; do
         now
         [ "$now" -lt "$wait_until" ] && [ -e stop.idle ] && [ ! -e cancel ] || return
-        end_leftovers
+        kill_leftovers
         nap 0.2
-        sign
+        renew_launch
     done
-    [ "$exclusive" != 1 ] || drop_lock
+    [ "$exclusive" != 1 ] || remove_stale_lock
 }
 
-# end_leftovers: kill processes of $held with the marker of an ended attempt. Its end was recorded when no
-# process of it was left, so they can't change its result.
-end_leftovers() {
-    for word in $held; do
-        holding "$word" || continue
+# kill_leftovers: kill those of $holders that have the marker of an ended attempt. Its end was recorded when
+# no process of it was left, so these can't change its result.
+kill_leftovers() {
+    for word in $holders; do
+        check_holder "$word" || continue
         marker_of "$holder"
-        [ -n "$marker" ] && [ "$marker" != "$token" ] && is_over "../$marker" || continue
+        [ -n "$marker" ] && [ "$marker" != "$token" ] && has_ended "../$marker" || continue
         signal KILL "$holder:$start"
     done
 }
 
-# is_over PATH: true if the attempt has ended, by its names, and has no wrapper any more.
-is_over() {
+# has_ended PATH: true if the names in the attempt's directory say that it ended, and its wrapper is gone.
+has_ended() {
     [ -d "$1" ] || { [ -f "$1" ] && return; }
     names "$1"
-    [ -n "$x" ] || [ "$stop" = stop.done ] || return
+    [ -n "$record" ] || [ "$stop" = stop.done ] || return
     ! is_writer "$1/pid" "${1##*/}" && ! is_writer "$1/setup.pid" "${1##*/}"
 }
 
-# marker_of PID -> $marker: the attempt's token in its environment; empty if missing or unreadable.
+# marker_of PID -> $marker: the token in its environment; empty if missing or unreadable.
 marker_of() {
     marker=$(tr '\0' '\n' 2>/dev/null <"$iris_proc/$1/environ" |
         sed -n 's/^IRIS_ATTEMPT_TOKEN=\([0-9a-f]\{32\}\)$/\1/p' | head -n 1)
 }
 
-# tell_lacking: print why the attempt in the working directory is not started.
-tell_lacking() {
+# print_in_use: print why the attempt is not started: $in_use and the holders.
+print_in_use() {
     printf 'iris: not started: '
-    case $lacking in
+    case $in_use in
     chips) printf 'the chips of this host are held' ;;
     port) printf 'port %s is in use' "$port" ;;
     esac
     separator=' by'
-    for word in $held; do
-        holding "$word" || continue
+    for word in $holders; do
+        check_holder "$word" || continue
         printf '%s process %s (%s)' "$separator" "$holder" "$(comm_of "$holder")"
         separator=,
-        [ "$lacking" = port ] || printf ' on %s' "$held_path"
+        [ "$in_use" = port ] || printf ' on %s' "$device"
         marker_of "$holder"
         if [ -n "$marker" ]; then
-            printf ' of attempt %s (%s here)' "$marker" "$(state_there "$marker")"
+            printf ' of attempt %s (%s here)' "$marker" "$(print_state_of "$marker")"
         else
             printf ' that iris did not start'
         fi
@@ -135,29 +133,30 @@ tell_lacking() {
     printf '\n'
 }
 
-# state_there TOKEN: print the state of another attempt. Call it in a subshell: it changes the directory.
-state_there() {
+# print_state_of TOKEN: print the state of another attempt. Call it in a subshell: it changes the directory.
+print_state_of() {
     state=unknown
     cd .. && [ -e "$1" ] && state_of "$1"
     printf '%s' "$state"
 }
 
-# comm_of PID: print the name of its program, with `?` for control and non-ASCII characters.
+# comm_of PID: print its program's name, with `?` for control and non-ASCII characters.
 comm_of() {
     start_of "$1"
     comm=${stat_text#*'('}
     printf '%s' "${comm%')'*}" | LC_ALL=C tr -c '\040-\176' '?'
 }
 
-# drop_lock: remove libtpu's stale lock file: it stops the next program even if no process holds a chip.
-# Call it after `lacking` has found no holder.
-drop_lock() {
+# remove_stale_lock: remove a stale lock file of libtpu: with it no program starts, even if no process holds a
+# chip. Call it after `check_devices` has found no holder.
+remove_stale_lock() {
     lock_state
     [ "$lock" != stale ] || rm -f "$iris_lock" 2>/dev/null
     return 0
 }
 
-# lock_state -> $lock: none; foreign (no plain file, or another user's); held (a process has it open); stale.
+# lock_state -> $lock: none, foreign (another user's, or not a regular file), held (a process has it open),
+# stale.
 lock_state() {
     lock=none
     [ -e "$iris_lock" ] || [ -L "$iris_lock" ] || return 0
@@ -167,7 +166,7 @@ lock_state() {
     case $1 in -*) ;; *) return 0 ;; esac
     [ "$3" = "$(id -u)" ] || return 0
     lock=held
-    lock_held=$held
-    open_files "$iris_lock" && [ -z "$held" ] && lock=stale
-    held=$lock_held
+    saved=$holders
+    open_files "$iris_lock" && [ -z "$holders" ] && lock=stale
+    holders=$saved
 }

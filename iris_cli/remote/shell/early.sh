@@ -1,38 +1,37 @@
-# For an attempt with an early signal, after its settings early_name early_number early_lead (hundredths of a
-# second): the watchdog sends the signal to the task's processes before the time limit.
+# For an attempt with an early signal: its watchdog signals the task's processes before the time limit.
+# Settings: $early_name and $early_number of the signal, $early_lead in hundredths of a second.
 
 # Replaces run_limit of run.sh.
 run_limit() {
     now
     deadline=$((now + $1))
     if [ "$2" = timeout ]; then
-        await $((deadline - early_lead)) "$2" "$3" "$4" || return
-        warn $$
+        await_limit $((deadline - early_lead)) "$2" "$3" "$4" || return
+        send_early_signal $$
     fi
     end_at "$deadline" "$2" "$3" "$4"
 }
 
-# warn SELF: signal the processes that have a handler; the signal would end most others.
-warn() {
+# send_early_signal SELF: signal the processes that have a handler for it; it would end most others.
+send_early_signal() {
     leaders "$token"
-    look "$token" "$leaders" "" "$1" || return
-    warned=0 handlers=
+    scan "$token" "$leaders" "" "$1" || return
+    handled=0 handlers=
     for process in $found; do
         # A process forked by the wrapper has the wrapper's handlers until it executes the task.
         executes_run "${process%%:*}" "$token" || is_client "${process%%:*}" && continue
         is_handled "${process%%:*}" "$early_number" || continue
-        warned=$((warned + 1)) handlers="$handlers $process"
+        handled=$((handled + 1)) handlers="$handlers $process"
     done
-    # Print BEFORE the signal: if it ends the task, the watchdog ends, too.
+    # Print BEFORE the signal: when the task ends, so does this watchdog.
     printf 'iris: %s s before the time limit: SIG%s to %s process(es) with a handler for it\n' \
-        $((early_lead / 100)) "$early_name" "$warned" 2>/dev/null >>err
+        $((early_lead / 100)) "$early_name" "$handled" 2>/dev/null >>err
     for process in $handlers; do
         ! is_handled "${process%%:*}" "$early_number" || signal "$early_name" "$process"
     done
 }
 
-# is_handled PID NUMBER: true if the process has a handler for the signal. Bit n-1 of the mask is for
-# signal n.
+# is_handled PID NUMBER: true if the process has a handler for the signal: bit NUMBER-1 of its mask SigCgt.
 is_handled() {
     mask=
     while read -r word rest; do

@@ -1,40 +1,40 @@
-# The call `exec`: run an operator's command next to the tasks; and the call that ends it.
+# The call `exec`: run a command of the operator, or end it.
 #
 # e/<token>/   by (the process that runs it), out (the beginning of its output), code (its exit code),
 #              cancel (a request to end it)
-# The command has a marker like an attempt, with a token of its own: so its leftover processes are found, and
-# are not a task's. The worker ends and cleans up, so that a caller that disconnects leaves nothing.
+# Its token is in a marker, as for an attempt: so all its processes are found. This call ends them and removes
+# the files, even if the caller has disconnected.
 
-# run_command TOKEN TIMEOUT LIMIT DIRECTORY: TIMEOUT in hundredths of a second; keep the first LIMIT bytes of
-# output. The call defines task_env and task_cmd.
+# run_command TOKEN TIMEOUT LIMIT DIRECTORY: run the command in DIRECTORY for at most TIMEOUT (hundredths of a
+# second) and print the first LIMIT bytes of its output. The call defines task_env and task_cmd.
 run_command() {
-    place=$root/e/$1 where=$4
-    if [ -n "$missing" ] || [ ! -d "$where" ]; then
+    command_dir=$root/e/$1 work_dir=$4
+    if [ -n "$no_root" ] || [ ! -d "$work_dir" ]; then
         begin_frame
         line "X gone 0"
         return
     fi
-    # Continue to the clean-up even if the caller has disconnected.
+    # If the caller disconnects, continue until the files are removed.
     trap : HUP INT TERM PIPE
     mkdir "$root/e" 2>/dev/null
-    clear_dead
-    # If the directory exists, the command was cancelled before it came.
-    if mkdir "$place" 2>/dev/null && cd "$place"; then
+    remove_dead_commands
+    # If the directory exists, stop_command came first.
+    if mkdir "$command_dir" 2>/dev/null && cd "$command_dir"; then
         start_of $$ && printf '%s %s %s\n' $$ "$start" "$boot" >by
-        keep_going "$1" "$2" "$3"
+        run_to_end "$1" "$2" "$3"
     fi
     code=
     [ -e code ] && read -r code <code
     is_code "$code" || code=none
     begin_frame
-    line "X $code $timed"
+    line "X $code $timed_out"
     [ ! -s out ] || text "$(encode <out)"
-    cd "$root" && clear_command "$1"
+    cd "$root" && remove_command "$1"
 }
 
-# clear_dead: remove directories of killed calls. Without `by`, the call may be starting, or was cancelled
-# before it came: keep those for an hour.
-clear_dead() {
+# remove_dead_commands: remove the files of killed calls. Keep directories without `by` for an hour: a call
+# may be starting, or stop_command came first.
+remove_dead_commands() {
     for each in "$root"/e/*; do
         [ -d "$each" ] || continue
         if read_pid "$each/by"; then
@@ -42,15 +42,16 @@ clear_dead() {
         else
             [ -n "$(find "$each" -prune -mmin +60 2>/dev/null)" ] || continue
         fi
-        (cd "$root" && clear_command "${each##*/}")
+        (cd "$root" && remove_command "${each##*/}")
     done
 }
 
-# keep_going TOKEN TIMEOUT LIMIT -> $timed: run it to its end, a cancel or the timeout; end its processes.
-keep_going() {
+# run_to_end TOKEN TIMEOUT LIMIT -> $timed_out: run the command until it ends, is cancelled or times out; then
+# end its processes.
+run_to_end() {
     (
         {
-            (umask "$mask"; cd "$where" && task_env "$dir" && task_cmd) </dev/null 2>&1
+            (umask "$mask"; cd "$work_dir" && task_env "$dir" && task_cmd) </dev/null 2>&1
             printf '%s\n' "$?" >code.new
             mv code.new code
         } | {
@@ -62,12 +63,12 @@ keep_going() {
     now
     until_when=$((now + $2)) soon=$((now + 100))
     until [ -e code ] || [ -e cancel ]; do
-        [ "$now" -lt "$until_when" ] || { timed=1 && break; }
+        [ "$now" -lt "$until_when" ] || { timed_out=1 && break; }
         if [ "$now" -lt "$soon" ]; then nap 0.02; else nap 0.2; fi
         now
     done
     end_command "$1"
-    # Do not wait longer for processes that survive SIGKILL.
+    # A process that survives SIGKILL may keep the pipe open: wait for two seconds.
     now
     until_when=$((now + 200))
     while is_running "$reader" && [ "$now" -lt "$until_when" ]; do
@@ -78,7 +79,7 @@ keep_going() {
 
 is_running() { start_of "$1"; }
 
-# end_command TOKEN: send TERM, and KILL two seconds later, to all processes with its marker.
+# end_command TOKEN: send TERM to all processes with its marker, and KILL two seconds later.
 end_command() {
     (
         self_pid
@@ -90,9 +91,9 @@ end_command() {
 
 when_to_kill() { :; }
 
-# stop_command TOKEN: end the command, or prevent its start if it comes later.
+# stop_command TOKEN: end the command, or make its directory so that it can't start later.
 stop_command() {
-    [ -z "$missing" ] || return
+    [ -z "$no_root" ] || return
     mkdir "$root/e" 2>/dev/null
     mkdir "$root/e/$1" 2>/dev/null && return
     cd "$root/e/$1" 2>/dev/null || return
@@ -100,8 +101,8 @@ stop_command() {
     end_command "$1"
 }
 
-# clear_command TOKEN: remove its files.
-clear_command() {
+# remove_command TOKEN: remove its files.
+remove_command() {
     rm -f "e/$1/by" "e/$1/out" "e/$1/code" "e/$1/code.new" "e/$1/cancel"
     rmdir "e/$1" 2>/dev/null
 }

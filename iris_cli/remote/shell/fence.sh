@@ -1,9 +1,9 @@
-# Functions that prevent the start of an attempt. The working directory is <root>/a, or $1 is `.`.
+# Fence attempts: make their start impossible. The working directory is <root>/a, or $1 is `.`.
 
-# make_root: make <root>/a and `spare`. `a` is made before the incarnation: an incarnation without `a` has
-# lost its attempts and can't know what it started, so it ends.
+# make_root: make <root>/a and <root>/spare. False if that fails. An incarnation without `a` has lost its
+# record of attempts: rename it, so that a new incarnation replaces it.
 make_root() {
-    [ ! -w "$root/a" ] || [ ! -e "$root/spare" ] || return 0 # the usual case, without a process
+    [ ! -w "$root/a" ] || [ ! -e "$root/spare" ] || return 0 # without a process
     if [ -e "$root/incarnation" ] && [ ! -d "$root/a" ]; then
         mv "$root/incarnation" "$root/incarnation.$nonce" 2>/dev/null
     fi
@@ -12,10 +12,10 @@ make_root() {
     [ -e "$root/spare" ]
 }
 
-# tombstone TOKEN: make a plain file of that name, so that `mkdir` fails from then on. Unlike `ln`, `link`
-# never follows or enters an existing name; it needs no inode. Without `link`, or with too many links to
-# `spare`, noclobber makes a new file or fails: shells open an existing special file without O_CREAT, and a
-# directory can't be written. A later call sees by `[ -f ]` or `[ -d ]` which was first.
+# tombstone TOKEN: make a regular file with that name, so that `mkdir` fails from then on. `link` needs no
+# inode and, unlike `ln`, never puts the link into an existing directory. If there is no `link`, or `spare`
+# has too many links, `claim` makes a new file. `[ -f ]` and `[ -d ]` then tell whether the tombstone or the
+# directory came first.
 tombstone() {
     link ../spare "$1" 2>/dev/null
     [ -e "$1" ] || claim "$1"
@@ -30,13 +30,13 @@ claim() {
     return "$1"
 }
 
-# cancel TOKEN: make `cancel`: from now on no wrapper starts the command. False if that fails.
+# cancel TOKEN: make the file `cancel`: from now on no wrapper starts the command. False if that fails.
 cancel() {
     [ -e "$1/cancel" ] || make_empty "$1/cancel"
     [ -e "$1/cancel" ]
 }
 
-# make_empty FILE: make an empty file of an attempt, on a full disk too.
+# make_empty FILE: make an empty file in an attempt's directory, even on a full disk.
 make_empty() { printf '' 2>/dev/null >"$1" || ln "$spare" "$1" 2>/dev/null; }
 
 # drop KIND [NAME]: remove files named KIND.* from the attempt's directory, except NAME.
@@ -48,8 +48,7 @@ drop() {
 }
 
 # refuse TOKEN RECORD: record the end x.RECORD unless the attempt has started. Make `cancel` BEFORE testing
-# `pid`: without a `pid` there will then be no start; with it, the attempt's own state
-# is the answer.
+# for `pid`: if there is no `pid` then, the attempt can't start any more.
 refuse() {
     cancel "$1" || return
     [ ! -e "$1/pid" ] || return
@@ -60,9 +59,9 @@ refuse() {
     ln "$spare" "$1/x.$2" 2>/dev/null
 }
 
-# empty_secrets DIRECTORY: empty the secrets of an attempt that has started, or never will. Needs no process.
+# empty_secrets DIRECTORY: empty the files with secrets, after the attempt has started or if it never will.
 empty_secrets() {
-    for secret in "$1/env" "$1"/env.* "$1"/n.*/env; do # older versions wrote `env` and `n.*/env`
+    for secret in "$1/env" "$1"/env.* "$1"/n.*/env; do # earlier versions wrote `env` and `n.*/env`
         [ -s "$secret" ] && [ -f "$secret" ] && [ ! -L "$secret" ] || continue
         printf '' 2>/dev/null >"$secret" || rm -f "$secret"
     done

@@ -1,10 +1,10 @@
-# Control groups (version 2). If allowed, a task's processes get a group of their own, which they can't leave
-# by forking twice, in a new session or with an empty environment. The wrapper and its watchdogs stay
-# outside.
+# Control groups (version 2). On hosts where this user may make groups, each task gets its own: no process
+# leaves it by forking twice, starting a session or emptying its environment. The wrapper and its watchdogs
+# stay outside.
 #
-# The group is <our group>/iris-<token>; a/<token>/group has its path. Groups are optional.
+# The group is <our group>/iris-<token>; the file a/<token>/group contains its path.
 
-# our_group -> $our_group: the directory of this process's group, writable or not.
+# our_group -> $our_group: the directory of this process's group. False if unknown.
 our_group() {
     our_group=
     [ -r "$iris_proc/self/cgroup" ] || return
@@ -16,55 +16,56 @@ our_group() {
     case $our_group in '' | */..*) return 1 ;; esac
 }
 
-# can_group: true if we may make groups below our own and enter them.
-can_group() { our_group && [ -w "$our_group" ] && [ -w "$our_group/cgroup.procs" ]; }
+# can_make_group: true if this user may make groups in $our_group and enter them.
+can_make_group() { our_group && [ -w "$our_group" ] && [ -w "$our_group/cgroup.procs" ]; }
 
-# group_home -> $home: the parent of the attempts' groups. memory.sh replaces it for a memory limit.
-group_home() { home=$our_group; }
+# parent_group -> $parent_group: the parent of the attempts' groups. memory.sh replaces this function.
+parent_group() { parent_group=$our_group; }
 
-# make_group -> $group $own_group: the group of the attempt in the working directory; empty if none. Write its
-# path down first, for later calls. This process keeps it in $own_group, whatever the task does to the file.
+# make_group -> $group $own_group: make a group for the attempt in the working directory; both are empty if
+# that is not possible. Write its path first, for later calls. The task can change that file but not
+# $own_group.
 make_group() {
     group= own_group=
-    can_group && group_home && printf '%s\n' "$home/iris-$token" 2>/dev/null >group || return 0
-    mkdir "$home/iris-$token" 2>/dev/null
+    can_make_group && parent_group && printf '%s\n' "$parent_group/iris-$token" 2>/dev/null >group || return 0
+    mkdir "$parent_group/iris-$token" 2>/dev/null
     group_of . "$token"
     own_group=$group
 }
 
-# group_of DIRECTORY TOKEN -> $group: the attempt's group if a file in DIRECTORY names it; otherwise
-# unchanged. Paths of other groups are ignored.
+# group_of DIRECTORY TOKEN -> $group: the attempt's group if a file in DIRECTORY contains its path; otherwise
+# unchanged. Ignores paths of other groups.
 group_of() {
-    named=
+    group_path=
     case $own_group in *"/iris-$2") group=$own_group && return ;; esac
-    [ -f "$1/group" ] && read -r named 2>/dev/null <"$1/group"
-    case $named in
+    [ -f "$1/group" ] && read -r group_path 2>/dev/null <"$1/group"
+    case $group_path in
     *..*) ;;
-    "$iris_sys/fs/cgroup"*"/iris-$2") [ ! -d "$named" ] || group=$named ;;
+    "$iris_sys/fs/cgroup"*"/iris-$2") [ ! -d "$group_path" ] || group=$group_path ;;
     esac
     return 0
 }
 
-# limited_of DIRECTORY TOKEN -> $limited: the group of version 1's memory controller, in the same way.
-limited_of() {
-    case $limited in *"/iris-$2") return ;; esac
-    limited= named=
-    [ -f "$1/limited" ] && read -r named 2>/dev/null <"$1/limited"
-    case $named in
+# v1_group_of DIRECTORY TOKEN -> $v1_group: likewise, its group of version 1's memory controller.
+v1_group_of() {
+    case $v1_group in *"/iris-$2") return ;; esac
+    v1_group= group_path=
+    [ -f "$1/limited" ] && read -r group_path 2>/dev/null <"$1/limited"
+    case $group_path in
     *..*) ;;
-    "$iris_sys/fs/cgroup/memory/"*"/iris-$2" | "$iris_sys/fs/cgroup/memory/iris-$2") limited=$named ;;
+    "$iris_sys/fs/cgroup/memory/"*"/iris-$2" | "$iris_sys/fs/cgroup/memory/iris-$2") v1_group=$group_path ;;
     esac
     return 0
 }
 
-# enter_group: move this process, and its future children, into $group. False if that fails.
+# enter_group: move this process into $group and $v1_group. False if that fails.
 enter_group() {
-    [ -z "$limited" ] || printf 0 2>/dev/null >"$limited/cgroup.procs"
+    [ -z "$v1_group" ] || printf 0 2>/dev/null >"$v1_group/cgroup.procs"
     [ -z "$group" ] || printf 0 2>/dev/null >"$group/cgroup.procs"
 }
 
-# is_populated -> $populated: 1 if processes live in $group, 0 if not, empty if unknown. The kernel's answer
-# is atomic: a chain of processes, each of which forks and ends, could escape any number of scans.
+# is_populated -> $populated: 1 if processes live in $group, 0 if not, empty if unknown. This answer is
+# atomic; a chain of processes, each of which forks and ends, could escape any number of scans.
 is_populated() {
     populated=
     [ -n "$group" ] && [ -r "$group/cgroup.events" ] || return
@@ -74,14 +75,14 @@ is_populated() {
     [ "$populated" = 1 ]
 }
 
-# kill_group: kill all of $group at once, if the kernel supports it.
+# kill_group: kill all processes in $group at once, if the kernel supports it.
 kill_group() { [ ! -e "$group/cgroup.kill" ] || printf 1 2>/dev/null >"$group/cgroup.kill"; }
 
-# remove_groups DIRECTORY TOKEN: remove $group, and the group for its memory.
+# remove_groups DIRECTORY TOKEN: remove $group and the attempt's $v1_group.
 remove_groups() {
     remove_group "$group"
-    limited_of "$1" "$2"
-    [ -z "$limited" ] || remove_group "$limited"
+    v1_group_of "$1" "$2"
+    [ -z "$v1_group" ] || remove_group "$v1_group"
 }
 
 # remove_group GROUP: remove a group without processes, and the groups in it.

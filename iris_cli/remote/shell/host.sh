@@ -1,22 +1,22 @@
 # Differences between kinds of hosts: time, boot, processes.
 #
 # Written for dash, busybox ash and bash as `sh`. Rules of the whole library:
-# - Functions return values in variables: a command substitution costs a process. POSIX sh has no `local`: a
-#   function's comment names the variables that it sets.
+# - Functions return values in variables: a command substitution costs a process. POSIX sh has no `local`: the
+#   comment `name ARGUMENTS -> $variables` lists the variables that a function sets for its caller.
 # - A failed redirection of a special builtin (`:`, `.`, `exec`, `set`, ...) ends the shell: files are made
 #   with `printf`; `.` and `exec` are used only where that is harmless.
 # - No `#` line inside quotes: comment lines and indentation are removed before the library is sent.
 #
-# Set by the caller: iris_proc iris_dev iris_sys iris_mounts iris_lock, normally /proc /dev /sys
-# /proc/self/mounts /tmp/libtpu_lockfile. Initialize variables that are read before they are set: the
-# session's environment may contain them.
+# The call sets iris_proc iris_dev iris_sys iris_mounts iris_lock, normally to /proc /dev /sys
+# /proc/self/mounts /tmp/libtpu_lockfile. The variables below may be read before they are set, and the
+# session's environment may contain them. $cannot_fork is 1 if this host can't start processes.
 
-boot_time= myself= setsid= started= no_room= watchdog= kills_before= cautions= terse= untimed=
-renewing= group= alive_at= alone= asking= held= proven= nonce= lacks= own_group= container_id=
-memory_limit= limited= limit=
+boot_time= myself= setsid= started= not_prepared= watchdog= kills_before= warnings= terse= no_clock=
+renew_leases= group= renewed_at= cannot_fork= skip_requests_left= known_requests= proven= nonce= lacks=
+own_group= container_id= memory_limit= v1_group= limit=
 spare=../spare
 
-# nap [SECONDS]: sleep 0.05 s or SECONDS; one second if `sleep` accepts no fractions.
+# nap [SECONDS]: sleep (default: 0.05 s); one second if `sleep` accepts no fractions.
 nap() { sleep "${1:-0.05}" 2>/dev/null || sleep 1; }
 
 # wall_clock -> $clock: seconds since the epoch. Needs no process in bash; other shells lack `printf -v`.
@@ -39,8 +39,8 @@ boot_clock() {
     clock=$((clock + now / 100))
 }
 
-# detach COMMAND...: execute COMMAND in a new session. Call it in a background subshell, which is no group
-# leader, so that no variant has to fork: `$!` is the process id of COMMAND.
+# detach COMMAND...: execute COMMAND in a new session. Call it in a background subshell: it is no group
+# leader, so nothing has to fork and `$!` is the pid of COMMAND.
 detach() {
     if command -v setsid >/dev/null 2>&1; then exec setsid "$@"; fi
     if command -v perl >/dev/null 2>&1; then
@@ -50,13 +50,12 @@ detach() {
     exec "$@"
 }
 
-# is_number TEXT: true for a number that arithmetic accepts (it reads 010 as eight, and fails at
-# 08).
+# is_number TEXT: true for a decimal number without leading zeros: the shell would read 010 as eight.
 is_number() {
     case $1 in '' | *[!0-9]* | 0?* | ?????????????*) return 1 ;; esac
 }
 
-# centis TEXT -> $centis: 1234.56 as 123456, without leading zeros.
+# centis TEXT -> $centis: 123456 for 1234.56, without leading zeros.
 centis() {
     centis=${1%.*}${1#*.}
     while :; do
@@ -64,13 +63,13 @@ centis() {
     done
 }
 
-# is_alive PID START: true if that process lives. No two processes share a pid and a start time.
-# $myself, as pid:start, needs no check.
+# is_alive PID START: true if that process lives. No two processes have the same pid and start time. $myself
+# is this process, as pid:start.
 is_alive() { [ "$1:$2" = "$myself" ] || { start_of "$1" && [ "$start" = "$2" ]; }; }
 
 if [ -r "$iris_proc/self/stat" ]; then
 
-    # now -> $now: uptime in hundredths of a second. It includes suspend, and never jumps.
+    # now -> $now: uptime in hundredths of a second. It includes suspend, and no clock change affects it.
     now() {
         read -r now _ <"$iris_proc/uptime"
         centis "$now"
@@ -81,15 +80,15 @@ if [ -r "$iris_proc/self/stat" ]; then
     boot_id() {
         boot=
         read -r boot 2>/dev/null <"$iris_proc/sys/kernel/random/boot_id" && return
-        # If the file exists but can't be read now, another form of the id would mean another boot.
+        # If the file can't be read this time, don't use btime: another id would mean another boot.
         [ ! -e "$iris_proc/sys/kernel/random/boot_id" ] || return
         while read -r word rest; do
             [ "$word" = btime ] && boot=btime-$rest
         done <"$iris_proc/stat"
     }
 
-    # start_of PID -> $start $stat_text: its start in clock ticks since boot. False if it has ended, also for
-    # a zombie, unless other threads of it live: they hold its resources.
+    # start_of PID -> $start $stat_text: its start in clock ticks since boot. False if it has ended or is a
+    # zombie. A zombie with live threads counts as alive: they hold its resources.
     start_of() {
         stat_text=
         while IFS= read -r stat_line || [ -n "$stat_line" ]; do
@@ -103,15 +102,15 @@ if [ -r "$iris_proc/self/stat" ]; then
         case $1 in [ZXx]) [ "${18}" -gt 1 ] ;; esac
     }
 
-    # self_pid -> $self: pid of this shell, also in a subshell, where $$ is the parent's.
+    # self_pid -> $self: pid of this process. In a subshell $$ is the parent's.
     self_pid() { read -r self _ <"$iris_proc/self/stat"; }
 
-    # processes: print the paths of the `stat` files of all processes for `look`, then `complete`.
+    # processes: print the path of each process's `stat` file for `scan`, then `complete`.
     processes() { printf '%s\n' "$iris_proc"/[0-9]*/stat complete; }
 
-    # search PATTERN KIND... -> $paths: the files <proc>/<pid>/KIND that match. One pattern: two would double
-    # busybox's time. Costs one process. False if the search failed: grep must find the pattern in its own
-    # command line, the last file. The files are listed before grep starts.
+    # search PATTERN KIND... -> $paths: the files <proc>/<pid>/KIND that match. Costs one process. One
+    # pattern: two would double busybox's time. False if the search failed: grep must find the pattern in its
+    # own command line, which is the last file.
     search() {
         pattern=$1
         shift
@@ -121,14 +120,14 @@ if [ -r "$iris_proc/self/stat" ]; then
         done
         set -- "$@" "$iris_proc/self/cmdline"
         [ -r "$iris_proc/self/environ" ] || return
-        paths=$(searching grep -Els "$pattern" "$@")
-        # If the files exceed one command line.
-        is_searched || paths=$(printf '%s\n' "$@" | searching xargs grep -Els "$pattern")
+        paths=$(exec_search grep -Els "$pattern" "$@")
+        # If that failed, the files may exceed one command line.
+        is_searched || paths=$(printf '%s\n' "$@" | exec_search xargs grep -Els "$pattern")
         is_searched && paths=${paths%"$iris_proc/self/cmdline"}
     }
 
-    # searching COMMAND...: execute it, without the marker.
-    searching() {
+    # exec_search COMMAND...: execute it without the marker, so that it does not find itself.
+    exec_search() {
         unset IRIS_ATTEMPT_TOKEN GREP_OPTIONS
         export LC_ALL=C
         exec "$@" 2>/dev/null
@@ -139,21 +138,21 @@ if [ -r "$iris_proc/self/stat" ]; then
     # can_search: true if this host's grep can search an environment.
     can_search() { search IRIS_SEARCH=1 environ; }
 
-    # mark_of TOKEN -> $pattern: append the attempt's marker and the name of its control group.
-    mark_of() { pattern="${pattern:+$pattern|}IRIS_ATTEMPT_TOKEN=$1|/iris-$1"; }
+    # add_pattern TOKEN -> $pattern: append the attempt's marker and the name of its control group.
+    add_pattern() { pattern="${pattern:+$pattern|}IRIS_ATTEMPT_TOKEN=$1|/iris-$1"; }
 
-    # marked TOKEN -> $paths: files that contain the attempt's marker or control group. False if unknown.
-    marked() {
+    # find_marked TOKEN -> $paths: files with the attempt's marker or control group. False if unknown.
+    find_marked() {
         pattern=
-        mark_of "$1"
+        add_pattern "$1"
         search "$pattern" environ cgroup
     }
 
-    # is_quiet TOKEN LEADERS SEEN SELF: true if only LEADERS and SELF (see `look`) are certainly left: no
-    # other process has the marker, is a child of a leader or in its session, and no process of SEEN lives.
-    is_quiet() {
+    # has_only_leaders TOKEN LEADERS SEEN SELF: true if certainly only LEADERS and SELF (see `scan`) are left:
+    # no other process has the marker, is a child of a leader or in its session, and none of SEEN lives.
+    has_only_leaders() {
         pattern= known=" $4 "
-        mark_of "$1"
+        add_pattern "$1"
         for process in $2; do
             is_alive "${process%%:*}" "${process#*:}" || return
             # In `stat` the number may be a parent, a session, or any other field.
@@ -166,7 +165,7 @@ if [ -r "$iris_proc/self/stat" ]; then
             case " $2 " in *" $process "*) continue ;; esac
             ! is_alive "${process%%:*}" "${process#*:}" || return
         done
-        # For a group that this process made itself, the kernel reports whether it is empty.
+        # If this process made the group, is_populated reports whether it is empty.
         kinds='environ cgroup stat'
         [ ! -r "$own_group/cgroup.events" ] || kinds='environ stat'
         # shellcheck disable=SC2086
@@ -181,7 +180,7 @@ if [ -r "$iris_proc/self/stat" ]; then
     # the search failed.
     processes_of() {
         found= pattern=
-        for candidate; do mark_of "$candidate"; done
+        for candidate; do add_pattern "$candidate"; done
         search "$pattern" environ cgroup || return
         for candidate in $paths; do
             candidate=${candidate%/*}
@@ -189,14 +188,14 @@ if [ -r "$iris_proc/self/stat" ]; then
         done
     }
 
-    # encode: encode stdin as base64. Call it in a subshell or a pipe: it executes the encoder.
+    # encode: encode stdin as base64. Call it in a subshell or a pipe: it replaces the shell.
     encode() { if command -v base64 >/dev/null 2>&1; then exec base64; else exec openssl base64; fi; }
 
 else
 
-    # No /proc (macOS). The start time is from ps, to the second; process groups stand for sessions.
+    # No /proc (macOS). Start times are from ps, in seconds; process groups replace sessions.
 
-    # boot_time -> $boot_time: time of the boot in seconds since the epoch; 0 if unknown.
+    # boot_time -> $boot_time: seconds since the epoch; 0 if unknown.
     boot_time() {
         boot_time=$(sysctl -n kern.boottime 2>/dev/null)
         boot_time=${boot_time#*sec = }
@@ -231,17 +230,17 @@ else
         LC_ALL=C ps -A -o pid= -o ppid= -o pgid= -o stat= -o lstart= && printf 'complete\n'
     }
 
-    # Best effort: a process that left its group is found by its parents, or if ps shows environments.
-    marked() {
+    # Incomplete: a process that left its group is found by its parents, or if ps shows environments.
+    find_marked() {
         paths=$({ LC_ALL=C ps -A -E -ww -o pid= -o command= || LC_ALL=C ps axeww -o pid= -o command=; } \
             2>/dev/null | awk -v marker="IRIS_ATTEMPT_TOKEN=$1" 'index($0, " " marker) { print "/" $1 "/" }')
     }
 
-    is_quiet() { return 1; }
+    has_only_leaders() { return 1; }
 
     processes_of() {
         found=
-        for candidate; do marked "$candidate" && found=$found$paths || return; done
+        for candidate; do find_marked "$candidate" && found=$found$paths || return; done
     }
 
     can_search() { :; }

@@ -1,14 +1,14 @@
 # The calls `prepare` and `go`. The working directory is <root>/a. Races: docs/worker-protocol.md.
 #
-# A caller may die between any two steps, and several callers may prepare the same attempt at once, with equal
-# arguments. A call that finds a step done continues with the next:
-#   1. mkdir <token>             excludes the tombstone. Decides no winner, which could be dead.
-#   2. write <file>.<nonce>      under names that no other call uses.
-#   3. make `run`                decides the winner. It names the nonce of the other files, so `env` can't
-#                                reappear after the wrapper has emptied it.
-#   4. the set-up (see run.sh), or mv ready.pending ready: PREPARED.
+# A call may be killed between any two steps, and several calls may prepare the same attempt at once, with
+# equal arguments. A call that finds a step done continues with the next one:
+#   1. mkdir <token>             no tombstone can follow. All calls continue: the winner may be dead.
+#   2. write <file>.<nonce>      no other call uses these names.
+#   3. make `run`                decides whose files count: `run` contains their nonce. So no later call can
+#                                replace an `env` that the wrapper has emptied.
+#   4. start the set-up (run.sh), or mv ready.pending ready: PREPARED.
 
-# session_mask -> $mask: the umask of the session. Needs no process if /proc shows it.
+# session_mask -> $mask: the session's umask; from /proc, which needs no process, if possible.
 session_mask() {
     mask=
     while [ -z "$mask" ] && read -r word rest; do
@@ -17,22 +17,22 @@ session_mask() {
     case $mask in '' | *[!0-7]*) mask=$(umask) ;; esac
 }
 
-# prepare TOKEN CMD ENV SETUP SETTINGS: contents of the files, and the settings for `run`.
+# prepare TOKEN CMD ENV SETUP SETTINGS: the contents of `cmd`, `env` and `setup`, and the settings in `run`.
 prepare() {
     if [ ! -e "$1" ] && lacks_any; then
-        no_room "$1"
+        not_prepared "$1"
         return
     fi
     if [ -e "$1" ] ||
         ! mkdir "$1" "$1/work" "$1/output" "$1/outbox" "$1/inbox" "$1/endpoints" 2>/dev/null; then
         if [ ! -d "$1" ]; then
-            [ -e "$1" ] || no_room "$1"
+            [ -e "$1" ] || not_prepared "$1"
             return
         fi
         state_of "$1"
-        [ "$state" = PREPARING ] && [ -z "$set_up" ] || return
+        [ "$state" = PREPARING ] && [ -z "$has_setup" ] || return
         if [ -e "$1/cancel" ]; then
-            refuse "$1" cancelled # the canceller may have died before recording it
+            refuse "$1" cancelled # the call that made it may have been killed
             return
         fi
     fi
@@ -44,21 +44,22 @@ prepare() {
     fi
     if [ -e "$1/ready" ]; then
         :
-    elif [ -n "$4" ] || ! lacking || [ -n "$lacking" ]; then
-        start "$1" setup # it waits for the devices
+    elif [ -n "$4" ] || ! check_devices || [ -n "$in_use" ]; then
+        start "$1" setup # also waits for the devices
     else
-        # An older version that died between two steps may have left neither name: refuse the attempt.
+        # A killed call of an earlier version may have left neither name: refuse the attempt.
         mv "$1/ready.pending" "$1/ready" 2>/dev/null || [ -e "$1/ready" ] || refuse "$1" nostart.disk
     fi
-    # A concurrent stop may have looked for secrets before they were written.
+    # A concurrent stop may have emptied the secrets before this call wrote them.
     [ ! -e "$1/cancel" ] || empty_secrets "$1"
 }
 
-# no_room TOKEN -> $no_room: its directory can't be made, or $lacks commands. Report NOSTART only if a
-# tombstone excludes a later start; without a tombstone it is ABSENT.
-no_room() {
+# not_prepared TOKEN -> $not_prepared: make a tombstone, because the directory can't be made or commands are
+# missing, and append the token: its state is NOSTART. Without the tombstone it is ABSENT: a later call may
+# start it.
+not_prepared() {
     tombstone "$1"
-    [ ! -f "$1" ] || no_room="$no_room $1"
+    [ ! -f "$1" ] || not_prepared="$not_prepared $1"
 }
 
 # write_attempt TOKEN ...: steps 2 and 3.
@@ -85,8 +86,8 @@ write_attempt() {
     rm -f "$1/cmd.$nonce" "$1/env.$nonce" "$1/setup.$nonce" "$1/run.$nonce"
 }
 
-# make_run TOKEN: step 3. False if another call has done it, or the disk is full. An empty `run` is being
-# written, or its writer died: wait briefly, then replace it; any of several writers may be the last.
+# make_run TOKEN: step 3. False if another call has done it, or the disk is full. If `run` is empty, its
+# writer is about to fill it or was killed: wait briefly, then replace it.
 make_run() {
     text="# $nonce $boot
 . \"\${0%/*}/run.$nonce\"
@@ -99,18 +100,18 @@ make_run() {
     printf '%s' "$text" 2>/dev/null >"$1/new.$nonce" && mv "$1/new.$nonce" "$1/run" 2>/dev/null
 }
 
-# make_pending FILE WORD: make FILE.WORD unless it was made before; it may have been renamed since.
+# make_pending FILE WORD: make FILE.WORD unless a FILE or FILE.* exists: it may have been renamed.
 make_pending() {
     for name in "$1" "$1".*; do [ ! -e "$name" ] || return 0; done
     printf '' >>"$1.$2"
 }
 
-# go TOKEN: start the attempt if it is PREPARED, in this boot, and not cancelled. The wrapper excludes other
-# wrappers. Record the time BEFORE the start, which may fail without a trace.
+# go TOKEN: start the attempt if it is PREPARED in this boot and not cancelled. Record the time BEFORE the
+# start, which may fail without a trace. Several wrappers may start; only one executes the command.
 go() {
     state_of "$1"
     [ "$state" = PREPARED ] && [ ! -e "$1/cancel" ] || return
-    if [ "$asked" = - ]; then
+    if [ "$first_go" = - ]; then
         now
         make_empty "$1/go.$now"
     fi
@@ -118,14 +119,13 @@ go() {
     started="$started $1"
 }
 
-# start TOKEN MODE: run the attempt's `run`, detached. Shells ignore SIGINT and SIGQUIT in background
-# processes, which inherit that; a task should receive them. So `setsid -f` forks if it can. busybox's can't,
-# which setsid_kind finds out without a process.
+# start TOKEN MODE: execute the attempt's `run`, detached. Background processes of a shell ignore SIGINT and
+# SIGQUIT, and so would the task: so `setsid -f` forks instead of the shell. busybox's setsid can't fork.
 start() {
     [ -n "$setsid" ] || setsid_kind
     if [ "$setsid" = other ]; then
         IRIS_ATTEMPT_TOKEN=$1 setsid -f sh "$PWD/$1/run" "$2" </dev/null >/dev/null 2>&1 && return
-        setsid=own # or too old for the option
+        setsid=own # or it is too old for -f
     fi
     (
         IRIS_ATTEMPT_TOKEN=$1
@@ -134,7 +134,7 @@ start() {
     ) </dev/null >/dev/null 2>&1 &
 }
 
-# setsid_kind -> $setsid: `own` if it is an applet of this shell's program (busybox).
+# setsid_kind -> $setsid: `own` if setsid is part of this shell's program (busybox), else `other`.
 setsid_kind() {
     setsid=other
     IFS=:
@@ -144,7 +144,7 @@ setsid_kind() {
     [ ! "$directory/setsid" -ef "$iris_proc/self/exe" ] 2>/dev/null || setsid=own
 }
 
-# await_starts: wait until the wrappers of $started have begun or ended, at most two seconds.
+# await_starts: wait until the attempts in $started have begun or ended, for at most two seconds.
 await_starts() {
     now
     until_when=$((now + 200))

@@ -1,10 +1,10 @@
-# Check that logind does not kill processes after their session, such as tasks: part of the call `probe`.
+# A check of `probe`: does logind kill processes, such as tasks, when their SSH session ends?
 
-# leaves_sessions_alone: add a caution if it kills them. Lingering doesn't help: it is for user services.
-leaves_sessions_alone() {
+# check_logind: warn if it kills them. Lingering doesn't help: it is for user services.
+check_logind() {
     [ -d "$iris_root/run/systemd/sessions" ] || return 0
     user=${USER:-$LOGNAME}
-    kills=no only= spared=root
+    kills=no only= excluded=root
     for each in usr/lib usr/local/lib run etc; do
         logind_conf "$iris_root/$each/systemd/logind.conf"
     done
@@ -12,20 +12,20 @@ leaves_sessions_alone() {
         for conf in "$iris_root/$each"/systemd/logind.conf.d/*.conf; do logind_conf "$conf"; done
     done
     case $kills in [Yy]* | [Tt]* | 1 | [Oo][Nn]) ;; *) return 0 ;; esac
-    case " $spared " in *" $user "*) return 0 ;; esac
+    case " $excluded " in *" $user "*) return 0 ;; esac
     case " $only " in "  " | *" $user "*) ;; *) return 0 ;; esac
-    caution "logind ends tasks when their SSH session closes (KillUserProcesses); on the worker: put\
+    add_warning "logind ends tasks when their SSH session closes (KillUserProcesses); on the worker: put\
  KillExcludeUsers=root $user into /etc/systemd/logind.conf, then systemctl restart systemd-logind"
 }
 
-# logind_conf FILE -> $kills $only $spared: settings of FILE, which override earlier files.
+# logind_conf FILE -> $kills $only $excluded: settings of FILE, which override earlier files.
 logind_conf() {
     [ -r "$1" ] || return 0
     while IFS='=' read -r key words || [ -n "$key" ]; do
         case ${key%% *} in
         KillUserProcesses) kills=${words# } ;;
         KillOnlyUsers) only=${words# } ;;
-        KillExcludeUsers) spared=${words# } ;;
+        KillExcludeUsers) excluded=${words# } ;;
         esac
     done <"$1"
 }

@@ -1,10 +1,11 @@
-# The call `logs`. For each file: L <offset> <size> <inode>, then the bytes. After the inode `@<mtime>` if
-# requested and known; `gzip` if the bytes are compressed.
+# The call `logs`. Answer, for each file: L <offset> <size> <inode> [@<mtime>] [gzip], then its bytes. `gzip`:
+# they are compressed.
 
 # logs TOKEN STREAM OFFSET LIMIT [dated]: print at most LIMIT bytes. A negative OFFSET counts from the end.
+# `dated` adds the mtime.
 logs() {
     size=0 inode=0 offset=0 written=
-    if [ -z "$missing" ] && is_plain "$1/$2"; then
+    if [ -z "$no_root" ] && is_plain "$1/$2"; then
         [ -z "${5-}" ] || written_at "$1/$2"
         # shellcheck disable=SC2046,SC2012
         set -- "$1" "$2" "$3" "$4" $(LC_ALL=C ls -ldin "$1/$2" 2>/dev/null)
@@ -15,8 +16,7 @@ logs() {
         [ "$offset" -ge 0 ] || offset=0
         [ "$offset" -le "$size" ] || offset=$size
     fi
-    # Output of tasks is repetitive: gzip shrinks it to about a fifth.
-    if [ $((size - offset)) -ge 4096 ] && [ "$4" -ge 4096 ] && can_pack; then
+    if [ $((size - offset)) -ge 4096 ] && [ "$4" -ge 4096 ] && can_gzip; then
         line "L $offset $size $inode$written gzip"
         text "$(tail -c "+$((offset + 1))" "$1/$2" | head -c "$4" | gzip -1 | encode)"
     else
@@ -31,9 +31,9 @@ written_at() {
     if is_number "$mtime"; then written=" @$mtime"; fi
 }
 
-# can_pack: true if gzip works on this host.
-can_pack() {
-    [ -n "$packs" ] || packs=$(printf x | gzip -1 2>/dev/null | gzip -d 2>/dev/null)
-    [ "$packs" = x ] || { packs=no && return 1; }
+# can_gzip: true if gzip works on this host.
+can_gzip() {
+    [ -n "$gzip_works" ] || gzip_works=$(printf x | gzip -1 2>/dev/null | gzip -d 2>/dev/null)
+    [ "$gzip_works" = x ] || { gzip_works=no && return 1; }
 }
-packs=
+gzip_works=

@@ -1,16 +1,16 @@
-# For an attempt with a memory limit, after its setting memory_limit (in bytes): the kernel enforces it for
-# all its processes together. A host that can't enforce it runs the task without a limit.
+# For an attempt with a memory limit: the kernel enforces $memory_limit (in bytes) for all its processes
+# together. A host that can't enforce it runs the task without a limit.
 
-# Replaces group_home of group.sh: our own group or the first above it whose subgroups can have a limit. In
-# version 2, a group with processes in it can't give its subgroups a limit.
-group_home() {
-    home=$our_group above=$our_group
+# Replaces parent_group of group.sh: our own group, or the nearest group above it whose subgroups can have a
+# limit. In version 2, subgroups of a group with processes can't have one.
+parent_group() {
+    parent_group=$our_group above=$our_group
     while [ -r "$above/cgroup.subtree_control" ]; do
         controllers= # `read` fails on an empty file
         read -r controllers <"$above/cgroup.subtree_control"
         case " $controllers " in
         *" memory "*)
-            [ ! -w "$above" ] || [ ! -w "$above/cgroup.procs" ] || home=$above
+            [ ! -w "$above" ] || [ ! -w "$above/cgroup.procs" ] || parent_group=$above
             return 0
             ;;
         esac
@@ -19,29 +19,29 @@ group_home() {
     return 0
 }
 
-# limit_memory -> $limit: the enforced limit in bytes, empty if none; $limited: the group of version 1. In
-# version 2 an OOM kill ends the whole task: a program that lost one of its processes might hang.
+# limit_memory -> $limit $v1_group: the enforced limit in bytes, empty if none; the group of version 1, if
+# used. In version 2 an OOM kill ends all processes of the task: a program that lost one of them might hang.
 limit_memory() {
-    limit= limited=
+    limit= v1_group=
     if [ -n "$group" ] && set_memory "$group/memory.max"; then
         set_file "$group/memory.swap.max" 0
         set_file "$group/memory.oom.group" 1
         return 0
     fi
-    memory_controller && [ -w "$place/cgroup.procs" ] && [ -e "$place/memory.limit_in_bytes" ] || return 0
-    printf '%s\n' "$place/iris-$token" 2>/dev/null >limited || return 0
-    mkdir "$place/iris-$token" 2>/dev/null
-    limited_of . "$token"
-    if [ -n "$limited" ] && set_memory "$limited/memory.limit_in_bytes"; then
-        set_file "$limited/memory.memsw.limit_in_bytes" "$memory_limit" # swap included
+    v1_parent && [ -w "$v1_parent/cgroup.procs" ] && [ -e "$v1_parent/memory.limit_in_bytes" ] || return 0
+    printf '%s\n' "$v1_parent/iris-$token" 2>/dev/null >limited || return 0
+    mkdir "$v1_parent/iris-$token" 2>/dev/null
+    v1_group_of . "$token"
+    if [ -n "$v1_group" ] && set_memory "$v1_group/memory.limit_in_bytes"; then
+        set_file "$v1_group/memory.memsw.limit_in_bytes" "$memory_limit" # swap included
     else
-        limited=
+        v1_group=
     fi
     return 0
 }
 
-# set_memory FILE -> $limit.
+# set_memory FILE -> $limit: write the limit to FILE.
 set_memory() { set_file "$1" "$memory_limit" && limit=$memory_limit; }
 
-# set_file FILE TEXT: false if there is no such file, or the kernel rejects the text.
+# set_file FILE TEXT: write TEXT. False if FILE does not exist or the kernel rejects TEXT.
 set_file() { [ -w "$1" ] && printf '%s' "$2" 2>/dev/null >"$1"; }

@@ -1,6 +1,6 @@
 # Access to the metadata server of a Google VM.
 
-# metadata_server -> $server; false if this is no Google VM. Unsets proxies: they would answer instead.
+# metadata_server -> $server: its host name. False if this is no Google VM. Unsets the variables of proxies.
 metadata_server() {
     server=${GCE_METADATA_HOST:-$GCE_METADATA_IP} product=
     unset http_proxy HTTP_PROXY all_proxy ALL_PROXY
@@ -10,17 +10,17 @@ metadata_server() {
     server=metadata.google.internal
 }
 
-# limited COMMAND...: run it for at most 5 s: a hanging command must not delay the record of an end.
-limited() { timeout 5 "$@"; }
+# with_timeout COMMAND...: run it for at most 5 s: it must not delay the record of an end.
+with_timeout() { timeout 5 "$@"; }
 
-# fetch KEY: print the value from $server.
+# fetch KEY: print a value from $server.
 fetch() {
     set -- "http://$server/computeMetadata/v1/instance/$1"
     if command -v curl >/dev/null 2>&1; then
         curl -s -f --max-time 2 -H 'Metadata-Flavor: Google' "$1"
-    elif command -v wget >/dev/null 2>&1; then # 20 tries of 2 seconds
+    elif command -v wget >/dev/null 2>&1; then # it tries 20 times, 2 s each
         set -- wget -q -T 2 -O - --header 'Metadata-Flavor: Google' "$1"
-        if command -v timeout >/dev/null 2>&1; then limited "$@"; else "$@"; fi
+        if command -v timeout >/dev/null 2>&1; then with_timeout "$@"; else "$@"; fi
     elif command -v python3 >/dev/null 2>&1; then
         python3 -c 'import sys, urllib.request as u
 request = u.Request(sys.argv[1], headers={"Metadata-Flavor": "Google"})

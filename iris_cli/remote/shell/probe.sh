@@ -1,7 +1,7 @@
-# The call `probe`: facts about this host.
-#   P <key> <number>        V <key>, then the text        K <token>        N <missing command>
+# The call `probe`: facts about this host. Answer:
+#   P <key> <number>        V <key>, then its text        K <token>        N <missing command>
 
-# probe REMOTE_DIR CLUSTER WORKER
+# probe REMOTE_DIR CLUSTER WORKER -> $warnings: make the worker's directory, and check the host.
 probe() {
     root=$1/$2/$3
     # BEFORE anything is written: a step without its command would look like a full disk.
@@ -14,78 +14,77 @@ probe() {
             refuse_to_write
         fi
     fi
-    demands
+    check_requirements
 }
 
-# survey REMOTE_DIR CLUSTER WORKER: gather the facts and refusals of a probe. Writes nothing.
+# survey REMOTE_DIR CLUSTER WORKER -> $warnings: check the host like `probe`, but write nothing.
 survey() {
     root=$1/$2/$3
     ! lacks_any || return
     if ! on_network_disk "$1"; then
-        existing "$root"
-        [ -w "$place" ] || refuse_to_write
+        nearest "$root"
+        [ -w "$nearest" ] || refuse_to_write
     fi
-    demands
+    check_requirements
 }
 
 refuse_to_write() {
-    refusal "can't write below $root; is the disk full, or set remote_dir to another directory"
+    add_refusal "can't write below $root; is the disk full, or set remote_dir to another directory"
 }
 
-# demands: check other requirements of a host.
-demands() {
+check_requirements() {
     can_search ||
-        refusal "grep here can't search the environment of processes: install GNU grep or a newer busybox"
-    [ "$boot" != - ] || refusal "this host doesn't say when it was booted"
-    leaves_sessions_alone
+        add_refusal "grep here can't search the environment of processes: install GNU grep or a newer busybox"
+    [ "$boot" != - ] || add_refusal "this host doesn't say when it was booted"
+    check_logind
 }
 
-# tell_probe: print the lines of the answer.
-tell_probe() {
+# print_probe: print the lines of the answer.
+print_probe() {
     for each in $lacks; do line "N $each"; done
-    machine
-    accelerators
-    containment
-    metadata
+    print_machine
+    print_accelerators
+    print_containment
+    print_metadata
     for name in "$root"/a/*; do
         name=${name##*/}
         [ ${#name} -eq 32 ] || continue
         case $name in *[!0-9a-f]*) continue ;; esac
-        # Omit stopped attempts and tombstones: they are settled.
+        # Omit tombstones and stopped attempts: nothing is left to do for them.
         [ ! -d "$root/a/$name" ] || [ -e "$root/a/$name/stop.done" ] || line "K $name"
     done
 }
 
-number() { ! is_number "$2" || line "P $1 $2"; }
+print_number() { ! is_number "$2" || line "P $1 $2"; }
 
-named() {
+print_value() {
     [ -n "$2" ] || return 0
     line "V $1"
     text "$(printf '%s' "$2" | encode)"
 }
 
-# refusal TEXT, caution TEXT -> $cautions: kept until the frame is open.
-refusal() { caution "refused: $1"; }
-caution() {
-    cautions="$cautions$1
+# add_refusal TEXT, add_warning TEXT: append a line to $warnings, which the call prints later.
+add_refusal() { add_warning "refused: $1"; }
+add_warning() {
+    warnings="$warnings$1
 "
 }
 
-# existing DIRECTORY -> $place: the directory, or its nearest existing parent.
-existing() {
-    place=$1
-    while [ ! -d "$place" ] && [ "$place" != / ] && [ -n "$place" ]; do
-        case $place in */*) place=${place%/*} ;; *) place=. ;; esac
+# nearest DIRECTORY -> $nearest: the directory if it exists, otherwise the nearest one above it that does.
+nearest() {
+    nearest=$1
+    while [ ! -d "$nearest" ] && [ "$nearest" != / ] && [ -n "$nearest" ]; do
+        case $nearest in */*) nearest=${nearest%/*} ;; *) nearest=. ;; esac
     done
-    place=${place:-/}
+    nearest=${nearest:-/}
 }
 
-# on_network_disk DIRECTORY: true, with a refusal, for a network file system: hosts that share it would mix up
+# on_network_disk DIRECTORY: true for a network file system, with a refusal: hosts that share it would confuse
 # their attempts. Call it BEFORE writing.
 on_network_disk() {
-    existing "$1"
+    nearest "$1"
     # shellcheck disable=SC2046
-    set -- $(cd "$place" 2>/dev/null && LC_ALL=C df -P . 2>/dev/null | tail -n 1)
+    set -- $(cd "$nearest" 2>/dev/null && LC_ALL=C df -P . 2>/dev/null | tail -n 1)
     source=$1 kind=
     shift $(($# ? $# - 1 : 0))
     if [ -r "$iris_mounts" ]; then
@@ -98,14 +97,14 @@ on_network_disk() {
     case $kind in
     nfs* | cifs | smb* | afs | ceph | gfs* | ocfs2 | lustre | gpfs | beegfs | glusterfs | ncpfs | fuse.*)
         [ "$kind" != fuse.fuse-overlayfs ] || return 1
-        refusal "network file system ($kind) at $place; set remote_dir to a local disk of the worker"
+        add_refusal "network file system ($kind) at $nearest; set remote_dir to a local disk of the worker"
         ;;
     *) return 1 ;;
     esac
 }
 
-# take_incarnation -> $incarnation. Write a new file, then link it: concurrent probes agree on one. Do not
-# replace a damaged file: another probe may have just replaced it.
+# take_incarnation -> $incarnation: read it, or choose one: write it to a file, then link that file, so that
+# concurrent probes agree. A damaged one is not replaced: another probe may just have done that.
 take_incarnation() {
     read_incarnation
     [ "$incarnation" = - ] || return 0
@@ -118,13 +117,13 @@ take_incarnation() {
     if [ "$incarnation" != - ]; then
         return
     elif [ -e "$root/incarnation" ]; then
-        refusal "$root/incarnation is damaged; remove it on the worker"
+        add_refusal "$root/incarnation is damaged; remove it on the worker"
     else
-        refusal "can't write $root/incarnation; is the disk full, or without hard links"
+        add_refusal "can't write $root/incarnation; is the disk full, or without hard links"
     fi
 }
 
-# put_program: install the `iris` program for tasks unless up to date. It is optional.
+# put_program: install the program `iris` for tasks unless it is up to date. Ignores failures.
 put_program() {
     [ "$(cat "$root/bin/iris" 2>/dev/null)" != "$program" ] || return 0
     new=$root/bin/new.$nonce
@@ -137,9 +136,9 @@ put_program() {
 # random -> $random: 32 hexadecimal digits.
 random() { random=$(od -An -v -N16 -tx1 /dev/urandom | tr -cd 0-9a-f); }
 
-machine() {
+print_machine() {
     cpus=$({ nproc || getconf _NPROCESSORS_ONLN || sysctl -n hw.logicalcpu; } 2>/dev/null)
-    number cpus "$cpus"
+    print_number cpus "$cpus"
     memory=
     if [ -r "$iris_proc/meminfo" ]; then
         while read -r word size _; do
@@ -148,29 +147,29 @@ machine() {
     else
         memory=$(sysctl -n hw.memsize 2>/dev/null)
     fi
-    number memory "$memory"
-    existing "$root"
+    print_number memory "$memory"
+    nearest "$root"
     # shellcheck disable=SC2046
-    set -- $(cd "$place" && LC_ALL=C df -Pk . 2>/dev/null | tail -n 1)
-    is_number "$4" && number disk_free $(($4 * 1024))
+    set -- $(cd "$nearest" && LC_ALL=C df -Pk . 2>/dev/null | tail -n 1)
+    is_number "$4" && print_number disk_free $(($4 * 1024))
 }
 
-# how_many FILES -> $found: the number of existing files.
-how_many() {
+# count_existing FILES -> $found: the number of existing files.
+count_existing() {
     found=0
     for each; do [ ! -e "$each" ] || found=$((found + 1)); done
 }
 
-accelerators() {
+print_accelerators() {
     tpus_on_bus
-    how_many "$iris_dev"/accel[0-9]*
-    # vfio serves any passed-through device: if the bus is visible, it must show a TPU.
+    count_existing "$iris_dev"/accel[0-9]*
+    # Other devices also use vfio: count them only if a TPU is on the bus, or the bus is not visible.
     if [ "$found" -eq 0 ] && { [ "$tpus" -gt 0 ] || [ -z "$bus" ]; }; then
-        how_many "$iris_dev"/vfio/[0-9]*
+        count_existing "$iris_dev"/vfio/[0-9]*
     fi
     [ "$found" -gt 0 ] || found=$tpus
-    number chips "$found"
-    how_many "$iris_proc"/driver/nvidia/gpus/*
+    print_number chips "$found"
+    count_existing "$iris_proc"/driver/nvidia/gpus/*
     variant=
     if [ "$found" -gt 0 ]; then
         for each in "$iris_proc"/driver/nvidia/gpus/*/information; do
@@ -184,24 +183,24 @@ accelerators() {
         variant=${gpus#*: }
         variant=${variant%% (*}
     fi
-    number gpus "$found"
-    named gpu_variant "$variant"
+    print_number gpus "$found"
+    print_value gpu_variant "$variant"
 }
 
-# containment: how this host contains a task's processes. Try it: permissions do not imply success.
-containment() {
+# print_containment: print `cgroup` if tasks get control groups, else `session`. Permissions don't tell: try.
+print_containment() {
     contained=session
     group=
-    if can_group && mkdir "$our_group/iris-$nonce" 2>/dev/null; then
+    if can_make_group && mkdir "$our_group/iris-$nonce" 2>/dev/null; then
         group=$our_group/iris-$nonce
         (enter_group) && contained=cgroup
         remove_group "$group"
     fi
-    named containment "$contained"
+    print_value containment "$contained"
 }
 
-# tpus_on_bus -> $tpus, and $bus if the bus is visible. Reading these never disturbs a running job. The
-# vendor (Google) also makes network cards and disks.
+# tpus_on_bus -> $tpus $bus: the number of TPUs; 1 if the bus is visible. Reading these files never disturbs a
+# job. Devices of this vendor (Google) are also network cards and disks.
 tpus_on_bus() {
     tpus=0 bus=
     for each in "$iris_sys"/bus/pci/devices/*; do
@@ -213,19 +212,19 @@ tpus_on_bus() {
     done
 }
 
-# metadata: print values of a Google VM's metadata server. Unknown values are omitted.
-metadata() {
+# print_metadata: print values from a Google VM's metadata server, except missing ones.
+print_metadata() {
     metadata_server || return 0
     now
-    patience=$((now + 500))
+    until_when=$((now + 500))
     for each in attributes/accelerator-type attributes/agent-worker-number attributes/instance-id \
         attributes/worker-network-endpoints attributes/tpu-env zone scheduling/preemptible; do
-        said=$(fetch "$each" 2>/dev/null)
-        [ ${#said} -gt 16384 ] || named "${each##*/}" "$said"
+        value=$(fetch "$each" 2>/dev/null)
+        [ ${#value} -gt 16384 ] || print_value "${each##*/}" "$value"
         now
-        if [ "$now" -ge "$patience" ]; then
+        if [ "$now" -ge "$until_when" ]; then
             # Refuse instead of answering in part: a missing value has a meaning.
-            refusal "the metadata server is slow to answer; probe again"
+            add_refusal "the metadata server is slow to answer; probe again"
             return
         fi
     done

@@ -1,28 +1,28 @@
-# The answer: a frame of short lines; the last line has their number.
+# The answer of a call: a frame of short lines; the last line has their number.
 #   H <clock, seconds> <uptime>                                      clock 0: not reported
-#   A <token> <STATE> <code> <cause> <began> <ended> <bytes> <quiet> `-`: not known or none
-#   T <base64>                                                       belongs to the line before
-#   D <token>                                                        facts of its end (deaths.sh), as T
-#   M <token>                                                        has ended, and left requests
-# Times are in hundredths of a second, `began` and `ended` before the answer. Before it runs, `began` is the
-# start of its set-up (PREPARING), the first order to start (PREPARED), or the last sign of life of its
-# wrapper (LAUNCHING). `quiet` is the time since the last output of a running task.
+#   A <token> <STATE> <code> <cause> <began> <ended> <bytes> <quiet> `-`: unknown or none
+#   T <base64>                                                       data of the line before it
+#   D <token>                                                        T: facts about its end (deaths.sh)
+#   M <token>                                                        it has ended, and left requests
+# Times are in hundredths of a second; `began` and `ended` are ages. Before the command begins, `began` is the
+# age of its set-up (PREPARING), of the first call `go` (PREPARED), or of the last sign of life of its wrapper
+# (LAUNCHING). `quiet` is the time since the last output of a running task.
 
-# open_frame NONCE REMOTE_DIR CLUSTER WORKER -> $root $boot $incarnation; change to <root>/a, or set $missing
-# if it doesn't exist.
+# open_frame NONCE REMOTE_DIR CLUSTER WORKER -> $root $boot $incarnation $no_root: change to <root>/a;
+# $no_root is 1 if it does not exist.
 open_frame() {
     nonce=$1
     root=$2/$3/$4
     count=0
     boot_id
     case $boot in '' | *[!A-Za-z0-9._-]*) boot=- ;; esac
-    missing=
+    no_root=
     read_incarnation
-    # Without the attempts it can't know what it started: report a new incarnation.
-    cd "$root/a" 2>/dev/null || missing=1 incarnation=-
+    # The worker has lost its record of attempts: report no incarnation.
+    cd "$root/a" 2>/dev/null || no_root=1 incarnation=-
 }
 
-# read_incarnation -> $incarnation, `-` if missing or damaged.
+# read_incarnation -> $incarnation: `-` if missing or damaged.
 read_incarnation() {
     incarnation=-
     [ -f "$root/incarnation" ] && read -r incarnation 2>/dev/null <"$root/incarnation"
@@ -31,8 +31,8 @@ read_incarnation() {
 }
 
 begin_frame() {
-    if [ -n "$untimed" ]; then clock=0; elif [ -n "$alone" ]; then boot_clock; else wall_clock; fi
-    trap - EXIT # from here on only one answer, however this shell ends
+    if [ -n "$no_clock" ]; then clock=0; elif [ -n "$cannot_fork" ]; then boot_clock; else wall_clock; fi
+    trap - EXIT # so that stop_without_fork prints no second answer
     printf 'IRIS1 %s BEGIN %s %s\n' "$nonce" "$boot" "$incarnation"
     now
     line "H $clock $now"
@@ -40,8 +40,8 @@ begin_frame() {
 
 end_frame() { printf 'IRIS1 %s END %s\n' "$nonce" "$count"; }
 
-# expect BOOT INCARNATION: true if this is the boot and incarnation that the caller expects.
-expect() { [ "$boot" = "$1" ] && [ "$incarnation" = "$2" ]; }
+# is_intended_host BOOT INCARNATION: true if both are those of this host.
+is_intended_host() { [ "$boot" = "$1" ] && [ "$incarnation" = "$2" ]; }
 
 line() {
     printf '%s\n' "$1"
@@ -53,59 +53,62 @@ text() {
     for each in $1; do line "T $each"; done
 }
 
-# report TOKENS: print an A line for each; unless $terse, the end of the output of ended attempts. Unless
-# $asking (all requests are sent), also an M line for ended attempts with requests.
+# report TOKENS: print an A line for each. For ended attempts also print the end of their output and facts,
+# unless $terse is 1, and an M line if they left requests, unless $skip_requests_left is 1.
 report() {
     prove_claims "$@"
-    ended_before=$proven # attempts that end later may have written since
-    [ -n "$alone" ] || sizes "$@"
+    ended_before=$proven # for these, the sizes read next are final
+    [ -n "$cannot_fork" ] || sizes "$@"
     now
     for token; do
-        if [ -n "$missing" ]; then no_names; state=ABSENT; else state_of "$token"; fi
+        if [ -n "$no_root" ]; then no_names; state=ABSENT; else state_of "$token"; fi
         renew
-        case " $no_room " in *" $token "*) state=NOSTART x_cause=${lacks:+commands} ;; esac
-        case $state$x_cause in NOSTART) x_cause=disk ;; esac
-        # An invalid line would invalidate the whole answer: ignore invalid names of one directory.
+        case " $not_prepared " in *" $token "*) state=NOSTART record_cause=${lacks:+commands} ;; esac
+        case $state$record_cause in NOSTART) record_cause=disk ;; esac
+        # Print no code from names that a task may have forged: an invalid line invalidates the whole answer.
         case $state in
         EXITED | CANCELLED) ;;
-        NOSTART) if is_code "$end_code"; then x_code=$end_code; fi ;;
-        *) x_code=- x_cause=- ;;
+        NOSTART) if is_code "$end_code"; then record_code=$end_code; fi ;;
+        *) record_code=- record_cause=- ;;
         esac
         case $state in
-        PREPARED) began=$asked ;;
+        PREPARED) began=$first_go ;;
         LAUNCHING) began=$launched ;;
-        PREPARING) [ -z "$set_up" ] || began=$pid_start ;; # same unit, if a number
+        PREPARING) [ -z "$has_setup" ] || began=$pid_start ;; # same unit, if a number
         esac
-        is_over=
-        case $state in EXITED | CANCELLED | NOSTART | LOST | STOPPED) is_over=1 ;; *) ended=- ;; esac
-        case "$is_over$alone $ended_before " in 1*" $token "*) ;; "1 "*) sizes "$token" ;; esac
-        bytes_out=0 bytes_err=0 wrote=
-        eval "bytes_out=\${out_$token:-0} bytes_err=\${err_$token:-0} wrote=\${wrote_$token:-}"
+        is_final=
+        case $state in EXITED | CANCELLED | NOSTART | LOST | STOPPED) is_final=1 ;; *) ended=- ;; esac
+        case "$is_final$cannot_fork $ended_before " in 1*" $token "*) ;; "1 "*) sizes "$token" ;; esac
+        bytes_out=0 bytes_err=0 last_write=
+        eval "bytes_out=\${out_$token:-0} bytes_err=\${err_$token:-0} last_write=\${wrote_$token:-}"
         ago "$began"
         began=$ago
         ago "$ended"
-        case $began$ago in *-*) ;; *) [ "$ago" -le "$began" ] || ago=- ;; esac # an end before the start
+        case $began$ago in *-*) ;; *) [ "$ago" -le "$began" ] || ago=- ;; esac # no end before the begin
         bytes=$((bytes_out + bytes_err))
         quiet_for
-        line "A $token $state $x_code $x_cause $began $ago $bytes $quiet"
-        [ -z "$is_over" ] || [ -n "$terse" ] || [ "$bytes" -eq 0 ] || text "$(tails "$token")"
-        case $is_over$terse$alone:$state$x_code in 1:EXITED[1-9]* | 1:NOSTART*) tell_facts "$token" ;; esac
-        [ "$x_cause" != commands ] || text "$(printf 'iris: not started: missing:%s\n' "$lacks" | encode)"
-        [ -z "$is_over" ] || [ -n "$asking" ] || tell_left "$token"
+        line "A $token $state $record_code $record_cause $began $ago $bytes $quiet"
+        [ -z "$is_final" ] || [ -n "$terse" ] || [ "$bytes" -eq 0 ] || text "$(print_tail "$token")"
+        case $is_final$terse$cannot_fork:$state$record_code in
+        1:EXITED[1-9]* | 1:NOSTART*) print_facts "$token" ;;
+        esac
+        [ "$record_cause" != commands ] ||
+            text "$(printf 'iris: not started: missing:%s\n' "$lacks" | encode)"
+        [ -z "$is_final" ] || [ -n "$skip_requests_left" ] || print_requests_left "$token"
     done
 }
 
-# tell_facts TOKEN: print D <token> with the facts of its wrapper, if any.
-tell_facts() {
+# print_facts TOKEN: print a D line if its wrapper wrote facts.
+print_facts() {
     is_plain "$1/facts" || return 0
     line "D $1"
     text "$(head -c 1024 "$1/facts" 2>/dev/null | encode)"
 }
 
-# prove_claims TOKENS -> $proven: prove the ends that names claim, all in one search.
+# prove_claims TOKENS -> $proven: try to prove the ends that names claim, all in one search.
 prove_claims() {
     proven= claims=
-    [ -z "$missing$alone" ] || return 0
+    [ -z "$no_root$cannot_fork" ] || return 0
     for token; do
         if [ -e "$token/x.pending" ] && [ ! -e "$token/stop.done" ]; then continue; fi
         claims="$claims $token"
@@ -114,8 +117,8 @@ prove_claims() {
     [ -z "$claims" ] || prove $claims
 }
 
-# tell_left TOKEN: print M <token> if requests are left.
-tell_left() {
+# print_requests_left TOKEN: print an M line if requests are left.
+print_requests_left() {
     for name in "$1"/outbox/[A-Za-z0-9_]*; do
         ! is_request "$name" || {
             line "M $1"
@@ -124,20 +127,20 @@ tell_left() {
     done
 }
 
-# is_request FILE: true if name and file type are valid for a request.
+# is_request FILE: true if its name and type are those of a request.
 is_request() {
     case ${1##*/} in *[!A-Za-z0-9._-]*) return 1 ;; esac
     [ ${#1} -le 104 ] && is_plain "$1" # a token, /outbox/ and at most 64 characters
 }
 
-# renew: renew the lease of $token if this call is $renewing. An expired lease has another name.
+# renew: renew the lease of $token if $renew_leases is 1 and the lease has not expired.
 renew() {
-    case $renewing$lease in
+    case $renew_leases$lease in
     1lease.[0-9]*) mv "$token/$lease" "$token/lease.$now" 2>/dev/null ;;
     esac
 }
 
-# ago UPTIME -> $ago: the time since UPTIME; `-` if unknown or of another boot.
+# ago UPTIME -> $ago: the time since UPTIME; `-` if unknown or in another boot.
 ago() {
     ago=-
     [ "$pid_boot" = "$boot" ] && is_number "$1" || return
@@ -145,20 +148,20 @@ ago() {
     [ "$ago" -ge 0 ] || ago=0
 }
 
-# quiet_for -> $quiet: the time since the task's last output, or since its start; `-` if it doesn't run
+# quiet_for -> $quiet: the time since the task's last output, or else since its begin; `-` if it does not run
 # or the time is unknown.
 quiet_for() {
     quiet=-
-    case $alone$state in RUNNING | ORPHANED) ;; *) return ;; esac
-    is_number "$wrote" || quiet=$began
-    [ "$clock" -gt 0 ] && is_number "$wrote" || return 0
+    case $cannot_fork$state in RUNNING | ORPHANED) ;; *) return ;; esac
+    is_number "$last_write" || quiet=$began
+    [ "$clock" -gt 0 ] && is_number "$last_write" || return 0
     quiet=0
-    [ "$wrote" -ge "$clock" ] || quiet=$(((clock - wrote) * 100))
+    [ "$last_write" -ge "$clock" ] || quiet=$(((clock - last_write) * 100))
 }
 
-# sizes TOKENS -> $out_<token> $err_<token> $wrote_<token>: with one process, two for BSD's stat.
+# sizes TOKENS -> $out_<token> $err_<token> $wrote_<token>: sizes, last change. One process; BSD's stat: two.
 sizes() {
-    [ -z "$missing" ] || return 0
+    [ -z "$no_root" ] || return 0
     for token; do
         shift
         if has_output "$token"; then set -- "$@" "$token/out" "$token/err"; fi
@@ -166,10 +169,10 @@ sizes() {
     [ $# -gt 0 ] || return 0
     files=$(LC_ALL=C stat -c '%f %s %Y %n' "$@" 2>/dev/null)
     [ -n "$files" ] || files=$(LC_ALL=C stat -f '%Xp %z %m %N' "$@" 2>/dev/null)
-    by_line size_line "$files"
+    by_line read_size "$files"
 }
 
-# by_line FUNCTION TEXT: call it with the words of each line.
+# by_line FUNCTION TEXT: call FUNCTION with the words of each line.
 by_line() {
     IFS='
 '
@@ -181,42 +184,41 @@ by_line() {
     unset IFS
 }
 
-# has_output TOKEN: true if it has output.
 has_output() { [ -s "$1/out" ] || [ -s "$1/err" ]; }
 
-# tell_time TOKENS -> $untimed: 1 if none has output: the wall clock may cost a process.
-tell_time() {
+# set_no_clock TOKENS -> $no_clock: 1 if none has output: nothing needs the clock, which may cost a process.
+set_no_clock() {
     for token; do ! has_output "$token" || return 0; done
-    untimed=1
+    no_clock=1
 }
 
-# size_line MODE SIZE SECONDS NAME: parse a line of `stat`. MODE is hexadecimal: 8... is a plain file.
-size_line() {
+# read_size MODE SIZE SECONDS NAME: parse a line of `stat`. MODE is hexadecimal: 8... is a plain file.
+read_size() {
     case $1:$4 in 8???:*/out | 8???:*/err) ;; *) return ;; esac
     case ${4%/*} in *[!0-9a-f]*) return ;; esac
     is_number "$2" && eval "${4##*/}_${4%/*}=$2"
     is_number "$3" || return 0
-    eval "wrote=\${wrote_${4%/*}:-0}"
-    [ "$3" -le "$wrote" ] || eval "wrote_${4%/*}=$3"
+    eval "last_write=\${wrote_${4%/*}:-0}"
+    [ "$3" -le "$last_write" ] || eval "wrote_${4%/*}=$3"
 }
 
-# tails TOKEN: print the end of its output: 4 KiB in total, at least 1 KiB of `out`. `err` is last: it mostly
-# has the cause.
-tails() {
-    of_err=$bytes_err of_out=$bytes_out
-    [ "$of_out" -le 1024 ] || of_out=1024
-    [ "$of_err" -le $((4096 - of_out)) ] || of_err=$((4096 - of_out))
-    of_out=$((4096 - of_err))
-    # Output written after `sizes` must not displace the beginning of a short text.
-    [ "$bytes_err" -eq 0 ] || [ "$bytes" -gt 4096 ] || of_err=4096
-    is_plain "$1/out" || of_out=0
-    is_plain "$1/err" || of_err=0
-    [ "$bytes_out" -gt 0 ] || of_out=0
-    case "$of_out $of_err" in
+# print_tail TOKEN: print the end of its output: 4 KiB in total, up to 1 KiB of `out`, more if `err` is
+# shorter. `err` is last, as it mostly has the cause of a failure.
+print_tail() {
+    tail_err=$bytes_err tail_out=$bytes_out
+    [ "$tail_out" -le 1024 ] || tail_out=1024
+    [ "$tail_err" -le $((4096 - tail_out)) ] || tail_err=$((4096 - tail_out))
+    tail_out=$((4096 - tail_err))
+    # Output that fits is printed from its beginning, even if it has grown after `sizes`.
+    [ "$bytes_err" -eq 0 ] || [ "$bytes" -gt 4096 ] || tail_err=4096
+    is_plain "$1/out" || tail_out=0
+    is_plain "$1/err" || tail_err=0
+    [ "$bytes_out" -gt 0 ] || tail_out=0
+    case "$tail_out $tail_err" in
     "0 0") ;;
-    *" 0") tail -c "$of_out" "$1/out" 2>/dev/null | encode ;;
-    "0 "*) tail -c "$of_err" "$1/err" 2>/dev/null | encode ;;
-    *) { tail -c "$of_out" "$1/out" && tail -c "$of_err" "$1/err"; } 2>/dev/null | encode ;;
+    *" 0") tail -c "$tail_out" "$1/out" 2>/dev/null | encode ;;
+    "0 "*) tail -c "$tail_err" "$1/err" 2>/dev/null | encode ;;
+    *) { tail -c "$tail_out" "$1/out" && tail -c "$tail_err" "$1/err"; } 2>/dev/null | encode ;;
     esac
 }
 

@@ -1,22 +1,22 @@
-# The call `stacks`: stacks of the programs of attempts, from py-spy or from Python's faulthandler. For
-# each attempt, and then for each of its programs, the oldest first:
+# The call `stacks`: stacks of the programs of attempts, from py-spy or from Python's faulthandler. Answer,
+# for each attempt, and then for each of its programs, the oldest first:
 #   N <token> <STATE> <number of programs, or - if they can't be listed>
 #   P <pid> <state of the process> <how>     T: its command, py-spy's error, and the stacks
-# HOW: spy; handler; deaf (no output after the signal); catches.<signal> (has a handler for it);
-# silent (has no handler); other (no Python program); late (no time or room was left).
+# HOW: the source of the stacks, spy or handler; or why there are none: deaf (no output after the signal),
+# catches.<signal> (has a handler, maybe not faulthandler's), silent (has no handler), other (no Python
+# program), late (no time or room was left). A program without stacks has the kernel's view of its threads
+# instead, read twice: a line `at` with the uptime in hundredths of a second, then lines `TID/stat:` and
+# `TID/wchan:`.
 #
-# Without a stack, its threads as the kernel describes them follow, read twice: each time a line `at` with
-# the uptime in hundredths of a second, then lines `TID/stat:` and `TID/wchan:`, which no name of a
-# thread can forge.
-#
-# A signal can end a program, or have another meaning. So it is sent only to programs that catch it and have
-# the attempt's file stacks.<signal> open, which declares its purpose; or if the operator requests it.
+# A signal can end a program, or mean something else to it. So it is sent only to programs that have a handler
+# for it and have the attempt's file stacks.<signal> open; or, with a handler alone, if the operator requests
+# it.
 
-# stacks TOKEN SIGNAL: SIGNAL is the operator's choice, or empty. Continues after the caller has
-# disconnected: py-spy must not be left with a program that it has stopped.
+# stacks TOKEN SIGNAL: SIGNAL is the operator's choice, or empty. Continues after the caller has disconnected:
+# if py-spy were killed, a program that it has paused would stay paused.
 stacks() {
-    token=$1 consent=$2 left=524288 thread_room=131072
-    if [ -n "$missing" ]; then no_names; state=ABSENT; else state_of "$1"; fi
+    token=$1 consent=$2 bytes_left=524288 thread_room=131072
+    if [ -n "$no_root" ]; then no_names; state=ABSENT; else state_of "$1"; fi
     case $state in
     RUNNING | ORPHANED | STOPPING | UNKILLABLE) ;;
     *)
@@ -27,19 +27,19 @@ stacks() {
     cd "$1" 2>/dev/null || return
     leaders "$1"
     self_pid
-    if look "$1" "$leaders" "" "$self"; then
-        here=$(pwd -P)
+    if scan "$1" "$leaders" "" "$self"; then
+        attempt_dir=$(pwd -P)
         # shellcheck disable=SC2046,SC2086
         set -- $(printf '%s\n' $found | sort -t : -k 2n -k 1n)
-        tell_programs "$@"
+        print_programs "$@"
     else
         line "N $1 $state -"
     fi
     cd "$root/a" || exit 1
 }
 
-# tell_programs PROCESSES, as pid:start.
-tell_programs() {
+# print_programs PROCESSES: print the N line and the programs. PROCESSES are pid:start.
+print_programs() {
     pythons=
     for process; do
         shift
@@ -48,39 +48,39 @@ tell_programs() {
         [ $# -gt 64 ] || ! is_python "${process%%:*}" || pythons="$pythons ${process%%:*}"
     done
     line "N $token $state $#"
-    # If none looks like Python, it may be embedded: py-spy can tell.
+    # If none looks like Python, try py-spy on all: Python may be embedded.
     [ -n "$pythons" ] || pythons=any
     read_first "$@"
-    told=0
+    shown=0
     for process; do
-        [ "$told" -lt 64 ] || return 0
-        told=$((told + 1))
-        ! is_alive "${process%%:*}" "${process#*:}" || tell_program "${process%%:*}" "${process#*:}"
+        [ "$shown" -lt 64 ] || return 0
+        shown=$((shown + 1))
+        ! is_alive "${process%%:*}" "${process#*:}" || print_program "${process%%:*}" "${process#*:}"
     done
 }
 
-# tell_program PID START: print its lines. The caller has set $stat_text to its status.
-tell_program() {
+# print_program PID START: print its P line. $stat_text is set by start_of.
+print_program() {
     process_state=${stat_text##*) }
     process_state=${process_state%% *}
     program=$(tr '\0\n' '  ' 2>/dev/null <"$iris_proc/$1/cmdline" | head -c 200)
-    how=other trouble= said=
+    how=other trouble= dump=
     case " $pythons " in
-    *" $1 "*) ask "$1" "$2" ;;
-    ' any ') in_time_for_more && ask_spy "$1" || trouble= ;;
+    *" $1 "*) find_stack "$1" "$2" ;;
+    ' any ') has_time_left && run_spy "$1" || trouble= ;;
     esac
     line "P $1 $process_state $how"
-    left=$((left - ${#said}))
+    bytes_left=$((bytes_left - ${#dump}))
     case $how in spy | handler) ;; *) read_second "$1" "$2" ;; esac
-    text "$(printf '%s\n%s\n%s' "$program" "$trouble" "$said" | encode)"
+    text "$(printf '%s\n%s\n%s' "$program" "$trouble" "$dump" | encode)"
 }
 
-# read_first PROCESSES -> $first_at, and $threads_PID of each: the first reading.
+# read_first PROCESSES -> $first_at $threads_PID: the first reading of their threads, and its uptime.
 read_first() {
-    looked=0
+    first_read=0
     for process; do
-        looked=$((looked + 1))
-        [ "$looked" -le 64 ] || break
+        first_read=$((first_read + 1))
+        [ "$first_read" -le 64 ] || break
         read_threads "${process%%:*}"
         eval "threads_${process%%:*}=\$threads"
     done
@@ -88,7 +88,7 @@ read_first() {
     first_at=$now
 }
 
-# read_second PID START -> $said: both readings, if the process is still the same.
+# read_second PID START -> $dump: both readings, if it is still the same process.
 read_second() {
     eval "first=\${threads_$1-}"
     [ -n "$first" ] && [ "$thread_room" -gt 0 ] || return 0
@@ -96,11 +96,11 @@ read_second() {
     [ $((now - first_at)) -ge 20 ] || nap 0.2
     read_threads "$1"
     is_alive "$1" "$2" && [ -n "$threads" ] || return 0
-    said=$first$newline$threads
-    thread_room=$((thread_room - ${#said}))
+    dump=$first$newline$threads
+    thread_room=$((thread_room - ${#dump}))
 }
 
-# read_threads PID -> $threads: the main thread first; empty for an ended or hidden process.
+# read_threads PID -> $threads: the main thread first; empty if the process has ended or is hidden.
 read_threads() {
     threads=
     [ -r "$iris_proc/$1/task/$1/stat" ] || return 0
@@ -118,15 +118,15 @@ read_threads() {
     [ -z "$threads" ] || threads="at $now$newline$threads"
 }
 
-in_time_for_more() {
+has_time_left() {
     now
-    [ "$now" -lt "$ask_until" ] && [ "$left" -gt 0 ]
+    [ "$now" -lt "$ask_until" ] && [ "$bytes_left" -gt 0 ]
 }
 
-ask() {
+find_stack() {
     how=late
-    in_time_for_more || return 0
-    ask_spy "$1" || ask_handler "$1" "$2"
+    has_time_left || return 0
+    run_spy "$1" || run_handler "$1" "$2"
 }
 
 is_python() {
@@ -136,34 +136,34 @@ is_python() {
     esac
 }
 
-# ask_spy PID -> $how $said; or $trouble, if py-spy is installed and failed.
-ask_spy() {
+# run_spy PID -> $how $dump: the stacks from py-spy. If py-spy failed, $trouble is its error.
+run_spy() {
     find_spy "$1" || return
-    said=$({
-        limited 1000 "$1" "$spy" dump --pid "$1"
+    dump=$({
+        run_limited 1000 "$1" "$spy" dump --pid "$1"
         printf '\nexit %s' "$?"
     } | {
         head -c 49152
         cat >/dev/null
     })
-    end=${said##*"$newline"}
-    said=${said%"$newline"exit *}
+    end=${dump##*"$newline"}
+    dump=${dump%"$newline"exit *}
     case $end in
     'exit 0') ;;
     exit\ [0-9]*)
-        trouble=${said%%"$newline"*}
+        trouble=${dump%%"$newline"*}
         [ "$end" != 'exit 137' ] || trouble='it took too long'
         : "${trouble:=$end}"
-        said=
+        dump=
         return 1
         ;;
     esac
     how=spy
 }
 
-# limited HUNDREDTHS PID COMMAND...: run it for at most that long. PID is the process that it inspects, and
-# may have stopped.
-limited() {
+# run_limited HUNDREDTHS PID COMMAND...: run it for at most that long. If it is killed, continue PID, which it
+# may have paused.
+run_limited() {
     limit=$1 watched=$2
     shift 2
     "$@" </dev/null 2>&1 &
@@ -180,15 +180,15 @@ limited() {
     wait $!
 }
 
-# find_spy PID -> $spy: py-spy from the program's PATH, or from the session's. The PATH of another user's
-# process is not used.
+# find_spy PID -> $spy: py-spy in the program's PATH, unless the process is another user's, or in the
+# session's.
 find_spy() {
     spy=
-    if is_ours "$1"; then
-        places=$(tr '\0' '\n' 2>/dev/null <"$iris_proc/$1/environ" | sed -n 's/^PATH=//p' | head -n 1)
+    if is_own_process "$1"; then
+        directories=$(tr '\0' '\n' 2>/dev/null <"$iris_proc/$1/environ" | sed -n 's/^PATH=//p' | head -n 1)
         set -f
         IFS=:
-        for each in $places "${program%/python*}" "$HOME/.local/bin"; do
+        for each in $directories "${program%/python*}" "$HOME/.local/bin"; do
             case $each in /*) [ -n "$spy" ] || [ ! -x "$each/py-spy" ] || spy=$each/py-spy ;; esac
         done
         unset IFS
@@ -198,34 +198,34 @@ find_spy() {
     case $spy in /*) ;; *) return 1 ;; esac
 }
 
-# is_ours PID: true if the process belongs to this user.
-is_ours() {
+# is_own_process PID: true if the process belongs to this user.
+is_own_process() {
     # shellcheck disable=SC2046,SC2012
     set -- $(LC_ALL=C ls -ldn "$iris_proc/$1" 2>/dev/null)
     [ "$3" = "$(id -u)" ]
 }
 
-# ask_handler PID START -> $how $said: signal the program if it is safe.
-ask_handler() {
+# run_handler PID START -> $how $dump: the stacks from faulthandler, if it is safe to signal the program.
+run_handler() {
     how=silent
     for each in USR1:10 USR2:12; do
         name=${each%:*} number=${each#*:}
-        # The numbers differ on some architectures.
+        # The numbers are different on some architectures.
         [ "$(kill -l "$number")" = "$name" ] && is_handled "$1" "$number" || continue
-        if has_open "$1" "$here/stacks.$name"; then
-            written="stacks.$name"
+        if has_open "$1" "$attempt_dir/stacks.$name"; then
+            dump_files="stacks.$name"
         elif [ "$name" = "$consent" ]; then
-            written='out err'
+            dump_files='out err'
             errors=$iris_proc/$1/fd/2
-            [ ! -f "$errors" ] || has_open "$1" "$here/err" || written="$written $errors"
+            [ ! -f "$errors" ] || has_open "$1" "$attempt_dir/err" || dump_files="$dump_files $errors"
         else
             [ "$how" != silent ] || how=catches.$name
             continue
         fi
-        # A process just forked may be about to execute another program, without the handler.
+        # A new process may be about to execute another program, without the handler.
         now
         [ $((now - $2)) -ge 100 ] || nap 1
-        hear "$1" "$2"
+        signal_program "$1" "$2"
         return
     done
 }
@@ -233,37 +233,38 @@ ask_handler() {
 # has_open PID PATH: true if the process has the file open.
 has_open() { LC_ALL=C ls -l "$iris_proc/$1/fd" 2>/dev/null | grep -qsF -e " -> $2"; }
 
-# hear PID START -> $how $said: send the signal $name; read what it writes to $written.
-hear() {
+# signal_program PID START -> $how $dump: send the signal $name; read what the program writes to $dump_files.
+signal_program() {
     how=deaf
-    sizes_of_written
-    before=$sizes last=$sizes quiet=0
+    find_dump_sizes
+    before=$dump_sizes last=$dump_sizes unchanged=0
     is_handled "$1" "$number" && signal "$name" "$1:$2" || return
     now
     until_when=$((now + 500))
-    while [ "$quiet" -lt 3 ] && [ "$now" -lt "$until_when" ]; do
+    while [ "$unchanged" -lt 3 ] && [ "$now" -lt "$until_when" ]; do
         nap 0.1
-        sizes_of_written
-        quiet=$((quiet + 1))
-        [ "$sizes" != "$before" ] && [ "$sizes" = "$last" ] || quiet=0
-        last=$sizes
+        find_dump_sizes
+        unchanged=$((unchanged + 1))
+        [ "$dump_sizes" != "$before" ] && [ "$dump_sizes" = "$last" ] || unchanged=0
+        last=$dump_sizes
         now
     done
-    [ "$sizes" != "$before" ] || return 0
-    for file in $written; do
-        said=$said$(tail -c "+$((${before%% *} + 1))" "$file" 2>/dev/null | head -c 49152)$newline
+    [ "$dump_sizes" != "$before" ] || return 0
+    for file in $dump_files; do
+        dump=$dump$(tail -c "+$((${before%% *} + 1))" "$file" 2>/dev/null | head -c 49152)$newline
         before=${before#* }
     done
-    case $said in *'(most recent call first)'*) how=handler ;; *) said= ;; esac
+    case $dump in *'(most recent call first)'*) how=handler ;; *) dump= ;; esac
 }
 
-# sizes_of_written -> $sizes: sizes of the files in $written, each followed by a blank.
-sizes_of_written() {
-    sizes=
-    for file in $written; do
+# find_dump_sizes -> $dump_sizes: the size of each of $dump_files, followed by a blank.
+find_dump_sizes() {
+    dump_sizes=
+    for file in $dump_files; do
         # shellcheck disable=SC2046,SC2012
         set -- $(LC_ALL=C ls -lnL "$file" 2>/dev/null)
-        if [ -f "$file" ] && is_number "$5"; then sizes="$sizes$5 "; else sizes="${sizes}0 "; fi
+        [ -f "$file" ] && is_number "$5" || set -- 1 2 3 4 0
+        dump_sizes="$dump_sizes$5 "
     done
 }
 

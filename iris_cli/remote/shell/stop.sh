@@ -1,44 +1,43 @@
 # The call `stop`, and its stopper process. The working directory is <root>/a; the stopper's is
-# <root>/a/<token>. Names and races: docs/worker-protocol.md.
+# <root>/a/<token>. docs/worker-protocol.md lists files and races.
 #
-# The stopper renames stop.idle, or the name of a dead stopper, to stop.run.<since>.<grace>.<pid>.<start>: one
-# winner. SINCE is the uptime of the first stop; both times are in hundredths of a second.
+# A stopper renames stop.idle, or the file of a dead stopper, to stop.run.<since>.<grace>.<pid>.<start>: one
+# stopper wins. SINCE is the uptime of the first stop; both times are in hundredths of a second.
 
-# stop TOKEN GRACE: fence the attempt, and start its stopper if needed.
+# stop TOKEN GRACE: fence the attempt; if it may have processes, start a stopper.
 stop() {
     state_of "$1"
     case $state in EXITED | NOSTART | CANCELLED | STOPPED) return ;; esac
-    [ -d "$1" ] || make_place "$1" || return
+    [ -d "$1" ] || make_stop_dir "$1" || return
     # BEFORE any other check: from here on no wrapper starts the command.
     cancel "$1" || return
     find_stop "$1"
     [ -n "$stop" ] || { make_empty "$1/stop.idle" && names "$1"; }
     case $stop in
     stop.done)
-        state_of "$1" # it may have been stopped since; if it lives, the task made that name
+        state_of "$1" # another stop may have ended it; if it lives, the task forged that name
         case $state in EXITED | NOSTART | CANCELLED | STOPPED) return ;; esac
         ;;
     stop.run.*)
         stop_parts "$stop"
         if is_alive "$stop_pid" "$stop_start"; then
-            # A shorter grace period: pass it to the running stopper. If the rename fails, the stopper is
-            # about to end.
+            # Pass a shorter grace to the running stopper. If the rename fails, it is about to end.
             [ "$2" -ge "$stop_grace" ] ||
                 mv "$1/$stop" "$1/stop.run.$stop_since.$2.$stop_pid.$stop_start" 2>/dev/null
             return
         fi
         ;;
     esac
-    # The stopper gets the library through a pipe: the disk may be full.
+    # Pass the library through a pipe: the disk may be full.
     (
         printf '%s\nstopper "$@"\n}' "{
 $library" | detach sh -s "$PWD/$1" "$stop" "$2"
     ) >/dev/null 2>&1 &
 }
 
-# make_place TOKEN: make a tombstone for a missing directory. If the attempt's processes live, its directory
-# was removed: make it again, as the stopper needs it. False if there is no directory.
-make_place() {
+# make_stop_dir TOKEN: for an attempt without a directory, make a tombstone and return false. If its processes
+# live, the task removed its directory: make it again, as a stopper needs it.
+make_stop_dir() {
     if processes_of "$1" && [ -z "$found" ]; then
         if [ ! -f "$1" ] && [ ! -d "$1" ]; then
             if [ -e "$1" ] || [ -L "$1" ]; then rm -f "$1"; fi
@@ -46,15 +45,15 @@ make_place() {
         fi
         [ ! -f "$1" ] || return
     elif [ -n "$found" ]; then
-        rm -f "$1" 2>/dev/null # not iris's tombstone: that is made only if nothing lives
+        rm -f "$1" 2>/dev/null # the task made it: while processes live, iris makes no tombstone
     fi
     mkdir "$1" 2>/dev/null
     [ -d "$1" ]
 }
 
-# find_stop TOKEN -> $stop, and the variables of `names`. stop.idle is made before `run`, and must not be made
-# again: the wrapper would treat a stopped task as ended by itself. During a rename a listing may show neither
-# the old nor the new name: so list several times.
+# find_stop TOKEN -> $stop, and the variables of `names`. During a rename a listing may show neither the old
+# nor the new name: if `run` exists, so does a stop file, so list several times. To make stop.idle again would
+# be wrong: the wrapper would record a stopped task as one that ended by itself.
 find_stop() {
     names "$1"
     for _ in 1 2 3 4 5 6 7 8; do
@@ -64,7 +63,7 @@ find_stop() {
     done
 }
 
-# stop_parts NAME -> $stop_since $stop_grace $stop_pid $stop_start
+# stop_parts NAME -> $stop_since $stop_grace $stop_pid $stop_start: the parts of the name of a stop file.
 stop_parts() {
     stop_pid= stop_start=
     case $1 in
@@ -85,7 +84,7 @@ stop_parts() {
     is_number "$stop_grace" || stop_grace=0
 }
 
-# stopper DIRECTORY NAME GRACE: end the attempt. NAME: the name of the stop when this process was started.
+# stopper DIRECTORY NAME GRACE: end the attempt. NAME is the stop file that this stopper renames.
 stopper() {
     cd "$1" || exit 1
     exec </dev/null
@@ -102,18 +101,18 @@ stopper() {
     if end_all "$token" last $$; then
         empty_secrets .
         remove_groups . "$token"
-        # An end that was recorded while the task lived is invalid.
-        [ -z "$x" ] || [ -z "$pressed" ] || drop x x.pending
+        # If processes were left, the exit record is invalid.
+        [ -z "$record" ] || [ -z "$had_processes" ] || drop x x.pending
         mv x.pending x.cancelled 2>/dev/null
         verdict=stop.done
     else
         verdict=stop.stuck.$stop_since.$stop_grace
     fi
-    # Retry if a later stop has just changed the name.
+    # Retry if a later stop has just renamed it.
     until mv stop.run.*."$$".* "$verdict" 2>/dev/null || [ ! -e "$1" ]; do nap; done
 }
 
-# when_to_kill -> $kill_at: from the name, which a later stop may have changed.
+# when_to_kill -> $kill_at: from the name of the stop file, which a later stop may have changed.
 when_to_kill() {
     for name in stop.run.*."$$".*; do
         [ -e "$name" ] || continue
@@ -122,29 +121,29 @@ when_to_kill() {
     done
 }
 
-# await_stops TOKENS: wait until all are stopped, at most a second: most tasks end at once.
+# await_stops TOKENS: wait until all are stopped, for at most a second.
 await_stops() {
     now
     until_when=$((now + 100))
     for each; do
         while [ -d "$each" ] && [ ! -e "$each/stop.done" ] && [ "$now" -lt "$until_when" ]; do
             names "$each"
-            case $stop in '' | stop.idle) [ -z "$x" ] || break ;; esac
+            case $stop in '' | stop.idle) [ -z "$record" ] || break ;; esac
             nap 0.02
             now
         done
     done
 }
 
-# stop_alone TOKENS: the EXIT trap of this call, for hosts where the shell can't fork: it ends at its first
-# command that is no builtin. Fence attempts that have not started. Answer only if all are STOPPED;
-# otherwise leave them to a later call.
-stop_alone() {
-    alone=1
-    [ -z "$missing" ] || return
+# stop_without_fork TOKENS: the EXIT trap of this call. On a host that can't start processes, the shell exits
+# at its first command that is no builtin. Fence attempts that have not started; answer only if all are
+# STOPPED.
+stop_without_fork() {
+    cannot_fork=1
+    [ -z "$no_root" ] || return
     for each; do
         state_of "$each"
-        case $state in ABSENT | PREPARED) fence_alone "$each" ;; esac
+        case $state in ABSENT | PREPARED) fence_without_fork "$each" ;; esac
     done
     for each; do
         state_of "$each"
@@ -156,15 +155,15 @@ stop_alone() {
     exit 0
 }
 
-# fence_alone TOKEN: fence an attempt with builtins only, if it has no process.
-fence_alone() {
+# fence_without_fork TOKEN: fence an attempt with builtins only. False if it may have processes.
+fence_without_fork() {
     if [ "$state" = ABSENT ]; then
         is_unmarked "$1" || return
         claim "$1"
         return
     fi
-    # BEFORE any check: a wrapper that makes `go` from here on will find `cancel`. Check both `go` and
-    # `launch.*` for an earlier wrapper: one of the names may have been removed.
+    # BEFORE any check: a wrapper that makes `go` from here on will find `cancel`. An earlier wrapper made
+    # both `go` and `launch.*`: check both, as a task may have removed one of them.
     printf '' 2>/dev/null >"$1/cancel"
     for name in "$1/go" "$1"/launch.[0-9]*; do [ ! -e "$name" ] || return 1; done
     [ -e "$1/cancel" ] && [ -e "$1/launch.pending" ] && is_unmarked "$1" || return 1
@@ -172,11 +171,10 @@ fence_alone() {
     printf '' 2>/dev/null >"$1/stop.done"
 }
 
-# is_unmarked TOKEN: true if certainly no process has its marker. This shell must find itself: that fails
-# if no file can be opened; and `read` must skip the NUL between two variables, such as
-# HOME and PATH.
+# is_unmarked TOKEN: true if certainly no process has its marker. This shell must find its own environment,
+# with HOME and PATH: that fails if files can't be opened, or `read` stops at the NUL between variables.
 is_unmarked() {
-    can_tell=
+    found_self=
     self_pid
     for environ in "$iris_proc"/[0-9]*/environ; do
         words=
@@ -185,8 +183,8 @@ is_unmarked() {
         done 2>/dev/null <"$environ"
         case $words in *"IRIS_ATTEMPT_TOKEN=$1"*) return 1 ;; esac
         case $environ$words in
-        "$iris_proc/$self/"*HOME=*PATH=* | "$iris_proc/$self/"*PATH=*HOME=*) can_tell=1 ;;
+        "$iris_proc/$self/"*HOME=*PATH=* | "$iris_proc/$self/"*PATH=*HOME=*) found_self=1 ;;
         esac
     done
-    [ -n "$can_tell" ]
+    [ -n "$found_self" ]
 }

@@ -1,21 +1,20 @@
 # Find and end all processes of an attempt.
 #
-# A process belongs to an attempt if the marker IRIS_ATTEMPT_TOKEN=<token> is in its environment, if it is in
-# a control group named iris-<token>, in the session of the attempt's wrapper, if it belonged in an earlier
-# scan, or if its parent belongs. The wrapper leads its session: while it lives, no other session can
-# have its number; later the number proves nothing. So a stop spares the wrapper until no other process
-# is left.
+# A process belongs to an attempt if its environment has the marker IRIS_ATTEMPT_TOKEN=<token>, if it is in a
+# control group named iris-<token> or in the session of the attempt's wrapper, if an earlier scan found it, or
+# if its parent belongs to the attempt. While the wrapper lives, no other session can have the number of its
+# session. So a stop ends the wrapper last.
 
-# look TOKEN LEADERS SEEN SELF -> $found: the attempt's processes as pid:start. LEADERS are its wrappers, SEEN
-# are processes that belonged to it before (both as pid:start); SELF, a pid, and its children are
-# excluded. False if unknown, such as if the table lacks SELF.
-look() {
+# scan TOKEN LEADERS SEEN SELF -> $found: the attempt's processes, as pid:start. LEADERS are its wrappers,
+# SEEN are its processes in earlier scans (both as pid:start). SELF, the pid of the caller, is excluded with
+# its children. False if unknown, for example if the list of processes lacks SELF.
+scan() {
     found=
-    if is_quiet "$@"; then
+    if has_only_leaders "$@"; then
         for process in $2; do [ "${process%%:*}" = "$4" ] || found="$found $process"; done
         return 0
     fi
-    marked "$1" || return 1
+    find_marked "$1" || return 1
     marks=
     for path in $paths; do marks="$marks $path"; done
     found=$(processes | LC_ALL=C awk -v marks="$marks" -v leaders="$2" -v seen="$3" -v self="$4" '
@@ -33,12 +32,12 @@ look() {
             start[$1] = $5 "_" $6 "_" $7 "_" $8 "_" $9
         }
         function is_dead(pid) { return state[pid] ~ /^[ZXx]/ && threads[pid] <= 1 }
-        function known(process,    colon, pid) {
+        function live_pid(process,    colon, pid) {
             colon = index(process, ":")
             pid = substr(process, 1, colon - 1)
             return (pid in start) && start[pid] == substr(process, colon + 1) ? pid : 0
         }
-        function spread(set,    pid, more) {
+        function add_children(set,    pid, more) {
             do {
                 more = 0
                 for (pid in start)
@@ -53,7 +52,7 @@ look() {
                 threads[pid] = field[18]; start[pid] = field[20]
             }
             if (!complete || !(self in start)) exit 1
-            away[self] = 1
+            excluded[self] = 1
             n = split(marks, word, " ")
             for (i = 1; i <= n; i++) {
                 sub(/\/[^\/]*$/, "", word[i])
@@ -61,20 +60,19 @@ look() {
                 if (word[i] in start) ours[word[i]] = 1
             }
             split(leaders " " seen, word, " ")
-            for (i in word) if (pid = known(word[i])) {
+            for (i in word) if (pid = live_pid(word[i])) {
                 ours[pid] = 1
-                if (index(" " leaders " ", " " word[i] " ") && session[pid] == pid) led[pid] = 1
+                if (index(" " leaders " ", " " word[i] " ") && session[pid] == pid) led_sessions[pid] = 1
             }
-            for (pid in start) if (session[pid] in led) ours[pid] = 1
-            spread(ours)
-            spread(away)
-            for (pid in ours) if (!(pid in away) && !is_dead(pid)) print pid ":" start[pid]
+            for (pid in start) if (session[pid] in led_sessions) ours[pid] = 1
+            add_children(ours)
+            add_children(excluded)
+            for (pid in ours) if (!(pid in excluded) && !is_dead(pid)) print pid ":" start[pid]
         }') || return 1
 }
 
-# leaders TOKEN -> $leaders: live wrappers of the attempt in the working directory, as
-# pid:start. A task may have removed the files that name them: the wrapper and its watchdogs also set
-# $wrapper.
+# leaders TOKEN -> $leaders: live wrappers of the attempt in the working directory, as pid:start: those in the
+# files `pid` and `setup.pid`, and $wrapper, as a task may have removed the files.
 leaders() {
     leaders=
     [ -z "$wrapper" ] || ! is_alive "${wrapper%%:*}" "${wrapper#*:}" || leaders=" $wrapper"
@@ -87,7 +85,7 @@ leaders() {
 
 wrapper=
 
-# signal NAME PROCESSES: check each right before the signal: its pid may have been reused.
+# signal NAME PROCESSES: send the signal. Each is checked right before: its pid may have been reused.
 signal() {
     signal_name=$1
     shift
@@ -96,20 +94,20 @@ signal() {
     done
 }
 
-# end_all TOKEN WRAPPER SELF -> $pressed: end all processes of the attempt in the working directory: TERM once
-# per process, KILL from the uptime $kill_at on, until two scans in a row find nothing. False if a process
-# survives KILL for ten seconds. `when_to_kill` sets $kill_at; $pressed is set if there was any process except
-# a wrapper. WRAPPER `keep` spares the wrapper;
-# `last` lets it end when no other process is left (it records the end), and kills it after two seconds.
+# end_all TOKEN WRAPPER SELF -> $had_processes: end all processes of the attempt in the working directory,
+# until two scans in a row find none: send TERM once to each, and KILL from the uptime $kill_at on, which
+# `when_to_kill` may change. False if a process survives KILL for ten seconds. $had_processes is 1 if there
+# was a process other than a wrapper. If WRAPPER is `keep`, the wrapper is not ended; if it is `last`, it may
+# end by itself when no other process is left, and is killed after two seconds.
 end_all() {
-    quiet=0 seen= pressed= termed= killing_since= alone_since= round=0
+    empty_scans=0 seen= had_processes= got_term= killing_since= lone_since= rounds=0
     while :; do
         leaders "$1"
         group_of . "$1"
         now
         when_to_kill
-        if ! look "$1" "$leaders" "$seen" "$3"; then
-            quiet=0 others=unknown
+        if ! scan "$1" "$leaders" "$seen" "$3"; then
+            empty_scans=0 others=unknown
         else
             seen=$found
             others=
@@ -117,26 +115,27 @@ end_all() {
                 case " $leaders " in *" $process "*) ;; *) others="$others $process" ;; esac
             done
             if [ -n "$others" ]; then
-                quiet=0
+                empty_scans=0
             else
-                quiet=$((quiet + 1))
-                [ "$2" = last ] && [ -n "$leaders" ] && quiet=0
+                empty_scans=$((empty_scans + 1))
+                [ "$2" = last ] && [ -n "$leaders" ] && empty_scans=0
             fi
-            # One scan and the kernel's answer suffice, but not for a fence.
-            if [ "$quiet" -gt 0 ] && ! is_populated && no_container . "$1"; then
-                case $quiet$2$populated$own_group in 1keep0?*) return 0 ;; esac
-                [ "$quiet" -lt 2 ] || return 0
+            # With a control group one scan suffices, except for a stop.
+            if [ "$empty_scans" -gt 0 ] && ! is_populated && no_container . "$1"; then
+                case $empty_scans$2$populated$own_group in 1keep0?*) return 0 ;; esac
+                [ "$empty_scans" -lt 2 ] || return 0
             fi
         fi
-        press "$2" || return 1
-        round=$((round + 1))
-        # If the first scan found nothing, the second needs no pause.
-        if [ "$round$quiet" = 11 ]; then continue; elif [ "$round" -le 10 ]; then nap 0.03; else nap 0.2; fi
+        signal_round "$2" || return 1
+        rounds=$((rounds + 1))
+        # No pause if the first scan found nothing.
+        [ "$rounds$empty_scans" != 11 ] || continue
+        if [ "$rounds" -le 10 ]; then nap 0.03; else nap 0.2; fi
     done
 }
 
-# press WRAPPER: one round of signals to $others, or to the wrapper. False after ten seconds of KILL.
-press() {
+# signal_round WRAPPER: send signals to $others, or else to the wrapper. False after ten seconds of KILL.
+signal_round() {
     if [ "$now" -ge "$kill_at" ]; then
         : "${killing_since:=$now}"
         [ "$now" -lt $((killing_since + 1000)) ] || return 1
@@ -146,22 +145,22 @@ press() {
     unknown) return 0 ;;
     '')
         [ "$1" = last ] && [ -n "$leaders" ] || return 0
-        : "${alone_since:=$now}"
+        : "${lone_since:=$now}"
         # shellcheck disable=SC2086
-        [ "$now" -lt $((alone_since + 200)) ] || signal KILL $leaders
+        [ "$now" -lt $((lone_since + 200)) ] || signal KILL $leaders
         return 0
         ;;
     esac
-    alone_since= pressed=1
+    lone_since= had_processes=1
     # shellcheck disable=SC2086
     if [ "$now" -ge "$kill_at" ]; then
         signal KILL $others
-        no_container . "$token" # its user may be another
+        no_container . "$token" # its processes may be another user's
         return 0
     fi
     for process in $others; do
-        case " $termed " in *" $process "*) continue ;; esac
-        termed="$termed $process"
+        case " $got_term " in *" $process "*) continue ;; esac
+        got_term="$got_term $process"
         ! is_client "${process%%:*}" || continue
         signal TERM "$process"
         signal CONT "$process"

@@ -1,11 +1,11 @@
-# Shared functions of the calls about workspaces.
+# Functions of calls about workspaces.
 
-# tell_workspaces HASHES: print W <hash> for each missing workspace.
-tell_workspaces() {
+# print_missing_workspaces HASHES: print W <hash> for each workspace that this host lacks.
+print_missing_workspaces() {
     for each; do [ -d "$root/w/$each" ] || line "W $each"; done
 }
 
-# is_part_alive NAME: true if the call that receives a workspace into NAME still runs.
+# is_part_alive NAME: true if the call that receives a workspace in NAME, <hash>.part.<owner>, still runs.
 is_part_alive() {
     part_owner=${1#*.part.}
     part_pid=${part_owner%%.*}
@@ -13,7 +13,7 @@ is_part_alive() {
     [ "${part_owner#*.}" = "$boot" ] && is_alive "$part_pid" "${part_owner%%.*}"
 }
 
-# remove_tree PATH: remove a directory, given as a relative path. `find` follows no link.
+# remove_tree PATH: remove a directory. PATH is relative. `find` follows no links.
 remove_tree() {
     [ -d "$1" ] && [ ! -L "$1" ] || return 0
     find "./$1" -xdev -type d ! -perm -700 -exec chmod u+rwx {} +

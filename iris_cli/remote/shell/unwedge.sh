@@ -1,51 +1,52 @@
-# The answer to `unwedge`. Set by the caller: $keep $known $cleared, lists of tokens; $evicted (see evict.sh).
-#   F <none|held|stale|foreign> <unseen>      the lock file; number of processes that can't be inspected
-#   C <pid> <start> <token, or ->             T: the devices it holds, and on the next lines its command
-#   A ...                                     as in every answer, without the end of its output
+# The answer to `unwedge`. The call sets $keep $ended_in_log $attempts_to_stop, lists of tokens, and
+# $processes_to_end (see evict.sh).
+#   F <none|held|stale|foreign> <unseen>      libtpu's lock file; number of processes that can't be inspected
+#   C <pid> <start> <token, or ->             T: a line with the devices that it holds, then its command
+#   A ...                                     as in every answer, without output
 
-# tell_holders: print the holders of chips, and processes of $evicted that still live.
-tell_holders() {
-    chip_holders || no_list
+# print_holders: print the F line, the holders of chips, and processes of $processes_to_end that still live.
+print_holders() {
+    chip_holders || fail_without_list
     lock_state
-    [ "$lock" != stale ] || [ -z "$held" ] || lock=held
+    [ "$lock" != stale ] || [ -z "$holders" ] || lock=held
     unseen
     line "F $lock $unseen"
     kept=
-    # Find their attempts also without the marker, which they may have hidden.
+    # Some of them may belong to attempts to keep but hide the marker.
     self_pid
-    [ -z "$held$evicted" ] || kept_processes "$keep" "$self" || no_list
+    [ -z "$holders$processes_to_end" ] || kept_processes "$keep" "$self" || fail_without_list
     pids=' '
-    for word in $held; do
+    for word in $holders; do
         case $pids in *" ${word%%:*} "*) continue ;; esac
         pids="$pids${word%%:*} "
         devices_of "${word%%:*}"
-        [ -z "$devices" ] || tell_holder "${word%%:*}" "$devices"
+        [ -z "$devices" ] || print_holder "${word%%:*}" "$devices"
     done
-    for word in $evicted; do
+    for word in $processes_to_end; do
         case $word in "$boot":*) word=${word#*:} ;; *) continue ;; esac
         case $pids in *" ${word%%:*} "*) continue ;; esac
-        ! is_alive "${word%%:*}" "${word#*:}" || tell_holder "${word%%:*}" ""
+        ! is_alive "${word%%:*}" "${word#*:}" || print_holder "${word%%:*}" ""
     done
 }
 
-# no_list: exit without an answer: a partial list would mislead.
-no_list() {
+# fail_without_list: exit without an answer, as a partial list would mislead.
+fail_without_list() {
     printf 'the processes of this host cannot be listed\n' >&2
     exit 1
 }
 
-# devices_of PID -> $devices: the devices of $held that the process holds, checked again.
+# devices_of PID -> $devices: the devices that it still holds, from $holders.
 devices_of() {
     devices=
-    for each in $held; do
-        [ "${each%%:*}" = "$1" ] && holding "$each" || continue
-        case $held_path in "$iris_dev"/accel[0-9]* | "$iris_dev"/vfio/[0-9]*) ;; *) continue ;; esac
-        devices="$devices $held_path"
+    for each in $holders; do
+        [ "${each%%:*}" = "$1" ] && check_holder "$each" || continue
+        case $device in "$iris_dev"/accel[0-9]* | "$iris_dev"/vfio/[0-9]*) ;; *) continue ;; esac
+        devices="$devices $device"
     done
 }
 
-# tell_holder PID DEVICES: print its C line.
-tell_holder() {
+# print_holder PID DEVICES: print a C line.
+print_holder() {
     start_of "$1" || return
     marker_of "$1"
     case " $kept" in *" $1:$start="*)
@@ -60,13 +61,13 @@ tell_holder() {
     } | encode)"
 }
 
-# command_of PID: print the beginning of its command line, or the name of its program.
+# command_of PID: print the beginning of its command line; if that is empty, the name of its program.
 command_of() {
     words=$(tr '\0' ' ' 2>/dev/null <"$iris_proc/$1/cmdline" | head -c 500)
     printf '%s' "${words:-$(comm_of "$1")}"
 }
 
-# unseen -> $unseen: number of processes that can't be inspected. Kernel threads hold nothing.
+# unseen -> $unseen: number of processes that can't be inspected. Kernel threads don't count.
 unseen() {
     unseen=0
     for each in "$iris_proc"/[0-9]*; do
@@ -77,20 +78,20 @@ unseen() {
     done
 }
 
-# tell_strangers: report $cleared, and other attempts on this host that are not in $keep and not stopped,
-# unless they have ended and are $known.
-tell_strangers() {
-    terse=1 strangers=
+# print_unknown: report $attempts_to_stop, and all attempts on this host except stopped ones, those in $keep,
+# and those that have ended here and in the log.
+print_unknown() {
+    terse=1 unknown=
     for each in *; do
-        [ ${#each} -eq 32 ] && [ -z "$missing" ] && [ -d "$each" ] || continue
+        [ ${#each} -eq 32 ] && [ -z "$no_root" ] && [ -d "$each" ] || continue
         case $each in *[!0-9a-f]*) continue ;; esac
-        case " $keep $cleared " in *" $each "*) continue ;; esac
+        case " $keep $attempts_to_stop " in *" $each "*) continue ;; esac
         names "$each"
         [ "$stop" != stop.done ] || continue
-        case " $known " in *" $each "*) [ -z "$x" ] || continue ;; esac
-        strangers="$strangers $each"
+        case " $ended_in_log " in *" $each "*) [ -z "$record" ] || continue ;; esac
+        unknown="$unknown $each"
     done
-    asking=1 # no lines about requests
+    skip_requests_left=1
     # shellcheck disable=SC2086
-    report $cleared $strangers
+    report $attempts_to_stop $unknown
 }

@@ -1,7 +1,7 @@
 # The call `prepare` for attempts with a workspace. The working directory is <root>/a.
 
-# prepare_with WORKSPACE TOKEN CMD ENV SETUP SETTINGS: `prepare` if the workspace is on this host. If it is
-# missing, do nothing for an ABSENT attempt; the answer names the missing workspace.
+# prepare_with WORKSPACE TOKEN CMD ENV SETUP SETTINGS: call `prepare`, but not for an ABSENT attempt if this
+# host lacks the workspace; the answer then names it.
 prepare_with() {
     workspace=$1
     shift

@@ -1,4 +1,4 @@
-"""The transport over SSH. Importing it is cheap: the first call loads the SSH library."""
+"""The transport over SSH. Its first call loads the SSH library, which takes a while."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class SshTransport:
-    """A transport over SSH. Keeps one connection per host, and one for payloads, until `close` or the limit.
+    """A transport over SSH. Keeps one connection per host, and one for payloads, until `close`.
 
-    Host keys are always verified: against `known_hosts` (our own file, keyed by worker id) and the user's files.
-    `ssh_config` applies to settings that the Connection omits. With `shared` the process belongs to another program:
-    its garbage collection and limits stay unchanged.
+    If there are too many, the connections unused for longest are closed. Host keys are always verified: against
+    `known_hosts` (iris's own file, by worker id) and the user's files. Settings that a Connection omits are taken from
+    `ssh_config`. If the process is `shared` with another program, its garbage collection and limits stay unchanged.
     """
 
     def __init__(
@@ -60,24 +60,24 @@ class SshTransport:
         first_contact: bool = False,
         payload: Payload | None = None,
     ) -> Output:
-        """Run a script (see Transport.run). A kept connection found dead before anything was sent is replaced once.
+        """Run a script (see Transport.run). If a kept connection is dead before anything was sent, open a new one.
 
-        A payload gets a separate connection: other calls would time out behind it on a slow line.
+        A payload gets a separate connection: on a slow line, other calls would time out behind it.
         """
         dialer = self._loaded()
         from iris_cli.remote.ssh.script_run import ScriptRequest
 
         call = SshCall[Output](connect_timeout, timeout)
         request = ScriptRequest(script=script, limit=limit, payload=payload)
-        apart = payload is not None
+        separate = payload is not None
         return call.perform(
             lambda: dialer.answer(
-                call, dialer.route(target, first_contact=first_contact, apart=apart), request
+                call, dialer.route(target, first_contact=first_contact, separate=separate), request
             )
         )
 
     def connect(self, target: Target, connect_timeout: float) -> Link:
-        """Open a connection for long-lived streams, used by no call. The caller aborts it. Raises NoAnswer."""
+        """Open a connection for long-lived streams, which no call uses. The caller aborts it. Raises NoAnswer."""
         dialer = self._loaded()
         call: SshCall[Link] = SshCall(connect_timeout)
         return call.perform(lambda: dialer.connect(call, dialer.route(target)))
@@ -104,10 +104,10 @@ class SshTransport:
         return call.perform(work)
 
     def presented_key(self, target: Target, connect_timeout: float) -> PresentedKey:
-        """Return the host key that the worker presents now, whatever is on record. Raises NoAnswer."""
+        """Return the host key that the worker presents now, even if it is not on record. Raises NoAnswer."""
         dialer = self._loaded()
         call = SshCall[PresentedKey](connect_timeout)
-        return call.perform(lambda: dialer.peek(call, dialer.route(target)))
+        return call.perform(lambda: dialer.fetch_key(call, dialer.route(target)))
 
     def known_keys(self, target: Target) -> tuple[PresentedKey, ...]:
         """Return the host keys on record for the worker. Raises NoAnswer (LOCAL)."""
@@ -120,11 +120,11 @@ class SshTransport:
         return tuple(key.fingerprint for key in self.known_keys(target))
 
     def accept_key(self, worker: WorkerId, key: PresentedKey) -> None:
-        """Make `key` the worker's only recorded key. Raises NotWritableError."""
+        """Make `key` the only one on record for the worker. Raises NotWritableError."""
         self.accept_keys({worker: key})
 
     def accept_keys(self, keys: Mapping[WorkerId, PresentedKey]) -> None:
-        """Make each of these keys its worker's only recorded one. Raises NotWritableError."""
+        """Make each of these keys the only one on record for its worker. Raises NotWritableError."""
         try:
             self._host_keys.put_all({str(worker): key for worker, key in keys.items()})
         except OSError as error:
@@ -142,10 +142,7 @@ class SshTransport:
 
     @contextmanager
     def trusting(self, worker: WorkerId, key: PresentedKey) -> Iterator[SshTransport]:
-        """Yield a separate transport for which `key` is the worker's only key; nothing is recorded.
-
-        Raises NotWritableError.
-        """
+        """Yield another transport that accepts only `key` from the worker. Records nothing. Raises NotWritableError."""
         with tempfile.TemporaryDirectory() as directory:
             known_hosts = Path(directory) / "known_hosts"
             known_hosts.touch(mode=0o600)
@@ -167,28 +164,28 @@ class SshTransport:
             dialer.close()
 
     def _loaded(self) -> Dialer:
-        """Return the dialer. Called before a call's clock starts: loading the library takes a while."""
+        """Return the dialer. Call it before the timeouts of a call start: loading the library takes a while."""
         with self._lock:
             if self._dialer is None:
                 from iris_cli.remote.ssh.config import Routes
-                from iris_cli.remote.ssh.dialer import MOST_KEPT, Dialer
+                from iris_cli.remote.ssh.dialer import MAX_UNUSED, Dialer
 
                 if not self._shared:
                     _tune_interpreter()
-                files = sockets.most_connections() if self._shared else sockets.allow_many_connections()
-                most_kept = min(MOST_KEPT, files // 2)
+                files = sockets.max_connections() if self._shared else sockets.allow_many_connections()
+                max_unused = min(MAX_UNUSED, files // 2)
                 self._dialer = Dialer(
-                    Routes(self._ssh_config), self._host_keys, self._user_known_hosts, most_kept
+                    Routes(self._ssh_config), self._host_keys, self._user_known_hosts, max_unused
                 )
             return self._dialer
 
 
 @cache
 def _tune_interpreter() -> None:
-    """Reduce the cost of garbage collection and thread switches: an ended connection leaves no reference cycles.
+    """Reduce the cost of garbage collection and of thread switches.
 
-    Each thread that waits for the interpreter lock wakes once per switch interval. With hundreds of threads the default
-    interval costs half of the system time.
+    A thread that waits for the interpreter lock wakes once per switch interval: with hundreds of threads and the
+    default interval, that costs half of the system time. Ended connections leave no reference cycles to collect.
     """
     gc.freeze()
     gc.set_threshold(10_000)

@@ -1,4 +1,4 @@
-"""The deadline of one SSH call."""
+"""An SSH call with a deadline."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from iris_cli.remote.transport import NoAnswer
 
 R = TypeVar("R")
 
-_UNREACHED = frozenset({"turn", "resolve", "connect"})
-_OURS = frozenset({"configuration", "key"})
+_CONNECT_STEPS = frozenset({"turn", "resolve", "connect"})
+_LOCAL_STEPS = frozenset({"configuration", "key"})
 
 
-class Abandoned(Exception):  # noqa: N818 - not an error: no caller waits for this work any more
-    """The caller has left at the deadline; the work must stop."""
+class Abandoned(Exception):  # noqa: N818 - not an error
+    """The caller has left at the deadline: the work must stop."""
 
 
 class SshCall(Generic[R]):
-    """A call whose work runs in a separate thread and is abandoned at the deadline.
+    """A call whose work runs in a separate thread and is abandoned at the deadline, so that nothing blocks the caller.
 
-    Nothing can block the caller: no resolver, agent or file system without timeouts, no server that stops answering.
-    The work reports its step (`enter`), how to abort it (`guard`), when it is connected (the second timeout starts) and
-    when it starts to send. After the caller has left each of these raises Abandoned: late work changes nothing.
+    The work reports its step (`enter`), how to abort it (`guard`), when it is connected, which starts the second
+    timeout, and when it starts to send. After the caller has left, each of these methods raises Abandoned.
     """
 
     def __init__(
@@ -34,20 +33,20 @@ class SshCall(Generic[R]):
         connect_timeout: float,
         timeout: float = 0.0,
     ) -> None:
-        """Set both timeouts in seconds."""
+        """Both timeouts are in seconds."""
         self._condition = threading.Condition()
         self._connect_deadline = SYSTEM_CLOCK.monotonic() + connect_timeout
         self._connect_timeout = connect_timeout
         self._timeout = timeout
         self._deadline = self._wakes_at = self._connect_deadline
         self._is_connected = False
-        self._left = False
+        self._caller_left = False
         self._done = False
         self._result: R | None = None
         self._error: BaseException | None = None
-        self._cut: Callable[[], None] | None = None
+        self._abort: Callable[[], None] | None = None
         self._step: Callable[[], str] = lambda: "configuration"
-        self._place = "this machine"
+        self._peer = "this machine"
         self.sent = False
 
     def perform(self, work: Callable[[], R]) -> R:
@@ -56,31 +55,31 @@ class SshCall(Generic[R]):
         try:
             self._wait()
         finally:
-            if not self._done and self._cut is not None:
-                self._cut()
+            if not self._done and self._abort is not None:
+                self._abort()
         if self._error is not None:
             raise self._error
-        return self._result  # type: ignore[return-value]  # done without an error: this is what work returned
+        return self._result  # type: ignore[return-value]  # the work has returned an R
 
     def remaining(self) -> float:
         """Return the seconds until the deadline of the current phase."""
         return self._deadline - SYSTEM_CLOCK.monotonic()
 
-    def enter(self, step: str | Callable[[], str], place: str = "") -> None:
-        """Record the current step; if it is a function, it is called at the deadline."""
+    def enter(self, step: str | Callable[[], str], peer: str = "") -> None:
+        """Record the current step. A function is called at the deadline for its name. `peer` is who must answer."""
         with self._condition:
             self._check()
             self._step = (lambda: step) if isinstance(step, str) else step
-            self._place = place or self._place
+            self._peer = peer or self._peer
 
-    def guard(self, cut: Callable[[], None] | None) -> None:
-        """Call `cut`, which must not block, if the deadline passes; None removes it."""
+    def guard(self, abort: Callable[[], None] | None) -> None:
+        """Set the function to call at the deadline, which must not block; None removes it."""
         with self._condition:
             self._check()
-            self._cut = cut
+            self._abort = abort
 
     def connecting(self) -> None:
-        """Start the connect phase: the first timeout applies."""
+        """Start the connect phase, to which the first timeout applies."""
         self._turn_to(self._connect_deadline, is_connected=False)
 
     def connected(self) -> None:
@@ -88,7 +87,7 @@ class SshCall(Generic[R]):
         self._turn_to(SYSTEM_CLOCK.monotonic() + self._timeout, is_connected=True)
 
     def progressed(self, latest: float) -> None:
-        """Restart the second timeout after progress, but end no later than `latest` (monotonic)."""
+        """Restart the second timeout, which ends at `latest` (monotonic) at the latest."""
         self._turn_to(min(SYSTEM_CLOCK.monotonic() + self._timeout, latest), is_connected=True)
 
     def sending(self) -> None:
@@ -102,15 +101,15 @@ class SshCall(Generic[R]):
         return self._step()
 
     @property
-    def place(self) -> str:
-        return self._place
+    def peer(self) -> str:
+        return self._peer
 
     @contextmanager
     def turn(
-        self, lock: threading.Lock | threading.Semaphore, place: str = "", step: str = "turn"
+        self, lock: threading.Lock | threading.Semaphore, peer: str = "", step: str = "turn"
     ) -> Iterator[None]:
-        """Hold `lock`; wait for it until the deadline at most."""
-        self.enter(step, place)
+        """Hold `lock`; wait for it until the deadline. Raises Abandoned."""
+        self.enter(step, peer)
         if not lock.acquire(timeout=max(self.remaining(), 0)):
             raise Abandoned
         try:
@@ -126,8 +125,8 @@ class SshCall(Generic[R]):
                 self._condition.notify_all()
 
     def _check(self) -> None:
-        """Raise Abandoned if the caller has left. Call with the lock held."""
-        if self._left:
+        """Raise Abandoned if the caller has left. Call it with the lock held."""
+        if self._caller_left:
             raise Abandoned
 
     def _run(self, work: Callable[[], R]) -> None:
@@ -139,29 +138,29 @@ class SshCall(Generic[R]):
         except BaseException as raised:  # noqa: BLE001,RUF100 - raised again in the caller's thread
             error = raised
         with self._condition:
-            if not self._left:
+            if not self._caller_left:
                 self._result, self._error, self._done = result, error, True
                 self._condition.notify_all()
 
     def _wait(self) -> None:
-        """Wait for the end of the work, the deadline or Ctrl-C. Nothing is sent after that."""
+        """Wait for the end of the work, the deadline or Ctrl-C. The work can't send after that."""
         with self._condition:
             try:
                 while not self._done and (left := self.remaining()) > 0:
-                    # Wake up within the second timeout, so that its start needs no notification.
+                    # Wait no longer than the second timeout: then its start needs no notification.
                     left = min(left, self._timeout or left)
                     self._wakes_at = SYSTEM_CLOCK.monotonic() + left
                     self._condition.wait(left)
                 if not self._done:
-                    raise self._overdue()
+                    raise self._timeout_error()
             finally:
-                self._left = True
+                self._caller_left = True
 
-    def _overdue(self) -> NoAnswer:
+    def _timeout_error(self) -> NoAnswer:
         step = self._step()
-        if step in _OURS:
+        if step in _LOCAL_STEPS:
             kind = SilenceKind.LOCAL
         else:
-            kind = SilenceKind.UNREACHABLE if step in _UNREACHED else SilenceKind.TIMEOUT
+            kind = SilenceKind.UNREACHABLE if step in _CONNECT_STEPS else SilenceKind.TIMEOUT
         seconds = self._timeout if self._is_connected else self._connect_timeout
-        return NoAnswer(kind, step, f"no answer from {self._place} within {seconds:g} s", sent=self.sent)
+        return NoAnswer(kind, step, f"no answer from {self._peer} within {seconds:g} s", sent=self.sent)

@@ -21,9 +21,9 @@ from iris_cli.core.model.worker import Connection
 from iris_cli.remote.host_keys import name_of
 from iris_cli.remote.transport import NoAnswer
 
-DEEPEST = 8
-"""Limit for jump hosts in a chain and for nested Includes."""
-LARGEST_FILE = 1 << 20
+MAX_DEPTH = 8
+"""Maximum number of jump hosts in a chain, and of nested Includes."""
+MAX_FILE_SIZE = 1 << 20
 
 _HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}")
 _PROXY_SAFE = re.compile(r"[A-Za-z0-9_.:%@+-]+")
@@ -33,7 +33,7 @@ _JUMP = re.compile(
 )
 _YES = frozenset({"yes", "true"})
 _PROXIES = frozenset({"proxycommand", "proxyjump"})
-# Hide % and ~: paramiko would expand them from the file alone, ignoring the Connection's port and user.
+# Hide % and ~ from paramiko, which would expand them without the port and user of the Connection.
 _HIDE = str.maketrans({"%": "\ue000", "~": "\ue001"})
 _SHOW = str.maketrans({"\ue000": "%", "\ue001": "~"})
 
@@ -41,9 +41,9 @@ _SHOW = str.maketrans({"\ue000": "%", "\ue001": "~"})
 class Hop(Struct, frozen=True, kw_only=True):
     """One SSH server in the chain; the last one is the worker.
 
-    `label` is the name in the configuration, `key_name` the name in known_hosts files, `known_hosts` those files (None:
-    the defaults). `identities` are key files in order; if they are `explicit` no other key is tried, otherwise the
-    agent's come first unless `identities_only`. Only a first hop has a `proxy_command`.
+    `label` is its name in the configuration, `key_name` its name in the files `known_hosts` (None: the default ones).
+    `identities` are key files in order. If they are `explicit` or `identities_only`, only they are offered, otherwise
+    the agent's keys come first. Only the first hop can have a `proxy_command`.
     """
 
     label: str
@@ -67,7 +67,7 @@ class Jump(NamedTuple):
 
 
 class Routes:
-    """The SSH configuration, read once. Resolves connections to hops."""
+    """Resolves connections to hops with the SSH configuration, which is read once."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -79,7 +79,7 @@ class Routes:
                 self._config.parse(map(_unexpanded, _lines(path, path.parent, "Host *")))
 
     def to(self, connection: Connection) -> tuple[Hop, ...]:
-        """Return the servers to pass in order, the worker last. Raises NoAnswer (LOCAL)."""
+        """Return the chain of servers, the worker last. Raises NoAnswer (LOCAL)."""
         return self._hops(connection)
 
     def _all_hops(self, connection: Connection) -> tuple[Hop, ...]:
@@ -88,8 +88,8 @@ class Routes:
         )
 
     def _chain(self, jump: Jump, connection: Connection, *, depth: int) -> list[Hop]:
-        if depth > DEEPEST:
-            raise misconfigured(f"more than {DEEPEST} jump hosts on the way to {connection.host!r}")
+        if depth > MAX_DEPTH:
+            raise misconfigured(f"more than {MAX_DEPTH} jump hosts on the way to {connection.host!r}")
         is_worker = depth == 0
         options = self._lookup(jump.host)
         hop = self._hop(jump, options, connection, is_worker=is_worker)
@@ -101,7 +101,7 @@ class Routes:
         return [hop]
 
     def _before(self, jumps: str, connection: Connection, depth: int) -> list[Hop]:
-        """Resolve the hops of `a,b`: `a` may have its own jump hosts, `b` is reached from `a`."""
+        """Return the hops of a ProxyJump `a,b`: `a` may have jump hosts of its own, `b` is reached from `a`."""
         first, *others = [_parse_jump(text) for text in jumps.split(",")]
         return [
             *self._chain(first, connection, depth=depth + 1),
@@ -131,13 +131,13 @@ class Routes:
         )
 
     def _lookup(self, host: str) -> SSHConfigDict:
-        self._local_user()  # paramiko asks for it in any case
+        self._local_user()  # paramiko needs it
         with _as_misconfigured(self._path):
             return self._config.lookup(host)
 
 
 def host_names(path: Path) -> list[str]:
-    """Return the `Host` names of a configuration and its Includes, without patterns. Raises NoAnswer (LOCAL)."""
+    """Return the `Host` names in a configuration and its Includes, except patterns. Raises NoAnswer (LOCAL)."""
     found: dict[str, None] = {}
     with _as_misconfigured(path):
         for line in _lines(path, path.parent, "Host *"):
@@ -150,7 +150,7 @@ def host_names(path: Path) -> list[str]:
 
 @contextmanager
 def _as_misconfigured(path: Path | None) -> Iterator[None]:
-    """Report any exception of the library as an error in the configuration file."""
+    """Convert any exception of the library to an error in the configuration file."""
     try:
         yield
     except Exception as error:
@@ -165,18 +165,18 @@ def misconfigured(
 
 
 def _lines(path: Path, base: Path, block: str, depth: int = 0) -> Iterator[str]:
-    """Yield the lines of a file with its Includes (relative to `base`) in place: the library does not support them.
+    """Yield the lines of a file and of its Includes (relative to `base`), which the library does not support.
 
-    After an Include the enclosing Host or Match line, `block`, is repeated: the next lines belong to it.
+    After an Include the enclosing Host or Match line, `block`, is repeated, as the next lines belong to it.
     """
-    if depth > DEEPEST:
-        raise ValueError(f"more than {DEEPEST} files that include each other")
+    if depth > MAX_DEPTH:
+        raise ValueError(f"more than {MAX_DEPTH} files that include each other")
     try:
         with path.open(encoding="utf-8") as file:
-            text = file.read(LARGEST_FILE + 1)
+            text = file.read(MAX_FILE_SIZE + 1)
     except FileNotFoundError:
         return
-    if len(text) > LARGEST_FILE:
+    if len(text) > MAX_FILE_SIZE:
         raise ValueError("too large")
     for line in text.splitlines():
         directive = _DIRECTIVE.match(line)
@@ -193,13 +193,13 @@ def _lines(path: Path, base: Path, block: str, depth: int = 0) -> Iterator[str]:
 
 
 def _unexpanded(line: str) -> str:
-    """Return the line with the tokens of a proxy hidden from the library."""
+    """Return the line; if it is about a proxy, hide % and ~ in it."""
     directive = _DIRECTIVE.match(line)
     return line.translate(_HIDE) if directive and directive[1].lower() in _PROXIES else line
 
 
 def _expandable(options: SSHConfigDict, key: str) -> str:
-    """Return the unexpanded value, "" if absent."""
+    """Return the value of a proxy option with % and ~ again, "" if absent."""
     return (options.get(key) or "").translate(_SHOW)
 
 
@@ -230,7 +230,7 @@ def _files(setting: str) -> tuple[Path, ...]:
 
 
 def _expand(command: str, hop: Hop) -> str:
-    """Expand %h, %p, %r and %n. The values reach a shell, so only harmless characters are accepted."""
+    """Expand %h, %p, %r and %n. Values with other than harmless characters are rejected, as a shell reads them."""
     values = {"%h": hop.host, "%p": str(hop.port), "%r": hop.user, "%n": hop.label, "%%": "%"}
     for value in values.values():
         if _PROXY_SAFE.fullmatch(value) is None:

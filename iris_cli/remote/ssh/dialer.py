@@ -1,4 +1,4 @@
-"""Connections to workers, through jump hosts if needed; each is opened once and kept."""
+"""Open connections to workers, through jump hosts if needed, and keep them."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from iris_cli.remote.ssh.link import BannerMissing, Link, LinkLost, readable
 from iris_cli.remote.ssh.script_run import ScriptRequest
 from iris_cli.remote.transport import NoAnswer, Output, Target
 
-MOST_PROXIES = 8
-"""Maximum number of ProxyCommands that connect at once: most lead to one bastion, whose sshd drops the eleventh."""
+MAX_PROXIES = 8
+"""Maximum number of ProxyCommands that connect at once. Most use one bastion, whose sshd drops the eleventh."""
 
-MOST_KEPT = 1024
+MAX_UNUSED = 1024
 """Maximum number of unused connections that are kept: each takes a socket and 120 KB."""
-FEW = 64
-"""Number of connections above which no shell is started in advance for the next call: CPU time is then scarce."""
+MAX_WITH_SPARES = 64
+"""With more connections than this, no shell is started in advance for the next call, which costs CPU time."""
 
 Endpoint = tuple[tuple[Hop, ...], str, bool]
 
 
 class _Slot(Struct):
-    """One endpoint. The lock is held while connecting: one new connection at a time."""
+    """The connection to one endpoint. The lock is held while connecting."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     link: Link | None = None
@@ -52,42 +52,42 @@ class Dialer:
         routes: Routes,
         host_keys: HostKeys,
         user_known_hosts: tuple[Path, ...],
-        most_kept: int = MOST_KEPT,
+        max_unused: int = MAX_UNUSED,
     ) -> None:
         self._routes = routes
         self._host_keys = host_keys
         self._user_known_hosts = user_known_hosts
         self._keys = KeyRing()
         self._links: WeakSet[Link] = WeakSet()  # includes links that are still connecting
-        self._proxies = threading.BoundedSemaphore(MOST_PROXIES)
-        self._most_kept = most_kept
+        self._proxies = threading.BoundedSemaphore(MAX_PROXIES)
+        self._max_unused = max_unused
         self._slots: dict[Endpoint, _Slot] = {}
         self._unused: dict[Endpoint, _Slot] = {}  # of workers, least recently used first
         self._lock = threading.Lock()
 
-    def route(self, target: Target, *, first_contact: bool = False, apart: bool = False) -> Route:
+    def route(self, target: Target, *, first_contact: bool = False, separate: bool = False) -> Route:
         """Resolve the route to a target. Raises NoAnswer (LOCAL)."""
-        return Route(target, self._routes.to(target.connection), first_contact, apart)
+        return Route(target, self._routes.to(target.connection), first_contact, separate)
 
     def answer(self, call: SshCall[Any], route: Route, request: ScriptRequest) -> Output:
-        """Run a script on the worker. A kept link found dead is replaced once. Raises NoAnswer."""
+        """Run a script on the worker. If a kept link is dead, open a new one. Raises NoAnswer."""
         with self._in_use(route.endpoint(route.end)):
-            ahead = len(self._slots) <= FEW and not route.apart
+            start_next = len(self._slots) <= MAX_WITH_SPARES and not route.separate
             while True:
                 link = self._kept_link(call, route, route.end)
                 try:
                     call.connected()
-                    return link.execute(call, request, ahead=ahead)
+                    return link.execute(call, request, start_next=start_next)
                 except LinkLost as lost:
                     link.abort()
                     if lost.was_new:
                         raise lost.no_answer from lost
 
     def connect(self, call: SshCall[Any], route: Route) -> Link:
-        """Open a connection for the caller alone, who ends it with `abort`. Raises NoAnswer."""
+        """Open a connection that is not kept; the caller ends it with `abort`. Raises NoAnswer."""
         return self._dial(call, route, route.end)
 
-    def peek(self, call: SshCall[Any], route: Route) -> PresentedKey:
+    def fetch_key(self, call: SshCall[Any], route: Route) -> PresentedKey:
         """Return the host key that the worker presents now, accepted or not."""
         link, presented = self._handshake(call, route, route.end, ())
         link.abort()
@@ -107,24 +107,26 @@ class Dialer:
     def close(self) -> None:
         """Abort all connections."""
         with self._lock:
-            links = list(self._links)  # first, as the slots may hold the only strong references
+            links = list(
+                self._links
+            )  # BEFORE the slots are dropped: they may hold the only strong references
             self._slots, self._unused = {}, {}
         for link in links:
             link.abort()
 
     @contextmanager
     def _in_use(self, endpoint: Endpoint) -> Iterator[None]:
-        """Keep the connection to a worker; beyond the limit, close those unused for longest."""
-        superfluous = []
+        """Mark the connection to a worker as used. If too many are unused, close the oldest of those."""
+        excess = []
         with self._lock:
             slot = self._slots.setdefault(endpoint, _Slot())
             slot.users += 1
             self._unused.pop(endpoint, None)
-            while len(self._unused) >= self._most_kept:
+            while len(self._unused) >= self._max_unused:
                 oldest = self._unused.pop(next(iter(self._unused)))
-                superfluous.append(oldest.link)
-                oldest.link = None  # the next user waits for this lock, then finds no link
-        for link in superfluous:
+                excess.append(oldest.link)
+                oldest.link = None  # its next user waits for this lock, then opens a new link
+        for link in excess:
             if link is not None:
                 link.abort()
         try:
@@ -138,7 +140,7 @@ class Dialer:
     def _kept_link(self, call: SshCall[Any], route: Route, depth: int) -> Link:
         with self._lock:
             slot = self._slots.setdefault(route.endpoint(depth), _Slot())
-        with call.turn(slot.lock, route.place(depth)):
+        with call.turn(slot.lock, route.peer(depth)):
             if slot.link is not None and slot.users == 1 and slot.link.needs_replacement():
                 slot.link.abort()
             if slot.link is None or not slot.link.is_alive():
@@ -166,7 +168,7 @@ class Dialer:
     def _handshake(
         self, call: SshCall[Any], route: Route, depth: int, key_types: Collection[str]
     ) -> tuple[Link, PresentedKey]:
-        """Connect and exchange keys. If the server hangs up at once, retry once after a short random pause."""
+        """Connect and exchange keys. If the server hangs up without a banner, retry once after a short random pause."""
         with suppress(BannerMissing):
             return self._try_handshake(call, route, depth, key_types)
         SYSTEM_CLOCK.sleep(SYSTEM_RANDOMNESS.between(0.1, 0.6))  # spread concurrent callers
@@ -174,38 +176,38 @@ class Dialer:
             return self._try_handshake(call, route, depth, key_types)
         except BannerMissing as error:
             hint = "too many connections at once? (MaxStartups in its sshd_config)"
-            detail = f"{route.place(depth)} closed the connection: {readable(error)}"
+            detail = f"{route.peer(depth)} closed the connection: {readable(error)}"
             raise NoAnswer(SilenceKind.PROTOCOL, "banner", detail, hint=hint, sent=False) from error
 
     def _try_handshake(
         self, call: SshCall[Any], route: Route, depth: int, key_types: Collection[str]
     ) -> tuple[Link, PresentedKey]:
-        place = route.place(depth)
-        with call.turn(self._proxies, place) if route.hops[depth].proxy_command else nullcontext():
+        peer = route.peer(depth)
+        with call.turn(self._proxies, peer) if route.hops[depth].proxy_command else nullcontext():
             link = self._connect(call, route, depth, key_types)
             with self._lock:
                 self._links.add(link)
             try:
-                return link, link.exchange_keys(call, place)
+                return link, link.exchange_keys(call, peer)
             except BaseException:
                 link.abort()
                 raise
 
     def _connect(self, call: SshCall[Any], route: Route, depth: int, key_types: Collection[str]) -> Link:
         """Connect to one server: through the server before it, a ProxyCommand, or TCP."""
-        hop, place = route.hops[depth], route.place(depth)
+        hop, peer = route.hops[depth], route.peer(depth)
         if depth == 0:
-            return Link(self._socket(call, hop, place), key_types)
+            return Link(self._socket(call, hop, peer), key_types)
         outer = self._kept_link(call, route, depth - 1)
-        call.enter("connect", place)
+        call.enter("connect", peer)
         return Link(outer.open_tunnel(call, hop.host, hop.port), key_types, outer.stream)
 
-    def _socket(self, call: SshCall[Any], hop: Hop, place: str) -> socket.socket:
+    def _socket(self, call: SshCall[Any], hop: Hop, peer: str) -> socket.socket:
         try:
             if hop.proxy_command:
-                call.enter("connect", place)
+                call.enter("connect", peer)
                 return sockets.start_proxy(hop.proxy_command)
-            call.enter("resolve", place)
+            call.enter("resolve", peer)
             addresses = sockets.resolve(hop.host, hop.port)
             call.enter("connect")
             return sockets.connect(addresses, SYSTEM_CLOCK.monotonic() + call.remaining())
@@ -214,22 +216,22 @@ class Dialer:
             raise NoAnswer(
                 SilenceKind.LOCAL if local else SilenceKind.UNREACHABLE,
                 call.step,
-                f"{place} at {hop.host}:{hop.port}: {readable(error)}",
+                f"{peer} at {hop.host}:{hop.port}: {readable(error)}",
                 hint="ulimit -n 8192" if local else f"ssh -v -p {hop.port} {hop.user}@{hop.host}",
                 sent=False,
             ) from error
 
     def _verify(self, route: Route, depth: int, known: RecordedKeys, presented: PresentedKey) -> None:
-        """Reject every host key but the right one. Raises NoAnswer (HOST_KEY, UNKNOWN_HOST, LOCAL)."""
+        """Reject a host key that is not on record, or revoked. Raises NoAnswer (HOST_KEY, UNKNOWN_HOST, LOCAL)."""
         if presented.base64 in known.revoked:
             raise revoked(route, depth, presented)
         if known.keys and presented not in known.keys:
             raise changed(route, depth, presented, known)
-        takes_first = route.first_contact and route.target.connection.known_hosts == "accept-new"
-        if not known.keys and not takes_first:
+        accepts_first = route.first_contact and route.target.connection.known_hosts == "accept-new"
+        if not known.keys and not accepts_first:
             raise unknown(route, depth, presented, known)
-        # Pin a worker's key at first contact even if the user's files contain it: a change is then detected whatever
-        # those files say later.
+        # Record a worker's key at first contact even if the user's files contain it: later changes of those files then
+        # have no effect.
         if route.first_contact and (route.is_worker(depth) or not known.keys):
             self._record(route, depth, presented)
 
@@ -247,13 +249,13 @@ def _unusable(error: OSError) -> NoAnswer:
     return NoAnswer(SilenceKind.LOCAL, "host key", f"known_hosts: {error}", sent=False)
 
 
-# The errors for host keys that are not accepted.
+# Errors for rejected host keys
 
 
 def changed(route: Route, depth: int, presented: PresentedKey, known: RecordedKeys) -> NoAnswer:
-    """Report a key that differs from the recorded one: a re-created host or a man in the middle."""
+    """Return the error for a changed key: a re-created host, or a man in the middle."""
     on_record = ", ".join(f"{key.type} {key.fingerprint}" for key in known.keys)
-    detail = f"{route.place(depth)} shows {presented.type} {presented.fingerprint}, on record: {on_record}"
+    detail = f"{route.peer(depth)} shows {presented.type} {presented.fingerprint}, on record: {on_record}"
     if route.is_worker(depth):
         hint = f"iris worker probe {route.target.worker} --accept-key  # if the host was re-created"
     else:
@@ -262,21 +264,21 @@ def changed(route: Route, depth: int, presented: PresentedKey, known: RecordedKe
 
 
 def revoked(route: Route, depth: int, presented: PresentedKey) -> NoAnswer:
-    """Report a key marked `@revoked`: only a new host key helps."""
-    detail = f"{route.place(depth)} shows {presented.type} {presented.fingerprint}, which is marked @revoked"
+    """Return the error for a key marked `@revoked`."""
+    detail = f"{route.peer(depth)} shows {presented.type} {presented.fingerprint}, which is marked @revoked"
     return _refusal(
         SilenceKind.HOST_KEY, detail, "give the host a new key, or remove the mark from known_hosts"
     )
 
 
 def unknown(route: Route, depth: int, presented: PresentedKey, known: RecordedKeys) -> NoAnswer:
-    """Report a host without a recorded key when none may be accepted."""
+    """Return the error for a host without a key on record."""
     hop = route.hops[depth]
-    # The same words for all workers: a new fleet then shows as one line.
+    # The same text for all workers: a command can then show them as one line.
     detail = "no host key on record"
     if not route.is_worker(depth):
         detail += (
-            f" for {route.place(depth)} ({hop.key_name}); it shows {presented.type} {presented.fingerprint}"
+            f" for {route.peer(depth)} ({hop.key_name}); it shows {presented.type} {presented.fingerprint}"
         )
     if known.certified:
         detail += "; its certificate authority in known_hosts is not consulted"
@@ -293,19 +295,20 @@ def _refusal(kind: SilenceKind, detail: str, hint: str) -> NoAnswer:
     return NoAnswer(kind, "host key", detail, hint=hint, sent=False)
 
 
-# The chain of servers to a worker.
+# Routes
 
 
 class Route(Struct, frozen=True):
-    """A target, its chain of servers (the worker last), and whether an unknown host key may be accepted.
+    """A target and its chain of servers, the worker last. A server is identified by its depth, its index in `hops`.
 
-    A server is identified by its depth, its index in `hops`. `apart` requests a separate connection.
+    With `first_contact` an unknown host key may be accepted. A `separate` route does not share connections to the
+    worker with other routes.
     """
 
     target: Target
     hops: tuple[Hop, ...]
     first_contact: bool = False
-    apart: bool = False
+    separate: bool = False
 
     @property
     def end(self) -> int:
@@ -315,12 +318,12 @@ class Route(Struct, frozen=True):
     def is_worker(self, depth: int) -> bool:
         return depth == self.end
 
-    def place(self, depth: int) -> str:
+    def peer(self, depth: int) -> str:
         """Return the server's name for messages."""
         return (
             f"worker {self.target.worker}" if self.is_worker(depth) else f"jump host {self.hops[depth].label}"
         )
 
     def endpoint(self, depth: int) -> tuple[tuple[Hop, ...], str, bool]:
-        """Return the key by which connections are reused: the chain and the worker whose host key was verified."""
-        return self.hops[: depth + 1], self.target.worker if self.is_worker(depth) else "", self.apart
+        """Return the key by which connections are reused. It includes the worker, whose host key was verified."""
+        return self.hops[: depth + 1], self.target.worker if self.is_worker(depth) else "", self.separate

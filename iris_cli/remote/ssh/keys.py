@@ -1,4 +1,4 @@
-"""The private keys for authentication."""
+"""Private keys for authentication."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from iris_cli.remote.ssh.config import Hop
 from iris_cli.remote.transport import NoAnswer
 
 DEFAULT_IDENTITIES = (Path("~/.ssh/id_ed25519"), Path("~/.ssh/id_ecdsa"), Path("~/.ssh/id_rsa"))
-MOST_OFFERED = 5
-"""Maximum number of keys offered to one server: OpenSSH disconnects after six (`MaxAuthTries`)."""
-LARGEST_KEY = 64 << 10
+MAX_OFFERED = 5
+"""Maximum number of keys offered to a server. OpenSSH disconnects after six (`MaxAuthTries`)."""
+MAX_KEY_SIZE = 64 << 10
 
 _MAGIC = b"openssh-key-v1\0"
 
 
-class UnusableKey(Exception):  # noqa: N818 - describes the file
-    """A key file can't be used: the reason and a command that fixes it."""
+class UnusableKey(Exception):  # noqa: N818 - names the file
+    """A key file can't be used; `hint` is a command that fixes it."""
 
     def __init__(self, detail: str, hint: str, *, missing: bool = False) -> None:
         super().__init__(detail)
@@ -46,29 +46,29 @@ class KeyRing:
     def for_hop(self, hop: Hop) -> Iterator[list[paramiko.PKey]]:
         """Yield the keys to offer to a server in order, at least one. Raises NoAnswer (LOCAL).
 
-        Opens a new agent connection each time: the protocol allows one request at a time per connection.
+        Each use has its own connection to the agent, which accepts one request at a time on a connection.
         """
-        with _agent() as held:
-            keys: list[paramiko.PKey] = [] if hop.explicit or hop.identities_only else list(held)
+        with _agent() as agent_keys:
+            keys: list[paramiko.PKey] = [] if hop.explicit or hop.identities_only else list(agent_keys)
             problems: list[UnusableKey] = []
             for path in hop.identities or DEFAULT_IDENTITIES:
                 try:
-                    keys.append(self._usable(path.expanduser(), held))
+                    keys.append(self._usable(path.expanduser(), agent_keys))
                 except UnusableKey as problem:
                     problems.append(problem)
             if not keys:
                 raise _nothing_to_offer(hop, problems)
             distinct = {key.asbytes(): key for key in reversed(keys)}
-            yield list(reversed(distinct.values()))[:MOST_OFFERED]
+            yield list(reversed(distinct.values()))[:MAX_OFFERED]
 
-    def _usable(self, path: Path, held: Sequence[paramiko.PKey]) -> paramiko.PKey:
+    def _usable(self, path: Path, agent_keys: Sequence[paramiko.PKey]) -> paramiko.PKey:
         with self._lock:
             if path not in self._loaded:
                 self._loaded[path] = _load(path)
             loaded = self._loaded[path]
         if isinstance(loaded, paramiko.PKey):
             return loaded
-        for key in held:
+        for key in agent_keys:
             if key.asbytes() == loaded:
                 return key
         hint = f"ssh-add {shlex.quote(str(path))}"
@@ -76,7 +76,7 @@ class KeyRing:
 
 
 def _nothing_to_offer(hop: Hop, problems: Sequence[UnusableKey]) -> NoAnswer:
-    """Return the error for the first unusable key; missing default keys are not reported."""
+    """Return the error for the first unusable key. Missing default keys are ignored."""
     no_key = UnusableKey("no SSH key to offer", "ssh-keygen -t ed25519  # or set ssh.key in cluster.yaml")
     first = next((problem for problem in problems if hop.identities or not problem.missing), no_key)
     return NoAnswer(SilenceKind.LOCAL, "key", first.detail, hint=first.hint, sent=False)
@@ -84,7 +84,7 @@ def _nothing_to_offer(hop: Hop, problems: Sequence[UnusableKey]) -> NoAnswer:
 
 @contextmanager
 def _agent() -> Iterator[tuple[paramiko.PKey, ...]]:
-    """Yield the keys in ssh-agent; none if there is no agent or it fails."""
+    """Yield the keys in the ssh-agent; none if there is no agent or it fails."""
     if not os.environ.get("SSH_AUTH_SOCK"):
         yield ()
         return
@@ -100,14 +100,14 @@ def _agent() -> Iterator[tuple[paramiko.PKey, ...]]:
 
 
 def _load(path: Path) -> paramiko.PKey | bytes:
-    """Return the private key in a file; for an encrypted one the public key (SSH wire format)."""
+    """Return the private key in a file; if it is encrypted, the public key in SSH wire format."""
     data = _read(path)
     try:
         public = _public_if_encrypted(path, data)
         return paramiko.PKey.from_path(path) if public is None else public
     except UnusableKey:
         raise
-    except Exception as error:  # the library raises various types for "not a key"
+    except Exception as error:  # paramiko raises various types
         raise UnusableKey(f"{path} is not a usable private key: {error}", "set ssh.key") from error
 
 
@@ -119,7 +119,7 @@ def _read(path: Path) -> bytes:
             status = os.fstat(file.fileno())
             if status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) & 0o077:
                 raise UnusableKey(f"the key {path} is readable by others", f"chmod 600 {quoted}")
-            return file.read(LARGEST_KEY)
+            return file.read(MAX_KEY_SIZE)
     except FileNotFoundError:
         hint = f"ssh-keygen -t ed25519 -f {quoted}  # or correct ssh.key in cluster.yaml"
         raise UnusableKey(f"no such key file: {path}", hint, missing=True) from None
@@ -130,7 +130,7 @@ def _read(path: Path) -> bytes:
 def _public_if_encrypted(path: Path, data: bytes) -> bytes | None:
     """Return the public key of an encrypted private key; None if it is not encrypted.
 
-    OpenSSH's format (PROTOCOL.key) has both in clear text; older formats need the `.pub` file next to it.
+    OpenSSH's format (PROTOCOL.key) contains the public key unencrypted; for older formats the `.pub` file is read.
     """
     text = data.decode("ascii", "replace")
     if "BEGIN OPENSSH PRIVATE KEY" not in text:

@@ -1,4 +1,4 @@
-"""One SSH connection: key exchange, authentication, tunnels, and running a script."""
+"""An SSH connection: key exchange, authentication, tunnels, and running a script."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.ssh.call import Abandoned, SshCall
 from iris_cli.remote.ssh.script_run import POLL_INTERVAL, ScriptRequest, ScriptRun
 from iris_cli.remote.ssh.stream import CREDIT, ByteStream, Stream
-from iris_cli.remote.transport import NoAnswer, Output, time_for
+from iris_cli.remote.transport import NoAnswer, Output, max_sending_time
 
 COMMAND = "exec /bin/sh -s"
-MOST_SESSIONS = 4
-"""Maximum number of concurrent calls per connection. sshd refuses the eleventh session (`MaxSessions`); it may still
-count sessions that have just ended, and one is opened in advance."""
-BELIEVED_FOR = 5.0
-"""Seconds after the last received data for which a connection is assumed to be alive."""
-REPLACED_AFTER = 256 << 20
-"""Bytes after which the next user replaces a connection: after twice as many paramiko exchanges keys again,
-and its thread stops if the server closes a channel during that."""
-FOREVER = 1e9
-"""Seconds for paramiko's own timeouts: only the call's deadline counts."""
+MAX_SESSIONS = 4
+"""Maximum number of concurrent calls per connection. sshd refuses the eleventh session (`MaxSessions`), counting the
+one opened in advance, and maybe sessions that have just ended."""
+ALIVE_FOR = 5.0
+"""Seconds after the last received data in which a connection is assumed to be alive."""
+REPLACE_AFTER = 256 << 20
+"""Bytes after which the next call opens a new connection. After twice as many, paramiko exchanges keys again; its
+thread would stop if the server closed a channel during that."""
+NO_TIMEOUT = 1e9
+"""Seconds for paramiko's timeouts, which iris does not use."""
 _PROHIBITED, _CONNECT_FAILED = 1, 2  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED, SSH_OPEN_CONNECT_FAILED, RFC 4254
 
-# paramiko would log tracebacks to the terminal of errors that are reported by other means.
+# iris reports errors of paramiko, which would also log their tracebacks to the terminal.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 
 class BannerMissing(Exception):  # noqa: N818 - names the condition
-    """The server hung up without a banner: too many connections (`MaxStartups`), or it is not sshd."""
+    """The server hung up without a banner: it has too many connections (`MaxStartups`), or is not sshd."""
 
 
 class LinkLost(Exception):  # noqa: N818 - names the condition
-    """The connection was dead before anything was sent; `was_new` is True at its first use."""
+    """The connection was lost before anything was sent. `was_new`: no call had used it before."""
 
     def __init__(self, no_answer: NoAnswer, *, was_new: bool) -> None:
         super().__init__(no_answer.detail)
@@ -50,7 +50,7 @@ class LinkLost(Exception):  # noqa: N818 - names the condition
 
 
 class _Spare:
-    """A shell started in advance; `channel` stays None if the server refuses it."""
+    """A shell started in advance. `channel` is None until `is_decided`, and if the server refuses it."""
 
     def __init__(self) -> None:
         self.channel: paramiko.Channel | None = None
@@ -66,40 +66,40 @@ class Link:
         key_types: Collection[str],
         carrier: Stream | None = None,
     ) -> None:
-        """Wrap a socket. `key_types` are preferred host key types; `carrier` is the stream below a tunnel."""
+        """Wrap a socket. `key_types` are the preferred types of host keys; `carrier` is the stream below a tunnel."""
         self._is_new = True
-        self._is_cut = False
-        self._sessions = threading.BoundedSemaphore(MOST_SESSIONS)
+        self._is_aborted = False
+        self._sessions = threading.BoundedSemaphore(MAX_SESSIONS)
         self._spares: list[_Spare] = []
         self.stream = Stream(raw, carrier)
         self._transport = paramiko.Transport(self.stream)  # type: ignore[arg-type]  # anything like a socket
-        self._transport.handshake_timeout = self._transport.banner_timeout = FOREVER
+        self._transport.handshake_timeout = self._transport.banner_timeout = NO_TIMEOUT
         _prefer(self._transport.get_security_options(), key_types)
 
     def is_alive(self) -> bool:
-        return self._transport.is_active() and not self._is_cut
+        return self._transport.is_active() and not self._is_aborted
 
     def needs_replacement(self) -> bool:
-        return self.stream.passed > REPLACED_AFTER
+        return self.stream.bytes_passed > REPLACE_AFTER
 
     def abort(self) -> None:
         """Close the connection without blocking."""
-        self._is_cut = True
-        # Stops a timer thread of the library.
+        self._is_aborted = True
+        # Stop a timer thread of the library.
         self._transport.handshake_timeout = 0
         self._transport.packetizer.complete_handshake()
         self.stream.hang_up()
         if not self._transport.is_alive():  # otherwise its thread closes the socket
             self.stream.close()
 
-    def exchange_keys(self, call: SshCall[Any], place: str) -> PresentedKey:
-        """Exchange keys. The returned host key is proven to be the server's, but not verified yet."""
-        transport, met = self._transport, threading.Event()
+    def exchange_keys(self, call: SshCall[Any], peer: str) -> PresentedKey:
+        """Exchange keys. The server owns the returned host key; the caller must verify that it is the expected one."""
+        transport, exchanged = self._transport, threading.Event()
         call.guard(self.abort)
-        call.enter(lambda: "key exchange" if transport.remote_version else "banner", place)
+        call.enter(lambda: "key exchange" if transport.remote_version else "banner", peer)
         try:
-            transport.start_client(met)
-            self._await(met)
+            transport.start_client(exchanged)
+            self._await(exchanged)
             if not self.is_alive():
                 raise transport.get_exception() or EOFError()
             return PresentedKey.of(transport.get_remote_server_key().asbytes())
@@ -109,7 +109,7 @@ class Link:
             raise self._lost(call, error) from error
 
     def authenticate(self, call: SshCall[Any], user: str, keys: Sequence[paramiko.PKey]) -> None:
-        """Offer the keys in turn. No second round: failed attempts could lock the user out."""
+        """Offer each key once. More failures could lock the user out."""
         call.enter("authentication")
         for offered, key in enumerate(keys):
             error = self._offer(user, key)
@@ -127,15 +127,15 @@ class Link:
         raise NoAnswer(
             SilenceKind.AUTH,
             call.step,
-            f"{call.place} refused user {user!r} with {names}",
+            f"{call.peer} refused user {user!r} with {names}",
             hint=f"append the public key to ~{user}/.ssh/authorized_keys there, or correct ssh.user, ssh.key",
             sent=False,
         )
 
     def _offer(self, user: str, key: paramiko.PKey) -> Exception | None:
-        """Offer a key; return the error of the server or the connection, None if absent.
+        """Offer a key; return the error of the server or the connection, None if there was none.
 
-        The library's thread signs: an agent that asks its user first blocks only this connection.
+        The library's thread signs. So an agent that must ask its user blocks only this connection.
         """
         answered = threading.Event()
         try:
@@ -154,7 +154,7 @@ class Link:
         except Exception as error:  # not only the library's types: the connection may be lost
             if isinstance(error, paramiko.ChannelException) and error.code == _PROHIBITED:
                 kind, hint = SilenceKind.PROTOCOL, "set AllowTcpForwarding yes in the jump host's sshd_config"
-            detail = f"{call.place} at {host}:{port}, from the jump host: {readable(error)}"
+            detail = f"{call.peer} at {host}:{port}, from the jump host: {readable(error)}"
             raise NoAnswer(kind, call.step, detail, hint=hint, sent=False) from error
 
     def open_port(self, port: int, timeout: float) -> ByteStream:
@@ -186,17 +186,17 @@ class Link:
             raise NoAnswer(SilenceKind.PROTOCOL, "terminal", readable(error), hint=hint) from error
         return ByteStream(channel, self.stream)
 
-    def execute(self, call: SshCall[Any], request: ScriptRequest, *, ahead: bool) -> Output:
-        """Run the script; `ahead` also starts the shell of the next call.
+    def execute(self, call: SshCall[Any], request: ScriptRequest, *, start_next: bool) -> Output:
+        """Run the script; with `start_next` also start the shell of the next call.
 
-        Raises LinkLost if the connection was dead before anything was sent, otherwise NoAnswer.
+        Raises LinkLost if the connection was lost before anything was sent, otherwise NoAnswer.
         """
         was_new, self._is_new = self._is_new, False
         try:
             with call.turn(self._sessions, step="session"):
-                call.guard(self.abort)  # only now: a call waiting for a session must not abort the others
-                return self._run(call, request, ahead=ahead)
-        except Abandoned:  # aborted by the guard, or never used
+                call.guard(self.abort)  # AFTER the wait: a waiting call must not abort the others
+                return self._run(call, request, start_next=start_next)
+        except Abandoned:  # `guard` has aborted it, or nothing was sent
             raise
         except NoAnswer:
             self.abort()
@@ -210,7 +210,7 @@ class Link:
             self.abort()
             raise lost from error
 
-    def _run(self, call: SshCall[Any], request: ScriptRequest, *, ahead: bool) -> Output:
+    def _run(self, call: SshCall[Any], request: ScriptRequest, *, start_next: bool) -> Output:
         call.enter("channel")
         self._check_alive()
         run = ScriptRun(self._take_spare() or self._open_shell(), request, self.is_alive)
@@ -220,7 +220,7 @@ class Link:
         call.sending()
         call.enter(lambda: run.step)
         run.send(self._progress_of(call, request))
-        if ahead:
+        if start_next:
             self._start_spare()
         output = run.finish()
         self.stream.credit = CREDIT
@@ -229,20 +229,20 @@ class Link:
         return output
 
     def _progress_of(self, call: SshCall[Any], request: ScriptRequest) -> Callable[[], None]:
-        """Return a function to call after each piece of a payload is sent."""
+        """Return the function to call after each sent piece of a payload."""
         payload = request.payload
         if payload is None:
             return lambda: None
-        latest = SYSTEM_CLOCK.monotonic() + max(call.remaining(), 0) + time_for(payload.size)
+        latest = SYSTEM_CLOCK.monotonic() + max(call.remaining(), 0) + max_sending_time(payload.size)
         return lambda: call.progressed(latest)
 
     def _open_shell(self) -> paramiko.Channel:
-        channel = self._transport.open_session(timeout=FOREVER)
+        channel = self._transport.open_session(timeout=NO_TIMEOUT)
         channel.exec_command(COMMAND)
         return channel
 
     def _start_spare(self) -> None:
-        """Start the shell of the next call, which then takes one round trip instead of three."""
+        """Start the shell of the next call, which then takes one round trip, not three."""
         if self._spares:
             return
         spare = _Spare()
@@ -259,7 +259,7 @@ class Link:
         self._spares.clear()
 
     def _take_spare(self) -> paramiko.Channel | None:
-        """Return the shell started in advance if it still runs, otherwise None."""
+        """Return the shell started in advance; None if there is none or it has ended."""
         try:
             spare = self._spares.pop()
         except IndexError:
@@ -271,31 +271,31 @@ class Link:
         return None if channel is None or channel.closed else channel
 
     def _check_alive(self) -> None:
-        """Raise EOFError if the connection is dead. Sends a keepalive if it was quiet for a while."""
-        if SYSTEM_CLOCK.monotonic() - self.stream.heard_at > BELIEVED_FOR:
+        """Raise EOFError if the connection is dead. Send a keepalive if nothing was received for a while."""
+        if SYSTEM_CLOCK.monotonic() - self.stream.received_at > ALIVE_FOR:
             self._transport.global_request("keepalive@openssh.com", wait=True)
         if not self.is_alive():
             raise EOFError
 
     def _is_ending(self) -> bool:
-        """Return True if the connection has ended; wait briefly, as it may end just after its last channel."""
+        """Return True if the connection has ended. Wait briefly: it may end just after its last channel."""
         self._transport.join(POLL_INTERVAL)
         return not self.is_alive()
 
     def _await(self, event: threading.Event) -> None:
-        """Wait for the event or the end of the connection. Checks regularly, as the library's thread may hang."""
+        """Wait for the event or the end of the connection. Check regularly: the library's thread may hang."""
         while not event.wait(POLL_INTERVAL) and self.is_alive():
             pass
 
     def _lost(self, call: SshCall[Any], error: Exception) -> NoAnswer:
-        """Classify a broken connection: TIMEOUT only if the network reports that the host does not answer."""
+        """Return the error for a broken connection: TIMEOUT if the host stopped acknowledging, otherwise PROTOCOL."""
         kind = SilenceKind.TIMEOUT if self.stream.fell_silent else SilenceKind.PROTOCOL
-        return NoAnswer(kind, call.step, f"{call.place}: {readable(error)}", sent=call.sent)
+        return NoAnswer(kind, call.step, f"{call.peer}: {readable(error)}", sent=call.sent)
 
 
 def _prefer(options: paramiko.SecurityOptions, key_types: Collection[str]) -> None:
     """Prefer the cheapest algorithms and the host key types on record."""
-    # One pass instead of a cipher and a checksum, which paramiko compares byte by byte in Python.
+    # GCM includes the checksum. For other ciphers paramiko compares a separate checksum byte by byte in Python.
     options.ciphers = sorted(options.ciphers, key=lambda name: "-gcm@" not in name)
     options.digests = sorted(options.digests, key=lambda name: "-etm@" not in name)
     options.kex = sorted(options.kex, key=_cost)
@@ -303,7 +303,7 @@ def _prefer(options: paramiko.SecurityOptions, key_types: Collection[str]) -> No
 
 
 def _cost(method: str) -> int:
-    """Return the rank of a key exchange. With group exchange the server determines our computing time."""
+    """Return the rank of a key exchange method. In a group exchange the server determines how long it takes."""
     if method.startswith("curve25519-"):
         return 0
     if method.endswith("-sha1"):
@@ -312,12 +312,12 @@ def _cost(method: str) -> int:
 
 
 def _key_type(algorithm: str) -> str:
-    """Return the key type of a signature algorithm: RSA keys have several."""
+    """Return the key type of a signature algorithm: RSA keys have several algorithms."""
     return "ssh-rsa" if algorithm.startswith("rsa-sha2-") else algorithm
 
 
 def readable(error: BaseException) -> str:
-    """Return an error as one short printable line: parts of it may come from the server."""
+    """Return an error as one short printable line; it may contain text of the server."""
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror
     elif isinstance(error, EOFError):

@@ -1,4 +1,4 @@
-"""One run of a script in a remote shell."""
+"""Run a script in a remote shell."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from iris_cli.remote.transport import NoAnswer, Output, Payload
 
 PIECE = 32 << 10
 POLL_INTERVAL = 0.25
-"""Longest wait in seconds without checking that the connection is alive."""
-_FULL = 0.05
-"""Seconds to wait for room to write before reading: a shell blocked on its output reads no input."""
+"""Seconds between checks that the connection is alive."""
+_SEND_WAIT = 0.05
+"""Seconds to wait for sending before output is read: a shell that can't write its output reads no input."""
 
 
 class ScriptRequest(Struct, frozen=True, kw_only=True):
-    """A script, the maximum bytes of each output stream, and a payload that the script may ask for."""
+    """A script, the maximum bytes of stdout and of stderr, and the payload that the script may request."""
 
     script: bytes
     limit: int
@@ -29,7 +29,7 @@ class ScriptRequest(Struct, frozen=True, kw_only=True):
 class ScriptRun:
     """Sends a script and its payload to the shell on a channel and collects the output.
 
-    Raises EOFError if the connection ends before the output, NoAnswer for too much output or an unreadable payload.
+    Raises EOFError if the connection is lost, NoAnswer for too much output or an unreadable payload.
     """
 
     def __init__(self, channel: Channel, request: ScriptRequest, is_alive: Callable[[], bool]) -> None:
@@ -38,16 +38,16 @@ class ScriptRun:
         self._is_alive = is_alive
         self._out = bytearray()
         self._err = bytearray()
-        self._searched = 0  # bytes of stdout known not to contain the mark
+        self._searched = 0  # bytes of stdout in which the mark does not begin
         self.step = "script"
 
     def send(self, progressed: Callable[[], None]) -> None:
-        """Send the script and close its stdin; before closing send the payload if the script asks for it."""
+        """Send the script, then its payload if the script requests it, then close stdin."""
         self._send(self._request.script, lambda: None)
         payload = self._request.payload
         if payload is not None:
             self.step = "output"
-            if self._is_asked_for(payload.mark + b"\n"):
+            if self._await_mark(payload.mark + b"\n"):
                 self.step = "payload"
                 for chunk in _chunks(payload):
                     if not self._send(chunk, progressed):
@@ -73,7 +73,7 @@ class ScriptRun:
     def _send(self, data: bytes, progressed: Callable[[], None]) -> bool:
         """Send the data; return False if the shell accepts no more input."""
         rest = memoryview(data)
-        self._channel.settimeout(_FULL)
+        self._channel.settimeout(_SEND_WAIT)
         while rest:
             try:
                 size = self._channel.send(bytes(rest[:PIECE]))
@@ -93,8 +93,8 @@ class ScriptRun:
             self._drain_stderr()
         return True
 
-    def _is_asked_for(self, mark: bytes) -> bool:
-        """Wait until the mark is a line of stdout; return False if the output ends before."""
+    def _await_mark(self, mark: bytes) -> bool:
+        """Wait until stdout has a line that is the mark; return False if stdout ends before."""
         while True:
             found = self._out.find(mark, self._searched)
             self._searched = max(0, len(self._out) - len(mark))
@@ -104,7 +104,7 @@ class ScriptRun:
                 return False
 
     def _read(self) -> bool:
-        """Wait for stdout data and collect available stderr data. Return False at the end of the output."""
+        """Wait for data on stdout and collect available data on stderr. Return False at the end of stdout."""
         self._channel.settimeout(POLL_INTERVAL)
         try:
             data = self._channel.recv(PIECE)

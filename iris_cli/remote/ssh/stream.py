@@ -1,4 +1,4 @@
-"""The byte stream of one SSH connection, with the socket interface that paramiko expects."""
+"""The byte stream of an SSH connection, with the interface of a socket that paramiko needs."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ READ_AHEAD = 64 << 10
 LOGIN_CREDIT = 256 << 10
 """Bytes that a server may send before it has accepted a key."""
 CREDIT = 16 << 20
-"""Bytes that a server may send between two calls: several windows of 2 MiB each."""
+"""Bytes that a server may send between two calls. A channel has a window of 2 MiB."""
 
 
 class Stream:
     """A socket, or a tunnel through another connection.
 
-    Reads block until data arrives or `hang_up` is called: paramiko's short timeouts are ignored, as they would wake a
-    thread per connection ten times a second. A server that sends more than its credit is disconnected: paramiko accepts
-    packets and output of any size.
+    Reads block until data arrives or `hang_up` is called. paramiko's short timeouts are ignored: they would wake a
+    thread per connection ten times a second. A server that sends more than its `credit` is disconnected, as paramiko
+    accepts any amount of data.
     """
 
     def __init__(self, raw: socket.socket | Channel, carrier: Stream | None = None) -> None:
         """Wrap a socket; `carrier` is the stream of the connection below a tunnel."""
         raw.settimeout(None)
-        self.heard_at = SYSTEM_CLOCK.monotonic()
+        self.received_at = SYSTEM_CLOCK.monotonic()
         self.credit = LOGIN_CREDIT
-        self.passed = 0  # bytes in both directions
+        self.bytes_passed = 0  # bytes in both directions
         self._raw = raw
         self._carrier = carrier
         self._data = b""
-        self._read = 0  # bytes of the data already returned to paramiko
-        self._closed = False  # paramiko reads this attribute of a socket at interpreter exit
+        self._read = 0  # bytes of `_data` that were returned to paramiko
+        self._closed = False  # paramiko reads this at the exit of the interpreter
 
     # Called by paramiko
 
@@ -53,7 +53,7 @@ class Stream:
 
     def send(self, data: bytes) -> int:
         size = self._raw.send(data)
-        self.passed += size
+        self.bytes_passed += size
         return size
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class Stream:
     # Called by iris
 
     def hang_up(self) -> None:
-        """Close the stream from any thread and wake its reader and writer. Never blocks."""
+        """Close the stream from any thread; its reader and writer wake. Never blocks."""
         if isinstance(self._raw, socket.socket):
             with suppress(OSError):
                 self._raw.shutdown(socket.SHUT_RDWR)
@@ -87,9 +87,9 @@ class Stream:
 
     def _receive(self) -> bytes:
         data = self._raw.recv(READ_AHEAD)
-        self.heard_at = SYSTEM_CLOCK.monotonic()
+        self.received_at = SYSTEM_CLOCK.monotonic()
         self.credit -= len(data)
-        self.passed += len(data)
+        self.bytes_passed += len(data)
         if self.credit < 0:
             raise ConnectionAbortedError(errno.ECONNABORTED, "the server sends too much data")
         if self._carrier is not None:
@@ -97,7 +97,7 @@ class Stream:
         return data
 
 
-# A long-lived byte stream to a worker: to one of its ports or to a terminal.
+# Long-lived streams
 
 
 PIECE = 32 << 10
@@ -105,7 +105,7 @@ PIECE = 32 << 10
 
 
 class ByteStream:
-    """A byte stream in both directions, each usable by one thread at the same time. All calls block."""
+    """A stream to a port or a terminal of a worker. One thread can send while another receives. All calls block."""
 
     def __init__(self, channel: Channel, carrier: Stream) -> None:
         """Wrap a channel; `carrier` is the stream of its connection."""
@@ -113,7 +113,7 @@ class ByteStream:
         self._carrier = carrier
 
     def receive(self) -> bytes:
-        """Return the next bytes, b"" at the end of the stream or of the connection."""
+        """Return the next bytes; b"" at the end of the stream or of the connection."""
         data = self._channel.recv(PIECE)
         self._carrier.credit = CREDIT
         return data
@@ -144,5 +144,5 @@ class ByteStream:
 
     @property
     def has_ended(self) -> bool:
-        """True once nothing can be sent any more."""
+        """True if nothing can be sent any more."""
         return self._channel.closed

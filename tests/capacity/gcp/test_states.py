@@ -141,10 +141,10 @@ def test_an_active_request_without_a_node_has_failed() -> None:
     """Google may go on to call it active after somebody deleted its node."""
     from google.cloud import tpu_v2
 
-    from iris_cli.capacity.gcp.reading import Existing, cloud_slice
+    from iris_cli.capacity.gcp.reading import Resources, cloud_slice
 
     active = tpu_v2.QueuedResource(state={"state": "ACTIVE"})
-    seen = cloud_slice("west-1", Existing(tpu_v2.QueuedResource.pb(active), None), 0.0, None, lambda _: ())
+    seen = cloud_slice("west-1", Resources(tpu_v2.QueuedResource.pb(active), None), 0.0, None, lambda _: ())
     assert seen_as(seen) == (CloudState.FAILED, "its node is gone")
 
 
