@@ -59,9 +59,10 @@ same names, and `group_by` for `coscheduling`.
 
 `memory` is the memory that a task needs on its worker, and the most that it gets. The kernel of the worker limits all
 processes of the task together, including page cache and `/dev/shm`, if the worker can create control groups with the
-memory controller: usually if `iris` logs in as root. A task beyond its limit is killed; `iris status JOB` then shows
-`ran out of memory` and the limit. The set-up has no limit. Elsewhere, and for jobs without `memory` of their own, the
-value only counts for placement: `defaults.memory` of `cluster.yaml` and the built-in default of 1 GiB limit nothing.
+memory controller (usually if `iris` logs in as root). A task beyond its limit is killed; `iris status JOB` then shows
+`ran out of memory` and the limit. The set-up has no limit. If the worker can't create control groups, and for jobs
+without `memory` of their own, the value only counts for placement: neither `defaults.memory` of `cluster.yaml` nor the
+built-in default of 1 GiB is a limit.
 
 ## Job scripts
 

@@ -52,10 +52,10 @@ def instructions(group: ScaleGroup, slices: int) -> Iterator[str]:
     template = group.template
     what = count(slices, "preemptible slice" if template.preemptible else "slice")
     where = f" in {template.zone}" if template.zone else ""
-    yield f"{group.name}: make {what} of {describe(template.type)}{where},"
+    yield f"{group.name}: create {what} of {describe(template.type)}{where},"
     known = lookup(template.type)
     hosts = f"[HOST-[0-{known.vms - 1}]]" if known is not None and known.vms > 1 else "[HOST]"
     entry = f"{{name: NAME, type: {template.type}, hosts: {hosts}"
     entry += f", zone: {template.zone}" if template.zone else ""
     entry += ", preemptible: true" if template.preemptible else ""
-    yield f"then write each under slices in cluster.yaml: - {entry}}}"
+    yield f"then add {'it' if slices == 1 else 'each'} to slices in cluster.yaml: - {entry}}}"

@@ -66,7 +66,7 @@ def autoscale(iris: Context, *, once: bool = False, interval: float | None = Non
 def _only_one(*, once: bool, interval: float | None) -> float | None:
     """Return the interval. Raises UsageError if `once` is given, too."""
     if once and interval is not None:
-        raise UsageError("--once and --interval exclude each other", hint="drop one of them")
+        raise UsageError("--once and --interval can't be combined", hint="drop one of them")
     return interval
 
 
@@ -187,7 +187,7 @@ def status(
     from iris_cli.ops.views.status import cluster_status
 
     if at is not None:
-        raise UsageError("--watch and --at exclude each other", hint="drop one of them")
+        raise UsageError("--watch and --at can't be combined", hint="drop one of them")
 
     def names() -> Collection[str]:
         if job is not None:

@@ -64,10 +64,10 @@ def _directive_lines(path: Path, report: Report) -> Iterator[tuple[int, list[str
             in_front = in_front and line.lstrip()[:1] in ("", "#")
             if in_front and _LOOKS_LIKE_ONE.fullmatch(line.rstrip()):
                 report.add(
-                    number, "", "a comment, no directive", "write #IRIS --OPTION, or ##IRIS to turn it off"
+                    number, "", "a comment, not a directive", "write #IRIS --OPTION, or ##IRIS to turn it off"
                 )
         elif not in_front:
-            hint = "move it to the top of the script; text that only looks like it: indent it"
+            hint = "move it to the top of the script; indent text that only looks like a directive"
             report.add(number, "", "a directive after the first line of the program", hint)
         else:
             try:
@@ -76,7 +76,7 @@ def _directive_lines(path: Path, report: Report) -> Iterator[tuple[int, list[str
             except UnicodeDecodeError:
                 report.add(number, "", "it is not UTF-8 text")
             except ValueError as error:
-                report.add(number, "", str(error).lower(), "end what is in quotes on the same line")
+                report.add(number, "", str(error).lower(), "close the quotes on the same line")
 
 
 def _lines(path: Path, report: Report) -> list[str]:
@@ -88,7 +88,9 @@ def _lines(path: Path, report: Report) -> list[str]:
         return []
     first = data.partition(b"\n")[0]
     if len(data) > MOST_BYTES:
-        report.add(1, "", f"it is larger than {MOST_BYTES >> 20} MiB", "ship programs and data by --workdir")
+        report.add(
+            1, "", f"it is larger than {MOST_BYTES >> 20} MiB", "ship programs and data with --workdir"
+        )
     elif first.endswith(b"\r"):
         report.add(1, "", "its lines end with CR LF, which no worker can run", f"dos2unix {clip(path.name)}")
     elif not first[2:].strip():
@@ -155,11 +157,7 @@ class _Directives:
         if not sign and row.kind is Kind.VARIABLES and name in os.environ:
             value, sign = os.environ[name], "="
         if not sign or not name:
-            what = (
-                "there is no such variable in this shell"
-                if row.kind is Kind.VARIABLES
-                else "is not NAME=VALUE"
-            )
+            what = "not set in this shell" if row.kind is Kind.VARIABLES else "is not NAME=VALUE"
             self._report.add(
                 line, row.flags[0], f"{clip(text)!r}: {what}", f"write {row.flags[0]} NAME=VALUE"
             )
@@ -199,7 +197,7 @@ def _unknown(flag: str) -> tuple[str, str, str]:
             "write #IRIS --OPTION VALUE; arguments: iris launch SCRIPT -- ARGUMENTS",
         )
     if flag in _TYPED:
-        return "", f"{flag} is not a directive", f"type it: iris launch {flag} SCRIPT"
+        return "", f"{flag} is not a directive", f"use it on the command line: iris launch {flag} SCRIPT"
     meant = [ours for ours, words in OPTIONS_ELSEWHERE.items() if flag in words.split()]
     near = nearest(shown, (each for each in _FIELDS if each.startswith("--")))
     if not meant and near is not None:

@@ -132,7 +132,7 @@ def _type(entry: Section, topology: str) -> str:
             entry.at("topology").problem("'accelerator' is missing", _TOGETHER)
         return entry.need("type", tpu_type, "")
     if entry.get("type", tpu_type):
-        entry.at("type").problem("type and accelerator exclude each other", "drop one of them")
+        entry.at("type").problem("type and accelerator can't be combined", "drop one of them")
     if not topology:
         entry.at("accelerator").problem("'topology' is missing", _TOGETHER)
     if not family or not topology:

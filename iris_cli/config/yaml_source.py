@@ -113,7 +113,7 @@ class _Builder:
         after = next(self._events)
         if not isinstance(after, yaml.StreamEndEvent):
             raise _Refused(
-                _line(after), "a second document starts in this line", "keep one document per file"
+                _line(after), "a second document starts on this line", "keep one document per file"
             )
         return root
 

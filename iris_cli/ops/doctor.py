@@ -171,7 +171,7 @@ def check_workers(cluster: Cluster) -> Iterator[Finding]:
             )
         if worker.draining:
             reason = f": {worker.drain_reason}" if worker.drain_reason else ""
-            yield warning(subject, f"draining{reason}", f"iris worker uncordon {worker.id}  # ends it")
+            yield warning(subject, f"draining{reason}", f"iris worker uncordon {worker.id}  # ends the drain")
 
 
 def check_notify(session: Session, *, has_next_cycle: bool) -> Iterator[Finding]:

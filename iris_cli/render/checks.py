@@ -131,7 +131,7 @@ def _subjects(subjects: list[str]) -> str:
 
 
 def _summary(findings: list[Finding]) -> str:
-    words = {Level.FAIL: "failed", Level.WARN: "warnings", Level.OK: "fine"}
+    words = {Level.FAIL: "failed", Level.WARN: "warnings", Level.OK: "ok"}
     counts = {level: _count(findings, level) for level in words}
     if not counts[Level.FAIL] and not counts[Level.WARN]:
         return "no problems found"

@@ -196,8 +196,10 @@ def show_stopped(output: Output, loop: Runner | None) -> None:
     if output.as_json:
         output.document(StoppedDocument(stopped=True, pid=loop.pid or None if loop is not None else None))
         return
-    was = f"stopped the background loop (pid {loop.pid})" if loop is not None else "no loop was running"
-    output.done(f"{was}; start it again with: iris loop start")
+    if loop is None:
+        output.done("no loop was running; to start one: iris loop start")
+    else:
+        output.done(f"stopped the background loop (pid {loop.pid}); to start it again: iris loop start")
 
 
 def show_loop(
@@ -235,7 +237,7 @@ def show_loop(
     if mode is Mode.OFF:
         output.line("cluster.yaml says loop: off")
     elif order.stopped:
-        output.line(f"stopped at {order.since} by {order.by} (iris loop start)")
+        output.line(f"stopped at {order.since} by {order.by}; to start it: iris loop start")
     if killed_at_logout:
         output.line("the loop ends when you log out; to keep it: loginctl enable-linger")
     for trouble in cycles.troubles:
@@ -292,7 +294,7 @@ def show_installed(
         output.document(InstalledDocument(where, changed, warnings))
         return
     output.done(f"{'installed' if changed else 'already installed'}: {where}")
-    output.done("next: iris cron show, a minute from now")
+    output.done("next: iris cron show (after the first cycle)")
 
 
 def show_removed(output: Output, removed: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from iris_cli.core.units import count, format_memory
+from iris_cli.core.units import count
 from iris_cli.journal.log.compact import Compacted
 from iris_cli.journal.log.position import Fault
 from iris_cli.journal.log.salvage import SalvageReport
@@ -131,9 +131,10 @@ def show_compacted(output: Output, done: Compacted | None) -> None:
     elif done is None:
         output.done("nothing to move to the archive")
     else:
-        before, archived = format_memory(done.bytes_before), format_memory(done.bytes_archived)
-        output.done(f"moved seq {done.segment.first} to {done.segment.last} to {done.segment.file}")
-        output.done(f"{before} in the log, {archived} in the archive")
+        first, last = done.segment.first, done.segment.last
+        before, archived = (f"{size / (1 << 20):.1f}MiB" for size in (done.bytes_before, done.bytes_archived))
+        output.done(f"moved transactions {first}-{last} to {done.segment.file}")
+        output.done(f"{before} of log compressed to {archived}")
 
 
 def show_accepted(output: Output, messages: Sequence[str], seq: int) -> None:

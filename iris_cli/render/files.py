@@ -136,8 +136,8 @@ def show_pulled(output: Output, found: Pulled) -> None:
         output.line(f"no task of {found.job} has started yet: nothing to pull")
         return
 
-    only = ("ATTEMPT", "FETCHED", "MISSING") if output.width < NARROW else ()
-    headers = ("ATTEMPT", "WORKER", "FETCHED", "UNCHANGED", "LOGS", "MISSING")
+    only = ("ATTEMPT", "FETCHED", "NOTE") if output.width < NARROW else ()
+    headers = ("ATTEMPT", "WORKER", "FETCHED", "UNCHANGED", "LOGS", "NOTE")
     output.show(table(headers, map(_cells, found.attempts), only=only))
     for line in _told(found.attempts):
         output.message(line)
@@ -166,7 +166,7 @@ def _names(attempts: Sequence[AttemptId]) -> str:
 
 
 def _cells(row: PulledAttempt) -> tuple[str, ...]:
-    missing = "no answer" if row.silent else "yes" if row.problems else ""
+    missing = "no answer" if row.silent else "incomplete" if row.problems else ""
     return (
         f"task-{row.attempt.task.index}/attempt-{row.attempt.number}",
         row.worker,

@@ -139,7 +139,7 @@ def _remarks(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iter
     yield from _grouped(plan.notes)
     for name, changes in plan.updated.items():
         if changes:
-            yield f"{name}: other {', '.join(changes)}"
+            yield f"{name}: changed {', '.join(changes)}"
     for slice_ in plan.recreated:
         yield f"{slice_.name} {slice_.how}: its VMs differ from those in cluster.yaml"
     for machine in machines:

@@ -19,7 +19,7 @@ _FAMILIES = (
     (
         "chip_seconds",
         "use",
-        "Seconds of the last 24 hours that TPU chips and GPUs were used or idle, summed over all.",
+        "Seconds for which TPU chips and GPUs were used or idle in the last 24 hours, summed over all chips and GPUs.",
     ),
 )
 _NAMES = {"ended": "jobs_ended_24h", "chip_seconds": "chip_seconds_24h"}

@@ -89,7 +89,7 @@ def show_plan(
         _show_tables(output, cluster, placed, chosen, waiting, ended)
         if change is not None:
             output.line()
-            output.line(f"suggestion: {change}")
+            output.line(f"{change.label}: {change}")
         if shipped is not None:
             output.line()
             _show_shipped(output, shipped)
@@ -119,7 +119,7 @@ def _show_tables(
         parts.append(table(("WOULD WAIT", "WHY"), rows))
     if ended:
         parts.append(text(f"would end: {fold(map(str, ended))}", "red"))
-    for number, part in enumerate(parts or [text("nothing would wait", "dim")]):
+    for number, part in enumerate(parts or [text("no job would wait", "dim")]):
         if number:
             output.line()
         output.show(part)

@@ -125,10 +125,15 @@ def _probed(probed: Probed) -> ProbedWorker:
 
 
 _WHOSE = {
-    Owner.IRIS: "an attempt of iris, not touched",
+    Owner.IRIS: "of a live attempt, not stopped",
     Owner.ENDED: "left over from an ended attempt",
-    Owner.UNKNOWN: "an attempt not in the log",
+    Owner.UNKNOWN: "of an attempt that is not in the log",
     Owner.OTHER: "not started by iris",
+}
+_DIRECTORY = {
+    Owner.IRIS: ": a live attempt, not stopped",
+    Owner.ENDED: " but has ended in the log",
+    Owner.UNKNOWN: " but not in the log",
 }
 _LOCK = {
     LockFile.STALE: "stale lock file of libtpu; the next start removes it",
@@ -173,6 +178,14 @@ def show_wedge(output: Output, wedge: Wedge) -> None:
         output.message(f"{wedge.worker}: {wedge.unseen} processes of other users could not be inspected")
 
 
+def stop_question(wedge: Wedge) -> str:
+    """Return the question whether to stop the obstacles that can be stopped."""
+    number, of = len(wedge.clearable), len(wedge.obstacles)
+    return (
+        f"Stop {number} of these {of}?" if number < of else "Stop it?" if number == 1 else f"Stop these {of}?"
+    )
+
+
 def show_cleared(output: Output, found: Wedge, left: Wedge) -> None:
     """Print the number of stopped obstacles, and those still running."""
     gone = len(found.clearable) - len(left.obstacles)
@@ -193,14 +206,15 @@ def wedge_document(found: Wedge, left: Wedge | None) -> WedgeDocument:
 
 
 def _words(obstacle: Obstacle) -> str:
-    whose = _WHOSE[obstacle.owner] + (f" ({obstacle.attempt})" if obstacle.attempt else "")
     holder = obstacle.holder
     if holder is not None:
+        whose = _WHOSE[obstacle.owner] + (f" ({obstacle.attempt})" if obstacle.attempt else "")
         holds = (
             f"holds {', '.join(holder.devices)}" if holder.devices else "holds no device but is still running"
         )
         return f"process {holder.pid} {holds}: {whose}: {holder.command}"
-    return f"attempt {obstacle.token} is {obstacle.state}: {whose}"
+    name = obstacle.attempt or f"attempt with token {obstacle.token}"
+    return f"{name} is {obstacle.state}{_DIRECTORY[obstacle.owner]}"
 
 
 def _obstacle(each: Obstacle) -> ObstacleEntry:

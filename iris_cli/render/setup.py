@@ -61,7 +61,7 @@ def show_initialized(
         )
         return
     output.done(f"wrote {config.path}")
-    output.done(f"made  {state}")
+    output.done(f"created {state}")
     for each in offers:
         output.done(f"found {_what(each)}: {each.command}")
     output.done(f"next: {', then '.join(steps)}")

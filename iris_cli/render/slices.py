@@ -105,7 +105,7 @@ def _actions(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
     for order in plan.create:
         yield f"create {order.slice} in {order.group.name}"
     for name, number in plan.later.items():
-        yield f"later {count(number, 'slice')} of {name}: rate-limited"
+        yield f"postponed {count(number, 'slice')} of {name}: rate limit"
     for removal in plan.delete:
         yield f"delete {removal.slice}: {removal.reason}"
     for group in scaling.groups:
@@ -203,4 +203,4 @@ def show_adopted(output: Output, objection: OwnerConflict | None, *, done: bool)
     elif done:
         output.done("this state directory now manages the slices")
         for name in unheard_of:
-            output.done(f"to be deleted: {name} (iris autoscale)")
+            output.done(f"to be deleted by iris autoscale: {name}")

@@ -43,7 +43,7 @@ STYLES = {
 }
 
 
-_RIGHT = frozenset({"AGE", "RAN", "FREE", "TRY", "SEQ"})
+_RIGHT = frozenset({"AGE", "RAN", "VMS FREE", "ATTEMPT", "SEQ"})
 _COLOURED = frozenset({"STATE", "STATUS"})
 
 Row = tuple[str, ...]

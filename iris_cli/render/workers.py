@@ -45,8 +45,8 @@ def _inventory(inventory: Inventory, width: int) -> Iterator[Renderable]:
     if not inventory.workers:
         yield text("no workers yet: iris schedule --once registers the hosts of cluster.yaml", "dim")
         return
-    headers = ("WORKER", "HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS", "WHY")
-    only = ("WORKER", "CORES FREE", "STATUS", "WHY") if width < NARROW else ()
+    headers = ("WORKER", "HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS", "NOTE")
+    only = ("WORKER", "CORES FREE", "STATUS", "NOTE") if width < NARROW else ()
     yield table(headers, map(_cells, inventory.workers), only=only)
 
 
@@ -58,11 +58,23 @@ def _cells(details: WorkerDetails) -> Row:
         row.device,
         cores(row),
         memory(row),
-        row.status,
+        status_words(row.status),
         fold(row.jobs),
         "; ".join(
             dict.fromkeys((*row.refuses, *row.warnings, *(f"tainted: {taint}" for taint in row.taints)))
         ),
+    )
+
+
+def status_words(status: str, noun: str = "") -> str:
+    """Return the status of a worker or slice, with its object: `stopping tasks`, `2 VMs stopping tasks`."""
+    number, _, word = status.rpartition(" ")
+    if word != "stopping":
+        return status
+    return (
+        f"{number} {noun}{'s' if number != '1' else ''} stopping tasks".lstrip()
+        if number
+        else "stopping tasks"
     )
 
 
@@ -149,5 +161,5 @@ def _claims(details: WorkerDetails, width: int) -> Renderable:
         )
         for claim in details.claims
     )
-    only = ("HOLDS", "STATE", "SINCE (UTC)") if width < NARROW else ()
-    return table(("HOLDS", "STATE", "CORES", "MEMORY", "DEVICE", "SINCE (UTC)"), rows, only=only)
+    only = ("ATTEMPT", "STATE", "SINCE (UTC)") if width < NARROW else ()
+    return table(("ATTEMPT", "STATE", "CORES", "MEMORY", "DEVICE", "SINCE (UTC)"), rows, only=only, right=())

@@ -56,7 +56,7 @@ def test_once_and_again_and_again_is_not_both_possible(
 ) -> None:
     before = (site / "state" / "events.jsonl").read_bytes()
     assert app.run([command, "--once", "--interval", "5"]) == 2
-    assert "--once and --interval exclude each other" in capsys.readouterr().err
+    assert "--once and --interval can't be combined" in capsys.readouterr().err
     assert (site / "state" / "events.jsonl").read_bytes() == before
 
 
@@ -65,14 +65,14 @@ def test_a_dry_run_says_who_wants_what_who_makes_it_and_why_not(
 ) -> None:
     owner = json.loads((site / "state" / "events.jsonl").read_text().splitlines()[0])["cluster_id"][:4]
     assert lines(capsys, "autoscale", "--dry-run") == [
-        "demand train (2 slices of v5litepod-16): to west",
-        "demand large (1 slice of v4-32): to lab",
+        "demand train (2 slices of v5litepod-16): served by group west",
+        "demand large (1 slice of v4-32): served by group lab",
         "demand far (1 slice of v5litepod-16): unmet: region: needs eu-west4, "
         "the suitable groups (west) have us-west4; did you mean us-west4?",
         f"create west-{owner}-1 in west",
         f"create west-{owner}-2 in west",
-        "manual lab: make 1 slice of v4-32 (16 chips, 4 VMs) in us-central2-b,",
-        "manual then write each under slices in cluster.yaml: "
+        "manual lab: create 1 slice of v4-32 (16 chips, 4 VMs) in us-central2-b,",
+        "manual then add it to slices in cluster.yaml: "
         "- {name: NAME, type: v4-32, hosts: [HOST-[0-3]], zone: us-central2-b}",
     ]
     assert lines(capsys, "--quiet", "autoscale", "--dry-run") == [
@@ -160,7 +160,7 @@ def test_why_says_all_that_becomes_of_the_tasks_of_a_job(
     assert app.run(["launch", "--no-schedule", "--name", "many", *wanted, "--", "true"]) == 0
     capsys.readouterr()
     [wait] = json.loads("\n".join(lines(capsys, "--json", "why", "many")))["waits"]
-    assert wait["demand"] == "to west; unmet: max_slices: west is at its limit of 2 slices"
+    assert wait["demand"] == "served by group west; unmet: max_slices: west is at its limit of 2 slices"
 
 
 def test_why_says_how_far_the_slice_is_that_is_made_for_a_job(

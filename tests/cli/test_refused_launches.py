@@ -48,7 +48,7 @@ def test_a_job_that_can_never_run_is_refused_unless_it_is_forced(
     said = capsys.readouterr()
     assert said.out == ""
     assert words in said.err
-    assert "--force submits it anyway" in said.err
+    assert "--force submits the job anyway" in said.err
     assert "t0ken" not in said.err
     assert log.read_bytes() == before
     assert app.run([*launch, "--force", *line.split()]) == ExitCode.OK

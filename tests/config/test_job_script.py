@@ -106,7 +106,7 @@ def test_text_that_is_no_directive_may_have_any_encoding(load: Load) -> None:
         (b"#!/bin/sh\n#IRIS --label a=\xe9\n", ":2: it is not UTF-8 text"),
         (
             b"#!/bin/sh\n" + bytes(MOST_BYTES),
-            ":1: it is larger than 1 MiB (ship programs and data by --workdir)",
+            ":1: it is larger than 1 MiB (ship programs and data with --workdir)",
         ),
         (b"#!/bin/sh\n#IRIS --secret KEY=hunter2\n", ":2: --secret[0]: "),
     ],

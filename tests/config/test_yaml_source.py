@@ -139,7 +139,7 @@ def test_block_text_is_kept(tmp_path: Path) -> None:
         (b"a: 1\n'a': 2\n", "2: 'a' is set twice, first on line 1"),
         (b"8: 1\n8: 2\n", "2: '8' is set twice, first on line 1"),
         (b"<<: {a: b}\n", "1: merge keys are not supported"),
-        (b"a: b\n---\nc: d\n", "2: a second document starts in this line"),
+        (b"a: b\n---\nc: d\n", "2: a second document starts on this line"),
     ],
     ids=lambda value: repr(value[:24]),
 )

@@ -174,7 +174,7 @@ def test_a_refusal_tells_the_attempts_of_the_task_and_what_was_recorded_just_bef
 
 
 def test_an_event_about_an_unknown_worker_tells_the_story_of_its_task_too() -> None:
-    with pytest.raises(IllegalTransitionError, match="refers to what does not exist: 'x'") as refused:
+    with pytest.raises(IllegalTransitionError, match="refers to an unknown object: 'x'") as refused:
         evolve(pending().cluster, [ev.JobCancelled(job=TRAIN), assigned(worker="x")], at=1.0)
     assert refused.value.story == ("not committed JobCancelled(job='train', reason='')",)
 

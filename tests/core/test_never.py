@@ -83,7 +83,7 @@ def test_a_job_that_no_worker_could_run_is_refused_with_the_nearest_that_could(
         check_possible(wanted, FLEET)
     assert raised.value.message == f"{message}: not submitted"
     assert raised.value.hint.startswith(hint)
-    assert raised.value.hint.endswith("--force submits it anyway")
+    assert raised.value.hint.endswith("--force submits the job anyway")
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_a_gang_that_no_group_could_ever_hold_is_refused_with_the_largest(
         check_possible(wanted, fleet)
     assert raised.value.message == f"{message}: not submitted"
     assert raised.value.hint.startswith(hint)
-    assert raised.value.hint.endswith("--force submits it anyway")
+    assert raised.value.hint.endswith("--force submits the job anyway")
 
 
 @pytest.mark.parametrize(

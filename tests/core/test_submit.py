@@ -178,7 +178,7 @@ def test_a_device_that_nobody_could_offer_is_refused_unless_forced() -> None:
     refused = refusal(tpu="v4-64")
     assert isinstance(refused, UnschedulableError)
     assert refused.message == "no worker or scale group has v4-64: not submitted"
-    assert refused.hint == "did you mean 'v4-32'? --force queues it anyway"
+    assert refused.hint == "did you mean 'v4-32'? --force submits the job anyway"
     assert "no such accelerators" in refusal([], gpu="auto").hint
     assert asked(tpu="v4-64", force=True).replicas == 8
 

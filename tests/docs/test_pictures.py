@@ -29,7 +29,7 @@ def test_the_pictures_show_what_a_terminal_would() -> None:
     assert "$ iris status" in words["status"]
     assert "RUNNING" in words["status"]
     assert "rank 2 failed first: exit 1" in words["failed"]
-    assert "suggestion" in words["why"]
+    assert "forecast" in words["why"]
     assert "known cause: " in words["session"]
     assert "$ iris launch --again bigger" in words["session"]
 

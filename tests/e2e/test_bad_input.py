@@ -50,7 +50,7 @@ def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Site:
         (["launch", "big.env"], 2, "'big.env' is not a job file", "a job script begins with #!/bin/sh"),
         (["launch", "odd.sh"], 3, "odd.sh has 1 problem", "odd.sh:2: no such option: --mem (did you mean"),
         (["launch", "job.sh", "x"], 2, "unexpected argument: x", "put -- before the arguments"),
-        (["launch", "job.sh", "--again", "there"], 2, "--again and job.sh exclude each other", "drop one"),
+        (["launch", "job.sh", "--again", "there"], 2, "--again and job.sh can't be combined", "drop one"),
         (["launch", "--name", "a b", "--", "true"], 2, "'a b' is not a job name", "letters"),
         (["launch", "--name", "task-3", "--", "true"], 2, "task-3", "another name"),
         (["launch", "--name", "there", "--", "true"], 2, "job there already exists", "--name"),

@@ -195,7 +195,7 @@ def test_what_cannot_have_happened_is_found_where_it_stands_and_salvage_ends_the
     (finding,) = verify(state.path, replayed=True).findings
     assert finding.seq == bad
     assert "WorkerDrained(worker='nobody'" in finding.what
-    with pytest.raises(LogDamagedError, match=f"seq {bad} of the event log can't have happened"):
+    with pytest.raises(LogDamagedError, match=f"seq {bad} of the event log contradicts"):
         state_in(state.path).load()
     assert salvage(state.path, now=NOON, actor="me@laptop", replayed=True).kept == bad - 1
     assert verify(state.path, replayed=True).ok

@@ -335,7 +335,7 @@ def test_workers_that_take_nothing_are_named_with_the_way_back(world: World) -> 
     (finding,) = by_subject(check(world, offline=True), "worker w")
     assert (finding.text, finding.fix) == (
         "draining: disk is noisy",
-        "iris worker uncordon w  # ends it",
+        "iris worker uncordon w  # ends the drain",
     )
 
 

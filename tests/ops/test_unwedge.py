@@ -89,7 +89,10 @@ def test_who_cleared_what_stands_in_the_history_before_anything_is_stopped(site:
     unwedge.clear(session, unwedge.look(session, "w0"))
     told = [entry for entry in history(session, "w0").entries if entry.type == "WorkerUnwedged"]
     assert [(entry.actor, entry.text) for entry in told] == [
-        ("me@laptop iris test", f"stopping on worker w0: process 10: {'a' * 200}, attempt {UNKNOWN}")
+        (
+            "me@laptop iris test",
+            f"stopping on worker w0: process 10: {'a' * 200}, attempt with token {UNKNOWN}",
+        )
     ]
 
 
@@ -166,9 +169,9 @@ def test_it_is_told_in_words_and_as_json(site: Site, capsys: pytest.CaptureFixtu
     found = unwedge.look(site.session(), "w0")
     show_wedge(Output(), found)
     assert capsys.readouterr().out.splitlines() == [
-        "process 10 holds /dev/accel0: an attempt of iris, not touched (now/task-0/attempt-0): x",
+        "process 10 holds /dev/accel0: of a live attempt, not stopped (now/task-0/attempt-0): x",
         "process 11 holds /dev/accel0: not started by iris: x",
-        f"attempt {UNKNOWN} is LOST: an attempt not in the log",
+        f"attempt with token {UNKNOWN} is LOST but not in the log",
     ]
     process = {"devices": ["/dev/accel0"], "command": "x"}
     assert plain(wedge_document(found, None)) == {

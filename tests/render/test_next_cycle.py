@@ -127,7 +127,7 @@ def test_where_the_loop_is_switched_off_nobody_is_told_to_start_it(busy: Stage) 
     )
 
 
-TROUBLE = "secret WANDB of train is not in its environment: iris loop start from a shell that has it"
+TROUBLE = "secret WANDB of train is not in its environment; run `iris loop start` in a shell that has it"
 
 
 @pytest.mark.parametrize("line", ["status", "status train", "why train"])

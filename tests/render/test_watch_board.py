@@ -122,7 +122,7 @@ def test_a_gang_that_has_waited_long_stands_before_those_that_wait(tmp_path: Pat
         ("runs", Concern.RUNNING),
     ]
     (row,) = [line for line in lines(shown, 120, 20) if line.startswith("old ")]
-    assert "pending for 11m, longer than 10m: " in row
+    assert "pending for 11m (limit: 10m): " in row
 
 
 def test_what_waits_stands_before_what_runs(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_what_is_still_being_stopped_is_not_over(lab: Lab, concern: Concern, tmp
 
 def test_a_rank_that_runs_again_says_why(tmp_path: Path) -> None:
     (job,) = seen(retried_gang(), tmp_path).jobs
-    assert [(group.state, group.why) for group in job.task_groups] == [("RUNNING", "retry after: exit 1")]
+    assert [(group.state, group.why) for group in job.task_groups] == [("RUNNING", "retried after exit 1")]
     assert job.concern is Concern.FAILING
 
 

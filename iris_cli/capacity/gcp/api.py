@@ -110,7 +110,7 @@ class Api:
             token = page.next_page_token
             if not token:
                 return
-        raise ProviderError(Refusal.UNANSWERED, "Google's list does not end")
+        raise ProviderError(Refusal.UNANSWERED, "Google's list has too many pages")
 
     def node(self, name: str) -> Any | None:
         """Return a node by its short name, None if absent."""

@@ -27,7 +27,7 @@ def autoscale(
         bool, flag("--dry-run", "Show demand, routing, reasons and actions; change nothing.")
     ] = False,
     adopt: Annotated[
-        bool, flag("--adopt", "Manage the slices from this state directory: it was moved or restored.")
+        bool, flag("--adopt", "Manage the slices from this state directory, after it was moved or restored.")
     ] = False,
     yes: Annotated[bool, flag("--yes", "With --adopt: do not ask.")] = False,
 ) -> int:

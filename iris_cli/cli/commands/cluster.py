@@ -60,11 +60,11 @@ def import_(
     source: Source = "",
     address: Address = "",
     project: Annotated[str, option("NAME", "Google Cloud project.")] = "",
-    zone: Annotated[str, option("NAME", "Its zone.")] = "",
+    zone: Annotated[str, option("NAME", "Zone of the slices.")] = "",
     prune: Annotated[
         bool, flag("--prune", "Remove slices that were imported and are no longer listed.")
     ] = False,
-    yes: Annotated[bool, flag("--yes", "Write it and forget old VMs without asking.")] = False,
+    yes: Annotated[bool, flag("--yes", "Write cluster.yaml and forget old VMs without asking.")] = False,
     dry_run: Annotated[bool, flag("--dry-run", "Show the changes; write nothing.")] = False,
 ) -> None:
     """Import slices and hosts into cluster.yaml.

@@ -10,7 +10,7 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
 _EXAMPLES = """
-iris exec train -- nvidia-smi  # next to every rank
+iris exec train -- nvidia-smi  # on the host of every rank
 iris exec train --rank 0 --rank 3 -- sh -c 'tail -n 3 loss.csv; df -h .'
 iris exec v5a-0 --timeout 10m -- du -sh .cache  # on a worker
 """

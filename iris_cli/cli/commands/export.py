@@ -20,17 +20,17 @@ iris export train.yaml --to jobset --image IMAGE --strict  # or an error
 def export(
     context: typer.Context,
     what: Annotated[
-        str, argument("JOB|JOBFILE", "Job; or a job file or script, launched or not.", complete.JOB)
+        str, argument("JOB|JOBFILE", "Job, job file or job script; it need not be launched.", complete.JOB)
     ],
-    to: Annotated[str, option("jobset|sbatch", "What runs it: a JobSet on Kubernetes, or Slurm.", "--to")],
+    to: Annotated[str, option("jobset|sbatch", "Target: a JobSet on Kubernetes, or Slurm.", "--to")],
     image: Annotated[str | None, option("IMAGE", "Container image of the pods (default: the job's).")] = None,
     queue: Annotated[str | None, option("NAME", "LocalQueue of Kueue, or partition of Slurm.")] = None,
-    out: Annotated[Path | None, option("FILE", "Write to this file, replacing it whole.")] = None,
+    out: Annotated[Path | None, option("FILE", "Write to this file, replacing it.")] = None,
     strict: Annotated[bool, flag("--strict", "Fail if any field has no counterpart.")] = False,
 ) -> None:
     """Write a job as a JobSet or as a Slurm batch script.
 
-    For Kubernetes with JobSet, or any Slurm. What has no counterpart there is listed on stderr, and in comments;
+    For Kubernetes with JobSet, or any Slurm. Fields without a counterpart are listed on stderr and in comments;
     docs/leaving.md has a table of all fields.
     """
     from iris_cli.ops.export.counterparts import Engine

@@ -37,7 +37,7 @@ def forward(
 ) -> None:
     """Forward a port of this machine to a port of a task.
 
-    Listens on 127.0.0.1 until Ctrl-C, or until the task ends for good. After a retry of the task, new connections
+    Listens on 127.0.0.1 until Ctrl-C or the end of the task. After a retry of the task, new connections
     go to its new worker.
     """
     from iris_cli.ops.workers import forward as operation

@@ -20,7 +20,7 @@ def hold(
 ) -> None:
     """Do not place the pending tasks of jobs.
 
-    Running tasks continue. While a job is held, its scheduling timeout does not pass and no slice is created for it.
+    Running tasks continue. While a job is held, its scheduling timeout is suspended and no slice is created for it.
     """
     from iris_cli.ops.jobs.change import change
     from iris_cli.render.jobs import show_changed

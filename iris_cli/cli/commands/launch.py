@@ -39,13 +39,17 @@ def launch(
         argument("[JOBFILE]", "Job file (YAML), or script with #IRIS lines; options override it."),
     ] = None,
     wait: Annotated[
-        bool, option("--wait", group=OUTPUT, text="Wait until the job ends; the exit code tells how.")
+        bool, option("--wait", group=OUTPUT, text="Wait until the job ends; the exit code shows its result.")
     ] = False,
-    follow: Annotated[bool, option("--follow", group=OUTPUT, text="Print the logs until the end.")] = False,
+    follow: Annotated[
+        bool, option("--follow", group=OUTPUT, text="Print the logs until the job ends.")
+    ] = False,
     dry_run: Annotated[
         bool, option("--dry-run", group=OUTPUT, text="Show where the job would be placed; submit nothing.")
     ] = False,
-    no_schedule: Annotated[bool, option("--no-schedule", group=OUTPUT, text="Submit only.")] = False,
+    no_schedule: Annotated[
+        bool, option("--no-schedule", group=OUTPUT, text="Submit only; run no cycle.")
+    ] = False,
     no_inherit_constraints: Annotated[
         bool,
         option(
@@ -104,7 +108,7 @@ def _request(
     if said.failed and said.again is None:
         raise UsageError("--failed needs --again", hint="iris launch --again JOB --failed")
     if path is not None and said.again is not None:
-        raise UsageError(f"--again and {words[0][:80]} exclude each other", hint="drop one of the two")
+        raise UsageError(f"--again and {words[0][:80]} can't be combined", hint="drop one of the two")
     return said if path is None else _with_file(said, path)
 
 

@@ -60,7 +60,8 @@ def logs(
 
     iris: Context = context.obj
     if diff and (follow or iris.is_inside):
-        raise UsageError("--diff can't be combined with these options", hint=f"iris logs {what} --diff")
+        wrong = "--diff can't be combined with --follow" if follow else "--diff can't be used inside a task"
+        raise UsageError(wrong, hint=f"iris logs {what} --diff" if follow else f"iris logs {what}")
     query = Query(
         tail=_count(tail or (str(TAIL) if diff else "20")),
         ranks=tuple(rank or ()),

@@ -17,7 +17,7 @@ iris metrics --textfile /var/lib/node_exporter/iris.prom  # from cron
 def metrics(
     context: typer.Context,
     textfile: Annotated[
-        Path | None, option("FILE", "Write to this file, for node_exporter, replacing it whole.")
+        Path | None, option("FILE", "Write to this file, for node_exporter, replacing it in one step.")
     ] = None,
 ) -> None:
     """Print metrics in the text format of Prometheus.

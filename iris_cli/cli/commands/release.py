@@ -20,7 +20,7 @@ def release(
 ) -> None:
     """Release held jobs for placement.
 
-    Their scheduling timeout starts now.
+    Their scheduling timeout starts again.
     """
     from iris_cli.ops.jobs.change import change
     from iris_cli.render.jobs import show_changed

@@ -11,13 +11,15 @@ from iris_cli.cli.context import Context
 EXAMPLES = """
 iris retry train  # all running tasks
 iris retry sweep/task-3  # one task of an array
-iris retry train/task-0  # any rank of a gang: the whole gang
+iris retry train/task-0  # a rank of a gang: retries the whole gang
 """
 
 
 def retry(
     context: typer.Context,
-    subject: Annotated[str, argument("JOB|TASK", "Open job, or task of one.", complete.OPEN_JOB_OR_TASK)],
+    subject: Annotated[
+        str, argument("JOB|TASK", "Open job, or task of an open job.", complete.OPEN_JOB_OR_TASK)
+    ],
 ) -> None:
     """Stop running attempts and place their tasks again.
 

@@ -29,7 +29,7 @@ def schedule(
     cron: Annotated[
         float | None,
         option(
-            "SECONDS", "Run by cron, this often.", min=1, callback=seconds, hidden=True, show_default=True
+            "SECONDS", "Interval of the cron entry.", min=1, callback=seconds, hidden=True, show_default=True
         ),
     ] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Show what would be placed; change nothing.")] = False,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
 iris wait train
-iris wait train eval --timeout 2h && echo both well
+iris wait train eval --timeout 2h && echo both succeeded
 """
 
 
@@ -25,7 +25,7 @@ def wait(
     jobs: Annotated[list[str], argument("JOB...", "Job ids.", complete.OPEN_JOB)],
     timeout: Annotated[str | None, option("TIME", "Give up after 90s, 10m, 2h.")] = None,
 ) -> int:
-    """Wait until jobs end; the exit code tells how they ended.
+    """Wait until jobs end; the exit code shows how they ended.
 
     Exit code: 0 if all succeeded, otherwise that of the worst end: 1 failed or timed out, 9 unschedulable, 8 killed.
     Runs scheduling cycles until then.

@@ -230,7 +230,7 @@ def taint(
 def forget(
     context: typer.Context,
     worker: WorkerName,
-    dead: Annotated[bool, flag("--dead", "Declare that nothing is running there any more.")] = False,
+    dead: Annotated[bool, flag("--dead", "Declare that the worker has no live processes.")] = False,
     reason: Reason = "",
 ) -> None:
     """Remove a worker from the log. With --dead its attempts end, and their tasks are placed on other workers."""
@@ -258,7 +258,7 @@ def unwedge(
     found, left = operation.look(session, worker), None
     if not iris.output.as_json and not (iris.output.quiet and yes):
         render.show_wedge(iris.output, found)
-    if found.clearable and consent.given(iris, f"Stop {len(found.clearable)} of these?", yes=yes, to="stop"):
+    if found.clearable and consent.given(iris, render.stop_question(found), yes=yes, to="stop"):
         left = operation.clear(session, found)
         if not iris.output.as_json:
             render.show_cleared(iris.output, found, left)

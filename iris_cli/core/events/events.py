@@ -247,7 +247,7 @@ class AttemptUnkillable(AttemptEvent, frozen=True, kw_only=True):
 
 
 class AttemptPresumedGone(AttemptEvent, frozen=True, kw_only=True):
-    """The attempt was presumed dead without proof, by `replace_lost` or by the operator. Its end is another event.
+    """The attempt was presumed gone without proof, by `replace_lost` or by the operator. Its end is another event.
 
     The attempt may still run. If its worker answers again, iris stops the attempt first. `by_lease`: its lease
     expired, which ends it unless its wrapper and watchdog were killed, too.

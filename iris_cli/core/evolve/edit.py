@@ -120,8 +120,10 @@ class ImpossibleHistoryError(IllegalTransitionError, LogDamagedError):
     """A transaction in the log that is impossible by the rules of this version."""
 
     def __init__(self, seq: int, error: IllegalTransitionError) -> None:
-        what = f"seq {seq} of the event log can't have happened after what stands before it: {error!s:.{_MAX_MESSAGE}}"
-        super().__init__(what, hint="`iris log verify` says where; `iris log salvage` ends the log before it")
+        what = f"seq {seq} of the event log contradicts the lines before it: {error!s:.{_MAX_MESSAGE}}"
+        super().__init__(
+            what, hint="`iris log verify` shows the line; `iris log salvage` truncates the log before it"
+        )
         self.seq = seq
         self.attach_story(error.task, error.record, error.events)
 
@@ -145,7 +147,7 @@ def illegal_transition(event: Event, task: Task) -> IllegalTransitionError:
 
 def unknown_object(event: Event, error: KeyError, cluster: Cluster) -> IllegalTransitionError:
     """Return the error for an event about a missing object, with the record of its task if that exists."""
-    refused = IllegalTransitionError(f"{event!r:.{_MAX_LINE}} refers to what does not exist: {error}")
+    refused = IllegalTransitionError(f"{event!r:.{_MAX_LINE}} refers to an unknown object: {error}")
     if isinstance(event, _OF_A_TASK) and (task := cluster.tasks.get(event.task)) is not None:
         refused.attach_story(task.id, _record(task))
     return refused

@@ -23,7 +23,7 @@ HOSTS = (
     Rule(
         name="host-rebooted",
         text=("the host was rebooted",),
-        cause="the host was rebooted: maintenance, a kernel crash, or manually",
+        cause="the host was rebooted: by maintenance, by a kernel crash, or manually",
         fix="`last -x` on the host shows when. Checkpoints and --max-retries-preemption let the work continue.",
         source="https://docs.cloud.google.com/tpu/docs/maintenance-events",
         next="iris exec {worker} -- last -x -n 5",
@@ -31,8 +31,9 @@ HOSTS = (
     Rule(
         name="attempt-vanished",
         text=("the attempt vanished: no process, no exit record",),
-        cause="it was killed together with its wrapper: manually, or out of memory",
-        fix="dmesg on the host shows if it was the kernel. If so, request more memory (--memory), or load less.",
+        cause="the task and its wrapper were killed, manually or by the kernel's OOM killer",
+        fix="dmesg on the host shows if it was the kernel. If so, request more memory (--memory), or reduce the "
+        "memory that the program uses.",
         source=_SIGNALS,
         next="iris exec {worker} -- sh -c 'dmesg | grep -i -A1 oom'",
     ),
@@ -78,8 +79,9 @@ EXITS = (
     Rule(
         name="exit-killed",
         signal="SIGKILL",
-        cause="SIGKILL, not sent by iris: often the kernel, out of memory",
-        fix="dmesg on the host shows if it was the kernel. If so, request more memory (--memory), or load less.",
+        cause="SIGKILL not sent by iris, often by the kernel's OOM killer",
+        fix="dmesg on the host shows if it was the kernel. If so, request more memory (--memory), or reduce the "
+        "memory that the program uses.",
         source=_SIGNALS,
         next="iris exec {worker} -- sh -c 'dmesg | grep -i -A1 oom'",
     ),

@@ -46,7 +46,7 @@ HOST = (
     Rule(name="memory", source=_ERRNO, next="iris exec {worker} -- free -h",
          text=("\nMemoryError", "ArrayMemoryError", "Cannot allocate memory", "std::bad_alloc"),
          cause="the host could not allocate more memory",
-         fix="Request enough memory (--memory), or load less at a time."),
+         fix="Request enough memory (--memory), or load less data at a time."),
     Rule(name="port-taken", source="https://github.com/pytorch/pytorch/issues/72816",
          next="iris exec {worker} -- ss -ltnp",
          text=("Address already in use", "EADDRINUSE"),

@@ -36,25 +36,26 @@ JAX = (
                "Barrier timed out. Barrier_id: PjRT_Client_Connect",
                "coordination service as cluster registration failed"),
          cause="not all ranks reached jax.distributed.initialize() in time",
-         fix="A rank died before it, never started it, or can't reach the coordinator: number of processes as many "
-             "as ranks, no localhost as its address, its port open in the firewall."),
+         fix="A rank died before it, never started it, or can't reach the coordinator. Check that there are as "
+             "many processes as ranks, that the coordinator's address is not localhost, and that the firewall "
+             "opens its port."),
     Rule(name="jax-gpu-memory", source="https://docs.jax.dev/en/latest/gpu_memory_allocation.html",
          text=("Out of memory while trying to allocate", "Out of memory trying to allocate"),
          cause="the GPU is out of memory",
-         fix="Check for other processes on the GPU; reduce the batch size; XLA_PYTHON_CLIENT_PREALLOCATE=false or a "
-             "smaller XLA_CLIENT_MEM_FRACTION if others share it."),
+         fix="Check for other processes on the GPU, or reduce the batch size. If others share the GPU, set "
+             "XLA_PYTHON_CLIENT_PREALLOCATE=false or a smaller XLA_CLIENT_MEM_FRACTION."),
     Rule(name="gpu-driver", source="https://github.com/nagadomi/nunif/issues/702",
          next="iris exec {worker} -- nvidia-smi",
          text=("CUDA driver version is insufficient for CUDA runtime version", "Found no NVIDIA driver on your system",
                "no CUDA-capable device is detected", "FAILED_PRECONDITION: No visible GPU devices"),
          cause="the program finds no GPU that it can use",
-         fix="Request one (--gpu): without it tasks see none. If it did, the host's driver is missing or older"
-        " than the program's CUDA."),
+         fix="Request a GPU (--gpu): without it, tasks see none. If the job requested one, the host's driver is "
+             "missing or older than the program's CUDA."),
     Rule(name="jax-nan", source="https://github.com/jax-ml/jax/issues/475",
          text=("FloatingPointError: invalid value (nan) encountered",),
          cause="a NaN occurred, and jax_debug_nans stopped the program",
-         fix="The traceback names the operation. Only under jit, or only in the gradient: look for log, sqrt or a "
-             "division near 0 behind a jnp.where."),
+         fix="The traceback names the operation. If the NaN occurs only under jit or only in the gradient, look "
+             "for log, sqrt or a division near 0 behind a jnp.where."),
 )
 
 ECHOES = (
@@ -62,7 +63,7 @@ ECHOES = (
          next="iris logs {job} --diff",
          text=("Terminating process because the JAX distributed service detected fatal errors",
                "heartbeat timeout. This indicates that the remote task", "Failed to send RPC to coordination service"),
-         cause="another rank or the coordinator died, and JAX ended this one",
+         cause="JAX ended this rank because another rank or the coordinator died",
          fix="Find the rank with a different message, or none: its log has the cause. Otherwise a host"
         " or the network failed."),
     Rule(name="jax-barrier", source="https://github.com/ayaka14732/llama-2-jax/issues/20", echo=True,
@@ -75,8 +76,8 @@ ECHOES = (
          next="iris logs {job} --diff",
          text=("Watchdog caught collective operation timeout",),
          cause="a rank did not reach a collective operation where the others waited",
-         fix="Find the rank that stopped first: an exception, an exhausted data loader, or an evaluation. Only"
-        " for an evaluation a longer timeout helps."),
+         fix="Find the rank that stopped first: an exception, an exhausted data loader, or an evaluation. A "
+             "longer timeout only helps for an evaluation."),
 )
 
 # Messages of PyTorch, PyTorch/XLA and NCCL.
@@ -92,32 +93,34 @@ TORCH = (
     Rule(name="torch-xla-device", source="https://github.com/pytorch/xla/pull/4599",
          text=("Missing XLA configuration",),
          cause="torch_xla has no device configured",
-         fix="--env PJRT_DEVICE=TPU (or CPU, CUDA); versions before 2.0 want XRT_TPU_CONFIG."),
+         fix="Set --env PJRT_DEVICE=TPU (or CPU, CUDA); versions before 2.0 need XRT_TPU_CONFIG."),
     Rule(name="cuda-memory", source="https://docs.pytorch.org/docs/stable/notes/cuda.html",
          next="iris exec {worker} -- nvidia-smi",
          text=("CUDA out of memory. Tried to allocate",),
          cause="the GPU is out of memory",
-         fix="Smaller batch or activation checkpointing. If much memory is reserved but unallocated: --env "
-        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."),
+         fix="Use a smaller batch or activation checkpointing. If much memory is reserved but unallocated: --env "
+             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."),
     Rule(name="torch-shared-memory", source="https://github.com/pytorch/pytorch/issues/5040",
          next="iris exec {worker} -- df -h /dev/shm",
          text=("It is possible that dataloader's workers are out of shared memory",
                "Unexpected bus error encountered in worker. This might be caused by insufficient shared memory"),
          cause="no space in /dev/shm for the batches of DataLoader workers",
-         fix="Fewer or no workers, smaller batches, or a larger /dev/shm; in a container --shm-size or --ipc=host."),
+         fix="Use fewer or no workers, smaller batches, or a larger /dev/shm; in a container --shm-size or "
+             "--ipc=host."),
     Rule(name="torch-loader-killed", source="https://github.com/pytorch/pytorch/issues/8976",
          next="iris exec {worker} -- free -h",
          text=("DataLoader worker (pid*is killed by signal: Killed",),
          cause="the kernel killed a DataLoader worker: the host ran out of memory",
-         fix="Fewer workers or less prefetching; request enough memory (--memory)."),
+         fix="Use fewer workers or less prefetching; request enough memory (--memory)."),
     Rule(name="torch-open-files", source="https://github.com/pytorch/pytorch/issues/973",
          text=("received 0 items of ancdata",),
          cause="the processes of the DataLoader have too many files open",
-         fix="torch.multiprocessing.set_sharing_strategy('file_system'), or a higher limit: ulimit -n 65536 in front."),
+         fix="Call torch.multiprocessing.set_sharing_strategy('file_system'), or raise the limit before the "
+             "program starts: ulimit -n 65536."),
     Rule(name="torch-port-taken", source="https://github.com/meta-pytorch/torchtune/issues/392",
          text=("The server socket has failed to listen on any local network address",),
          cause="the rendezvous port of that host is in use (default: 29500)",
-         fix="--env-preset torchrun gives each job a free port; or --ports NAME and IRIS_PORT_NAME."),
+         fix="Use --env-preset torchrun, which gives each job a free port, or --ports NAME and IRIS_PORT_NAME."),
     Rule(name="torch-rendezvous", source="https://github.com/pytorch/pytorch/issues/107021",
          next="iris logs {job} --rank 0",
          text=("The client socket has timed out after", "The client socket has failed to connect to",

@@ -18,13 +18,14 @@ MULTI_HOST = (
     Rule(name="jax-gloo-loopback", source="https://github.com/aws-samples/aws-do-eks/pull/69", next=_OWN_NAME,
          text=("Gloo context initialization failed*remote=[127.", "Gloo connectFullMesh failed*remote=[127."),
          cause="gloo connects to a loopback address, which no other host can reach",
-         fix="/etc/hosts has 127.0.0.1 or 127.0.1.1 for the host's own name: replace it with the address that the "
-             "other hosts use. PyTorch: --env GLOO_SOCKET_IFNAME=eth0. On one host: find the rank that ended first."),
+         fix="In /etc/hosts, the host's own name has the address 127.0.0.1 or 127.0.1.1: replace it with the "
+             "address that the other hosts use. PyTorch: --env GLOO_SOCKET_IFNAME=eth0. If all ranks are on one "
+             "host, find the rank that ended first."),
     Rule(name="gloo-sizes", source="https://github.com/pytorch/gloo/pull/456", next="iris logs {job} --diff",
          text=("gloo/transport/tcp/pair.cc*] op.preamble.length <= op.nbytes.",),
          cause="the ranks take part in one CPU collective with different shapes, or in different ones",
-         fix="Same shapes and same order of collectives on all ranks: look for a last batch that is smaller, and for a "
-             "branch on the rank."),
+         fix="All ranks must run the same collectives with the same shapes in the same order: look for a last "
+             "batch that is smaller, and for a branch on the rank."),
     Rule(name="tpu-no-device", source="https://github.com/jax-ml/jax/issues/13260",
          next="iris exec {worker} -- sh -c 'ls -l /dev/accel* /dev/vfio'",
          text=("NOT_FOUND: No ba16c7433 device found",),
@@ -43,8 +44,9 @@ MULTI_HOST = (
          text=("slice_builder_worker_addresses specified. Expected*worker addresses, got",
                "unexpected worker hostname*from env var TPU_WORKER_HOSTNAMES."),
          cause="a TPU_* variable lists other workers than the slice has",
-         fix="Unset TPU_PROCESS_ADDRESSES and TPU_WORKER_HOSTNAMES: on a TPU VM libtpu gets them from the metadata "
-             "server. If the job sets them: one name for each worker of the slice, the same list on all."),
+         fix="Unset TPU_PROCESS_ADDRESSES and TPU_WORKER_HOSTNAMES: on a TPU VM libtpu gets them from the "
+             "metadata server. If the job must set them, list one name for each worker of the slice, in the same "
+             "order on all workers."),
     Rule(name="tpu-slice-failure", source="https://github.com/AI-Hypercomputer/maxtext/pull/2041",
          next="iris logs {job} --diff",
          text=("Detected failure SLICE_FAILURE_", "Session master detected TPU session error from worker"),
@@ -56,14 +58,14 @@ MULTI_HOST = (
          text=("A program or fatal error occurred, all pending programs will fail",
                "An unknown error has occurred, contact your next level of support"),
          cause="the TPU stopped with an error that libtpu can't name: bad chip or compiler fault",
-         fix="Retry. Same worker again: drain it and re-create the slice. Another worker: try other versions of jax "
-             "and libtpu."),
+         fix="Retry. If the same worker fails again, drain it and re-create the slice. If another worker fails, "
+             "try other versions of jax and libtpu."),
     Rule(name="tpu-vmem", source="https://github.com/pytorch/xla/issues/9524",
          text=("Ran out of memory in memory space vmem", "Ran out of memory in memory space smem",
                "exceeded scoped vmem limit by"),
          cause="one operation or kernel needs more on-chip memory (vmem, smem) than a core has",
-         fix="Use smaller blocks in the Pallas kernel, or a shorter sequence or chunk. For vmem, not "
-             "for smem: raise xla_tpu_scoped_vmem_limit_kib in LIBTPU_INIT_ARGS."),
+         fix="Use smaller blocks in the Pallas kernel, or a shorter sequence or chunk. For vmem (not smem) you "
+             "can also raise xla_tpu_scoped_vmem_limit_kib in LIBTPU_INIT_ARGS."),
     Rule(name="megascale-culprit", source="https://openxla.org/xla/megascale/debugging_workflow",
          text=("hang that is likely caused by bad TPU chips on the following hosts",
                "hang that is likely caused by a networking issue."),
@@ -72,44 +74,44 @@ MULTI_HOST = (
     Rule(name="xla-flags", source="https://github.com/jax-ml/jax/issues/15616",
          text=("Unknown flags in XLA_FLAGS:",),
          cause="XLA_FLAGS has a flag that this version does not know",
-         fix="Flags of the TPU compiler (xla_tpu_...) belong into LIBTPU_INIT_ARGS. Others were renamed or removed: "
+         fix="Flags of the TPU compiler (xla_tpu_...) belong in LIBTPU_INIT_ARGS. Others were renamed or removed: "
              "compare with the version of jaxlib."),
     Rule(name="jax-remote-shards", source="https://github.com/jax-ml/jax/issues/28409",
          text=("that spans non-addressable (non process local) devices is not possible",),
          cause="a rank reads an array of which other hosts hold a part",
-         fix="On all ranks: jax.experimental.multihost_utils.process_allgather(x, tiled=True). Or print, save and "
-             "pickle x.addressable_shards alone."),
+         fix="Call jax.experimental.multihost_utils.process_allgather(x, tiled=True) on all ranks, or print, save "
+             "and pickle only x.addressable_shards."),
     Rule(name="jax-device-sets", source="https://github.com/keras-team/keras/issues/18681",
          text=("Received incompatible devices for jitted computation.",
                "Received incompatible devices for pjitted computation."),
          cause="the arguments of one jitted function are on different sets of devices",
-         fix="Most often an array of one device meets arrays of the whole mesh: create it with a sharding of the mesh "
-             "(jax.make_array_from_process_local_data, or out_shardings of its jit)."),
+         fix="The usual cause is an array on one device together with arrays on the whole mesh. Create it with a "
+             "sharding of the mesh (jax.make_array_from_process_local_data, or out_shardings of its jit)."),
     Rule(name="jax-values-differ", source="https://github.com/sgl-project/sglang-jax/pull/155",
          next="iris logs {job} --diff",
          text=("passed to device_put is not the same on each process.",),
          cause="device_put replicates a value over all hosts, but the ranks have different values",
-         fix="Same seed and same data on all ranks, no uninitialized memory (np.empty). For values that differ by "
-             "design: jax.make_array_from_process_local_data."),
+         fix="Use the same seed and data on all ranks, and no uninitialized memory (np.empty). If the values "
+             "should differ, use jax.make_array_from_process_local_data."),
     Rule(name="jax-sync-names", source="https://github.com/google/flax/issues/2834", next="iris logs {job} --diff",
          text=("sync_global_devices name mismatch ('",),
          cause="the ranks wait at different barriers: they do not run the same steps",
-         fix="No branch on the rank or on local files around checkpoints and collectives; checkpoints in a directory "
-             "that all hosts share (gs://...)."),
+         fix="Around checkpoints and collectives, do not branch on the rank or on local files. Write checkpoints "
+             "to a directory that all hosts share (gs://...)."),
     Rule(name="jax-indivisible", source="https://github.com/jax-ml/jax/issues/27808",
          text=("which implies that the global size of its dimension*should be divisible by*but it is equal to",
                "implies that array axis*is partitioned*times, but the dimension size is"),
          cause="a dimension can't be divided by the number of devices along its mesh axis",
-         fix="Make the global batch (or the sharded dimension) a multiple of that axis: with more hosts the mesh is "
-             "larger. Or shard another dimension."),
+         fix="Make the global batch (or the sharded dimension) a multiple of that axis; with more hosts the mesh "
+             "is larger. Or shard another dimension."),
     Rule(name="jax-mesh-size", source="https://github.com/xai-org/grok-1/issues/248",
          next="iris status {job} --all",
          text=("must equal the product of mesh_shape (", "must be >= the product of mesh_shape (",
                "does not match the product of the parallelism", "does not match the product of the ICI parallelism",
                "does not match the product of the DCN parallelism"),
          cause="the mesh of the program has another size than the devices that JAX sees",
-         fix="Compute the mesh from jax.device_count(). Fewer devices than the slice has: a rank did not call "
-             "jax.distributed.initialize(), or JAX uses the CPU."),
+         fix="Compute the mesh from jax.device_count(). If JAX sees fewer devices than the slice has, a rank did "
+             "not call jax.distributed.initialize(), or JAX uses the CPU."),
     Rule(name="orbax-sharding", source="https://github.com/AI-Hypercomputer/maxtext/pull/3082",
          text=("sharding passed to deserialization should be specified, concrete",),
          cause="orbax restores an array and was not told its sharding",
@@ -119,14 +121,14 @@ MULTI_HOST = (
          text=('Error opening "zarr" driver: Metadata at*does not exist',
                'Error opening "zarr3" driver: Metadata at*does not exist'),
          cause="the checkpoint is incomplete, or not on this host",
-         fix="A local directory has only the part of its own host: save to a directory that all hosts share (gs://..., "
-             "NFS). Restore a step that was committed, with the version of orbax that saved it."),
+         fix="A local directory holds only the part of its own host: save to a directory that all hosts share "
+             "(gs://..., NFS). Restore a step that was committed, with the version of orbax that saved it."),
     Rule(name="gcs-object-rate", source="https://github.com/jax-ml/jax/issues/12583",
          text=("exceeded the rate limit for object mutation operations",
                "exceeds the rate limit. Please reduce the rate of create, update, and delete requests"),
          cause="several ranks write the same object of a bucket: about one change per second is allowed",
-         fix="Write it on rank 0 only (IRIS_TASK_INDEX=0), or under a name with the rank in it: checkpoint "
-             "directories, logs, the compilation cache."),
+         fix="Write the object on rank 0 only (IRIS_TASK_INDEX=0), or under a name that contains the rank. Check "
+             "checkpoint directories, logs and the compilation cache."),
 )
 """Faults of one rank or of the whole program."""
 
@@ -154,8 +156,9 @@ MULTI_HOST_ECHOES = (
          next="iris logs {job} --diff",
          text=("Gloo context initialization failed:", "Gloo connectFullMesh failed with"),
          cause="the ranks can't connect to each other for CPU collectives (gloo)",
-         fix="Another rank ended first, or its own name is not the address that this host reaches, or a firewall "
-             "closes the ports: gloo uses any free one. PyTorch: --env GLOO_SOCKET_IFNAME=eth0."),
+         fix="Another rank ended first, or that rank's own name does not resolve to an address that this host can "
+             "reach, or a firewall closes the ports: gloo uses any free port. PyTorch: --env "
+             "GLOO_SOCKET_IFNAME=eth0."),
     Rule(name="gloo-peer-closed", source="https://github.com/pytorch/pytorch/issues/75512", echo=True,
          next="iris logs {job} --diff",
          text=("gloo/transport/tcp/*Connection closed by peer", "gloo/transport/tcp/*Connection reset by peer"),

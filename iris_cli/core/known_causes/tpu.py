@@ -27,8 +27,8 @@ TPU = (
                "open(/dev/vfio/*Operation not permitted", "open(/dev/vfio/*Permission denied",
                "Couldn't open device: /dev/accel"),
          cause="the TPU device of this host can't be opened",
-         fix="Usually a process of an earlier run holds it: find and stop it. Otherwise the user has "
-        "no permission, or the VM is broken: restart or re-create it."),
+         fix="Usually a process of an earlier run holds the device: find and stop it. Otherwise the user has no "
+             "permission, or the VM is broken: restart or re-create the VM."),
     Rule(name="tpu-topology", source="https://github.com/google/gemma_pytorch/issues/25",
          next="iris status {job} --all",
          text=("Failed to get global TPU topology",),
@@ -38,8 +38,8 @@ TPU = (
     Rule(name="tpu-peers-missing", source="https://github.com/jax-ml/jax/issues/19971", next="iris logs {job} --diff",
          text=("TPU backend initialization is taking more than", "TPU initialization failed: Failed to connect to"),
          cause="the TPU waits for hosts of the slice that do not run the program",
-         fix="All hosts of a slice must start it at the same time. Launch it as a gang on the whole slice (--tpu "
-             "TYPE), and find the rank that differs."),
+         fix="All hosts of a slice must start the program at the same time. Launch it as a gang on the whole "
+             "slice (--tpu TYPE), and find the rank that differs."),
     Rule(name="libtpu-missing", source="https://github.com/jax-ml/jax/issues/24987",
          text=("Failed to open*libtpu.so*cannot open shared object file",),
          cause="libtpu is not installed where jax looks for it",
@@ -48,30 +48,30 @@ TPU = (
          text=("Mismatched PJRT plugin PJRT API version",
                "The plugin is likely built with a later version than the framework"),
          cause="libtpu and the framework have incompatible versions",
-         fix="Take both from one release, 'jax[tpu]==X' or 'torch_xla[tpu]==X', and no other libtpu."),
+         fix="Install both from one release, 'jax[tpu]==X' or 'torch_xla[tpu]==X', and no other libtpu."),
     Rule(name="tpu-memory-compile", source=f"{_ERRORS}1000",
          text=("Ran out of memory in memory space hbm", "TPU TensorCore Hbm usage:*exceeding available bytes"),
          cause="the compiled program needs more memory than a chip has",
-         fix="Smaller batch per chip, more chips to shard over, bfloat16, jax.checkpoint, donated buffers. One"
-        " huge allocation in the list usually means a missing sharding."),
+         fix="Use a smaller batch per chip, more chips to shard over, bfloat16, jax.checkpoint or donated "
+             "buffers. One huge allocation in the list usually means a missing sharding."),
     Rule(name="tpu-memory-program", source=f"{_ERRORS}0101",
          text=("Attempting to reserve*at the bottom of memory",),
          cause="the program does not fit next to the data in chip memory",
-         fix="Free memory (referenced arrays, several jitted programs), donate buffers, or make "
-             "batch or context smaller."),
+         fix="Free memory (referenced arrays, several jitted programs), donate buffers, or use a smaller batch or "
+             "context."),
     Rule(name="tpu-memory-buffer", source=f"{_ERRORS}0100",
          text=("Error allocating device buffer: Attempting to allocate",),
          cause="a chip is out of memory",
-         fix="Smaller batch or context, more sharding, donated buffers, and release unused jax.Arrays."),
+         fix="Use a smaller batch or context, more sharding and donated buffers, and release unused jax.Arrays."),
     Rule(name="tpu-hardware", source=f"{_ERRORS}0200", next="iris worker drain {worker} --reason hardware",
          text=("observed errors are: [Hardware]", "observed errors are: [Network]", "observed errors are: [Power]"),
-         cause="a chip, its network or its power failed",
+         cause="TPU hardware failed (a chip, its network or its power)",
          fix="Retry; if the same host fails again, drain it and re-create the slice."),
     Rule(name="tpu-programs-differ", source=f"{_ERRORS}0200",
          text=("An unexpected leader shows up in the launch group",),
          cause="the hosts of the slice run different programs",
-         fix="The same code, XLA_FLAGS and versions of jax and libtpu on every host; no branch on the rank "
-        "around a collective computation."),
+         fix="Use the same code, XLA_FLAGS and versions of jax and libtpu on every host, and do not branch on the "
+             "rank around a collective computation."),
     Rule(name="tpu-kernel", source=f"{_ERRORS}0200",
          text=("halted*BoundsCheck", "Semaphore*has a nonzero value upon exit from a Mosaic kernel"),
          cause="a custom kernel reads out of bounds, or doesn't wait for what it started",
@@ -80,10 +80,12 @@ TPU = (
          text=("Core halted unexpectedly", "Accelerator device halted prematurely",
                "The program continuator has halted unexpectedly"),
          cause="a core of the TPU stopped in the middle of the program",
-         fix="The rest of the message says whether it was hardware, a kernel, or hosts out of step. If always "
-        "on one worker, drain it. Otherwise try another version of jax and libtpu, then report a bug."),
+         fix="The rest of the message shows if the cause was hardware, a kernel, or hosts out of step. If it is "
+             "always the same worker, drain it. Otherwise try another version of jax and libtpu, then report a "
+             "bug."),
     Rule(name="xla-buffer-layout", source=f"{_ERRORS}0102",
          text=("expected parameter*but got buffer with incompatible size",),
          cause="data and compiled program disagree about the layout of a buffer",
-         fix="Usually a checkpoint or exported program of other flags, versions or topology: create it again."),
+         fix="The usual cause is a checkpoint or exported program of other flags, versions or topology: create it "
+             "again."),
 )

@@ -184,7 +184,7 @@ def _is_stopping(attempt: Attempt) -> bool:
 def _retrying(job: Job, failure: FailedAttempt) -> str:
     task, _, end = failure
     if end.reason is EndReason.RETRIED:
-        note = "asked"
+        note = "iris retry"
     elif end.reason in INFRASTRUCTURE:
         note = "host lost"
     else:

@@ -1,4 +1,4 @@
-"""Presume attempts dead without proof, after a long silence of their worker or after the end of their lease.
+"""Presume attempts gone without proof, after a long silence of their worker or after the end of their lease.
 
 A silence counts only if a healthy worker outside the silent worker's slice, the witness, answered in the same cycle.
 """

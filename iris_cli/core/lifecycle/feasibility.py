@@ -11,7 +11,7 @@ from iris_cli.core.constraint_syntax import format_constraint, typo_warnings
 from iris_cli.core.resources import AUTO, Device, device_compatible
 from iris_cli.errors import UnschedulableError
 
-_FORCE = "--force submits it anyway"
+_FORCE = "--force submits the job anyway"
 _LISTED = 5
 
 

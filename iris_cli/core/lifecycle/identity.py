@@ -217,7 +217,8 @@ def ghost_warning(cluster: Cluster, worker: WorkerId) -> str:
     if not ghosts:
         return ""
     names = ", ".join(str(ghost.attempt) for ghost in ghosts)
-    return f"two copies may run: {names} presumed dead; stopped first when {worker} answers"
+    is_gone, it = ("is presumed gone", "it") if len(ghosts) == 1 else ("are presumed gone", "them")
+    return f"{names} {is_gone} but may still run; iris stops {it} when {worker} answers"
 
 
 def _record_proven_gone(draft: Draft, attempt: AttemptId) -> None:

@@ -197,7 +197,7 @@ def _check_offered(device: Device, fleet: Fleet) -> None:
     wanted = device.kind if device.variant == AUTO else device.variant
     raise UnschedulableError(
         f"no worker or scale group has {wanted}: not submitted",
-        hint=_offer(wanted, variants) + " --force queues it anyway",
+        hint=_offer(wanted, variants) + " --force submits the job anyway",
     )
 
 

@@ -89,7 +89,7 @@ NO_OUTPUTS = Outputs()
 class Cluster(Struct, kw_only=True, eq=False):
     """The state derived from the log, as tables of immutable records. Jobs are in the order of submission.
 
-    `ghosts` are the attempts presumed dead that may still run, by worker; they remain after the worker is
+    `ghosts` are the attempts presumed gone that may still run, by worker; they remain after the worker is
     forgotten. `outputs` are attempts proven ended whose files are still on the worker.
 
     After loading a snapshot, ended jobs are read only when they are looked up (`past`). So iterating over a whole

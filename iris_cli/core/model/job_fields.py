@@ -26,12 +26,12 @@ class Kind(Enum):
     TPU = "a TPU type, or `auto`"
     GPU = "`MODEL`, `MODEL:COUNT`, `auto`, or a count"
     CORES = "a number"
-    SIZE = "bytes, or such as `512MiB`, `8GB`"
+    SIZE = "bytes, or a size such as `512MiB`, `8GB`"
     POSITIVE = "a whole number, at least 1"
     COUNT = "a whole number"
     FLAG = "`true` or `false`"
     CHOICE = "a word"
-    DURATION = "seconds, or such as `90s`, `10m`, `2h`"
+    DURATION = "seconds, or a duration such as `90s`, `10m`, `2h`"
     SIGNAL = "`NAME@TIME`"
     ARRAY = "indices, such as `0-9,20` or `0-99%4`"
     CONSTRAINTS = "a list of constraints"
@@ -101,8 +101,8 @@ _COMMAND = (
 )
 
 _RESOURCES = (
-    JobField("tpu", Kind.TPU, "--tpu TYPE", "TPU type, such as v5litepod-16, or auto."),
-    JobField("gpu", Kind.GPU, "--gpu MODEL", "GPU model or auto, with :N for N of them."),
+    JobField("tpu", Kind.TPU, "--tpu TYPE", "TPU type, such as v5litepod-16; auto for any type."),
+    JobField("gpu", Kind.GPU, "--gpu MODEL", "GPU model, or auto for any model; MODEL:N for N GPUs."),
     JobField("cpu", Kind.CORES, "--cpu CORES", "Cores for each task.", defaults=True),
     JobField("memory", Kind.SIZE, "--memory SIZE", "Memory for each task, and its limit: 512MiB, 8GB.", defaults=True),
     JobField("replicas", Kind.POSITIVE, "--replicas N", "Number of tasks."),
@@ -115,12 +115,12 @@ _RESOURCES = (
 _FILES = (
     JobField("workdir", Kind.DIRECTORY, "--workdir DIR",
              "Directory to ship, without files that git or .irisignore ignores.",
-             not_inside="it is packed inside the task: say workspace"),
+             not_inside="pack it inside the task and pass `workspace`"),
     JobField("env", Kind.VARIABLES, "--env, -e NAME[=VALUE]",
-             "Set a variable; NAME alone copies its value from this shell.",
+             "Variable of the task; -e NAME copies its value from this shell.",
              defaults=True, inherited=True),
     JobField("env_file", Kind.VARIABLE_FILE, "--env-file FILE", "Read variables from FILE, one NAME=VALUE per line.",
-             into="env", client=False, not_inside="say env"),
+             into="env", client=False, not_inside="use `env`"),
     JobField("secrets", Kind.SECRETS, "--secret NAME[=@FILE]",
              "Secret variable, read from this shell or FILE at each start; never stored."),
     JobField("setup", Kind.TEXT, "--setup COMMAND", "Shell command to run before the task.", inherited=True),
@@ -139,7 +139,7 @@ _OUTPUT = (
     JobField("client", Kind.TEXT, "", "The client of `iris run`, on whose terminal the program runs.",
              job_file=False, client=False, not_inside="a task has no terminal"),
     JobField("job_script", Kind.TEXT, "", "The job script, which is shipped and run.",
-             job_file=False, client=False, not_inside="it is packed inside the task: say workspace"),
+             job_file=False, client=False, not_inside="pack it inside the task and pass `workspace`"),
     JobField("force", Kind.FLAG, "--force",
              "Submit the job even if no worker can run it, or a secret or program is missing."),
 )
@@ -149,7 +149,7 @@ _NAMES = (
     JobField("labels", Kind.LABELS, "--label NAME=VALUE", "Label to filter by."),
     JobField("priority", Kind.CHOICE, "--priority NAME", "high, normal or low.",
              choices=Priority, defaults=True, inherited=True),
-    JobField("after", Kind.JOBS, "--after JOB", "Start when this job has succeeded."),
+    JobField("after", Kind.JOBS, "--after JOB", "Job that must succeed before this one starts."),
 )
 
 _RETRIES = (

@@ -235,7 +235,7 @@ class Ended(_Phase, frozen=True, kw_only=True, tag=AttemptState.ENDED.value):
     at: float  # when the end was recorded; `end.at` is when it happened
     before: Assigned | Running | Stopping
     refused: bool = False  # the worker refused the launch
-    presumed: bool = False  # presumed dead: by `replace_lost`, by the operator, or because its lease expired
+    presumed: bool = False  # presumed gone: by `replace_lost`, by the operator, or because its lease expired
     reaped_at: float | None = None  # when its output was deleted on the worker
 
 

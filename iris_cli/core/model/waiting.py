@@ -41,7 +41,7 @@ def overdue(cluster: Cluster, job: Job, patience: float, now: float) -> str:
 
 def overdue_words(waited: float, patience: float) -> str:
     """Return the text for a gang that has been pending for `waited` seconds."""
-    return f"pending for {_coarse(waited)}, longer than {format_duration(patience)}"
+    return f"pending for {_coarse(waited)} (limit: {format_duration(patience)})"
 
 
 def _waits_since(cluster: Cluster, job: Job) -> float | None:

@@ -78,7 +78,7 @@ def _claim(cpu_millis: int, memory: int, gpus: tuple[int, ...], chips: bool) -> 
 
 
 class Ghost(Value, frozen=True, kw_only=True):
-    """An attempt presumed dead without proof. A reboot of the same machine proves that it is gone."""
+    """An attempt presumed gone without proof. A reboot of the same machine proves that it is gone."""
 
     attempt: AttemptId
     token: Token

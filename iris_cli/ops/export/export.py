@@ -75,5 +75,5 @@ def _refuse(engine: Engine, notes: Sequence[ExportNote]) -> None:
     if fields:
         raise UsageError(
             f"{count(len(fields), 'field')} can't be exported to {engine}: {', '.join(fields)}",
-            hint="without --strict the rest is exported, and what is lost is listed",
+            hint="without --strict iris exports the rest and lists these fields",
         )

@@ -269,9 +269,7 @@ def _notes(source: Source) -> Iterator[ExportNote]:
 def _lost_resources(job: Job) -> Iterator[ExportNote]:
     device = job.resources.device
     if device is not None and device.kind == "tpu":
-        yield lost(
-            "tpu", f"no counterpart: say where {device.variant} is with your site's --gres or --constraint"
-        )
+        yield lost("tpu", f"no counterpart: request {device.variant} with your site's --gres or --constraint")
     if (
         device is not None
         and device.kind == "gpu"

@@ -81,10 +81,10 @@ class Puller(Struct, kw_only=True):
                 continue
             try:
                 if not name.startswith(_TOP):
-                    raise BadNameError("not one of its files")
+                    raise BadNameError("not a file of this attempt")
                 parts = parts_of(name.removeprefix(_TOP))
                 if parts in seen:
-                    raise BadNameError("another file has that name")
+                    raise BadNameError("another file has the same local name")
             except BadNameError as error:
                 self._problem(name, str(error))
                 continue
@@ -174,7 +174,7 @@ class Puller(Struct, kw_only=True):
         self.tally.files += 1
         self.tally.bytes += size
         if changed:
-            self.tally.notes.append("files were still being written: pull again after its end")
+            self.tally.notes.append("files were still being written; pull again after the attempt has ended")
 
     def pull_logs(
         self, found: output_calls.FileList, attempt: AttemptId, logs: PulledLogs, listed_at: float

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _SETTING_UP = 10.0  # seconds: enough to unpack a directory, not to install a framework
 _FIRST_LOOK = 0.1
-_FORCE = "--force submits it anyway"
+_FORCE = "--force submits the job anyway"
 
 
 def launch(session: Session, request: JobRequest) -> JobId:

@@ -56,7 +56,7 @@ def _ends(cluster: Cluster) -> Iterator[float]:
             yield attempt.started_at + job.timeout
 
 
-_RESTART = "iris loop start from a shell that has"
+_RESTART = "run `iris loop start` in a shell that has"
 _NAMED = 3
 
 
@@ -75,11 +75,11 @@ def environment_troubles(
         who = _who(refused)
         agent = environ.get("SSH_AUTH_SOCK", "")
         if agent and not Path(agent).is_socket():
-            yield f"its SSH agent is gone and {who} refused its key: {_RESTART} an agent"
+            yield f"its SSH agent is gone and {who} refused its key; {_RESTART} an agent"
         else:
-            yield f"{who} refused its key: iris doctor; then {_RESTART} the right one"
+            yield f"{who} refused its key; run `iris doctor`, then {_RESTART} the right one"
     for reason, workers in _without_key(cluster).items():
-        yield f"{_who(workers)} can't be reached: {reason}: iris doctor"
+        yield f"{_who(workers)} can't be reached: {reason}; run `iris doctor`"
     by_secret: dict[tuple[str, str], list[JobId]] = {}
     for job, problems in missing.items():
         for name, problem in problems.items():
@@ -87,7 +87,7 @@ def environment_troubles(
     for (name, problem), jobs in by_secret.items():
         more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
         of = f"secret {name} of {', '.join(jobs[:_NAMED])}{more}"
-        yield f"{of} is not in its environment: {_RESTART} it" if problem == NOT_SET else f"{of}: {problem}"
+        yield f"{of} is not in its environment; {_RESTART} it" if problem == NOT_SET else f"{of}: {problem}"
 
 
 def _who(workers: Sequence[WorkerId]) -> str:

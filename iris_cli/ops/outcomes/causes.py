@@ -33,7 +33,11 @@ _WORDS = {
     EndReason.SCHEDULING_TIMEOUT: "not placed in time",
     EndReason.DEPENDENCY_FAILED: "a job in --after did not succeed",
 }
-_ERROR_SAYS_IT = frozenset({EndReason.SCHEDULING_TIMEOUT, EndReason.DEPENDENCY_FAILED})
+_ERROR_SAYS_IT = frozenset(
+    {EndReason.SCHEDULING_TIMEOUT, EndReason.DEPENDENCY_FAILED, EndReason.WORKER_FAILED}
+)
+
+_NEVER_PLACED = frozenset({EndReason.SCHEDULING_TIMEOUT, EndReason.DEPENDENCY_FAILED})
 
 KEPT = 4000
 """Bytes of output: a task with this much may have written more than the event log keeps."""
@@ -64,6 +68,12 @@ def skew_words(skew: float) -> str:
 def reason_words(reason: EndReason) -> str:
     """Return `failed`, `VM preempted` and so on; `succeeded` for OK."""
     return _WORDS[reason] or "succeeded"
+
+
+def stop_words(reason: EndReason) -> str:
+    """Return `being stopped with its gang`, `being stopped: VM preempted` and so on."""
+    words = reason_words(reason)
+    return f"being {words}" if words.startswith("stopped") else f"being stopped: {words}"
 
 
 def end_words(end: End) -> str:
@@ -138,7 +148,7 @@ def job_cause(job: Job, culprit: Task | None, failed: int = 1) -> str:
         return end_words(job.end)
     words = end_words(culprit.end)
     # A task that was never placed has not failed: its end names what it lacked.
-    named = job.replicas > 1 and culprit.end.reason not in _ERROR_SAYS_IT
+    named = job.replicas > 1 and culprit.end.reason not in _NEVER_PLACED
     return f"{who_failed(job, culprit, failed)}: {words}" if named else words
 
 

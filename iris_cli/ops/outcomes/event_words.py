@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from iris_cli.core import EndReason, WorkerCondition, describe, format_duration, format_memory
+from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.events import events as ev
 from iris_cli.core.events.events import Event
 from iris_cli.core.lifecycle.display import DisplayWord
-from iris_cli.ops.outcomes.causes import end_words, reason_words, skew_words
+from iris_cli.ops.outcomes.causes import end_words, reason_words, skew_words, stop_words
 
 
 def event_words(event: Event) -> str:
@@ -42,7 +43,7 @@ def _worker_condition_changed(event: ev.WorkerConditionChanged) -> str:
 
 def _silence_counted(event: ev.WorkerSilenceCounted) -> str:
     if event.anew:
-        return f"silence of worker {event.worker} is counted from zero: it answered, or no worker did"
+        return f"silence of worker {event.worker} is counted from zero again: the worker answered, or no worker did"
     return f"worker {event.worker} is silent while others answer"
 
 
@@ -53,14 +54,17 @@ def _worker_forgotten(event: ev.WorkerForgotten) -> str:
 
 def _worker_unwedged(event: ev.WorkerUnwedged) -> str:
     processes = [f"process {each}" for each in event.processes]
-    named = [*processes, *(f"attempt {token}" for token in event.attempts)]
+    named = [*processes, *(f"attempt with token {token}" for token in event.attempts)]
     return f"stopping on worker {event.worker}: {', '.join(named)}"
 
 
 def _job_submitted(event: ev.JobSubmitted) -> str:
     job = event.job
     tasks = f"{job.replicas} {'task' if job.replicas == 1 else 'tasks'}"
-    gang = f", a gang by {job.coscheduling.group_by}" if job.coscheduling else ""
+    gang = ""
+    if job.coscheduling:
+        same = job.coscheduling.group_by
+        gang = ", a gang" if same == TPU_NAME_ATTRIBUTE_KEY else f", a gang on workers with the same {same}"
     device = job.resources.device
     on = ""
     if device is not None:
@@ -95,7 +99,8 @@ def _job_ended(event: ev.JobEnded) -> str:
 
 def _gang_round_ended(event: ev.GangRoundEnded) -> str:
     blamed = f": {event.trigger} failed first" if event.trigger else ""
-    return f"round {event.round} of {event.job} ended{blamed} ({reason_words(event.reason)})"
+    reason = "" if blamed and event.reason is EndReason.USER_ERROR else f" ({reason_words(event.reason)})"
+    return f"round {event.round} of {event.job} ended{blamed}{reason}"
 
 
 def _task_assigned(event: ev.TaskAssigned) -> str:
@@ -125,8 +130,9 @@ def _task_quiet(event: ev.TaskQuiet) -> str:
 
 
 def _stop_requested(event: ev.AttemptStopRequested) -> str:
-    blamed = f": {event.trigger} failed first" if event.trigger else f" ({event.reason.replace('_', ' ')})"
-    return f"{event.attempt_id} is being stopped{blamed}"
+    if event.trigger:
+        return f"{event.attempt_id} is being stopped: {event.trigger} failed first"
+    return f"{event.attempt_id} is {stop_words(event.reason)}"
 
 
 def _attempt_stopped(event: ev.AttemptStopped) -> str:

@@ -11,7 +11,7 @@ from iris_cli.core import Cluster, JobState, TaskId, WorkerId
 from iris_cli.core.lifecycle.display import DisplayWord, task_displays, word_of
 from iris_cli.core.model.task import PROGRAM_FAILURES, Attempt, AttemptState, End, EndReason, Task, TaskState
 from iris_cli.core.model.waiting import overdue_since
-from iris_cli.ops.outcomes.causes import end_words
+from iris_cli.ops.outcomes.causes import end_words, stop_words
 from iris_cli.ops.outcomes.durations import FRESH
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.status import ClusterStatus, JobRow, cluster_status, in_reading_order
@@ -150,13 +150,14 @@ def _why_listed(task: Task, now: float) -> str | None:
     """Return the reason for giving a task a line of its own; None if it needs no line."""
     last, failed = task.current, _failure_before(task)
     if last is not None and last.state is AttemptState.STOPPING:
-        return f"being stopped ({last.stop.reason})" if last.stop is not None else ""
+        return stop_words(last.stop.reason) if last.stop is not None else ""
     if task.state in (TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.UNSCHEDULABLE):
         if task.end is not None and task.end.reason is EndReason.SIBLING:
             return None  # it only ended with its gang
         return end_words(task.end) if task.end is not None else ""
     if failed is not None and not task.state.terminal:
-        return f"retry after: {end_words(failed)}"
+        running = last is not None and last.end is None
+        return f"{'retried' if running else 'to be retried'} after {end_words(failed)}"
     if task.state is TaskState.ASSIGNED and last is not None and now - last.assigned_at > _SLOW_START:
         return "received by its worker, not started yet" if last.acknowledged else "dispatching"
     return None

@@ -228,8 +228,8 @@ def cycles_words(cycles: Cycles) -> str:
         return f"cycles: {name}, starting"
     who = f"{name} (pid {cycles.pid}{f' on {cycles.host}' if cycles.host else ''})"
     if cycles.late:
-        fix = "iris loop start" if cycles.by == LOOP else "is it suspended?"
-        return f"cycles: {who} is late, {last}: {fix}"
+        fix = "run: iris loop start" if cycles.by == LOOP else "is it suspended?"
+        return f"cycles: {who} is late ({last.replace('last', 'last cycle')}); {fix}"
     return f"cycles: {who}, {last}"
 
 

@@ -65,7 +65,8 @@ def scaling_rows(cluster: Cluster, plan: ScalingPlan, now: float) -> Scaling:
 
 def demand_outcomes(plan: ScalingPlan) -> dict[TaskId, str]:
     """Return, for each task in the demand, the group that creates a slice for it, or why no group does."""
-    served = ((entry, f"to {name}") for name, entries in plan.routing.routed.items() for entry in entries)
+    routed = plan.routing.routed.items()
+    served = ((entry, f"served by group {name}") for name, entries in routed for entry in entries)
     unmet = ((each.entry, f"unmet: {each.reason}") for each in plan.routing.unmet)
     return {task: words for entry, words in (*served, *unmet) for task in entry.task_ids}
 

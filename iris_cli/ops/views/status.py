@@ -134,7 +134,7 @@ def _other_directory(session: Session, view: View) -> Iterator[str]:
     from iris_cli.ops.views.scale_status import objection
 
     if (found := objection(session)) is not None:
-        yield f"{found}: this state directory creates and deletes no slices"
+        yield f"no slices are created or deleted: {found}"
 
 
 def _jobs(cluster: Cluster, ended: int | None) -> list[Job]:
@@ -222,7 +222,7 @@ def _why(view: View, job: Job, tasks: Sequence[Task]) -> str:
         return cause_words(view.cluster, job, view.state)
     pending = (task.id for task in tasks if task.state is TaskState.PENDING)
     words = view.prospects(job, pending)
-    return words[0] + (f" (and {len(words) - 1} more)" if len(words) > 1 else "") if words else ""
+    return words[0] + (f" (other tasks: iris why {job.id})" if len(words) > 1 else "") if words else ""
 
 
 def _counts(tasks: Sequence[Task]) -> dict[TaskState, int]:

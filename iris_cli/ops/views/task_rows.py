@@ -8,7 +8,14 @@ from iris_cli.core import AttemptId, Cluster, Job, TaskId, WorkerId
 from iris_cli.core.model.task import Attempt, AttemptState, EndReason, Task, TaskState
 from iris_cli.core.model.waiting import quiet_of
 from iris_cli.core.work_paths import relative_paths
-from iris_cli.ops.outcomes.causes import LOG_LINES, end_words, exit_words, known_words, task_end_words
+from iris_cli.ops.outcomes.causes import (
+    LOG_LINES,
+    end_words,
+    exit_words,
+    known_words,
+    stop_words,
+    task_end_words,
+)
 from iris_cli.ops.outcomes.durations import attempt_ran
 from iris_cli.ops.views.inventory import problem_of
 from iris_cli.ops.views.view import View
@@ -146,12 +153,12 @@ def _problem(view: View, last: AttemptRow | None) -> str:
 
 
 def _ghost_words(cluster: Cluster, task: Task) -> str:
-    """Return a warning about attempts that were presumed dead and may still run."""
+    """Return a warning about attempts that are presumed gone and may still run."""
     known = {ghost.attempt for ghosts in cluster.ghosts.values() for ghost in ghosts}
     ghosts = [each for each in task.attempts if each.presumed and AttemptId(task.id, each.number) in known]
     if not ghosts:
         return ""
-    return f"two copies may run: {', '.join(f'attempt-{each.number} on {each.worker}' for each in ghosts)}"
+    return ", ".join(f"attempt-{each.number} may still be running on {each.worker}" for each in ghosts)
 
 
 def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:
@@ -180,6 +187,6 @@ def _attempt_words(view: View, task: TaskId, attempt: Attempt) -> str:
         return f"{end_words(attempt.end)}{known}"
     if attempt.stop is not None:
         stuck = ", and a process of it can't be killed" if attempt.unkillable else ""
-        return f"being stopped ({attempt.stop.reason}){stuck}"
+        return f"{stop_words(attempt.stop.reason)}{stuck}"
     wrapper = "running without its wrapper" if attempt.orphaned else ""
     return ", ".join(filter(None, (wrapper, quiet_of(attempt, view.now))))

@@ -210,9 +210,9 @@ def show_thread_states(output: Output, results: Sequence[RankStacks]) -> None:
     output.line("no stack: " + "; ".join(_sentence(doing, ranks) for doing, ranks in ordered))
     for _, ranks in ordered:
         output.line()
-        output.line(
-            f"{rank_prefix([each.task.index for each in ranks])} threads of rank {ranks[0].task.index}"
-        )
+        alike = "alike; " if len(ranks) > 1 else ""
+        prefix = rank_prefix([each.task.index for each in ranks])
+        output.line(f"{prefix} {alike}threads of rank {ranks[0].task.index}")
         for program in _programs_without_stack(ranks[0]):
             words = program.command or f"process {program.pid}"
             output.line(f"    {words[:_LONGEST_COMMAND]}{'…' if len(words) > _LONGEST_COMMAND else ''}")

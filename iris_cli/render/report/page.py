@@ -263,7 +263,7 @@ _CHART = """<section id="chart" hidden>
 <div id="rows" tabindex="0" role="img"
 aria-label="Which job ran where and when; the table of jobs above has the same in words.">
 <canvas id="canvas"></canvas><div id="height"></div></div>
-<p class="hint">Pale: placed, not yet started. Drag to zoom in, double-click to zoom out; click
+<p class="hint">Pale: placed but not started. Drag to zoom in, double-click to zoom out; click
 a slice to see its workers, a job to highlight it. Keys: arrows, + and −, 0.</p>
 <div id="tip" hidden></div>
 </section>
@@ -271,10 +271,10 @@ a slice to see its workers, a job to highlight it. Keys: arrows, + and −, 0.</
 </noscript>
 """
 
-_FOOTER = """<footer><p>Chips are TPU chips, and GPUs where a task asks for them. They count from the placement of an
-attempt to the proof of its end. Wasted: of attempts that ended without success. Waited: from submission to the first
-start. Retries and preemptions: rounds of a gang, otherwise attempts. Not on this page: commands, environments, and logs
-except the last lines of the task that a job failed by.</p></footer>
+_FOOTER = """<footer><p>Chips: TPU chips, and GPUs of tasks that request GPUs, from the placement of an attempt to the
+proof of its end. Wasted: chip-hours of attempts that did not succeed. Waited: time from submission to the first start.
+Retries and preemptions: of a gang, rounds; otherwise attempts. This page has no commands, no environments and no logs,
+except the last lines of the task that failed its job.</p></footer>
 """
 
 

@@ -22,8 +22,8 @@ _MOST_ROWS = 10
 """Most labels, hosts and jobs that get a row; the HTML page has more."""
 
 _RIGHT = (
-    *("JOBS", "ATTEMPTS", "CHIP-HOURS", "WASTED", "TASK-HOURS"),
-    *("WAITED", "RAN", "RETRIES", "PREEMPTIONS", "LOST", "BUSY", "LONGEST"),
+    *("JOBS", "ATTEMPTS", "ATTEMPTS PER HOST", "CHIP-HOURS", "WASTED", "TASK-HOURS"),
+    *("WAITED", "RAN", "RETRIES", "PREEMPTIONS", "LOST PER HOST", "BUSY", "LONGEST"),
 )
 
 
@@ -78,7 +78,7 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
             ("chip-hours", f"{hours(everything.chip_seconds)} used, {there}" if chips else ""),
             ("wasted", f"{hours(everything.wasted)}, {vain} of used chip-hours" if vain else ""),
             ("task-hours", f"{hours(everything.task_seconds)} in {attempts}"),
-            ("waited", waited if everything.waited_most else "none"),
+            ("waited", waited if everything.waited_most else "0s"),
             (
                 "retries",
                 f"{retries:,}" + (f", plus {count(preemptions, 'preemption')}" if preemptions else "")
@@ -142,7 +142,7 @@ def _ends(report: Report) -> list[Text | Table]:
 def _hosts(used: Sequence[Use]) -> list[Text | Table]:
     """Return the table of hosts, most lost attempts first. Equal rows are folded, as for the hosts of a slice."""
     rows = folded(sorted(used, key=lambda use: -use.lost), lambda use: use.worker.id, _host_cells)
-    headers = ("HOST", "SLICE", "BUSY", "ATTEMPTS", "LOST")
+    headers = ("HOST", "SLICE", "BUSY", "ATTEMPTS PER HOST", "LOST PER HOST")
     made: list[Text | Table] = [table(headers, rows[:_MOST_ROWS], right=_RIGHT)] if rows else []
     return [*made, *_beyond(len(rows), "host")]
 

@@ -30,7 +30,7 @@ from iris_cli.render.tables import (
     table,
     text,
 )
-from iris_cli.render.views.status import late_why, where
+from iris_cli.render.views.status import late_why, where, without_kind
 
 FOLD_ABOVE = 16
 """Most tasks that get a line each; more are folded."""
@@ -86,7 +86,7 @@ def _facts(status: JobStatus) -> Table:
     return facts(
         [
             ("where", where(job)),
-            ("why", late_why(job) if status.failure is None else ""),
+            _reason(status),
             ("expected start", expected_words(status.expected_start, status.at)),
             ("retry", job.retry.removeprefix("retry").lstrip(" ,")),
             ("output", job.quiet),
@@ -107,6 +107,14 @@ def _facts(status: JobStatus) -> Table:
             *(("endpoint", _endpoint(each)) for each in status.endpoints),
         ]
     )
+
+
+def _reason(status: JobStatus) -> tuple[str, str]:
+    """Return why the job is pending or ended; for a running job, why its other tasks are pending."""
+    job, pending = status.job, status.job.tasks.get(TaskState.PENDING, 0)
+    if job.workers and job.why and pending and not (job.stopping or job.state.terminal):
+        return "pending", f"{count(pending, 'task')}: {without_kind(job.why)}"
+    return "why", late_why(job) if status.failure is None else ""
 
 
 def _is_counted(status: JobStatus) -> bool:
@@ -130,7 +138,7 @@ def _endpoint(row: EndpointRow) -> str:
 
 def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> Table:
     """Return one row per task. Pending tasks with the same reason share a row; above FOLD_ABOVE, all equal tasks do."""
-    headers = ("TASK", "STATE", "WORKER", "TRY", "STARTED (UTC)", "ENDED (UTC)", "RAN", "WHY")
+    headers = ("TASK", "STATE", "WORKER", "ATTEMPT", "STARTED (UTC)", "ENDED (UTC)", "RAN", "WHY")
     narrow = width < NARROW
     only = {"TASK", "STATE", "WORKER", "RAN", "WHY"}
     if len(tasks) > FOLD_ABOVE and not everything:
@@ -143,7 +151,7 @@ def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> Table:
         rows = [_task_cells(task) for task in tasks]
     if width >= WIDE:
         return table(headers, rows)
-    return table(headers, rows, only=only if narrow else {*only, "TRY"})
+    return table(headers, rows, only=only if narrow else {*only, "ATTEMPT"})
 
 
 def _task_cells(task: TaskRow) -> Row:
@@ -212,7 +220,7 @@ def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
         )
         for (number, why), group in lines
     ]
-    return table(("TRY", "TASK", "WORKER", "RAN", "WHY"), rows)
+    return table(("ATTEMPT", "TASK", "WORKER", "RAN", "WHY"), rows)
 
 
 # The failure card: the first failed task with its last log lines, its peers, and the known cause.
@@ -261,27 +269,27 @@ def _others(failure: FailureCard) -> Iterator[str]:
 
 def _children(failure: FailureCard) -> Iterator[str]:
     for child in failure.children[:MOST_GROUPS]:
-        yield f"its child {child.job} is {child.state}: {child.cause}"
+        yield f"child job {child.job} {child.state}: {child.cause}"
     more = len(failure.children[MOST_GROUPS:]) + failure.more_children
     if more:
         yield f"and {count(more, 'more child job')} failed"
 
 
 def _company(group: PeerGroup) -> str:
-    """Return `3 others, task-[0-1,3], stopped in the same place: step 42` or `task-5 also failed, exit 1, at: ...`."""
+    """Return `3 others, task-[0-1,3], stopped; last line: step 42` or `task-5 also failed, exit 1; last line: ...`."""
     several = len(group.tasks) > 1
     names = fold(f"task-{task.index}" for task in group.tasks)
     who = f"{len(group.tasks)} others, {names}," if several else names
-    how = f"also failed, {group.how}," if group.failed else group.how
+    how = f"also failed, {group.how}" if group.failed else group.how
     if group.same:
         return f"{who} {how} with the same last line"
     if not group.line:
         return f"{who} {how} without output"
-    return f"{who} {how} {'in the same place' if several else 'at'}: {group.line}"
+    return f"{who} {how}; last line: {group.line}"
 
 
 def _known(known: Explained, failure: FailureCard) -> Iterator[Text | Table]:
     who = "" if known.task == failure.task else f" of task-{known.task.index}"
     yield text(f"known cause{who}: {known.cause}", "bold yellow")
     said = known.line if known.line not in failure.cause else ""
-    yield facts([("it says", said), ("fix", known.fix), ("source", known.source)])
+    yield facts([("log line", said), ("fix", known.fix), ("source", known.source)])

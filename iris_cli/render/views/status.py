@@ -12,7 +12,7 @@ from iris_cli.ops.views.status import ClusterStatus, JobRow, in_reading_order
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Group, Table, Text
 from iris_cli.render.tables import NARROW, Row, age, banner, chain_words, duration, fold, folded, table, text
-from iris_cli.render.workers import cores, memory
+from iris_cli.render.workers import cores, memory, status_words
 
 MOST_LISTED = 100
 """Most ended jobs listed with --json or --quiet, unless all are requested."""
@@ -111,6 +111,12 @@ def where(job: JobRow) -> str:
     return f"{'stopping on ' if job.stopping else ''}{fold(job.workers)}" if job.workers else ""
 
 
+def without_kind(why: str) -> str:
+    """Return a reason for a pending task without its kind: `no worker has 64 cores` for `cpu: no worker ...`."""
+    kind, colon, words = why.partition(": ")
+    return words if colon and kind.isidentifier() and kind.islower() else why
+
+
 def late_why(job: JobRow) -> str:
     """Return why the job is pending, with how long if it is overdue, or why it ended."""
     return ": ".join(filter(None, (job.overdue, job.why)))
@@ -118,7 +124,8 @@ def late_why(job: JobRow) -> str:
 
 def _where_and_why(job: JobRow) -> str:
     """Return the job's workers, why its other tasks wait, why it ended, its retry and its resubmissions."""
-    why = f"waiting: {job.why}" if job.workers and job.why and not job.state.terminal else late_why(job)
+    waits = job.workers and job.why and not job.state.terminal
+    why = f"waiting: {without_kind(job.why)}" if waits else late_why(job)
     chain = chain_words(job.again, job.tried_again)
     return "; ".join(part for part in (where(job), why, job.quiet, job.retry, chain) if part)
 
@@ -126,7 +133,7 @@ def _where_and_why(job: JobRow) -> str:
 def _slices(status: ClusterStatus, width: int) -> list[Text | Table]:
     cells = _short_slice_cells if width < NARROW else _slice_cells
     rows = folded(status.slices, lambda each: each.name, cells)
-    return [table(("SLICE", "TYPE", "FREE", "STATUS", "JOBS"), rows)] if rows else []
+    return [table(("SLICE", "TYPE", "VMS FREE", "STATUS", "JOBS"), rows)] if rows else []
 
 
 def _groups(status: ClusterStatus, width: int) -> list[Text | Table]:
@@ -137,7 +144,7 @@ def _groups(status: ClusterStatus, width: int) -> list[Text | Table]:
 
 
 def _slice_cells(row: SliceRow) -> Row:
-    return row.type, f"{row.free}/{len(row.workers)}", row.status, fold(row.jobs)
+    return row.type, f"{row.free}/{len(row.workers)}", status_words(row.status, "VM"), fold(row.jobs)
 
 
 def _short_slice_cells(row: SliceRow) -> Row:
@@ -159,7 +166,7 @@ def _hosts(status: ClusterStatus, width: int) -> list[Text | Table]:
 
 
 def _host_cells(row: WorkerRow) -> Row:
-    return row.device, cores(row), memory(row), row.status, fold(row.jobs)
+    return row.device, cores(row), memory(row), status_words(row.status), fold(row.jobs)
 
 
 def _problems(workers: Iterable[WorkerRow]) -> Iterator[Text]:

@@ -60,8 +60,10 @@ def _parts(why: Why, width: int) -> Iterator[Renderable]:
         yield from _wait(why, wait)
     if why.places:
         yield text("")
-        only = ("ON", "STATE", "TASK", "FOR", "BUT") if width < NARROW else ()
-        yield table(("ON", "STATE", "TASK", "SINCE (UTC)", "FOR", "BUT"), _place_rows(why.places), only=only)
+        only = ("WORKER", "STATE", "TASK", "FOR", "NOTE") if width < NARROW else ()
+        yield table(
+            ("WORKER", "STATE", "TASK", "SINCE (UTC)", "FOR", "NOTE"), _place_rows(why.places), only=only
+        )
         yield from (
             text(chosen, "dim") for chosen in dict.fromkeys(each.chosen for each in why.places) if chosen
         )
@@ -91,15 +93,15 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
     from iris_cli.core.scheduling.explain.wording import amount
 
     if found.workers:
-        yield "device", f"{found.equipped} of {count(found.workers, 'worker')}"
+        yield "device", f"met by {found.equipped} of {count(found.workers, 'worker')}"
     for each in found.constraints:
         typed = format_constraint(each.constraint)
         source = f", inherited from {inherited[typed]}" if typed in inherited else ""
-        yield typed, f"{each.satisfied} of {count(each.workers, 'worker')}{source}"
+        yield typed, f"met by {each.satisfied} of {count(each.workers, 'worker')}{source}"
     for dimension in found.dimensions:
         if dimension.lacking:
-            free = f"{dimension.workers - dimension.lacking} of {count(dimension.workers, 'worker')}"
-            yield f"{amount(dimension.kind, dimension.need)} free", free
+            met = f"met by {dimension.workers - dimension.lacking} of {count(dimension.workers, 'worker')}"
+            yield f"{amount(dimension.kind, dimension.need)} free", met
     if found.group_by:
         largest = f", largest: {found.largest[0]} with {found.largest[1]}" if found.largest else ""
         yield "groups", f"{found.groups_found} by {found.group_by}{largest}"
@@ -113,7 +115,8 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
         yield "near miss", f"{near.name}: {near.kind}" + (f" ({lacks})" if lacks else "")
     for hint in found.hints:
         yield "hint", hint
-    yield "suggestion", str(found.change or "")
+    if found.change is not None:
+        yield found.change.label, found.change.text
 
 
 def _place_rows(places: tuple[LiveAttempt, ...]) -> Iterator[tuple[str, ...]]:

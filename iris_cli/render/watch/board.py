@@ -35,8 +35,9 @@ from iris_cli.render.tables import (
     style_of,
 )
 from iris_cli.render.views.job_tables import job_tables
-from iris_cli.render.views.status import tasks, where
+from iris_cli.render.views.status import tasks, where, without_kind
 from iris_cli.render.watch.news import News
+from iris_cli.render.workers import status_words
 
 _AIRY = 16  # fewest lines for blank lines and headings
 _ROOMY = 10  # fewest lines for slices and hosts
@@ -76,8 +77,8 @@ def frame(board: Board, moment: Moment, width: int, height: int) -> list[Text]:
     airy = height >= _AIRY
     sections = [
         _jobs(board, moment.now, width, height),
-        _listed(_slices(board.status, width), 8 if height >= _ROOMY else 0),
-        _listed(list(_problems(board.status.workers)), 4),
+        _listed(_slices(board.status, width), 8 if height >= _ROOMY else 0, "slices and hosts"),
+        _listed(list(_problems(board.status.workers)), 4, "problems"),
         _Section(list(map(_news_line, moment.news)), 4 if airy else 1, 10 if airy else 3),
     ]
     sections = [section for section in sections if section.lines]
@@ -91,8 +92,10 @@ def frame(board: Board, moment: Moment, width: int, height: int) -> list[Text]:
     return [_cut(line, width) for line in lines[:height]]
 
 
-def _listed(lines: Sequence[Text], most: int) -> _Section:
-    return _Section(lines, min(1, most), most, lambda shown: f"{len(lines) - shown} more: iris status")
+def _listed(lines: Sequence[Text], most: int, nouns: str) -> _Section:
+    return _Section(
+        lines, min(1, most), most, lambda shown: f"{len(lines) - shown} more {nouns}: iris status"
+    )
 
 
 def _fitted(sections: Sequence[_Section], room: int) -> list[Sequence[Text]]:
@@ -139,7 +142,7 @@ def _age(cycles: Cycles | None, since: float, now: float) -> Text:
 # Jobs
 
 Row = tuple[Text, ...]
-_HEADERS = ("JOB", "STATE", "TASKS", "FOR", "WHERE / WHY")
+_HEADERS = ("JOB", "STATE", "TASKS", "TIME", "WHERE / WHY")
 
 
 def _jobs(board: Board, now: float, width: int, height: int) -> _Section:
@@ -230,7 +233,7 @@ def _where_and_why(board: Board, job: JobOnBoard, now: float) -> str:
     if job.waits_since is not None:
         why = f"{overdue_words(max(0.0, now - job.waits_since), board.gang_reserve_after)}: {why}"
     elif row.workers and why and not row.state.terminal:
-        why = f"waiting: {why}"
+        why = f"waiting: {without_kind(why)}"
     chain = chain_words(row.again, row.tried_again)
     return "; ".join(filter(None, (where(row), why, row.quiet, row.retry, chain)))
 
@@ -254,11 +257,11 @@ def _slices(status: ClusterStatus, width: int) -> list[Text]:
 
 
 def _slice_cells(row: SliceRow) -> tuple[str, ...]:
-    return row.type, f"{row.free}/{len(row.workers)} free", row.status, fold(row.jobs)
+    return row.type, f"{row.free}/{len(row.workers)} VMs free", status_words(row.status, "VM"), fold(row.jobs)
 
 
 def _host_cells(row: WorkerRow) -> tuple[str, ...]:
-    return row.device, f"{row.cpu_free:g}/{row.cpu:g} cores free", row.status, fold(row.jobs)
+    return row.device, f"{row.cpu_free:g}/{row.cpu:g} cores free", status_words(row.status), fold(row.jobs)
 
 
 def _problems(workers: Iterable[WorkerRow]) -> Iterator[Text]:

@@ -67,7 +67,7 @@ def test_other_types_and_counts_of_hosts_are_followed(lab: Path, cluster_import:
     path.write_text(OURS)
     write(lab / "tpus.json", node(acceleratorType="v4-8", networkEndpoints=[{"ipAddress": "10.130.0.9"}]))
     said = cluster_import("--from", "tpus.json", "--yes")
-    assert "v4a: other type v4-32 → v4-8, addresses" in said.err
+    assert "v4a: changed type v4-32 → v4-8, addresses" in said.err
     assert "    hosts: 10.130.0.9   # by worker number" in path.read_text()
 
 

@@ -141,7 +141,7 @@ def test_a_label_that_changed_shows_in_the_diff(lab: Path, cluster_import: Impor
     listed(lab, {"team": "vision", "level": "3"})
     said = cluster_import(*SOURCE)
     assert "-    labels: {level: 3, team: speech}\n+    labels: {level: 3, team: vision}\n" in said.out
-    assert "v4a: other labels" in said.err
+    assert "v4a: changed labels" in said.err
     assert attributes(lab)["team"] == "vision"
 
 

@@ -248,7 +248,7 @@ def test_the_one_change_of_who_is_turned_away_is_a_higher_priority() -> None:
 def test_the_one_change_of_who_reserves_counts_what_is_free_on_its_worker() -> None:
     result = cycle([half_full()], large(device=gpus(8)), now=LONG)
     change = result.waiting.explain(TaskId(large().id, 0)).change
-    assert str(change) == "ask for 4 GPUs instead of 8 GPUs: worker w fits"
+    assert str(change) == "request 4 GPUs instead of 8 GPUs: worker w fits"
 
 
 # Over time: a worker, a large task, and small ones that come for ever

@@ -202,7 +202,7 @@ def test_the_single_change_is_to_add_spread() -> None:
     fleet = [*tpu_slice("a", **WEST), *tpu_slice("b", **EAST)]
     change = explain(fleet, two()).change
     assert change is not None
-    assert (change.kind, change.text) == ("spread", "add --spread: slice a, slice b fit")
+    assert (change.kind, change.text) == ("spread", "add --spread: slices a, b fit")
 
 
 def test_spread_is_not_proposed_where_it_does_not_help() -> None:
@@ -211,7 +211,7 @@ def test_spread_is_not_proposed_where_it_does_not_help() -> None:
     fleet = [*tpu_slice("a", **WEST), *busy_slice("b", **WEST), *busy_slice("c", **EAST)]
     change = explain(fleet, two()).change
     assert change is not None
-    assert change.text == "slice b frees when job old ends"
+    assert change.text == "slice b is free when job old ends"
 
 
 # Reservations

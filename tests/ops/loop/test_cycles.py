@@ -90,7 +90,7 @@ def test_one_that_is_late_is_late_whoever_ran_a_cycle_meanwhile(state: StateDir)
     runs(state, LOOP, pid=4711)
     beat(state, LOOP, 300.0, pid=4711)
     beat(state, "command", 2.0)
-    said = "cycles: background loop (pid 4711) is late, last 5m ago: iris loop start"
+    said = "cycles: background loop (pid 4711) is late (last cycle 5m ago); run: iris loop start"
     assert cycles_words(cycles_of(state, NOW)) == said
 
 
@@ -106,7 +106,7 @@ def test_a_loop_that_is_suspended_keeps_its_lock_and_is_late(ago: float, late: b
     cycles = cycles_of(state, NOW)
     assert (cycles.late, cycles.has_next_cycle) == (late, not late)
     if ago == 7200.0:
-        said = "cycles: background loop (pid 4711) is late, last 2h ago: iris loop start"
+        said = "cycles: background loop (pid 4711) is late (last cycle 2h ago); run: iris loop start"
         assert cycles_words(cycles) == said
 
 

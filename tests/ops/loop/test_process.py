@@ -133,7 +133,7 @@ def test_a_stop_holds_until_the_next_start(operator: Operator) -> None:
     first = operator.pid()
     operator.has_run_a_cycle()  # before that it may end without a word: Python itself is still starting
     done = operator.iris("loop", "stop")
-    assert done.stdout == f"stopped the background loop (pid {first}); start it again with: iris loop start\n"
+    assert done.stdout == f"stopped the background loop (pid {first}); to start it again: iris loop start\n"
     assert operator.loop is None
     assert "ended by a signal" in operator.log.splitlines()[-1]
     assert read_loop_order(operator.state.path).stopped

@@ -35,14 +35,16 @@ def refused(tmp_path: Path) -> Cluster:
 
 def test_an_agent_that_is_gone_is_named(refused: Cluster, tmp_path: Path) -> None:
     assert troubles(refused, SSH_AUTH_SOCK=str(tmp_path / "gone")) == [
-        "its SSH agent is gone and w0 refused its key: iris loop start from a shell that has an agent"
+        "its SSH agent is gone and w0 refused its key; run `iris loop start` in a shell that has an agent"
     ]
 
 
 def test_a_key_that_is_refused_is_named(
     refused: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = ["w0 refused its key: iris doctor; then iris loop start from a shell that has the right one"]
+    said = [
+        "w0 refused its key; run `iris doctor`, then run `iris loop start` in a shell that has the right one"
+    ]
     assert troubles(refused) == said
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as agent:
@@ -53,7 +55,7 @@ def test_a_key_that_is_refused_is_named(
 def test_a_key_that_this_machine_does_not_have_is_named(refused: Cluster) -> None:
     for each in refused.workers.values():
         each.condition, each.reason = WorkerCondition.SUSPECT, "key: no such key file: /home/me/.ssh/gone"
-    said = "w0 can't be reached: no such key file: /home/me/.ssh/gone: iris doctor"
+    said = "w0 can't be reached: no such key file: /home/me/.ssh/gone; run `iris doctor`"
     assert troubles(refused) == [said]
 
 
@@ -70,7 +72,7 @@ def test_a_secret_that_only_another_shell_has(tmp_path: Path, monkeypatch: pytes
     not_set = {"WANDB": "not set in this shell"}
     assert missing_here(lab.site.cluster) == {"train": not_set, "eval": not_set}
     assert list(environment_troubles(lab.site.cluster, missing_here(lab.site.cluster), {})) == [
-        "secret WANDB of train, eval is not in its environment: iris loop start from a shell that has it"
+        "secret WANDB of train, eval is not in its environment; run `iris loop start` in a shell that has it"
     ]
     assert lab.run(60) is None
     assert lab.running() == ["plain/task-0"]

@@ -21,15 +21,15 @@ from tests.support.remote_files import RemoteFile, RemoteFiles
     ("name", "why"),
     [
         (b"output//etc/passwd", "its name is absolute"),
-        (b"/etc/passwd", "not one of its files"),
+        (b"/etc/passwd", "not a file of this attempt"),
         (b"output/../../escaped", "leads out of the directory"),
         (b"output/a/../../../escaped", "leads out of the directory"),
         (b"output/a/./b", "leads out of the directory"),
         (b"output/a//b", "leads out of the directory"),
         (b"output/", "leads out of the directory"),
-        (b"output", "not one of its files"),
-        (b"env", "not one of its files"),
-        (b"outputs/x", "not one of its files"),
+        (b"output", "not a file of this attempt"),
+        (b"env", "not a file of this attempt"),
+        (b"outputs/x", "not a file of this attempt"),
         (b"output/.iris-part-0", "reserved by iris"),
         (b"output/" + b"n" * 300, "can't be written"),
         (b"output/" + b"d/" * 3000 + b"x", "too long"),
@@ -83,7 +83,7 @@ def test_two_names_that_are_one_here_are_not_mixed_up(
     remote.put(rank0, b"output/a\nb", b"2")
     found = row(world, remote, here)
     assert tree(here) == {"a%0Ab": b"1"}
-    assert "another file has that name" in found.problems[0]
+    assert "another file has the same local name" in found.problems[0]
 
 
 def test_more_bytes_than_were_said_are_not_taken(

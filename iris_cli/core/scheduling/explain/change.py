@@ -190,7 +190,7 @@ def _in_words(case: Case, change: Change, workers: list[WorkerId]) -> str:
             group for group in groups if any(_is_about(change, fleet.workers[at]) for at in group.members)
         ]
         groups = touched or groups
-    names = ", ".join(wording.unit_name(shape, group) for group in groups[: shape.groups if shape else 1])
+    names = wording.unit_name(shape, *groups[: shape.groups if shape else 1])
     several = shape is not None and len(groups) > 1
     return wording.change(fleet, case.requirement.need, change, names, several=several)
 

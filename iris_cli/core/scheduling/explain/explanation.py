@@ -185,6 +185,12 @@ class Change(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return self.text
 
+    @property
+    def label(self) -> str:
+        """`forecast` if the change comes by itself, else `suggestion`."""
+        comes = self.kind in (ChangeKind.JOB_ENDS, ChangeKind.TASK_ENDS, ChangeKind.RESTS)
+        return "forecast" if comes else "suggestion"
+
 
 class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
     """The input of a cycle and its placements. `kept_out`: the rejected entries; `decide` runs another cycle."""

@@ -44,9 +44,9 @@ def unit(shape: Shape | None) -> str:
     return "slice" if shape.group_by == constraints.TPU_NAME_ATTRIBUTE_KEY else f"{shape.group_by} group"
 
 
-def unit_name(shape: Shape | None, group: Group) -> str:
-    """Return `worker cpu-0`, `slice v4a`, `rack group 7`."""
-    return f"{unit(shape)} {group.key}"
+def unit_name(shape: Shape | None, *groups: Group) -> str:
+    """Return `worker cpu-0`, `slices v4a, v4b`, `rack group 7`."""
+    return f"{unit(shape)}{'s' if len(groups) > 1 else ''} {', '.join(str(group.key) for group in groups)}"
 
 
 def amount(kind: ReasonKind, number: int) -> str:
@@ -326,10 +326,10 @@ def change(fleet: Fleet, need: Amounts, change: Change, names: str, *, several: 
         case ChangeKind.LESS_CPU | ChangeKind.LESS_MEMORY | ChangeKind.FEWER_GPUS:
             number = (ChangeKind.LESS_CPU, ChangeKind.LESS_MEMORY, ChangeKind.FEWER_GPUS).index(change.kind)
             less, more = (amount(AMOUNT_KINDS[number], each) for each in (change.amount, need[number]))
-            return f"ask for {less} instead of {more}: {names} {fit}"
+            return f"request {less} instead of {more}: {names} {fit}"
         case ChangeKind.JOB_ENDS | ChangeKind.TASK_ENDS:
             what = "job " if change.kind is ChangeKind.JOB_ENDS else ""
-            return f"{names} {'free' if several else 'frees'} when {what}{subject} ends"
+            return f"{names} {'are' if several else 'is'} free when {what}{subject} ends"
         case ChangeKind.UNCORDON:
             return f"{names} {fit} after `iris worker uncordon {subject}`"
         case ChangeKind.COMPLETES:

@@ -336,7 +336,7 @@ def _say_more(plan: Plan, name: str, found: FoundSlice) -> None:
     plan.notes += [(name, words) for words in found.skipped]
     if found.incarnation and found.health != HEALTHY:
         what = f"its health is {found.health}" if found.health else "its health is unknown"
-        plan.notes.append((name, f"{what}; `iris worker probe` shows how its VMs are"))
+        plan.notes.append((name, f"{what}; `iris worker probe` shows the state of its VMs"))
 
 
 def _say_what_stays(plan: Plan, matches: _Matches, found: Found) -> None:
