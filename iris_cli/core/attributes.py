@@ -61,10 +61,10 @@ class AttributeValue:
     def __lt__(self, other: AttributeValue) -> bool:
         if not isinstance(other, AttributeValue):
             return NotImplemented
-        mine, theirs = self.value, other.value
-        if type(mine) is not type(theirs):
-            raise TypeError(f"{self.type_word} {mine!r} and {other.type_word} {theirs!r} have no order")
-        return mine < theirs  # type: ignore[operator]  # both are of one type
+        own, others = self.value, other.value
+        if type(own) is not type(others):
+            raise TypeError(f"{self.type_word} {own!r} and {other.type_word} {others!r} have no order")
+        return own < others  # type: ignore[operator]  # both are of one type
 
     def __str__(self) -> str:
         return str(self.value)

@@ -1,7 +1,7 @@
 """Base classes of stored structs, and the JSON form of ids and attribute values.
 
-Values never change; records are the entries of the cluster's tables, which only `evolve` changes. Both are decoded
-strictly and encoded without default values: the defaults are part of the format.
+Values never change. Records are the entries of the cluster's tables; only `evolve` changes them. Both are decoded
+strictly and encoded without fields at their default, so the defaults are part of the format.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Value(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class Record(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """An entry of the cluster's tables. Others may hold it, so only a draft's own copy is assigned to."""
+    """An entry of the cluster's tables. Several clusters may share it, so a draft changes only its own copy."""
 
 
 def plain(value: object) -> object:
@@ -56,8 +56,8 @@ def _attribute(content: object) -> AttributeValue:
     raise TypeError("an attribute is text or a number")
 
 
-_KNOWN = 1 << 14  # cached ids of each kind: the ids of a long log must not all stay in memory
+_MAX_CACHED = 1 << 14  # ids of each kind: the ids of a long log must not all stay in memory
 _PARSERS: Mapping[type, Callable[[str], object]] = {
-    TaskId: lru_cache(_KNOWN)(parse_task_id),
-    AttemptId: lru_cache(_KNOWN)(parse_attempt_id),
+    TaskId: lru_cache(_MAX_CACHED)(parse_task_id),
+    AttemptId: lru_cache(_MAX_CACHED)(parse_attempt_id),
 }

@@ -29,21 +29,20 @@ class _Uncompiled:
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """Return the closest of `words`, ignoring case, or None if none is close.
+    """Return the most similar of `words`, ignoring case, or None if no word is similar.
 
-    A word that starts with `word` comes first, then one with two adjacent letters swapped (`tup` for `tpu`), then
-    the most similar one.
+    A word that begins with `word` has precedence, then a word with two adjacent letters swapped (`tup` for `tpu`).
     """
     wanted = word.casefold()
     by_folded = {each.casefold(): each for each in sorted(words, reverse=True)}
     if len(wanted) > 1:
-        begun = min((each for each in by_folded if each.startswith(wanted)), default=None)
-        if begun is not None:
-            return by_folded[begun]
+        longer = min((each for each in by_folded if each.startswith(wanted)), default=None)
+        if longer is not None:
+            return by_folded[longer]
     swapped = min((each for each in by_folded if _is_transposed(wanted, each)), default=None)
     if swapped is not None:
         return by_folded[swapped]
-    import difflib  # imported only for a mistake
+    import difflib  # slow to import, and rare
 
     close = difflib.get_close_matches(wanted, by_folded, n=1)
     return by_folded[close[0]] if close else None
@@ -65,7 +64,7 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 def one_of(word: str, words: Iterable[str]) -> str:
-    """Return the entry of `words` equal to `word` regardless of case. Raises UsageError with the likely one."""
+    """Return the entry of `words` that equals `word`, ignoring case. Raises UsageError with a suggestion."""
     known = list(map(str, words))
     for each in known:
         if each.casefold() == word.strip().casefold():

@@ -1,7 +1,7 @@
 """TPU types: numbers of chips and VMs of each accelerator type, and the spellings of its name.
 
-Facts from Google's TPU documentation ("TPU architecture", one page per version), for validation and messages; the
-observed workers of a slice override them.
+From Google's TPU documentation ("TPU architecture", one page per version), for validation and messages. The numbers
+that workers report override them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Topology(Struct, frozen=True):
     topology: str
 
 
-# Arrangements per family. The number in a name counts TensorCores, two to a chip, or for v5e and v6e chips.
-# A bare number is a count of chips without one arrangement.
+# Arrangements of chips, by family. The number in the name of a type counts TensorCores (two per chip), for v5e and
+# v6e chips. A bare number here is a number of chips with more than one arrangement.
 _V4 = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x8x8 384 8x8x8 8x8x12 8x8x16 8x16x16"
 _V5P = (
     "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x8x8 4x4x20 4x8x12 4x4x28 8x8x8 4x8x20 8x8x12 4x8x28 "
@@ -46,7 +46,7 @@ _ARRANGEMENTS = {
 }
 _NAMED_BY_CHIPS = frozenset({"v5litepod", "v6e"})
 _SPELLINGS = {"v5e": "v5litepod", "v5lite": "v5litepod", "v7x": "tpu7x"}
-_ARRANGED = pattern(r"([1-9][0-9]{0,3}(?:x[1-9][0-9]{0,3}){1,2})(_[a-z_]{1,40})?")  # some are `4x4x8_twisted`
+_ARRANGED = pattern(r"([1-9][0-9]{0,3}(?:x[1-9][0-9]{0,3}){1,2})(_[a-z_]{1,40})?")  # such as `4x4x8_twisted`
 _WELL_FORMED = pattern(r"([a-z][a-z0-9]{0,19})-([1-9][0-9]{0,6})")
 
 
@@ -98,7 +98,7 @@ def arranged_type(family: str, arrangement: str) -> str:
 
 
 def type_of(family: str, arrangement: str) -> str:
-    """Return the type for user input, `v4`, `2x2x4` -> `v4-32`: requires a known family and its number of sides."""
+    """Return the type for a family and arrangement from a user (`v4`, `2x2x4` -> `v4-32`). Raises UsageError."""
     family = family_of(family)
     match = _ARRANGED.fullmatch(arrangement)
     example = _ARRANGEMENTS[family].split()[1]
@@ -111,9 +111,7 @@ def type_of(family: str, arrangement: str) -> str:
 
 @cache
 def _table() -> dict[str, Topology]:
-    entries = (
-        _entry(family, each) for family, all_of_it in _ARRANGEMENTS.items() for each in all_of_it.split()
-    )
+    entries = (_entry(family, each) for family, listed in _ARRANGEMENTS.items() for each in listed.split())
     return {entry.accelerator_type: entry for entry in entries}
 
 

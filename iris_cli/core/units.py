@@ -11,8 +11,8 @@ _DECIMAL_UNITS = {"PB": 10**15, "TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10
 _BINARY_UNITS = {"PiB": 1 << 50, "TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 _UNITS = {name.lower(): size for name, size in {**_DECIMAL_UNITS, **_BINARY_UNITS, "B": 1}.items()}
 _MEMORY = pattern(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?\s*([a-zA-Z]*)")
-_LEAST_BARE_NUMBER = 1 << 20  # `memory: 16` means 16 GB, not 16 bytes
-_MOST_MEMORY = 1 << 60
+_MIN_BARE_NUMBER = 1 << 20  # bytes: a user who writes `memory: 16` means 16 GB
+_MAX_MEMORY = 1 << 60  # bytes
 
 _WHOLE = pattern(r"[+-]?[0-9]{1,99}")
 _NUMBER = pattern(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
@@ -20,7 +20,7 @@ _NUMBER = pattern(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = pattern(r"(?:[0-9]{1,12}(?:\.[0-9]{1,9})?(?:ms|s|m|h|d))+")
 _DURATION_PART = pattern(r"([0-9.]+)(ms|s|m|h|d)")
-_MOST_SECONDS = 1e10
+_MAX_SECONDS = 1e10
 
 
 def count(number: int, noun: str) -> str:
@@ -60,15 +60,15 @@ def parse_memory(value: str | int) -> int:
     fraction = match[2] or ""
     divisor: int = 10 ** len(fraction)
     size = int(match[1] + fraction) * unit // divisor
-    if not match[3] and size < _LEAST_BARE_NUMBER:
+    if not match[3] and size < _MIN_BARE_NUMBER:
         raise UsageError(f"{text!r} would be {size} bytes", hint=f"give the unit: {text}GB or {text}GiB")
-    if not 0 < size <= _MOST_MEMORY:
+    if not 0 < size <= _MAX_MEMORY:
         raise UsageError(f"{text[:80]!r} is not a possible size", hint="write it like 512MiB, 8GB or 1.5TiB")
     return size
 
 
 def format_memory(size: int) -> str:
-    """Return the exact size (`8GB`, `512MiB`) if three digits are enough, else a rounded one: `1.53GiB`."""
+    """Return the exact size (`8GB`, `512MiB`) if three digits are enough, otherwise a rounded one (`1.53GiB`)."""
     for units in (_BINARY_UNITS, _DECIMAL_UNITS):
         for unit, bytes_each in units.items():
             if size % bytes_each == 0 and 0 < size // bytes_each < 1000:
@@ -86,13 +86,13 @@ def parse_duration(value: str | int | float) -> float:
         seconds = math.fsum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text))
     else:
         seconds = _bare_seconds(value)
-    if not 0 <= seconds <= _MOST_SECONDS:
+    if not 0 <= seconds <= _MAX_SECONDS:
         raise UsageError(f"{text[:80]!r} is not a duration", hint="write it like 90s, 10m or 2h")
     return seconds
 
 
 def _bare_seconds(value: str | int | float) -> float:
-    """Return a number without a unit; -1, which is not a duration, for any other text."""
+    """Return a number without a unit as seconds; -1, which is not a duration, for any other text."""
     text = str(value).strip()
     return -1.0 if isinstance(value, bool) or not _NUMBER.fullmatch(text) else float(text)
 

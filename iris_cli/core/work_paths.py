@@ -1,4 +1,4 @@
-"""Paths relative to a task's work directory, and the target of files fetched from it."""
+"""Show paths relative to a task's work directory."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ PULLED = "iris-out"
 
 _ENDS = frozenset(" \t\n\r\v\f\x1b\0\"'`()[]{}<>=,;:|&!‘’“”")
 """Characters that end a path in running text. A path that contains one is left unchanged."""
-_LONGEST = 4096  # characters: no system has a longer path
-_OF_A_COLOR = frozenset("0123456789;:")
+_MAX_PATH = 4096  # characters
+_COLOR_CHARACTERS = frozenset("0123456789;:")
 
 
 def relative_paths(text: str, token: Token) -> str:
-    """Return `text` with each path below this attempt's work directory relative to it, and the directory as `.`.
+    """Return `text` with each path below the attempt's work directory made relative, and the directory itself as `.`.
 
-    The directory is `ANY/a/TOKEN/work`: this machine does not know the worker's home directory and its symlinks,
-    but the token is random. Only whole components of absolute paths match. Takes time linear in the text.
+    The directory is found as `.../a/TOKEN/work`, because this machine does not know the worker's home directory and
+    symlinks. Only whole components of absolute paths match. Takes time linear in the length of the text.
     """
     tail = f"/a/{token}/work"
     at = text.find(tail)
@@ -40,30 +40,30 @@ def relative_paths(text: str, token: Token) -> str:
 
 def _start(text: str, floor: int, at: int) -> int | None:
     """Return the start, at `floor` or later, of the absolute path that continues at `at`; None if it is not one."""
-    least = max(floor, at - _LONGEST)
+    limit = max(floor, at - _MAX_PATH)
     start = at
-    while start > least and text[start - 1] not in _ENDS:
+    while start > limit and text[start - 1] not in _ENDS:
         start -= 1
-    if start == least > 0:
-        return None  # too long, or begins before another match
+    if start == limit > 0:
+        return None  # too long, or begins before `floor`
     if text[start] == "/":
         is_url = text.startswith("//", start) and text[start - 1 : start] == ":"
         return None if is_url else start
     slash = text.find("/", start, at + 1)
-    return slash if _is_color(text, least, start, slash) else None
+    return slash if _is_color(text, limit, start, slash) else None
 
 
-def _is_color(text: str, least: int, start: int, end: int) -> bool:
+def _is_color(text: str, limit: int, start: int, end: int) -> bool:
     """Return whether `text[start:end]` is the end of a colour code, such as `31m` of `ESC[1;31m`."""
-    if text[end - 1] != "m" or not _OF_A_COLOR.issuperset(text[start : end - 1]):
+    if text[end - 1] != "m" or not _COLOR_CHARACTERS.issuperset(text[start : end - 1]):
         return False
-    while start > least and text[start - 1] in _OF_A_COLOR:
+    while start > limit and text[start - 1] in _COLOR_CHARACTERS:
         start -= 1
-    return text.endswith("\x1b[", least, start)
+    return text.endswith("\x1b[", limit, start)
 
 
 def _below(text: str, end: int) -> tuple[str, int] | None:
-    """Return the replacement of the directory that ends at `end`, and the index of the rest; None for a longer name."""
+    """Return the text for the directory that ends at `end`, and the index of the rest; None if the name continues."""
     if end == len(text) or text[end] in _ENDS:
         return ".", end
     if text[end] != "/":

@@ -24,7 +24,7 @@ _FUSE = ("fuse", "macfuse", "osxfuse")
 def check_readable(directory: Path) -> str:
     """Return a warning if other users can access the state, otherwise ''.
 
-    Raises NotWritableError if a file of the state is a symbolic link or not a regular file.
+    Raises NotWritableError if a file of the state is a symbolic link or of another wrong type.
     """
     statuses = _statuses(directory)
     _check_file_types(directory, statuses)
@@ -52,18 +52,18 @@ def check_writable(directory: Path) -> None:
 
 
 def disk_problem(directory: Path) -> str:
-    """Return why nobody can write the state (full or read-only disk) and a fix; "" if the disk is writable."""
-    error = _unwritable(directory)
+    """Return a text about a full or read-only disk, with a fix; "" if the disk is writable."""
+    error = _disk_error(directory)
     return f"{error.message}, no cycle can run: {error.hint}" if error is not None else ""
 
 
 def write_fix(directory: Path) -> str:
-    """Return what to do before this user can write the state; "" if they can already."""
-    error = _unwritable(directory)
+    """Return the fix for the disk, or the permissions, that prevent this user from writing the state; "" if nothing."""
+    error = _disk_error(directory)
     return error.hint if error is not None else permission_problem(directory)
 
 
-def _unwritable(directory: Path) -> NotWritableError | None:
+def _disk_error(directory: Path) -> NotWritableError | None:
     try:
         disk = os.statvfs(directory)
     except OSError:
@@ -79,7 +79,7 @@ def _unwritable(directory: Path) -> NotWritableError | None:
 
 
 def permission_problem(directory: Path) -> str:
-    """Return why this user can't write the state and a fix; "" if they can."""
+    """Return a text about owners and permissions that prevent this user from writing the state, or ""."""
     try:
         check_writable(directory)
     except NotWritableError as error:
@@ -131,10 +131,10 @@ def network_file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
     """Return the type of the file system under `path` if it is a network file system or FUSE, otherwise ""."""
     target = f"{path.resolve()}/"
     kind, longest = "", 0
-    for where, its_kind in _mounts_of_macos() if sys.platform == "darwin" else _mounts(mounts):
-        point = where.rstrip("/") + "/"
+    for mounted_at, mounted_kind in _mounts_of_macos() if sys.platform == "darwin" else _mounts(mounts):
+        point = mounted_at.rstrip("/") + "/"
         if target.startswith(point) and len(point) >= longest:
-            kind, longest = its_kind, len(point)
+            kind, longest = mounted_kind, len(point)
     return kind if kind in _NETWORK | _CLUSTERED or kind.startswith(_FUSE) else ""
 
 
@@ -145,8 +145,8 @@ def _mounts(table: Path) -> list[tuple[str, str]]:
     except OSError:
         return []
     return [
-        (_ESCAPE.sub(lambda match: chr(int(match[1], 8)), where), kind)
-        for _device, where, kind, *_ in entries
+        (_ESCAPE.sub(lambda match: chr(int(match[1], 8)), point), kind)
+        for _device, point, kind, *_ in entries
     ]
 
 
@@ -154,25 +154,25 @@ def _mounts_of_macos() -> list[tuple[str, str]]:
     import subprocess  # slow to import, and only on macOS
 
     try:
-        listed = subprocess.run(
+        output = subprocess.run(
             ["/sbin/mount"], capture_output=True, text=True, timeout=10, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    return parse_mount_command(listed)
+    return parse_mount_command(output)
 
 
-def parse_mount_command(listed: str) -> list[tuple[str, str]]:
+def parse_mount_command(output: str) -> list[tuple[str, str]]:
     """Parse lines like `//me@nas/x on /Volumes/x (smbfs, nodev, nosuid)` into (mount point, type) pairs."""
     return [
-        (match[1], match[2]) for match in re.finditer(r"^.*? on (.*) \((\w+)[,)].*$", listed, re.MULTILINE)
+        (match[1], match[2]) for match in re.finditer(r"^.*? on (.*) \((\w+)[,)].*$", output, re.MULTILINE)
     ]
 
 
-def warned_before(directory: Path, kind: str) -> bool:
-    """Return True if the operator was warned about this file system before, and record the warning.
+def record_warning(directory: Path, kind: str) -> bool:
+    """Record a warning about this type of file system. Return True if it was recorded before.
 
-    Call with the lock held. If nothing can be recorded, the warning is repeated.
+    Call it with the lock held. If it can't be recorded, the warning will be repeated.
     """
     with suppress(OSError), opened(directory / NETWORK_WARNED, os.O_RDWR | os.O_CREAT) as fd:
         if os.read(fd, 80) == kind.encode():

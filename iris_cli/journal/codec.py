@@ -1,7 +1,7 @@
 """Encode structs of the core as JSON, and decode them.
 
 The structs are the schema; msgspec reads and writes them. Fields at their default are omitted, so defaults are part of
-the format. Decoding is strict: it rejects whatever `encode` would never write.
+the format. Decoding is strict: it rejects everything that `encode` never writes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def encode(value: object) -> bytes:
     """Encode a struct, or a list of structs, as ASCII JSON. Raises BadEventError."""
     try:
         text = _ENCODER.encode(value)
-    except UnicodeEncodeError:  # half a surrogate pair, from a name that is not UTF-8
+    except UnicodeEncodeError:  # a lone surrogate, from a name that is not UTF-8
         text = b"\xff"
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise BadEventError(str(error)) from error
@@ -43,7 +43,7 @@ def decode(kind: type[T], text: bytes) -> T:
     except (msgspec.MsgspecError, RecursionError) as error:
         if b"\\ud" not in text:
             raise BadEventError(str(error)) from error
-    return decode_record(kind, loads(text))  # handles halves of surrogate pairs
+    return decode_record(kind, loads(text))  # also decodes lone surrogates
 
 
 def encode_record(record: object) -> Any:

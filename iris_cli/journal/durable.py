@@ -1,4 +1,4 @@
-"""Write files so that a crash at any moment leaves the old or the new content."""
+"""Write files so that after a crash they have either the old or the new content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHUNK = 1 << 20
 
 
 class Disk:
-    """The system calls that can fail between a decision and the disk. Tests replace them to inject failures."""
+    """The system calls that write to the disk. Tests replace them to inject failures."""
 
     def write(self, fd: int, data: bytes) -> int:
         return os.write(fd, data)
@@ -41,7 +41,7 @@ def open_safely(path: str | Path, flags: int) -> int:
 
 
 class opened:  # noqa: N801  # reads like the context managers of the standard library
-    """Context manager around `open_safely`. Ignores errors of close: what was synced stays synced."""
+    """Context manager around `open_safely`. Ignores errors of close, because callers sync before."""
 
     __slots__ = ("_fd",)
 
@@ -57,7 +57,7 @@ class opened:  # noqa: N801  # reads like the context managers of the standard l
 
 
 def write_all(disk: Disk, fd: int, data: bytes) -> None:
-    """Write all data in one call. Raises OSError also for a short write, as some full disks cause."""
+    """Write all data in one call. Raises OSError, also for a short write, which happens on full disks."""
     if disk.write(fd, data) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -65,7 +65,7 @@ def write_all(disk: Disk, fd: int, data: bytes) -> None:
 def check_room(fd: int, size: int) -> None:
     """Raise OSError if the file system has fewer than `size` bytes left.
 
-    A short text could still fit into the last block of its file, but the transactions that must follow it would not.
+    A short text could still fit into the last block of its file, but the next transactions would not.
     """
     disk = os.fstatvfs(fd)
     free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
@@ -74,10 +74,9 @@ def check_room(fd: int, size: int) -> None:
 
 
 def replace_file(disk: Disk, path: Path, data: bytes, *, alone: bool = True, synced: bool = False) -> None:
-    """Atomically replace the small file `path`. After a power cut its content may be the old one.
+    """Atomically replace the small file `path`. After a power cut it may have the old content.
 
-    With `synced` it is never anything else, such as empty. `alone`: the caller holds a lock; otherwise the draft gets a
-    random name, as processes in two containers or hosts often have the same pid.
+    Without `synced` it may also be empty. `alone`: the caller holds a lock; otherwise the draft gets a random name.
     """
     draft = path.with_name(f"{path.name}{'' if alone else SYSTEM_RANDOMNESS.hexadecimal(8)}.tmp")
     try:
@@ -88,7 +87,7 @@ def replace_file(disk: Disk, path: Path, data: bytes, *, alone: bool = True, syn
         disk.rename(draft, path)
     except BaseException:
         with suppress(OSError):
-            draft.unlink()  # otherwise each attempt leaves a draft on a full disk
+            draft.unlink()  # otherwise each failed write leaves a draft on a full disk
         raise
 
 
@@ -122,7 +121,7 @@ def copy_range(disk: Disk, source: Path, start: int, end: int, target: Path) -> 
             disk.fsync(write_to)
     except (OSError, KeyboardInterrupt):
         with suppress(OSError):
-            target.unlink()  # otherwise each attempt leaves a draft on a full disk
+            target.unlink()  # otherwise each failed copy leaves a file on a full disk
         raise
 
 

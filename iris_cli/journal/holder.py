@@ -1,4 +1,4 @@
-"""The holder of the state directory's lock as recorded in `lock.json`: for messages, never for a decision."""
+"""The holder of the state directory's lock, recorded in `lock.json`. Used only for messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Holder(Struct, frozen=True, kw_only=True):
 
 
 class recorded_holder:  # noqa: N801  # like `opened`
-    """Context manager that records the lock's holder. Failure to record it is no error."""
+    """Context manager that records the lock's holder. Errors are ignored."""
 
     __slots__ = ("_fd",)
 
@@ -57,7 +57,7 @@ class recorded_holder:  # noqa: N801  # like `opened`
 
 
 def read_holder(directory: Path, host: str) -> Holder | None:
-    """Return the recorded holder; None if absent, or if it was a process on `host` that has died."""
+    """Return the recorded holder; None if absent, or if it is a dead process on `host`."""
     try:
         with opened(directory / HOLDER, os.O_RDONLY) as fd:
             holder = decode(Holder, os.read(fd, _LIMIT))

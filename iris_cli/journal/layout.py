@@ -18,7 +18,7 @@ LOOP_ORDER: Final = "loop.json"  # the operator's order to the background loop
 LOOP_LOG: Final = "loop.log"  # the output of the background loop
 RUNNERS: Final = "runners"  # a directory: a locked file for each process that runs cycles
 CLIENTS: Final = "run"  # a directory: a locked file for each client on whose terminal a job runs
-NOTICES: Final = "notices.json"  # the notices sent so far
+NOTICES: Final = "notices.json"  # the state of notifications
 NOTICES_LOCK: Final = "notices.lock"
 KNOWN_HOSTS: Final = "known_hosts"
 TASK_LOGS: Final = "logs"
@@ -28,8 +28,8 @@ LINES: Final = "lines"
 PACKED_SUFFIX: Final = ".tar.gz"  # after a hash, in `workspaces` and `lines`
 DRAFT_SUFFIX: Final = ".tmp"  # of a small file that is being written, or whose writer was killed
 PART_SUFFIX: Final = ".part"  # of a large file that is being written, or whose writer was killed
-TORN_PREFIX: Final = "torn-"  # followed by a time: the unfinished end of a log
-DAMAGED_PREFIX: Final = f"{LOG}.damaged-"  # followed by a time: a log before its salvage
+TORN_PREFIX: Final = "torn-"  # followed by a time: the unfinished last line of a log
+DAMAGED_PREFIX: Final = f"{LOG}.damaged-"  # followed by a time: a log before it was salvaged
 OLD_SUFFIX: Final = ".old-"  # followed by a time, after the name of a segment that is no longer read
 
 

@@ -1,4 +1,4 @@
-"""Find the lines of the log that a question about the past needs, with the help of archived snapshots."""
+"""Find the ranges of log lines that commands about history must read, with the help of archived snapshots."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ ALL = LineRange()
 
 
 class LineRanges:
-    """The spans between the snapshots of a state directory. Without a usable snapshot the span is longer.
+    """The ranges between the snapshots of a state directory. Without a usable snapshot a range is longer.
 
-    `fits` returns True if the log has a line at a position, `replayed` the cluster there from the log alone.
+    `fits` and `replayed` are as in `SnapshotCache.read`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LineRanges:
         self._replayed = replayed
 
     def before(self, moment: float) -> tuple[Cluster, LineRange]:
-        """Return the span with the last transaction at or before that time, and the cluster at its start."""
+        """Return the range with the last transaction at or before a time, and the cluster at the range's start."""
         try:
             files = self._snapshots.files(self._fits)
             if files is None:
@@ -57,16 +57,16 @@ class LineRanges:
                 start = known[number].header.position if number < len(known) else START
                 end = None if file is None else file.header.position
                 if end is None or (end.earliest or 0.0) <= moment:
-                    span = LineRange(start, end.seq if end is not None else sys.maxsize)
-                    if any(each.at <= moment for each in self._reading(span)):
-                        return self._cluster(files, known[number]) if number < len(known) else Cluster(), span
+                    part = LineRange(start, end.seq if end is not None else sys.maxsize)
+                    if any(each.at <= moment for each in self._reading(part)):
+                        return self._cluster(files, known[number]) if number < len(known) else Cluster(), part
             return Cluster(), ALL
         except UNUSABLE:
             return Cluster(), ALL
 
     def about(self, job: JobId) -> list[LineRange]:
-        """Return the spans that may contain events about a job, in order."""
-        spans: list[LineRange] = []
+        """Return the ranges that may contain events about a job, in order."""
+        ranges: list[LineRange] = []
         start = START
         try:
             files = self._snapshots.files(self._fits)
@@ -74,14 +74,14 @@ class LineRanges:
                 header = file.header
                 named = f'"{job}"'.encode()
                 if named in file.read(header.open) or named in file.read(header.ended):
-                    spans.append(LineRange(start, header.position.seq))
+                    ranges.append(LineRange(start, header.position.seq))
                 start = header.position
         except UNUSABLE:
             return [ALL]
-        return [*spans, LineRange(start)]
+        return [*ranges, LineRange(start)]
 
     def newest(self, lines: int) -> LineRange:
-        """Return a span with at least the last `lines` lines."""
+        """Return a range with at least the last `lines` lines."""
         log = self._directory / LOG
         try:
             with open(log, "rb", opener=open_safely) as stream:
@@ -96,21 +96,21 @@ class LineRanges:
             pass
         return ALL
 
-    def _reading(self, span: LineRange) -> Reading:
-        return Reading(self._directory, archive=True, start=span.start, until=span.until)
+    def _reading(self, lines: LineRange) -> Reading:
+        return Reading(self._directory, archive=True, start=lines.start, until=lines.until)
 
     def _cluster(self, files: Files, file: SnapshotFile) -> Cluster:
         replayed = partial(self._replayed, file.header.position)
-        return read_snapshot(self._directory, file, replayed, kept=file is not files.last)
+        return read_snapshot(self._directory, file, replayed, archived=file is not files.last)
 
 
 def _before_end(stream: BinaryIO, lines: int) -> Position | None:
-    """Return the position `lines` lines before the end; None if there are fewer. Raises BadLineError, NewerLogError."""
+    """Return the position before the last `lines` lines, None if too few. Raises BadLineError, NewerLogError."""
     origin, size = origin_of(stream), os.fstat(stream.fileno()).st_size
     stream.seek(0)
     header = decode_line(stream.readline().removesuffix(b"\n")).header
     window, parts = 0, [b""]
-    while len(parts) < lines + 3:  # the line before them must be complete
+    while len(parts) < lines + 3:  # the line before these lines must be complete
         if window >= size:
             return None
         window = max(_WINDOW, 4 * window)

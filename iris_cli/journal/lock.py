@@ -32,7 +32,7 @@ class HeldLock:
         self._fd = fd
 
     def check(self) -> None:
-        """Raise LockedError if the file was replaced: there may then be two holders."""
+        """Raise LockedError if the file was deleted or replaced, because there may be two holders then."""
         ours = os.fstat(self._fd)
         try:
             named = os.lstat(self._path)
@@ -45,7 +45,7 @@ class HeldLock:
             )
 
     def check_exclusive(self) -> None:
-        """Raise NotWritableError if the file system grants the lock twice and so excludes nobody."""
+        """Raise NotWritableError if the file system grants the lock twice."""
         with opened(self._path, os.O_RDWR) as another:
             try:
                 fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)

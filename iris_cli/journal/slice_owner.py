@@ -1,4 +1,4 @@
-"""The identity of a state directory, which distinguishes it from copies: inode and machine."""
+"""The identity of a state directory, by inode and machine, which distinguishes it from its copies."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 def slice_owner_of(directory: Path, *, host: str, shared: bool) -> SliceOwner:
     """Return the directory as an owner of slices. `shared`: it is on a network, so several machines may use it.
 
-    The identity survives renaming within its file system, and changes by copying, unpacking or moving to another file
-    system or machine. Raises OSError.
+    Renaming within the file system keeps the identity. A copy, also on another file system or machine, has a different
+    one. Raises OSError.
     """
     number = os.stat(directory).st_ino
     machine = "" if shared else _machine()
@@ -24,7 +24,7 @@ def slice_owner_of(directory: Path, *, host: str, shared: bool) -> SliceOwner:
 
 
 def _machine() -> str:
-    """Return a hash of the machine id, "" if absent: the inode alone is then the identity."""
+    """Return a hash of the machine id; "" if absent, and the inode alone is the identity."""
     for path in _MACHINE_IDS:
         with suppress(OSError, ValueError):
             machine_id = Path(path).read_text(encoding="ascii").strip()

@@ -1,4 +1,4 @@
-"""The state directory: the interface to the log, its lock, and the files next to it."""
+"""The interface to the state directory: the log, its lock, and the other files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iris_cli.core import Cluster, JobId, clip, format_duration
 from iris_cli.core.events.event import IllegalTransitionError
 from iris_cli.errors import ConfigError, LogDamagedError, LogReplacedError, NotFoundError
 from iris_cli.journal import layout
-from iris_cli.journal.access import check_readable, check_writable, network_file_system, warned_before
+from iris_cli.journal.access import check_readable, check_writable, network_file_system, record_warning
 from iris_cli.journal.durable import DISK, PRIVATE_DIRECTORY, Disk, make_directory, not_readable, writing
 from iris_cli.journal.files.heartbeat import forget_runner, read_heartbeat, write_heartbeat
 from iris_cli.journal.holder import Holder, read_holder
@@ -44,15 +44,15 @@ LOCK_TIMEOUT = 10.0
 """Default timeout for the lock in seconds."""
 
 _CLOCK_STEP = 300.0  # seconds that the clock may be behind the last transaction without a warning
-_READS = 3  # a log that looks damaged may just have been replaced while it was read
+_READS = 3  # tries to read a log that looks damaged: it may have been replaced while it was read
 _NOT_YET_STATE = frozenset({"README.md", ".gitignore", layout.LOCK, layout.HOLDER})
 
 
 class LogView(Struct, frozen=True, kw_only=True):
     """The result of reading: the transactions after the requested `after_seq`, up to any damage.
 
-    `header` is None if there is no log yet; `seq` is the last transaction. `committed`: all of it is known to be
-    durable and may be acted on; otherwise only the lock's holder can tell. `cluster` is the replayed log, if requested.
+    `header` is None if there is no log yet; `seq` is the last transaction. `committed`: all transactions are durable,
+    so the reader may act on them. `cluster` is the replayed log, if requested.
     """
 
     transactions: tuple[Transaction, ...]
@@ -67,8 +67,8 @@ class LogView(Struct, frozen=True, kw_only=True):
 class StateDir:
     """One state directory.
 
-    `now` returns seconds since the epoch, `actor` is `user@host`. A log of a cluster other than `cluster_name` is
-    rejected, if given. A snapshot is written every `snapshot_every` lines.
+    `now` returns seconds since the epoch, `actor` is `user@host`. If `cluster_name` is given, the log of another
+    cluster is rejected. A snapshot is written every `snapshot_every` lines.
     """
 
     def __init__(
@@ -94,7 +94,6 @@ class StateDir:
 
     @cached_property
     def task_logs(self) -> PulledLogs:
-        """The fetched output of tasks."""
         from iris_cli.journal.files.pulled_logs import PulledLogs
 
         return PulledLogs(self.path / layout.TASK_LOGS, self._disk)
@@ -108,19 +107,17 @@ class StateDir:
 
     @cached_property
     def notices(self) -> NoticeFile:
-        """The notices that were sent."""
         from iris_cli.journal.files.notices import NoticeFile
 
         return NoticeFile(self.path, self._disk)
 
     @cached_property
     def workspaces(self) -> Workspaces:
-        """The packed directories of jobs."""
         return self._packed(layout.WORKSPACES)
 
     @cached_property
     def lines(self) -> Workspaces:
-        """The lines of `--each-line`, stored the same way."""
+        """The lines of `--each-line`, stored like workspaces."""
         return self._packed(layout.LINES)
 
     def _packed(self, name: str) -> Workspaces:
@@ -129,7 +126,7 @@ class StateDir:
         return Workspaces(self.path / name, self._disk)
 
     def read(self, after_seq: int = 0) -> LogView:
-        """Read the log without lock and repair.
+        """Read the log, without taking the lock and without repairs.
 
         Reads only new lines if the caller has all earlier ones. Raises LogDamagedError if nothing can be shown,
         LogReplacedError if lines that the caller has read are gone, ConfigError for another cluster's log,
@@ -138,14 +135,14 @@ class StateDir:
         return self._view(after_seq)
 
     def load(self, kept_after: int | None = None) -> LogView:
-        """Read like `read`, and replay the log into `cluster`. Returns the transactions after `kept_after`, if given.
+        """Read the log and replay it into `cluster`. Returns the transactions after `kept_after`, if given.
 
-        Starts from the snapshot, so only later lines are read. Raises IllegalTransitionError.
+        Starts from the snapshot, so that only later lines are read. Raises like `read`, and IllegalTransitionError.
         """
         if (known := self._snapshots.read(self._store.resume, self._replayed)) is not None:
             with suppress(LogReplacedError, IllegalTransitionError):
                 return self._folded(known[1], kept_after)
-            self._snapshots.refuse()
+            self._snapshots.reject()
         return self._folded(Cluster(), kept_after)
 
     def _folded(self, start: Cluster, kept_after: int | None) -> LogView:
@@ -167,12 +164,12 @@ class StateDir:
 
     @property
     def progress(self) -> ReadProgress:
-        """Progress in archive or log. May be read from any thread."""
+        """Progress in archive or log. Safe to call from any thread."""
         return self._store.scan.progress if self._store.scan is not None else (0, 0, "bytes")
 
     @property
     def has_snapshot(self) -> bool:
-        """True if there is a snapshot, usable or not."""
+        """True if there is a snapshot, even a damaged one."""
         return self._snapshots.exist
 
     def keep(self, cluster: Cluster, *, always: bool = False) -> Cluster:
@@ -216,22 +213,22 @@ class StateDir:
         return self._reading(archive=archive)
 
     def before(self, moment: float) -> tuple[Cluster, Reading]:
-        """Return a cluster from before that time, and all transactions from it up to then. Raises like `past`."""
-        cluster, span = self._line_ranges.before(moment)
-        return cluster, self._reading(archive=True, start=span.start, until=span.until)
+        """Return the cluster at some earlier time, and the transactions from it up to `moment`. Raises like `past`."""
+        cluster, lines = self._line_ranges.before(moment)
+        return cluster, self._reading(archive=True, start=lines.start, until=lines.until)
 
     def since(self, moment: float) -> tuple[Cluster, Reading]:
-        """Return the cluster at some time before that moment, and all transactions since. Raises like `past`."""
-        cluster, span = self._line_ranges.before(moment)
-        return cluster, self._reading(archive=True, start=span.start)
+        """Return the cluster at some time before `moment`, and all transactions since it. Raises like `past`."""
+        cluster, lines = self._line_ranges.before(moment)
+        return cluster, self._reading(archive=True, start=lines.start)
 
     def about(self, job: JobId, *, archive: bool) -> Iterator[Reading]:
-        """Yield readings of all lines about a job, and others; raises like `past`. Damage elsewhere is not reported."""
-        for span in self._line_ranges.about(job):
-            yield self._reading(archive=archive, start=span.start, until=span.until, about=job)
+        """Yield readings with all lines about a job, and other lines. Damage in other ranges is not reported."""
+        for lines in self._line_ranges.about(job):
+            yield self._reading(archive=archive, start=lines.start, until=lines.until, about=job)
 
     def newest(self, lines: int, *, archive: bool) -> Reading:
-        """Return at least the last `lines` lines; raises like `past`. Damage before them is not reported."""
+        """Return a reading of at least the last `lines` lines. Raises like `past`; earlier damage is not reported."""
         return self._reading(archive=archive, start=self._line_ranges.newest(lines).start)
 
     @property
@@ -260,11 +257,11 @@ class StateDir:
         with writing(self.path):
             make_directory(self._disk, self.path)
             if _NOT_YET_STATE.issuperset(os.listdir(self.path)):
-                self.path.chmod(PRIVATE_DIRECTORY)  # in a clone of the repository it is open to other users
+                self.path.chmod(PRIVATE_DIRECTORY)  # in a cloned repository it is open to other users
             if (header := self._store.header()) is not None:
                 self._check_cluster(header, cluster_name)
                 return ()
-        with self._open(command, timeout, accept_loss=accept_loss, begun=False) as writer:
+        with self._open(command, timeout, accept_loss=accept_loss, must_exist=False) as writer:
             self._check_cluster(writer.header, cluster_name)
             if writer.header is None:
                 from iris_cli.core.events.events import ClusterCreated
@@ -275,12 +272,12 @@ class StateDir:
     def locked(
         self, command: str, timeout: float = LOCK_TIMEOUT, *, after_seq: int = 0, accept_loss: bool = False
     ) -> AbstractContextManager[Writer]:
-        """Hold the lock and write. `accept_loss`: continue although committed lines at the end are missing.
+        """Hold the lock, and return the writer. `accept_loss`: continue even if committed lines are missing.
 
         Raises LockedError after `timeout` seconds, NotWritableError, LogDamagedError, LogReplacedError if lines that
         the caller has read are gone, ConfigError for another cluster's log, NotFoundError if there is no log.
         """
-        return self._open(command, timeout, after_seq=after_seq, accept_loss=accept_loss, begun=True)
+        return self._open(command, timeout, after_seq=after_seq, accept_loss=accept_loss, must_exist=True)
 
     def compact(
         self, command: str, timeout: float = LOCK_TIMEOUT, *, after_seq: int = 0
@@ -297,7 +294,7 @@ class StateDir:
 
     @contextmanager
     def _open(
-        self, command: str, timeout: float, *, after_seq: int = 0, accept_loss: bool = False, begun: bool
+        self, command: str, timeout: float, *, after_seq: int = 0, accept_loss: bool = False, must_exist: bool
     ) -> Iterator[Writer]:
         from iris_cli.journal.log.writer import Writer
 
@@ -308,7 +305,7 @@ class StateDir:
             if self._on_network:
                 lock.check_exclusive()
             loaded, messages = self._recover(after_seq, accept_loss=accept_loss)
-            if begun and loaded.end.header is None:
+            if must_exist and loaded.end.header is None:
                 raise NotFoundError(f"no event log in {self.path}", hint="create it: iris init")
             actor = f"{self.actor} {command}"
             writer = Writer(self._store, lock, loaded, (*messages, *self._warnings(loaded.end.at)), actor)
@@ -334,7 +331,7 @@ class StateDir:
             )
 
     def _warnings(self, last: float) -> Iterator[str]:
-        if self._on_network and not warned_before(self.path, self._on_network):
+        if self._on_network and not record_warning(self.path, self._on_network):
             what = f"{self.path} is on {self._on_network}, where locks are unreliable"
             yield f"{what}: use a local directory with --state-dir (see iris doctor)"
         if (behind := last - self._now()) > _CLOCK_STEP:
@@ -367,7 +364,6 @@ class StateDir:
             write_heartbeat(self.path, self._disk, heartbeat, runner, entry or {})
 
     def read_heartbeat(self) -> dict[str, Any] | None:
-        """Return what the last cycle wrote; None if absent or it can't be read."""
         return read_heartbeat(self.path)
 
     def forget_runner(self, runner: str) -> None:
@@ -377,14 +373,12 @@ class StateDir:
 
     @cached_property
     def runners(self) -> Runners:
-        """The processes that run cycles."""
         from iris_cli.journal.files.runners import Runners
 
         return Runners(self.path, self.actor)
 
     @cached_property
     def clients(self) -> Clients:
-        """The clients of jobs on terminals."""
         from iris_cli.journal.files.runners import Clients
 
         return Clients(self.path)

@@ -44,7 +44,7 @@ def rows(state: StateDir, after_seq: int = 0) -> Iterator[Row]:
                 yield _row(transaction, index, event, worker)
     if reading.damage is not None:
         raise reading.damage.error()
-    if not reading.begun:
+    if not reading.log_exists:
         raise NotFoundError(f"no event log in {state.path}", hint="name a directory with --state-dir")
 
 

@@ -36,9 +36,7 @@ def test_an_illegal_transition_shows_its_story_once(
     verbose: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     illegal = IllegalTransitionError("this does not fit")
-    illegal.attach_story(
-        TaskId(JobId("train"), 0), ("attempt-0 on w: Assigned()",), ("seq 3 TaskAssigned()",)
-    )
+    illegal.attach(TaskId(JobId("train"), 0), ("attempt-0 on w: Assigned()",), ("seq 3 TaskAssigned()",))
     failures.report(failures.unexpected(illegal), verbose=verbose)
     said = capsys.readouterr().err
     assert [said.count(line) for line in illegal.story] == [1, 1]

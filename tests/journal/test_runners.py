@@ -112,11 +112,11 @@ def test_only_a_new_runner_deletes_files_of_killed_ones(runners: Runners, tmp_pa
 def test_a_lock_that_was_removed_or_replaced_is_not_held_any_more(runners: Runners, tmp_path: Path) -> None:
     held = runners.hold(LOOP, "iris loop", interval=10.0, since=0.0)
     assert held is not None
-    assert held.in_place()
+    assert held.is_in_place()
     (tmp_path / "runners" / LOOP).unlink()
-    assert not held.in_place()
+    assert not held.is_in_place()
     (tmp_path / "runners" / LOOP).touch()
-    assert not held.in_place()
+    assert not held.is_in_place()
 
 
 def test_a_descriptor_hands_the_lock_to_a_child(runners: Runners, tmp_path: Path) -> None:

@@ -320,7 +320,9 @@ def _loop(lab: Lab, state: Path) -> HeldRunner:
     runners = StateDir(state, now=lambda: lab.now, actor="me@laptop").runners
     held = runners.hold(LOOP, "iris loop", interval=10.0, since=since)
     assert held is not None
-    held.sign(Runner(kind=LOOP, pid=4711, actor="me@laptop", command="iris loop", interval=10.0, since=since))
+    held.write(
+        Runner(kind=LOOP, pid=4711, actor="me@laptop", command="iris loop", interval=10.0, since=since)
+    )
     return held
 
 

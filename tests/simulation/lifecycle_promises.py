@@ -97,7 +97,7 @@ _THE_LIFE_OF_A_TASK = (
         "a failed task of an array stops the others",
         change(
             "iris_cli.core.model.cluster",
-            "may_end_early = over or not job.keep_going",
+            "may_end_early = all_ended or not job.keep_going",
             "may_end_early = True",
         ),
     ),

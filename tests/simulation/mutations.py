@@ -74,7 +74,7 @@ def _nothing_was_sent() -> AbstractContextManager[Any]:
 
 
 def _charge_twice() -> AbstractContextManager[Any]:
-    settle = attempts._settle_task
+    settle = attempts._requeue_or_end
 
     def twice(draft: Draft, task_id: Any, end: Any) -> None:
         settle(draft, task_id, end)
@@ -82,7 +82,7 @@ def _charge_twice() -> AbstractContextManager[Any]:
         if isinstance(last, TaskRequeued) and last.task == task_id:
             draft.record(last)
 
-    return patch.object(attempts, "_settle_task", twice)
+    return patch.object(attempts, "_requeue_or_end", twice)
 
 
 @contextmanager

@@ -81,8 +81,8 @@ _PLACEMENT = (
         "ranks do not follow the numbers of the VMs",
         change(
             f"{_SCHEDULING}.sets",
-            "ranked = tuple(sorted(positions, key=places.__getitem__))",
-            "ranked = tuple(sorted(positions, key=places.__getitem__, reverse=True))",
+            "ranked = tuple(sorted(positions, key=ranks.__getitem__))",
+            "ranked = tuple(sorted(positions, key=ranks.__getitem__, reverse=True))",
         ),
     ),
     Mutation(

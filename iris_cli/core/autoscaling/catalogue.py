@@ -216,9 +216,7 @@ def why_no_region(catalogue: Catalogue, entry: DemandEntry, left: Mapping[int, i
     """Return the reason if a gang fits only in several regions; `left`: slices that each group may still create."""
     if entry.shape is None or entry.shape.groups == 1 or entry.spread:
         return None
-    found: dict[
-        Location, dict[Location, int]
-    ] = {}  # by variant, then by region: the number of possible slices
+    found: dict[Location, dict[Location, int]] = {}  # number of possible slices, by variant and by region
     there = [(catalogue.place(entry, rank), slices) for rank, slices in left.items()]
     for place, slices in (*((site.place, site.slices) for site in entry.idle), *there):
         regions = found.setdefault(place[:VARIANT], {})

@@ -40,9 +40,7 @@ class IllegalTransitionError(Exception):
     def story(self) -> tuple[str, ...]:
         return (*self.record, *self.events)
 
-    def attach_story(
-        self, task: TaskId | None, record: Iterable[str] = (), earlier: Iterable[str] = ()
-    ) -> None:
+    def attach(self, task: TaskId | None, record: Iterable[str] = (), earlier: Iterable[str] = ()) -> None:
         """Set the task, and insert the lines in front of those of `record` and `events`."""
         self.task = task
         self.record = (*record, *self.record)

@@ -50,7 +50,6 @@ class Edit:
         return job
 
     def add_job(self, job: Job) -> None:
-        """Put a job that is not shared into the table of jobs."""
         self.cluster.jobs[job.id] = job
         self._jobs.add(job.id)
 
@@ -125,12 +124,12 @@ class ImpossibleHistoryError(IllegalTransitionError, LogDamagedError):
             what, hint="`iris log verify` shows the line; `iris log salvage` truncates the log before it"
         )
         self.seq = seq
-        self.attach_story(error.task, error.record, error.events)
+        self.attach(error.task, error.record, error.events)
 
 
 _OF_A_TASK = (ev.AttemptEvent, ev.TaskRequeued, ev.TaskEnded)
 _MAX_MESSAGE = 400  # characters of a message
-_MAX_LINE = 240  # characters of a line of a story
+_WIDTH = 240  # characters of a line of a story
 _MAX_ATTEMPTS = 10  # maximum number of attempts shown, the last ones
 
 
@@ -138,18 +137,16 @@ def illegal_transition(event: Event, task: Task) -> IllegalTransitionError:
     """Return the error for an event that does not fit a task, with the record of the task."""
     attempts = task.attempts
     last = f"its last attempt {attempts[-1].state}" if attempts else "never placed"
-    error = IllegalTransitionError(
-        f"{event!r:.{_MAX_LINE}} does not fit {task.id}: it is {task.state}, {last}"
-    )
-    error.attach_story(task.id, _record(task))
+    error = IllegalTransitionError(f"{event!r:.{_WIDTH}} does not fit {task.id}: it is {task.state}, {last}")
+    error.attach(task.id, _record(task))
     return error
 
 
-def unknown_object(event: Event, error: KeyError, cluster: Cluster) -> IllegalTransitionError:
+def not_found(event: Event, error: KeyError, cluster: Cluster) -> IllegalTransitionError:
     """Return the error for an event about a missing object, with the record of its task if that exists."""
-    refused = IllegalTransitionError(f"{event!r:.{_MAX_LINE}} refers to an unknown object: {error}")
+    refused = IllegalTransitionError(f"{event!r:.{_WIDTH}} refers to an unknown object: {error}")
     if isinstance(event, _OF_A_TASK) and (task := cluster.tasks.get(event.task)) is not None:
-        refused.attach_story(task.id, _record(task))
+        refused.attach(task.id, _record(task))
     return refused
 
 
@@ -157,12 +154,12 @@ def _record(task: Task) -> Iterator[str]:
     if len(task.attempts) > _MAX_ATTEMPTS:
         yield f"{len(task.attempts) - _MAX_ATTEMPTS} earlier attempts"
     for attempt in task.attempts[-_MAX_ATTEMPTS:]:
-        yield f"attempt-{attempt.number} on {attempt.worker}: {attempt.phase!r:.{_MAX_LINE}}"
+        yield f"attempt-{attempt.number} on {attempt.worker}: {attempt.phase!r:.{_WIDTH}}"
 
 
 def lines_about(task: TaskId, events: Iterable[Event], when: str) -> Iterator[str]:
     """Return one line for each event about a task or about its whole job; `when` prefixes each line."""
-    return (f"{when} {event!r:.{_MAX_LINE}}" for event in events if _is_about(event, task))
+    return (f"{when} {event!r:.{_WIDTH}}" for event in events if _is_about(event, task))
 
 
 def _is_about(event: Event, task: TaskId) -> bool:

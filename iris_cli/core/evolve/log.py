@@ -14,7 +14,7 @@ from iris_cli.core.evolve.edit import (
     IllegalTransitionError,
     ImpossibleHistoryError,
     lines_about,
-    unknown_object,
+    not_found,
 )
 
 CHANGES = dict([*fleet.CHANGES, *attempts.CHANGES])
@@ -41,9 +41,7 @@ class Draft:
                 _apply(self._edit, event, self.at)
             except IllegalTransitionError as error:
                 if error.task is not None:
-                    error.attach_story(
-                        error.task, earlier=lines_about(error.task, self.events, "not committed")
-                    )
+                    error.attach(error.task, earlier=lines_about(error.task, self.events, "not committed"))
                 raise
             self.events.append(event)
 
@@ -80,9 +78,7 @@ def replay(transactions: Iterable[Transaction], start: Cluster | None = None) ->
             for event in transaction.events:
                 CHANGES[type(event)](edit, event, at)
         except KeyError as error:
-            raise ImpossibleHistoryError(
-                transaction.seq, unknown_object(event, error, edit.cluster)
-            ) from error
+            raise ImpossibleHistoryError(transaction.seq, not_found(event, error, edit.cluster)) from error
         except IllegalTransitionError as error:
             raise ImpossibleHistoryError(transaction.seq, error) from error
         cluster.seq, cluster.at = transaction.seq, at
@@ -95,4 +91,4 @@ def _apply(edit: Edit, event: Event, at: float) -> None:
     try:
         CHANGES[type(event)](edit, event, at)
     except KeyError as error:
-        raise unknown_object(event, error, edit.cluster) from error
+        raise not_found(event, error, edit.cluster) from error

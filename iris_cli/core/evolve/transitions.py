@@ -59,33 +59,33 @@ def next_phase(phase: Phase, event: ev.Event, context: EventContext) -> Phase | 
     return found.apply(phase, event, context) if found is not None else None
 
 
-def _same(phase: From, _event: ev.Event, _moment: EventContext) -> From:
+def _same(phase: From, _event: ev.Event, _context: EventContext) -> From:
     return phase
 
 
-def _taken_over(phase: Assigned, _event: ev.DispatchTakenOver, _moment: EventContext) -> Assigned:
+def _taken_over(phase: Assigned, _event: ev.DispatchTakenOver, _context: EventContext) -> Assigned:
     return Assigned(acknowledged=phase.acknowledged, taken_over=True, held_up=phase.held_up)
 
 
-def _acknowledged(phase: Assigned, _event: ev.TaskDispatched, _moment: EventContext) -> Assigned:
+def _acknowledged(phase: Assigned, _event: ev.TaskDispatched, _context: EventContext) -> Assigned:
     return Assigned(acknowledged=True, taken_over=phase.taken_over, held_up=phase.held_up)
 
 
-def _held_up(phase: Assigned, event: ev.AttemptHeldUp, _moment: EventContext) -> Assigned:
+def _held_up(phase: Assigned, event: ev.AttemptHeldUp, _context: EventContext) -> Assigned:
     return Assigned(acknowledged=phase.acknowledged, taken_over=phase.taken_over, held_up=event.error)
 
 
-def _started(_phase: Assigned, event: ev.TaskRunning, _moment: EventContext) -> Running:
+def _started(_phase: Assigned, event: ev.TaskRunning, _context: EventContext) -> Running:
     return Running(started_at=event.started_at)
 
 
-def _orphaned(phase: Running, _event: ev.AttemptOrphaned, _moment: EventContext) -> Running:
+def _orphaned(phase: Running, _event: ev.AttemptOrphaned, _context: EventContext) -> Running:
     return Running(
         started_at=phase.started_at, orphaned=True, quiet_since=phase.quiet_since, quiet_in=phase.quiet_in
     )
 
 
-def _quiet(phase: Running, event: ev.TaskQuiet, _moment: EventContext) -> Running:
+def _quiet(phase: Running, event: ev.TaskQuiet, _context: EventContext) -> Running:
     return Running(
         started_at=phase.started_at, orphaned=phase.orphaned, quiet_since=event.since, quiet_in=event.place
     )
@@ -105,7 +105,7 @@ def _interrupted(phase: Stopping, event: ev.Event, context: EventContext) -> Sto
     return Stopping(order=phase.order, before=before, unkillable=phase.unkillable)
 
 
-def _unkillable(phase: Stopping, _event: ev.AttemptUnkillable, _moment: EventContext) -> Stopping:
+def _unkillable(phase: Stopping, _event: ev.AttemptUnkillable, _context: EventContext) -> Stopping:
     return Stopping(order=phase.order, before=phase.before, unkillable=True)
 
 

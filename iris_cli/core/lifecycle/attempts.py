@@ -43,24 +43,24 @@ def apply_report(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
     if vm_is_preempted(report.facts):
         workers.record_preemption(draft, attempt.worker, report.ended_ago or 0.0, limits)
     if report.state in _NOT_RUNNING_YET:
-        _acknowledged(draft, attempt_id, report, limits)
+        _apply_acknowledged(draft, attempt_id, report, limits)
     elif report.state in _WITH_PROCESSES:
-        _running(draft, attempt_id, report)
+        _apply_running(draft, attempt_id, report)
         _record_output(draft, attempt_id, report, limits)
     elif report.state is RemoteState.EXITED:
-        _exited(draft, attempt_id, report)
+        _apply_exit(draft, attempt_id, report)
     elif report.state is RemoteState.NOSTART and attempt.started_at is None:
-        _not_started(draft, attempt_id, report, limits)
+        _apply_no_start(draft, attempt_id, report, limits)
     elif report.state in _VANISHED:
         error = "the attempt vanished: no process, no exit record"
         end = End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error, log_tail=report.log_tail)
         end_attempt(draft, attempt_id, end)
     elif report.state is RemoteState.ABSENT and attempt.acknowledged:
-        _directory_gone(draft, attempt_id, attempt)
+        _fence_without_directory(draft, attempt_id, attempt)
     elif report.state in _FENCED:
-        _fenced(draft, attempt_id, report)
+        _apply_fenced(draft, attempt_id, report)
     elif report.state is RemoteState.UNKILLABLE:
-        _unkillable(draft, attempt_id)
+        _apply_unkillable(draft, attempt_id)
 
 
 def record_not_sent(draft: Draft, attempt_id: AttemptId, error: str) -> None:
@@ -92,7 +92,7 @@ def release_dispatch(draft: Draft, launched: Iterable[AttemptId]) -> None:
 
 def fence_unstartable(draft: Draft, unable: Container[JobId]) -> list[JobId]:
     """Fence taken-over attempts of jobs that this machine is `unable` to start. Return these jobs."""
-    held = [
+    unstartable = [
         attempt_id
         for attempt_id, attempt in draft.cluster.live_attempts()
         if attempt_id.task.job in unable
@@ -100,9 +100,9 @@ def fence_unstartable(draft: Draft, unable: Container[JobId]) -> list[JobId]:
         and attempt.taken_over
         and not attempt.acknowledged
     ]
-    for attempt_id in held:
+    for attempt_id in unstartable:
         jobs.stop(draft, attempt_id, EndReason.DISPATCH_FAILED)
-    return [attempt_id.task.job for attempt_id in held]
+    return [attempt_id.task.job for attempt_id in unstartable]
 
 
 def fence_held_up(draft: Draft, attempt_id: AttemptId, limits: Limits) -> None:
@@ -122,7 +122,7 @@ def end_attempt(draft: Draft, attempt_id: AttemptId, end: End) -> None:
     if stop is not None and stop.reason is EndReason.RETRIED and end.reason is not EndReason.OK:
         return _end_stopped(draft, attempt_id, end.exit_code, end.log_tail, end.ran)
     draft.record(events.AttemptEnded(task=attempt_id.task, attempt=attempt_id.number, end=end))
-    return _settle_task(draft, attempt_id.task, end)
+    return _requeue_or_end(draft, attempt_id.task, end)
 
 
 def end_stopped(draft: Draft, attempt_id: AttemptId, report: AttemptReport | None = None) -> None:
@@ -142,7 +142,7 @@ def _end_stopped(
     draft.record(proof)
     end = draft.cluster.attempt(attempt_id).end
     assert end is not None
-    _settle_task(draft, attempt_id.task, end)
+    _requeue_or_end(draft, attempt_id.task, end)
 
 
 def end_with_worker(draft: Draft, attempt_id: AttemptId, error: str) -> None:
@@ -161,12 +161,12 @@ def apply_earlier_boot(draft: Draft, attempt_id: AttemptId, report: AttemptRepor
     """Apply a report from before a reboot. The shutdown may have caused any exit except a success or a time-out."""
     code = report.exit_code if report.state is RemoteState.EXITED else None  # otherwise the code of a set-up
     if code is not None and reason_of_exit(code, report.cause) in _NOT_BY_SHUTDOWN:
-        # The worker's clock can't tell any more when it ended.
-        return _exited(draft, attempt_id, report.without_times())
+        # After a reboot, the worker's clock can't show when the attempt ended.
+        return _apply_exit(draft, attempt_id, report.without_times())
     return end_with_worker(draft, attempt_id, error)
 
 
-def _settle_task(draft: Draft, task_id: TaskId, end: End) -> None:
+def _requeue_or_end(draft: Draft, task_id: TaskId, end: End) -> None:
     """Requeue or end a single task after the end of its attempt."""
     task = draft.cluster.tasks[task_id]
     job = draft.cluster.jobs[task.job]
@@ -200,7 +200,7 @@ def _may_retry(job: Job, task: Task, reason: EndReason) -> bool:
     return reason is EndReason.DISPATCH_FAILED and task.refusals < job.max_dispatch_failures
 
 
-def _acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
+def _apply_acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
     attempt = draft.cluster.attempt(attempt_id)
     if not attempt.acknowledged:
         draft.record(events.TaskDispatched(task=attempt_id.task, attempt=attempt_id.number))
@@ -218,7 +218,7 @@ def _acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptReport, li
         jobs.stop(draft, attempt_id, EndReason.SETUP_FAILED)
 
 
-def _running(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
+def _apply_running(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
     attempt = draft.cluster.attempt(attempt_id)
     if not attempt.acknowledged:
         draft.record(events.TaskDispatched(task=attempt_id.task, attempt=attempt_id.number))
@@ -238,15 +238,15 @@ def _record_output(draft: Draft, attempt_id: AttemptId, report: AttemptReport, l
         return
     silent_after = _silent_after(draft.cluster, attempt_id, limits)
     before, since = attempt.quiet_since, round(draft.at - report.waited - report.last_output_ago, 3)
-    noted = partial(events.TaskQuiet, task=attempt_id.task, attempt=attempt_id.number)
+    event = partial(events.TaskQuiet, task=attempt_id.task, attempt=attempt_id.number)
     if went_quiet(draft.cluster, attempt_id, report, draft.at, limits):
-        draft.record(noted(since=since, place=report.place))
+        draft.record(event(since=since, place=report.place))
     elif (
         before is not None
         and not 0 < silent_after <= report.last_output_ago
         and not _is_older(draft.at, before, since, silent_after)
     ):
-        draft.record(noted(since=None))
+        draft.record(event(since=None))
 
 
 def went_quiet(
@@ -274,18 +274,18 @@ def _is_older(now: float, marked: float, reported: float, silent_after: float) -
     return silent_after <= now - marked and abs(reported - marked) < silent_after / 2
 
 
-def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
-    _running(draft, attempt_id, report)
+def _apply_exit(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
+    _apply_running(draft, attempt_id, report)
     assert report.exit_code is not None
     attempt = draft.cluster.attempt(attempt_id)
     at = round(draft.at - (report.ended_ago or 0.0), 3)
     reason = reason_of_exit(report.exit_code, report.cause, report.facts)
     task = draft.cluster.tasks[attempt_id.task]
-    alone = not (draft.cluster.jobs[task.job].is_gang or task.state.terminal)
+    is_single = not (draft.cluster.jobs[task.job].is_gang or task.state.terminal)
     if (
         attempt.stop is not None
-        and not (alone and reason is EndReason.OK)
-        and not _before(draft, attempt, at)
+        and not (is_single and reason is EndReason.OK)
+        and not _ended_before_stop(draft, attempt, at)
     ):
         # The stop order is taken as the cause of any later end, so the exit code is no evidence. But a task that
         # succeeded before the stop order of a retry reached it is not retried.
@@ -303,14 +303,14 @@ def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
     return end_attempt(draft, attempt_id, end)
 
 
-def _before(draft: Draft, attempt: Attempt, at: float) -> bool:
+def _ended_before_stop(draft: Draft, attempt: Attempt, at: float) -> bool:
     """Return whether an attempt ended before its stop order; False if a clock was changed since that order."""
     assert attempt.stop is not None
     was_set = draft.at < attempt.stop.at or draft.cluster.workers[attempt.worker].skew != attempt.stop.skew
     return at < attempt.stop.at and not was_set
 
 
-def _not_started(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
+def _apply_no_start(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.state is AttemptState.STOPPING:
         return end_stopped(draft, attempt_id, report)
@@ -329,7 +329,7 @@ def _not_started(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
             facts=report.facts,
         )
         return end_attempt(draft, attempt_id, end)
-    error = _refusal(report)
+    error = _refusal_text(report)
     draft.record(
         events.TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error, refused=True)
     )
@@ -343,7 +343,7 @@ def _not_started(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
     return None
 
 
-def _refusal(report: AttemptReport) -> str:
+def _refusal_text(report: AttemptReport) -> str:
     """Return why a worker refused to start an attempt, with the last line of the attempt's log."""
     line = report.log_tail.rstrip().rpartition("\n")[2]
     detail = line.removeprefix(_NOT_STARTED)[:_MAX_DETAIL] if line.startswith(_NOT_STARTED) else ""
@@ -351,17 +351,17 @@ def _refusal(report: AttemptReport) -> str:
     return f"{error} ({detail})" if detail else error
 
 
-def _directory_gone(draft: Draft, attempt_id: AttemptId, attempt: Attempt) -> None:
+def _fence_without_directory(draft: Draft, attempt_id: AttemptId, attempt: Attempt) -> None:
     """Fence an attempt whose directory is gone. Its processes may live, so it must not be launched again."""
     if attempt.stop is None:
         started = attempt.started_at is not None
         jobs.stop(draft, attempt_id, EndReason.WORKER_FAILED if started else EndReason.DISPATCH_FAILED)
 
 
-def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
+def _apply_fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
     lease = report.cause == "lease"
     if lease:
-        _running(draft, attempt_id, report)  # only a started attempt has a lease
+        _apply_running(draft, attempt_id, report)  # only a started attempt has a lease
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.state is AttemptState.STOPPING:
         end_stopped(draft, attempt_id, report)
@@ -377,7 +377,7 @@ def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
         end_attempt(draft, attempt_id, end)
 
 
-def _unkillable(draft: Draft, attempt_id: AttemptId) -> None:
+def _apply_unkillable(draft: Draft, attempt_id: AttemptId) -> None:
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.stop is not None and not attempt.unkillable:
         draft.record(events.AttemptUnkillable(task=attempt_id.task, attempt=attempt_id.number))

@@ -35,18 +35,18 @@ class Submission(Struct, frozen=True, kw_only=True):
     limits: Limits
 
 
-def check_requester(cluster: Cluster, requester: AttemptId) -> None:
+def check_caller(cluster: Cluster, caller: AttemptId) -> None:
     """Raise IrisError unless the attempt is the current, live attempt of its task and is not being stopped."""
-    task = cluster.tasks.get(requester.task)
-    if task is None or not task.attempts or task.current_id != requester or not task.attempts[-1].live:
-        raise IrisError(f"{requester} is not the current attempt of its task")
+    task = cluster.tasks.get(caller.task)
+    if task is None or not task.attempts or task.current_id != caller or not task.attempts[-1].live:
+        raise IrisError(f"{caller} is not the current attempt of its task")
     if task.attempts[-1].stop is not None or task.state.terminal:
-        raise IrisError(f"{requester} is being stopped", hint="the next attempt may ask again")
+        raise IrisError(f"{caller} is being stopped", hint="the next attempt may ask again")
 
 
-def visible(cluster: Cluster, requester: AttemptId, job: JobId | None) -> JobId:
+def visible(cluster: Cluster, caller: AttemptId, job: JobId | None) -> JobId:
     """Return the id of a job that the requesting task may see (default: its own). Raises NotFoundError."""
-    own = requester.task.job
+    own = caller.task.job
     if job is None or job == own:
         return own
     if not job.startswith(f"{own}/") or job not in cluster.jobs:
@@ -75,7 +75,7 @@ def submit_child(draft: Draft, origin: Origin, wanted: JobRequest, by: Submissio
             return child.id, True
         if _is_same_request(child.adopted, origin):
             return child.id, False
-    check_requester(cluster, origin.attempt)
+    check_caller(cluster, origin.attempt)
     existing = _existing_child(cluster, parent.id, wanted.name, children, origin)
     if existing is not None:
         if wanted.name is None:
@@ -201,32 +201,30 @@ def _check_named(cluster: Cluster, parent: Job, wanted: JobRequest) -> None:
 # Cancelling, and endpoints
 
 
-def cancel_visible(draft: Draft, requester: AttemptId, job: JobId, reason: str) -> bool:
+def cancel_visible(draft: Draft, caller: AttemptId, job: JobId, reason: str) -> bool:
     """Cancel a job that the task may change. Return whether it was cancelled by this or an earlier request."""
-    found = visible(draft.cluster, requester, job)
+    found = visible(draft.cluster, caller, job)
     if not draft.cluster.job_state(found).terminal:
-        check_requester(draft.cluster, requester)
-        jobs.cancel(draft, found, f"requested by {requester}" + (f": {reason}" if reason else ""))
+        check_caller(draft.cluster, caller)
+        jobs.cancel(draft, found, f"requested by {caller}" + (f": {reason}" if reason else ""))
     return draft.cluster.jobs[found].cancelled
 
 
 def register_endpoint(
-    draft: Draft, requester: AttemptId, request: RequestId, wanted: RegisterEndpoint, limits: Limits
+    draft: Draft, caller: AttemptId, request: RequestId, wanted: RegisterEndpoint, limits: Limits
 ) -> None:
     """Register an endpoint of a task. Raises IrisError."""
-    check_requester(draft.cluster, requester)
-    announced = draft.cluster.endpoints.get(requester, Announced())
+    check_caller(draft.cluster, caller)
+    announced = draft.cluster.endpoints.get(caller, Announced())
     if request in announced.requests:
         return
     if wanted.name not in announced.names and len(announced.endpoints) >= limits.max_endpoints:
-        raise IrisError(
-            f"{requester} already has {len(announced.endpoints)} endpoints", hint="remove one first"
-        )
-    _check_changes(requester, announced)
+        raise IrisError(f"{caller} already has {len(announced.endpoints)} endpoints", hint="remove one first")
+    _check_changes(caller, announced)
     draft.record(
         EndpointRegistered(
-            task=requester.task,
-            attempt=requester.number,
+            task=caller.task,
+            attempt=caller.number,
             name=wanted.name,
             port=wanted.port,
             request=request,
@@ -235,19 +233,19 @@ def register_endpoint(
     )
 
 
-def remove_endpoint(draft: Draft, requester: AttemptId, request: RequestId, name: str) -> bool:
+def remove_endpoint(draft: Draft, caller: AttemptId, request: RequestId, name: str) -> bool:
     """Remove an endpoint. Return whether this request removed it. Raises IrisError."""
-    check_requester(draft.cluster, requester)
-    announced = draft.cluster.endpoints.get(requester, Announced())
+    check_caller(draft.cluster, caller)
+    announced = draft.cluster.endpoints.get(caller, Announced())
     if request in announced.requests:
         return True
     if name not in announced.names:
         return False
-    _check_changes(requester, announced)
-    draft.record(EndpointRemoved(task=requester.task, attempt=requester.number, name=name, request=request))
+    _check_changes(caller, announced)
+    draft.record(EndpointRemoved(task=caller.task, attempt=caller.number, name=name, request=request))
     return True
 
 
-def _check_changes(requester: AttemptId, announced: Announced) -> None:
+def _check_changes(caller: AttemptId, announced: Announced) -> None:
     if len(announced.requests) >= MAX_ENDPOINT_CHANGES:
-        raise IrisError(f"{requester} has changed its endpoints {MAX_ENDPOINT_CHANGES} times, the maximum")
+        raise IrisError(f"{caller} has changed its endpoints {MAX_ENDPOINT_CHANGES} times, the maximum")

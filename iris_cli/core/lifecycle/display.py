@@ -69,7 +69,6 @@ def display_of(job: Job, tasks: Sequence[Task]) -> str:
 
 
 def task_displays(cluster: Cluster, job_id: JobId) -> list[str]:
-    """Return the displays of the tasks of a job, by index."""
     return displays_of(cluster.jobs[job_id], cluster.tasks_of(job_id))
 
 

@@ -1,7 +1,4 @@
-"""Presume attempts gone without proof, after a long silence of their worker or after the end of their lease.
-
-A silence counts only if a healthy worker outside the silent worker's slice, the witness, answered in the same cycle.
-"""
+"""Presume attempts gone without proof, after a long silence of their worker or after the end of their lease."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ def count_silences(
     last = {each.worker: each for each in seen if each.worker in draft.cluster.workers}
     answered = [worker for worker, answer in last.items() if not isinstance(answer, Silence)]
     connected = _is_connected(draft.cluster)
-    touched: list[JobId] = []
+    affected: list[JobId] = []
     for worker_id, answer in last.items():
         worker = draft.cluster.workers[worker_id]
         if worker.condition is WorkerCondition.HEALTHY or not worker.claims:
@@ -42,8 +39,8 @@ def count_silences(
             continue
         draft.record(WorkerSilenceCounted(worker=worker_id))
         if _long_enough(draft.cluster.workers[worker_id].silence, limits):
-            touched += _presume(draft, worker_id, policies.get(worker_id, ReplaceLost.PREEMPTIBLE), limits)
-    return touched
+            affected += _presume(draft, worker_id, policies.get(worker_id, ReplaceLost.PREEMPTIBLE), limits)
+    return affected
 
 
 def is_replaced(job: Job, worker: Worker, policy: ReplaceLost) -> bool:
@@ -54,7 +51,7 @@ def is_replaced(job: Job, worker: Worker, policy: ReplaceLost) -> bool:
 
 
 def witnesses(cluster: Cluster, polled: Container[WorkerId]) -> list[WorkerId]:
-    """Return healthy workers to poll in addition, so that each silent worker has a witness."""
+    """Return healthy workers to poll in addition: silence counts only if a worker outside the slice answers."""
     healthy = [worker for worker in cluster.workers.values() if worker.condition is WorkerCondition.HEALTHY]
     polled_witnesses = [worker for worker in healthy if worker.id in polled]
     extra: list[WorkerId] = []
@@ -90,7 +87,7 @@ def _is_silence(worker: Worker, answer: Seen) -> bool:
 
 
 def _witnessed(cluster: Cluster, silent: Worker, answered: Iterable[WorkerId]) -> bool:
-    """Return whether a witness answered in the same cycle."""
+    """Return whether a worker outside its slice answered in the same cycle."""
     others = (cluster.workers[each] for each in answered)
     return any(each.condition is WorkerCondition.HEALTHY and _outside(each, silent) for each in others)
 

@@ -39,11 +39,9 @@ def apply_probe(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: 
     rebooted = known and found.boot_id != worker.boot_id
     replaced = known and found.incarnation != worker.incarnation
     unreadable = _lacks_boot_id(worker, found.boot_id)
-    doubt = (
-        _doubt(worker, found.boot_id)
-        if unreadable or (rebooted and replaced)
-        else _why_another_host(worker, found)
-    )
+    doubt = _why_another_host(worker, found)
+    if unreadable or (rebooted and replaced):
+        doubt = _doubt(worker, found.boot_id)
     if not known:
         doubt = why_ghosts_may_live(draft.cluster, worker.id, found.boot_id, found.incarnation)
     if doubt and not trusted:
@@ -116,7 +114,6 @@ def _apply_reboot(draft: Draft, worker: Worker, report: WorkerReport) -> None:
 
 
 def _of_boot(found: WorkerUpdated, boot_id: str) -> WorkerUpdated:
-    """Return the same properties with another boot id."""
     return WorkerUpdated(
         worker=found.worker,
         connection=found.connection,

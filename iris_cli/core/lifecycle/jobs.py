@@ -20,7 +20,7 @@ def cancel(draft: Draft, job: JobId, reason: str = "") -> bool:
     return True
 
 
-def abandon(draft: Draft, gone: Collection[JobId]) -> None:
+def cancel_without_client(draft: Draft, gone: Collection[JobId]) -> None:
     """Cancel the interactive jobs whose clients are `gone`."""
     for job in gone:
         cancel(draft, job, "its terminal is gone")

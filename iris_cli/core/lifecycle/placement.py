@@ -29,10 +29,7 @@ def record_plan(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> lis
     """Record the decisions of a plan. Return the new attempts, each with its own token from `new_token`."""
     _unschedulable(draft, plan.timed_out_tasks, EndReason.SCHEDULING_TIMEOUT, partial(_timeout_reason, plan))
     _unschedulable(
-        draft,
-        plan.dependency_failed,
-        EndReason.DEPENDENCY_FAILED,
-        partial(_failed_dependencies, draft.cluster),
+        draft, plan.dependency_failed, EndReason.DEPENDENCY_FAILED, partial(_failed_after, draft.cluster)
     )
     assigned, chosen = [], plan.result.notable_choices()
     for assignment in plan.assignments:
@@ -73,7 +70,7 @@ def _timeout_reason(plan: Plan, job: Job, task: TaskId) -> str:
     return f"{words}: {reason.text}" if reason is not None else words
 
 
-def _failed_dependencies(cluster: Cluster, job: Job, _: TaskId) -> str:
+def _failed_after(cluster: Cluster, job: Job, _: TaskId) -> str:
     """Return the dependencies of a job that did not succeed."""
     states = {each: cluster.job_state(each) if each in cluster.jobs else None for each in job.after}
     failed = [

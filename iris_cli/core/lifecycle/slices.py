@@ -22,7 +22,7 @@ from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, CloudState, Re
 from iris_cli.core.model.slice import INCOMPLETE, Slice, SliceOwner, SliceState, SliceTemplate, slice_number
 
 _QUOTA_FACTOR = 5  # back-off for quota or capacity as a multiple of other back-offs: shortages last longer
-_NO_CAPACITY = (Refusal.QUOTA, Refusal.STOCKOUT)
+_SCARCE = (Refusal.QUOTA, Refusal.STOCKOUT)
 
 
 class Listing(Struct, frozen=True, kw_only=True):
@@ -42,15 +42,15 @@ def apply_listing(
     when the list was requested.
     """
     listed = {each.name: each for each in listing.slices}
-    touched: list[JobId] = []
+    affected: list[JobId] = []
     for known in [each for each in draft.cluster.slices.values() if Scope.of(each.template) == listing.scope]:
-        seen = listed.get(known.name)
-        if seen is not None:
-            touched += _apply_listed(draft, known, seen, connections, limits)
+        entry = listed.get(known.name)
+        if entry is not None:
+            affected += _apply_listed(draft, known, entry, connections, limits)
         elif listing.before.get(known.name) == known:
-            touched += _apply_missing(draft, known, limits)
-    for seen in listing.slices:
-        if seen.name not in draft.cluster.slices and seen.name not in listing.before:
+            affected += _apply_missing(draft, known, limits)
+    for entry in listing.slices:
+        if entry.name not in draft.cluster.slices and entry.name not in listing.before:
             template = SliceTemplate(
                 provider=listing.scope.provider,
                 project=listing.scope.project,
@@ -59,10 +59,10 @@ def apply_listing(
             )
             draft.record(
                 events.SliceDeletionRequested(
-                    slice=seen.name, reason="not in the log", group=seen.group, template=template
+                    slice=entry.name, reason="not in the log", group=entry.group, template=template
                 )
             )
-    return touched
+    return affected
 
 
 def join_complete_slices(draft: Draft) -> None:
@@ -154,11 +154,7 @@ def record_create_answer(draft: Draft, outcome: CallOutcome, limits: Limits) -> 
         draft.record(events.SliceCreated(slice=outcome.slice))
         return
     back_off(
-        draft,
-        known.group,
-        f"{outcome.refusal}: {outcome.error}",
-        limits,
-        quota=outcome.refusal in _NO_CAPACITY,
+        draft, known.group, f"{outcome.refusal}: {outcome.error}", limits, quota=outcome.refusal in _SCARCE
     )
     if outcome.refusal is not Refusal.UNANSWERED:
         draft.record(events.SliceRefused(slice=outcome.slice, error=outcome.error))
@@ -179,31 +175,31 @@ def back_off(draft: Draft, group: str, error: str, limits: Limits, *, quota: boo
 
 
 def _apply_listed(
-    draft: Draft, known: Slice, seen: CloudSlice, connections: Mapping[str, Connection], limits: Limits
+    draft: Draft, known: Slice, entry: CloudSlice, connections: Mapping[str, Connection], limits: Limits
 ) -> list[JobId]:
     if known.state is SliceState.DELETING:
-        return _end_attempts(draft, known, seen.detail) if seen.state is CloudState.STOPPED else []
+        return _end_attempts(draft, known, entry.detail) if entry.state is CloudState.STOPPED else []
     if known.state is SliceState.REQUESTED:
         draft.record(events.SliceCreated(slice=known.name))
-    if seen.state is CloudState.CREATING:
+    if entry.state is CloudState.CREATING:
         return []
     # An entry without an incarnation (a request whose VMs were deleted) does not prove that the slice was re-created.
-    recreated = bool(known.incarnation and seen.incarnation) and seen.incarnation != known.incarnation
-    if seen.state is CloudState.READY and not recreated:
-        if known.hosts != seen.hosts and not _lacks_vms(known, seen):
-            _register_vms(draft, known, seen, connections)
+    recreated = bool(known.incarnation and entry.incarnation) and entry.incarnation != known.incarnation
+    if entry.state is CloudState.READY and not recreated:
+        if known.hosts != entry.hosts and not _lacks_vms(known, entry):
+            _register(draft, known, entry, connections)
         return []
-    reason = "it is a different machine now" if recreated else seen.detail or seen.state.value
+    reason = "it is a different machine now" if recreated else entry.detail or entry.state.value
     if known.coming:
-        back_off(draft, known.group, f"{known.name}: {reason}", limits, quota=seen.quota)
+        back_off(draft, known.group, f"{known.name}: {reason}", limits, quota=entry.quota)
     remove(draft, Removal(known.name, reason), limits)
-    return _end_attempts(draft, known, reason) if recreated or seen.state is CloudState.STOPPED else []
+    return _end_attempts(draft, known, reason) if recreated or entry.state is CloudState.STOPPED else []
 
 
-def _lacks_vms(known: Slice, seen: CloudSlice) -> bool:
+def _lacks_vms(known: Slice, entry: CloudSlice) -> bool:
     """Return whether VMs of the slice are missing in the list. If they stay missing, a timeout deletes the slice."""
     kind = lookup(known.template.type)
-    return len(seen.hosts) < (kind.vms if kind is not None else 1)
+    return len(entry.hosts) < (kind.vms if kind is not None else 1)
 
 
 def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
@@ -211,9 +207,9 @@ def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
     if known.state is SliceState.REQUESTED:
         return []
     if known.state is SliceState.DELETING:
-        touched = _end_attempts(draft, known, known.reason)
+        affected = _end_attempts(draft, known, known.reason)
         draft.record(events.SliceDeleted(slice=known.name))
-        return touched
+        return affected
     reason = "no longer listed by its provider"
     if known.coming:
         back_off(draft, known.group, f"{known.name}: {reason}", limits)
@@ -221,11 +217,9 @@ def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
     return _end_attempts(draft, known, reason)
 
 
-def _register_vms(
-    draft: Draft, known: Slice, seen: CloudSlice, connections: Mapping[str, Connection]
-) -> None:
+def _register(draft: Draft, known: Slice, entry: CloudSlice, connections: Mapping[str, Connection]) -> None:
     """Register the VMs of a slice as workers. They accept no tasks until all of them are healthy."""
-    draft.record(events.SliceStarted(slice=known.name, hosts=seen.hosts, incarnation=seen.incarnation))
+    draft.record(events.SliceStarted(slice=known.name, hosts=entry.hosts, incarnation=entry.incarnation))
     connection = connections.get(known.group)
     if connection is None:
         return
@@ -267,11 +261,11 @@ def _remove_workers(draft: Draft, known: Slice, reason: str) -> None:
 
 def _end_attempts(draft: Draft, known: Slice, reason: str) -> list[JobId]:
     """Record the end of a slice's attempts: the provider's report that its VMs do not run is proof."""
-    touched: list[JobId] = []
+    affected: list[JobId] = []
     for worker_id in [each for each in known.workers if each in draft.cluster.workers]:
         ended = identity.remove_machine(draft, worker_id, f"slice {known.name} is gone: {reason}")
-        touched += [attempt_id.task.job for attempt_id in ended]
-    return list(dict.fromkeys(touched))
+        affected += [attempt_id.task.job for attempt_id in ended]
+    return list(dict.fromkeys(affected))
 
 
 def can_join(cluster: Cluster, worker_id: WorkerId) -> bool:

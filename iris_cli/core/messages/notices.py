@@ -39,7 +39,6 @@ class Notice(Value, frozen=True, kw_only=True):
     tries: int = 0
 
     def with_failure(self) -> Notice:
-        """Return the notice with one more failed delivery."""
         return Notice(
             event=self.event,
             job=self.job,
@@ -69,10 +68,7 @@ class Notice(Value, frozen=True, kw_only=True):
 
 
 class Channel(Value, frozen=True, kw_only=True):
-    """A delivery channel. After `failures` (consecutive) it pauses until `retry_at`; `trouble` is the last error.
-
-    `waiting` is its queue, `given_up` the number of dropped notices, `told_at` the time of the last delivery.
-    """
+    """A delivery channel and its queue. After `failures` in a row it pauses until `retry_at`; `trouble`: the last."""
 
     waiting: tuple[Notice, ...] = ()
     failures: int = 0
@@ -98,7 +94,6 @@ class Channel(Value, frozen=True, kw_only=True):
         )
 
     def with_delivery(self, now: float) -> Channel:
-        """Return the channel after the delivery of its first notice."""
         return Channel(waiting=self.waiting[1:], given_up=self.given_up, told_at=now)
 
     def with_failure(self, trouble: str, now: float, limits: Limits) -> Channel:
@@ -117,10 +112,7 @@ class Channel(Value, frozen=True, kw_only=True):
 
 
 class NoticeState(Value, frozen=True, kw_only=True):
-    """The last observation of a log, and the channels. `jobs` is the number of jobs in the log.
-
-    `open` are the jobs not ended, `quiet` those with quiet tasks, `waits` the round of each gang that is overdue.
-    """
+    """The last observation: number of jobs, `open` and `quiet` jobs, rounds of overdue gangs. Also the channels."""
 
     cluster_id: str
     jobs: int = 0

@@ -41,7 +41,6 @@ class Announced(Value, frozen=True, kw_only=True):
         return Announced(endpoints=(*others, endpoint), requests=(*self.requests, request))
 
     def minus(self, name: str, request: RequestId) -> Announced:
-        """Return a copy without the endpoint of this name."""
         left = tuple(each for each in self.endpoints if each.name != name)
         return Announced(endpoints=left, requests=(*self.requests, request))
 
@@ -50,10 +49,7 @@ BATCH = 32  # maximum number of attempts reaped in one call
 
 
 class Outputs(Struct, frozen=True, kw_only=True):
-    """Ended attempts with files on one worker, in the order of their ends. `asked_at`: time of the last reap call.
-
-    They are in batches, so that adding one copies only the last batch.
-    """
+    """Ended attempts with files on one worker, by end, in batches. `asked_at`: time of the last reap call."""
 
     full: tuple[tuple[AttemptId, ...], ...] = ()
     last: tuple[AttemptId, ...] = ()
@@ -92,7 +88,7 @@ class Cluster(Struct, kw_only=True, eq=False):
     `ghosts` are the attempts presumed gone that may still run, by worker; they remain after the worker is
     forgotten. `outputs` are attempts proven ended whose files are still on the worker.
 
-    After loading a snapshot, ended jobs are read only when they are looked up (`past`). So iterating over a whole
+    After loading a snapshot, ended jobs are read only when they are looked up (`past`). So iterating all_ended a whole
     table may take long: frequent loops use `open_jobs` and `pending_tasks`.
     """
 
@@ -160,7 +156,6 @@ class Cluster(Struct, kw_only=True, eq=False):
         return sorted(known.values(), key=_latest_first)[:limit]
 
     def tasks_of(self, job: JobId) -> list[Task]:
-        """Return the tasks of a job, by index."""
         return [self.tasks[task] for task in self.jobs[job].task_ids]
 
     def attempt(self, attempt: AttemptId) -> Attempt:
@@ -213,15 +208,14 @@ class Cluster(Struct, kw_only=True, eq=False):
         return [self.jobs[child] for child in self.children.get(job, ())]
 
     def job_state(self, job_id: JobId) -> JobState:
-        """Return the state of a job, derived from its tasks."""
         return state_of(self.jobs[job_id], self.tasks_of(job_id))
 
 
 def state_of(job: Job, tasks: Sequence[Task]) -> JobState:
     """Return the state of a job with these tasks. The first rule that matches is used."""
     states = [task.state for task in tasks]
-    over = all(state.terminal for state in states)
-    may_end_early = over or not job.keep_going
+    all_ended = all(state.terminal for state in states)
+    may_end_early = all_ended or not job.keep_going
     if may_end_early and TaskState.UNSCHEDULABLE in states:
         return JobState.UNSCHEDULABLE
     if job.cancelled:
@@ -231,7 +225,7 @@ def state_of(job: Job, tasks: Sequence[Task]) -> JobState:
         return JobState.FAILED
     if job.is_gang and TaskState.WORKER_FAILED in states:
         return JobState.FAILED
-    if over:
+    if all_ended:
         only_tolerated = failed + states.count(TaskState.SUCCEEDED) == len(states)
         return JobState.SUCCEEDED if only_tolerated else JobState.FAILED
     started = any(attempt.started_at is not None for task in tasks for attempt in task.attempts)

@@ -19,9 +19,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     dispatch_timeout: float = 5.0  # one round trip after connecting
     dispatch_lease: float = 60.0  # time in which only the invocation that assigned an attempt may dispatch it
     max_dispatch_parallelism: int = 128
-    launch_timeout: float = (
-        10.0  # maximum time between two signs of life (every 2 s) of the command's launcher
-    )
+    launch_timeout: float = 10.0  # maximum time between signs of life (every 2 s) of the launcher
     device_wait: float = 60.0  # time for which a start waits for chips and ports held by another process
     backoff_first: float = 10.0  # doubles with each consecutive failure
     backoff_max: float = 600.0
@@ -37,13 +35,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     reap_after: float = 14 * 86400.0  # time for which a worker keeps an ended attempt's output; 0: no limit
     keep_logs: int = 1 << 20  # maximum bytes of an ended attempt's stream that is copied whole; 0: no copy
     workspace_size: int = 1 << 30  # bytes of a packed directory, not compressed
-    slice_request_timeout: float = (
-        300.0  # from the request for a slice until its provider accepts the request
-    )
+    slice_request_timeout: float = 300.0  # from the request for a slice until its provider accepts it
     slice_create_timeout: float = 1800.0  # from the request for a slice until its provider has created it
-    slice_boot_timeout: float = (
-        900.0  # from the creation of a slice until every VM of it has passed its probe
-    )
+    slice_boot_timeout: float = 900.0  # from its creation until every VM has passed its probe
     scale_backoff_first: float = 60.0  # of a scale group; doubles with each consecutive failure
     scale_backoff_max: float = 3600.0
     slices_per_minute: int = 10  # requests for slices of one scale group

@@ -12,7 +12,7 @@ from iris_cli.core.model.job import Job
 from iris_cli.core.model.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.units import count, format_duration
 
-_WHOLE_MINUTES = 60.0  # seconds from which durations are shown in whole minutes
+_MINUTE = 60.0  # seconds: from here on, durations are shown in whole minutes
 
 
 def competes_since(job: Job, get_job: Callable[[JobId], Job | None]) -> float:
@@ -57,9 +57,7 @@ def _waits_since(cluster: Cluster, job: Job) -> float | None:
 
 def _coarse(seconds: float) -> str:
     """Return `42m` or `13s`: whole minutes from one minute on."""
-    if seconds >= _WHOLE_MINUTES:
-        return format_duration(seconds - seconds % _WHOLE_MINUTES)
-    return format_duration(float(max(0, int(seconds))))
+    return format_duration(seconds - seconds % _MINUTE if seconds >= _MINUTE else float(max(0, int(seconds))))
 
 
 def quiet_of(attempt: Attempt, now: float) -> str:

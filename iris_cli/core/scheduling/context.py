@@ -20,7 +20,7 @@ RoomChange = tuple[int, Amounts | None]
 class PackedNeed(Struct, frozen=True):
     """The packed amounts of one task. `taken`: the indexes of its nonzero amounts; `signs`: their sign bits."""
 
-    need: Amounts
+    amounts: Amounts
     packed: int
     taken: tuple[int, ...]
     signs: int
@@ -40,15 +40,15 @@ class Packing:
         self._zero = 1 << (self._width - 1)
         self.signs = sum(self._zero << shift for shift in self._shifts)
 
-    def packed_free(self, left: Amounts) -> int:
+    def pack_free(self, left: Amounts) -> int:
         """Return the packed free amounts of a worker."""
-        return self.signs + self._pack(left)
+        return self.signs + self._join(left)
 
-    def packed_need(self, need: Amounts) -> PackedNeed:
+    def pack(self, need: Amounts) -> PackedNeed:
         """Return the packed amounts of a task. Free amounts minus `packed` fit if all signs are still set."""
         taken = tuple(number for number, amount in enumerate(need) if amount)
         return PackedNeed(
-            need, self._pack(need), taken, sum(self._zero << self._shifts[each] for each in taken)
+            need, self._join(need), taken, sum(self._zero << self._shifts[each] for each in taken)
         )
 
     def left(self, packed_free: int) -> Amounts:
@@ -57,7 +57,7 @@ class Packing:
     def amount(self, packed_free: int, number: int) -> int:
         return (packed_free >> self._shifts[number] & self._field) - self._zero
 
-    def _pack(self, amounts: Amounts) -> int:
+    def _join(self, amounts: Amounts) -> int:
         return sum(amount << shift for amount, shift in zip(amounts, self._shifts, strict=True))
 
 
@@ -102,20 +102,17 @@ class SchedulingContext:
         alike = _alike(left)
         self._packing = Packing([*alike, *needs])
         self._signs = self._packing.signs
-        packed = {amounts: self._packing.packed_free(amounts) for amounts in alike}
+        packed = {amounts: self._packing.pack_free(amounts) for amounts in alike}
         self._packed_free = [packed[amounts] for amounts in left]
         columns = list(zip(*needs, strict=True)) or [()] * len(Amounts._fields)
-        self._most = self._packing.packed_need(
-            Amounts(*(max(column, default=0) for column in columns))
-        ).packed
+        self._most = self._packing.pack(Amounts(*(max(column, default=0) for column in columns))).packed
         self.cpu, self.memory, self.gpus, self.chips = self.dimensions = [
             Dimension(levels, column, self.fleet.everyone)
             for levels, column in zip(_levels(alike), columns, strict=True)
         ]
 
-    def packed_need(self, need: Amounts) -> PackedNeed:
-        """Return the amounts of one task in packed form."""
-        return self._packing.packed_need(need)
+    def pack(self, need: Amounts) -> PackedNeed:
+        return self._packing.pack(need)
 
     def with_room(self, need: Amounts) -> int:
         """Return the workers with room for one task now, whatever their health and attributes."""
@@ -135,9 +132,9 @@ class SchedulingContext:
             & self.chips.at_start[need.chips]
         )
 
-    def has_room(self, position: int, packed_need: PackedNeed) -> bool:
+    def has_room(self, position: int, need: PackedNeed) -> bool:
         """Return whether one worker has room for one task now."""
-        return (self._packed_free[position] - packed_need.packed) & self._signs == self._signs
+        return (self._packed_free[position] - need.packed) & self._signs == self._signs
 
     def left(self, position: int) -> Amounts:
         """Return the free amounts of one worker now."""
@@ -167,20 +164,20 @@ class SchedulingContext:
             self._loads[position] = found
         return found
 
-    def take(self, position: int, packed_need: PackedNeed) -> bool:
+    def take(self, position: int, need: PackedNeed) -> bool:
         """Take the amounts of one task from a worker, but not yet its GPUs. Return False if it has no room."""
         before = self._packed_free[position]
-        after = before - packed_need.packed
-        signs = packed_need.signs
+        after = before - need.packed
+        signs = need.signs
         if (after - self._most) & signs != signs:  # the rest is less than the largest need of an entry
             if after & self._signs != self._signs:
                 return False
-            self._shrink(position, before, packed_need)
+            self._shrink(position, before, need)
         self._packed_free[position] = after
         if not self.attempts[position]:
             self._begin(position)
         self.attempts[position] += 1
-        self.changes.append((position, packed_need.need))
+        self.changes.append((position, need.amounts))
         return True
 
     def take_gpus(self, position: int, count: int) -> tuple[int, ...]:
@@ -203,12 +200,12 @@ class SchedulingContext:
         positions: dict[int, list[int]] = {}
         for position, free in enumerate(self._free_gpus):
             positions.setdefault(len(free), []).append(position)
-        return {count: mask_of(those) for count, those in positions.items()}
+        return {count: mask_of(found) for count, found in positions.items()}
 
-    def _shrink(self, position: int, before: int, packed_need: PackedNeed) -> None:
-        for number in packed_need.taken:
+    def _shrink(self, position: int, before: int, need: PackedNeed) -> None:
+        for number in need.taken:
             had = self._packing.amount(before, number)
-            self.dimensions[number].shrink(position, had, had - packed_need.need[number])
+            self.dimensions[number].shrink(position, had, had - need.amounts[number])
 
     @cached_property
     def idle(self) -> list[Levels]:
@@ -233,7 +230,7 @@ class SchedulingContext:
             if share not in self._shares:
                 left = self.left(position)
                 withheld = Amounts(*map(int.__sub__, left, amounts))
-                self._shares[share] = left, self._packing.packed_free(amounts), withheld
+                self._shares[share] = left, self._packing.pack_free(amounts), withheld
             left, self._packed_free[position], self._withheld[position] = self._shares[share]
             for dimension, had, has in zip(self.dimensions, left, amounts, strict=True):
                 if had != has:
@@ -291,6 +288,6 @@ def _alike(amounts: Iterable[Amounts]) -> dict[Amounts, list[int]]:
 def _levels(alike: Mapping[Amounts, list[int]]) -> list[Levels]:
     """Return the levels of each amount, in the order of `Amounts`."""
     return [
-        Levels((amounts[number], those) for amounts, those in alike.items())
+        Levels((amounts[number], positions) for amounts, positions in alike.items())
         for number in range(len(Amounts._fields))
     ]

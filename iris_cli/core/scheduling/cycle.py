@@ -15,7 +15,7 @@ from iris_cli.core.scheduling.explain import wording
 from iris_cli.core.scheduling.explain.expected import ExpectedStart, TimeLimits
 from iris_cli.core.scheduling.explain.explain import Explainer
 from iris_cli.core.scheduling.explain.explanation import CycleRecord, Explanation, Turns, UnconfirmedStops
-from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group_on, refused_before
+from iris_cli.core.scheduling.explain.verdicts import Case, Verdict, fits, group_on, rejected_before
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import GangPlacer, why_malformed
 from iris_cli.core.scheduling.order import Entry, TasksByJob, queue_of, split_overdue
@@ -45,9 +45,9 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     def causes(self, keys: Sequence[WaitingKey]) -> Sequence[object]:
         """Return an object for each key: the same one for equal causes, None if not pending."""
         found = list(map(self._unmet.get, keys))
-        if kept := self._explainer.kept:
+        if reserved_for := self._explainer.reservations:
             return [
-                key if what is not None and kept.get(key) else what
+                key if what is not None and reserved_for.get(key) else what
                 for key, what in zip(keys, found, strict=True)
             ]
         return found
@@ -79,14 +79,14 @@ class SchedulingResult(Struct, frozen=True, kw_only=True):
 
     `timed_out_tasks` were not placed within their `scheduling_timeout`. The other entries are `waiting`: single tasks
     by their ids, gangs by their jobs' ids. `reservations` has the names of the groups reserved for a gang, or of the
-    worker for a task. `kept` has the gang or task for which each worker is reserved.
+    worker for a task. `reserved_for` has the gang or task for which each worker is reserved.
     """
 
     assignments: tuple[Assignment, ...]
     timed_out_tasks: tuple[TaskId, ...]
     waiting: Waiting
     reservations: Mapping[WaitingKey, tuple[str, ...]]
-    kept: Mapping[WorkerId, WaitingKey]
+    reserved_for: Mapping[WorkerId, WaitingKey]
     choices: Choices
 
     def only(self, assignments: tuple[Assignment, ...]) -> SchedulingResult:
@@ -96,7 +96,7 @@ class SchedulingResult(Struct, frozen=True, kw_only=True):
             timed_out_tasks=self.timed_out_tasks,
             waiting=self.waiting,
             reservations=self.reservations,
-            kept=self.kept,
+            reserved_for=self.reserved_for,
             choices=self.choices,
         )
 
@@ -157,7 +157,7 @@ def find_assignments(
         reservations={
             key: tuple(str(group.key) for group in groups) for key, groups in context.reservations.items()
         },
-        kept={fleet.ids[position]: key for position, key in context.reserved_by.items()},
+        reserved_for={fleet.ids[position]: key for position, key in context.reserved_by.items()},
         choices=Choices(context, requirement_of, record),
     )
 
@@ -167,7 +167,7 @@ def _decide(*args: Any, **kwargs: Any) -> tuple[Assignment, ...]:
 
 
 class _Served(NamedTuple):
-    """Result of serving a queue. A malformed gang stays pending with its reason."""
+    """The result of `_serve`. A malformed gang stays pending with its reason."""
 
     placed: list[Assignment]
     timed_out: list[TaskId]
@@ -245,11 +245,11 @@ class Choices:
 
     def reason(self, task: TaskId) -> str:
         """Return `chose v4b: v4a busy`, or "" for a task that was not placed."""
-        mates = [each for each in self._record.placed if each.task.job == task.job]
-        own = [each for each in mates if each.task == task]
+        of_job = [each for each in self._record.placed if each.task.job == task.job]
+        own = [each for each in of_job if each.task == task]
         if not own:
             return ""
-        return self._in_words(task.job, mates if self._requirement_of(task.job).shape else own)
+        return self._in_words(task.job, of_job if self._requirement_of(task.job).shape else own)
 
     def notable_choices(self) -> dict[TaskId, str]:
         """Return the reason for the first placed task of each job, where other workers were passed over."""
@@ -270,12 +270,12 @@ class Choices:
     def _passed_over(self, job: JobId, requirement: Requirement, chosen: Group) -> Iterator[str]:
         """Yield the equally good groups that come first by name, but were busy, unhealthy or taken by other jobs."""
         context = self._context
-        before = refused_before(Case(context, requirement, context.open), chosen.number)
+        before = rejected_before(Case(context, requirement, context.open), chosen.number)
         for verdict in islice(before, _MAX_CHECKED):
             if not _is_as_good(context, requirement, verdict.group, chosen):
                 continue
             if verdict.kind is ReasonKind.BEHIND:
-                workers = [context.fleet.ids[position] for position in positions_of(verdict.lacking)]
+                workers = [context.fleet.ids[position] for position in positions_of(verdict.rejected)]
                 taker = self._turns.first_before(job, workers)
                 if taker is not None:
                     yield f"{verdict.group.key} taken by {taker}"
@@ -292,7 +292,7 @@ class Choices:
 
 
 def _is_as_good(context: SchedulingContext, requirement: Requirement, one: Group, chosen: Group) -> bool:
-    """Return whether a group meets as many preferences as the chosen one. CPU tasks prefer hosts without devices."""
+    """Return whether a group is at least as preferred as the chosen one. CPU tasks prefer hosts without devices."""
     plain_first = requirement.shape is None and requirement.plain and chosen.mask & context.cpu_tiers[0]
     as_many = _preferences(requirement, one) >= _preferences(requirement, chosen)
     return as_many and bool(not plain_first or one.mask & context.cpu_tiers[0])
@@ -310,5 +310,5 @@ def _preferences(requirement: Requirement, group: Group) -> int:
 
 def _word(context: SchedulingContext, verdict: Verdict) -> str:
     if verdict.kind is ReasonKind.UNHEALTHY:
-        return wording.state(context.fleet.workers[first_of(verdict.lacking)])
+        return wording.state(context.fleet.workers[first_of(verdict.rejected)])
     return _WORDS.get(verdict.kind, "busy") if verdict.kind else ""

@@ -54,7 +54,7 @@ class GroupSearch:
         self._index = context.fleet.groups(self._shape.group_by)
         self._sites = Sites(context.fleet, requirement)
         self._eligible = flags_of(requirement.eligible, context.fleet.everyone)
-        self._preferred = [flags_of(those, context.fleet.everyone) for those in requirement.preferred]
+        self._preferred = [flags_of(workers, context.fleet.everyone) for workers in requirement.preferred]
         self._fitting: GroupQueue | None = None
         self._waiting: GroupQueue | None = None
 
@@ -98,7 +98,7 @@ class GroupSearch:
             met = 0
             if preferred:
                 chosen = mask_of(self._first_members(group))
-                met = sum((chosen & those).bit_count() for those in preferred)
+                met = sum((chosen & workers).bit_count() for workers in preferred)
             return -met, fitting.bit_count()
 
         return rank

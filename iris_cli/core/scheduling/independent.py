@@ -1,4 +1,4 @@
-"""The part of a plan that does not depend on polled workers that have not answered yet."""
+"""The part of a plan that does not depend on missing answers of polled workers."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def independent(
 
     The `unheard` workers have not answered, and `plan` uses none of them. Workers are contested if they are unheard, or
     could run a dependent job that is ahead. `strict`: a job is dependent if it could run on a contested worker.
-    Otherwise only if, in addition, some of its tasks are not placed, or are placed on contested workers.
+    Without `strict`, some of its tasks must also be unplaced, or placed on contested workers.
 
     The result is a subset of the plan's assignments, in the same order. It has all tasks of a gang or none, and uses
     no contested worker.

@@ -37,7 +37,7 @@ class Requirement:
         fleet = context.fleet
         self.job = job
         self.need = Amounts.needed(job.resources)
-        self.packed_need = context.packed_need(self.need)
+        self.packed_need = context.pack(self.need)
         self.plain = job.resources.device_type == "cpu"
         self.shape = shape_of(job)
         self.required = tuple(each for each in job.constraints if each.required)
@@ -193,10 +193,8 @@ class Sites:
 
     def regions(self, groups: Iterable[int]) -> int:
         """Return the number of regions of these groups. A group in several regions counts as one more."""
-        locations = [(number, self.location_of(number)) for number in groups]
-        return len(
-            {location[:REGION] if len(location) >= REGION else number for number, location in locations}
-        )
+        found = [(number, self.location_of(number)) for number in groups]
+        return len({at[:REGION] if len(at) >= REGION else number for number, at in found})
 
     def location_of(self, group: int) -> Location:
         """Return the location shared by the members of a group."""
@@ -227,9 +225,9 @@ def locations(fleet: Fleet, *, plain: bool) -> list[Location]:
 
 def common(locations: Iterable[Location]) -> Location:
     """Return the part that these locations share. Raises StopIteration if there are none."""
-    there = iter(locations)
-    shared = next(there)
-    for location in there:
+    rest = iter(locations)
+    shared = next(rest)
+    for location in rest:
         while location[: len(shared)] != shared:
             shared = shared[:-1]
     return shared

@@ -1,4 +1,4 @@
-"""From the state of a cluster to a plan: entries that must wait are held back, the others are scheduled."""
+"""Plan a cycle from the state of a cluster: hold back the entries that must wait, and schedule the others."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _ATTEMPTS = attrgetter("attempts")
 class Plan(Struct, frozen=True, kw_only=True):
     """The decisions of one cycle. `held` are the entries kept out of the cycle.
 
-    The tasks in `dependency_failed` can never run, because a job in their `after` did not succeed. `too_late` are
-    the current reasons of the entries whose scheduling timeout expired. `waiting_for_own_slices` are held entries
-    that could have run on slices created for other jobs.
+    The tasks in `dependency_failed` can never run, because a job in their `after` did not succeed. `too_late` has
+    the reason of each entry that was still pending when its scheduling timeout expired. `waiting_for_own_slices`
+    are the held entries that would fit on slices created for other jobs.
     """
 
     result: SchedulingResult
@@ -40,12 +40,11 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def assignments(self) -> tuple[Assignment, ...]:
-        """The placed tasks with their workers, in order of decision."""
         return self.result.assignments
 
     @property
     def waiting(self) -> Mapping[WaitingKey, tuple[Reason, ...]]:
-        """Everything pending: single tasks by their ids, gangs by their jobs' ids."""
+        """The reasons of all pending entries: of single tasks by their ids, of gangs by their jobs' ids."""
         return ChainMap(self.held, self.result.waiting)  # type: ignore[arg-type]  # only ever read
 
     def reasons_of(self, key: WaitingKey) -> tuple[Reason, ...]:
@@ -53,14 +52,14 @@ class Plan(Struct, frozen=True, kw_only=True):
         return self.held.get(key) or self.result.waiting.get(key, ())
 
     def causes(self, keys: Sequence[WaitingKey]) -> Sequence[object]:
-        """Return the cause for each key: identical for equal causes, None if not pending."""
-        free = self.result.waiting.causes(keys)
-        return (
-            [self.held.get(key) or what for key, what in zip(keys, free, strict=True)] if self.held else free
-        )
+        """Return an object for each key: the same one for equal causes, None if not pending."""
+        causes = self.result.waiting.causes(keys)
+        if not self.held:
+            return causes
+        return [self.held.get(key) or cause for key, cause in zip(keys, causes, strict=True)]
 
     def only(self, assignments: tuple[Assignment, ...]) -> Plan:
-        """Return the plan with only these assignments, and without ends for tasks that it does not place."""
+        """Return the plan with only these assignments. It ends no task."""
         return Plan(
             result=self.result.only(assignments),
             timed_out_tasks=(),
@@ -71,7 +70,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         )
 
     def reasons(self, job: JobId) -> tuple[Reason, ...]:
-        """Return why a gang or tasks of a job are pending, each reason once; empty if none is."""
+        """Return why the gang or tasks of a job are pending, without duplicates; empty if none is pending."""
         waiting = self.waiting
         if job in waiting:
             return waiting[job]
@@ -79,12 +78,12 @@ class Plan(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(reason for task in tasks for reason in waiting[task]))
 
     def explain(self, key: WaitingKey) -> Explanation:
-        """Return everything known about why one task or gang is pending. Raises KeyError if it is not pending."""
+        """Return the explanation of a pending task or gang. Raises KeyError if it is not pending."""
         held = self.held.get(key)
         return Explanation(reasons=held) if held is not None else self.result.waiting.explain(key)
 
     def expected_start(self, key: WaitingKey, limits: TimeLimits) -> ExpectedStart | None:
-        """Return the start of one task or gang blocked only by tasks with time limits, else None."""
+        """Return the expected start of a task or gang if only tasks with time limits block it, or None."""
         if key in self.held or key not in self.result.waiting:
             return None
         return self.result.waiting.expected_start(key, limits)
@@ -102,9 +101,9 @@ def plan(
 ) -> Plan:
     """Plan one cycle at `now`, in seconds since the epoch. `gang_reserve_after` overrides the limits.
 
-    Held back are jobs held by the operator or with `missing` secrets or files, jobs with unfinished dependencies,
-    and tasks and gangs with unfinished attempts. Scheduling timeouts still apply, except to waits for the
-    operator, a dependency, or an array's throttle. `offered` are the devices that scale groups could add.
+    It holds back jobs held by the operator or with `missing` secrets or files, jobs with unfinished dependencies, and
+    tasks and gangs with unfinished attempts. Scheduling timeouts still apply, except while a job waits for the
+    operator, a dependency, or its `max_running`. `offered` are the devices that scale groups could add.
     """
     limits = limits or Limits()
     gate = _Gate(cluster, now, missing)
@@ -159,7 +158,7 @@ def _patient(affinity: SliceAffinity, job_id: JobId) -> Job | None:
 
 
 class _Gate:
-    """Decides for each job which tasks compete in the cycle."""
+    """Decides which pending tasks of each job compete in the cycle."""
 
     def __init__(self, cluster: Cluster, now: float, missing: Missing) -> None:
         self._cluster = cluster
@@ -173,14 +172,14 @@ class _Gate:
         self.failed: list[TaskId] = []
 
     def admit(self, job: Job, tasks: list[Task]) -> None:
-        """Sort the pending tasks of one job into ready, held, timed out and impossible ones."""
+        """Divide the pending tasks of one job into those that are ready, held, timed out, or can never run."""
         tasks = self._within_limit(job, tasks) if job.max_running else tasks
         held = job.held_at is not None
         if not (held or job.after or job.rounds or job.id in self._unable or any(map(_ATTEMPTS, tasks))):
             self.ready[job.id] = tasks
             return
         states = {dependency: self._state(dependency) for dependency in job.after}
-        if any(state is None or _in_vain(state) for state in states.values()):
+        if any(state is None or _has_failed(state) for state in states.values()):
             self.failed += [task.id for task in tasks]
             return
         reasons = self._of_job(job, states)
@@ -204,9 +203,9 @@ class _Gate:
                 self.ready[job] = left
 
     def _within_limit(self, job: Job, tasks: list[Task]) -> list[Task]:
-        """Return the first tasks that `max_running` admits; hold the others.
+        """Return the first tasks that `max_running` allows, and hold the others.
 
-        A task whose previous attempt still lives already counts as one of the live ones.
+        A pending task whose previous attempt still lives is counted as live.
         """
         live = sum(map(_is_live, self._cluster.tasks_of(job.id)))
         room = max(0, job.max_running - live)
@@ -258,7 +257,7 @@ class _Gate:
         return self._states[job]
 
 
-def _in_vain(state: JobState) -> bool:
+def _has_failed(state: JobState) -> bool:
     return state.terminal and state is not JobState.SUCCEEDED
 
 
@@ -278,10 +277,7 @@ def _still_stopping(task: Task) -> list[Reason]:
 
 
 def _unconfirmed_stops(cluster: Cluster) -> dict[WorkerId, list[JobId | None]]:
-    """Return the workers with stopping attempts or ghosts, with the jobs of these attempts.
-
-    None stands for a ghost: the end of its job does not confirm its end.
-    """
+    """Return the workers with stopping attempts or ghosts, and the jobs of the stopping attempts; None for ghosts."""
     found: dict[WorkerId, list[JobId | None]] = {}
     for worker in cluster.workers.values():
         stopping: list[JobId | None] = [

@@ -1,4 +1,4 @@
-"""Typed reasons for pending entries, with need and have, in a fixed vocabulary."""
+"""Reasons for pending entries, each of a fixed kind and with numbers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RANK = {kind: rank for rank, kind in enumerate(ReasonKind)}
 
 
 class Reason(Struct, frozen=True, kw_only=True):
-    """One reason, in words and in numbers.
+    """One reason, as a text and in numbers.
 
     `need` and `have` are in the unit of the kind: thousandths of a core, bytes, GPUs, workers with free chips;
     for the shape of a gang workers or groups. `refused` is the number of workers (for a gang: groups) rejected

@@ -1,7 +1,7 @@
-"""Reservations of workers for a gang or a large task, and the use of these workers by other tasks until then.
+"""Reservations of workers for a gang or a large task, and their use by other tasks until it starts.
 
-No cycle stores a reservation: each cycle derives it again from the live attempts. A task admitted to a reserved
-worker delays nothing: every set of attempts whose end would have been enough is still enough.
+Reservations are not stored: each cycle derives them from the live attempts. A task that is placed on a reserved
+worker never delays the gang: any attempts whose end made enough room without the task make enough room with it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from operator import sub
 
 from iris_cli.core import Amounts, JobId, TaskId
 from iris_cli.core.scheduling.context import Load, SchedulingContext
-from iris_cli.core.scheduling.explain.verdicts import alone
+from iris_cli.core.scheduling.explain.verdicts import group_of_one
 from iris_cli.core.scheduling.placement import Requirement
 from iris_cli.core.scheduling.sets import Group, Levels, first_of
 
-_MAX_SUMS = 1 << 16  # sums of amounts are enumerated up to this multiple of their largest common unit
+_MAX_SUMS = 1 << 16  # of amounts, in units of their greatest common divisor, that are enumerated
 
 
 class Reservations:
-    """The reservations of one cycle, for jobs submitted up to `due_until`, `after` seconds ago (0: none)."""
+    """The reservations of one cycle, for jobs submitted at least `after` seconds ago (0: no reservations)."""
 
     def __init__(self, context: SchedulingContext, after: float) -> None:
         self._context = context
         self.due_until = context.fleet.now - after if after > 0 else -inf
         self._waits: dict[Amounts, Waits] = {}
-        self._lines: dict[Requirement, _Line] = {}
+        self._queues: dict[Requirement, _ReservationQueue] = {}
         self._bounds = _Bounds(context)
 
     def waits(self, need: Amounts) -> Waits:
@@ -39,67 +39,68 @@ class Reservations:
         return found
 
     def reserve(self, key: TaskId | JobId, groups: list[Group], positions: list[int], need: Amounts) -> None:
-        """Reserve room for one task on each of these members of the groups."""
+        """Reserve room for one task on each of these workers, which are members of the groups."""
         spare = self.waits(need).spare
         self._context.reserve(key, groups, {position: spare(position) for position in positions})
 
     def reserve_worker(self, task: TaskId, requirement: Requirement) -> bool:
-        """Reserve the worker with the fewest attempts in the way, then the first by id. Return False without one."""
-        line = self._lines.get(requirement)
-        if line is None:
-            line = self._lines[requirement] = self._line(requirement)
+        """Reserve the worker with the fewest attempts in the way, of these the first by id. Return False if none."""
+        queue = self._queues.get(requirement)
+        if queue is None:
+            queue = self._queues[requirement] = self._queue(requirement)
         waits = self.waits(requirement.need)
-        while (first := line.first()) is not None:
+        while (first := queue.first()) is not None:
             wait, position = first
             if position in self._context.reserved_by:
-                heappop(line.queue)
+                heappop(queue.heap)
             elif waits.count(position) != wait:
-                heapreplace(line.queue, (waits.count(position), position))
+                heapreplace(queue.heap, (waits.count(position), position))
             else:
-                self.reserve(task, [alone(self._context, position)], [position], requirement.need)
+                self.reserve(task, [group_of_one(self._context, position)], [position], requirement.need)
                 return True
         return False
 
-    def _line(self, requirement: Requirement) -> _Line:
-        """Return the workers that could be reserved. Both waits and reservations only grow in a cycle."""
+    def _queue(self, requirement: Requirement) -> _ReservationQueue:
+        """Return the workers that could be reserved, none if the requirement is small."""
         context, need = self._context, requirement.need
-        could = requirement.healthy & context.open & context.large_enough(need)
-        return _Line(self._bounds, need, could if could and _needs_much(context, requirement) else 0)
+        usable = requirement.healthy & context.open & context.large_enough(need)
+        workers = usable if usable and _needs_much(context, requirement) else 0
+        return _ReservationQueue(self._bounds, need, workers)
 
 
-class _Line:
+class _ReservationQueue:
     """Workers in the order of the number of attempts in the way, then of position.
 
-    `queue` is a heap of the workers seen so far, with numbers that may be too small. Workers are seen as late as
-    possible: for most of them a lower bound is enough.
+    `heap` has the workers examined so far, with numbers that may be too small, because numbers only grow in a cycle.
+    Workers are examined as late as possible: for most of them a lower bound of the number is enough.
     """
 
     def __init__(self, bounds: _Bounds, need: Amounts, workers: int) -> None:
         self._bounds = bounds
         self._need = need
         self._count = -1
-        self._those = 0  # not seen yet, with at least `_count` attempts in the way
-        self._later = workers  # not seen yet, with more attempts in the way
-        self.queue: list[tuple[int, int]] = []
+        self._next = 0  # workers not examined yet, with at least `_count` attempts in the way
+        self._later = workers  # workers not examined yet, with more attempts in the way
+        self.heap: list[tuple[int, int]] = []
 
     def first(self) -> tuple[int, int] | None:
         """Return the first worker and its number, which may be too small; None if no workers are left."""
-        while not self._those and self._later and (not self.queue or self.queue[0][0] > self._count):
+        while not self._next and self._later and (not self.heap or self.heap[0][0] > self._count):
             self._count += 1
-            self._those = self._later & self._bounds.enough(self._need, self._count)
-            self._later ^= self._those
-        if self._those:
-            nearest = self._count, first_of(self._those)
-            if not self.queue or nearest < self.queue[0]:
-                heappush(self.queue, nearest)
-                self._those &= self._those - 1
-        return self.queue[0] if self.queue else None
+            self._next = self._later & self._bounds.enough(self._need, self._count)
+            self._later ^= self._next
+        if self._next:
+            nearest = self._count, first_of(self._next)
+            if not self.heap or nearest < self.heap[0]:
+                heappush(self.heap, nearest)
+                self._next &= self._next - 1
+        return self.heap[0] if self.heap else None
 
 
 class _Bounds:
-    """Lower bounds of the attempts in the way on each worker, for all needs of the cycle at once.
+    """Lower bounds of the number of attempts in the way on each worker, for all needs of the cycle.
 
-    For each number of attempts it has the workers on which the largest amounts of so many attempts are enough.
+    For each number of attempts it has the workers on which the end of so many, the largest ones, makes enough room.
     """
 
     def __init__(self, context: SchedulingContext) -> None:
@@ -107,7 +108,7 @@ class _Bounds:
         self._tiers: list[list[dict[int, int]]] = []
 
     def enough(self, need: Amounts, count: int) -> int:
-        """Return the workers on which the end of `count` attempts may be enough; on others it is not."""
+        """Return the workers on which the end of `count` attempts may make enough room; on other workers it can't."""
         while len(self._tiers) <= count:
             self._tiers.append([self._tier(number, len(self._tiers)) for number in range(len(need))])
         found = self._context.fleet.everyone
@@ -125,7 +126,7 @@ class _Bounds:
 
     @cached_property
     def _sums(self) -> list[tuple[list[list[int]], list[int]]]:
-        """For equal workers, by dimension, the most that is free after the end of 0, 1, 2 ... attempts."""
+        """For equal workers, by dimension, the maximum that is free after the end of 0, 1, 2 ... attempts."""
         alike: dict[Load, list[int]] = {}
         for position in range(len(self._context.fleet.workers)):
             alike.setdefault(self._context.load(position), []).append(position)
@@ -141,7 +142,7 @@ def _most_free(load: Load) -> list[list[int]]:
 
 
 def _needs_much(context: SchedulingContext, requirement: Requirement) -> bool:
-    """Return True for a whole accelerator host, or at least half of the largest suitable worker in any dimension."""
+    """Return True if a task needs all GPUs or chips of a host, or half of the largest suitable worker in one amount."""
     need, workers = requirement.need, requirement.selected
     largest = [levels.most(workers) for levels in context.idle]
     if any(0 < wanted <= have <= 2 * wanted for wanted, have in zip(need, largest, strict=True)):
@@ -151,7 +152,7 @@ def _needs_much(context: SchedulingContext, requirement: Requirement) -> bool:
 
 
 class Waits:
-    """The live attempts that must end on each worker before it has room for one task; equal workers share results."""
+    """The attempts in the way on each worker: they must end before it has room for one task."""
 
     def __init__(self, context: SchedulingContext, need: Amounts) -> None:
         self._context = context
@@ -160,7 +161,7 @@ class Waits:
         self._spares: dict[Load, Amounts] = {}
 
     def count(self, position: int) -> int:
-        """Return the number of attempts in the way on one worker, including those of this cycle: 0 if it has room."""
+        """Return the number of attempts in the way on one worker, also of those placed in this cycle; 0 if none."""
         load = self._context.load(position)
         found = self._counts.get(load)
         if found is None:
@@ -170,7 +171,7 @@ class Waits:
         return found
 
     def spare(self, position: int) -> Amounts:
-        """Return the amounts of a worker that others may take without delaying the task."""
+        """Return the free amounts of a worker that other tasks may take without delaying this one."""
         load = self._context.load(position)
         found = self._spares.get(load)
         if found is None:
@@ -181,18 +182,18 @@ class Waits:
         return found
 
     def _short_of(self, load: Load) -> tuple[int, list[int], list[Amounts]]:
-        """Return the number of attempts that must end anyway, the shortage after that, and the others' amounts."""
+        """Return the number of attempts that must end in any case, the shortage after it, and the other attempts."""
         cpu, memory, gpus, chips = map(sub, load.idle, self._need)
         ending, others = list[Amounts](), list[Amounts]()
         for claim in load.held:
-            beside = claim[0] <= cpu and claim[1] <= memory and claim[2] <= gpus and claim[3] <= chips
-            (others if beside else ending).append(claim)
+            fits = claim[0] <= cpu and claim[1] <= memory and claim[2] <= gpus and claim[3] <= chips
+            (others if fits else ending).append(claim)
         left = map(sum, zip(load.left, *ending, strict=True))
         return len(ending), list(map(sub, self._need, left)), others
 
 
 def _fewest(short: int, held: Sequence[int]) -> int:
-    """Return the smallest number of these amounts whose sum covers the shortage."""
+    """Return how many of these amounts, the largest ones, add up to the shortage."""
     count = 0
     for amount in sorted(held, reverse=True):
         if short <= 0:
@@ -203,7 +204,7 @@ def _fewest(short: int, held: Sequence[int]) -> int:
 
 
 def _least_excess(short: int, held: Sequence[int]) -> int:
-    """Return the least excess of a sum of these amounts over the shortage; 0 if there are too many sums."""
+    """Return how little a sum of these amounts can exceed the shortage; 0 if there are too many sums to check."""
     if short <= 0:
         return -short
     unit = gcd(*held)

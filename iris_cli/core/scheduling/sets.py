@@ -1,4 +1,4 @@
-"""Sets of workers as integers: by available amounts, and as groups that share an attribute.
+"""Sets of workers as integers, sets by available amounts, and groups that share an attribute.
 
 A worker is identified by its position: 0 upwards in the order of worker ids. A set of workers is an integer with one
 bit for each position, so "fits the constraints and has 16 cores left" is one `&` for any size of the fleet, and the
@@ -40,7 +40,7 @@ def positions_of(mask: int) -> Iterator[int]:
 
 
 def flags_of(mask: int, everyone: int) -> str:
-    """Return the set as text, `"1"` at the index of each member: for looking up single positions."""
+    """Return the set as text with `"1"` at the index of each member, to look up single positions fast."""
     return bin(mask | everyone + 1)[:2:-1]
 
 
@@ -61,28 +61,28 @@ class Levels:
     def __init__(self, holders: Iterable[tuple[int, Sequence[int]]]) -> None:
         """Build the levels from amounts and the positions of their holders; an amount may occur several times."""
         positions: dict[int, list[int]] = {}
-        for amount, those in holders:
-            positions.setdefault(amount, []).extend(those)
+        for amount, found in holders:
+            positions.setdefault(amount, []).extend(found)
         self._levels = [(amount, mask_of(positions[amount])) for amount in sorted(positions, reverse=True)]
 
     def most(self, workers: int) -> int:
         """Return the largest amount of these workers; 0 without workers."""
-        return next((amount for amount, those in self._levels if those & workers), 0)
+        return next((amount for amount, having in self._levels if having & workers), 0)
 
     def reaching(self, needs: Iterable[int]) -> dict[int, int]:
-        """Return, for each of these amounts, the workers with at least that much. `needs` are in descending order."""
+        """Return, for each need, the workers with at least that amount. `needs` are in descending order."""
         found: dict[int, int] = {}
-        who = used = 0
+        workers = used = 0
         for need in needs:
             while used < len(self._levels) and self._levels[used][0] >= need:
-                who |= self._levels[used][1]
+                workers |= self._levels[used][1]
                 used += 1
-            found[need] = who
+            found[need] = workers
         return found
 
 
 class Dimension:
-    """One resource: for each requested amount the workers that have it, at the start of the cycle and now."""
+    """One resource: for each requested amount, the workers with as much, at the start of the cycle and now."""
 
     __slots__ = ("_needs", "at_start", "levels", "now")
 
@@ -93,7 +93,7 @@ class Dimension:
         self.now = dict(self.at_start)
 
     def shrink(self, position: int, before: int, after: int) -> None:
-        """Record that a worker has less now: remove it from the sets of amounts that it no longer has."""
+        """Record that a worker has less now, and remove it from the sets of larger amounts."""
         needs = self._needs
         for need in needs[bisect_right(needs, after) : bisect_right(needs, before)]:
             self.now[need] ^= 1 << position
@@ -110,16 +110,16 @@ class Group(NamedTuple):
 
 
 class GroupIndex:
-    """All groups of one attribute, by the type of the value, then by value: `1` and `"1"` are two groups."""
+    """All groups of one attribute, ordered by type and value: `1` and `"1"` are different groups."""
 
     def __init__(self, workers: Sequence[Worker], members: Mapping[AttributeValue, list[int]]) -> None:
         self.groups: list[Group] = []
         self.at: list[int] = [-1] * len(workers)  # the group of each position, -1 for none
         numbers = [worker_number(worker) for worker in workers]
-        places = [(number is None, number or 0) for number in numbers]
+        ranks = [(number is None, number or 0) for number in numbers]
         for index, key in enumerate(sorted(members, key=lambda key: (type(key.value).__name__, key))):
             positions = members[key]
-            ranked = tuple(sorted(positions, key=places.__getitem__))
+            ranked = tuple(sorted(positions, key=ranks.__getitem__))
             complete = [numbers[position] for position in ranked] == list(range(len(ranked)))
             whole = complete and all(vm_count(workers[each]) in (None, len(ranked)) for each in ranked)
             self.groups.append(Group(index, key, ranked, mask_of(positions), whole))
@@ -133,7 +133,7 @@ RankedSet = tuple[Rank, list[int]]
 
 
 class _Site:
-    """Groups that may serve together. `best`: the best set of the needed size, with its rank; None if unknown."""
+    """Groups that may be used together. `best`: the best set of the needed size, with its rank; None if unknown."""
 
     __slots__ = ("best", "heap")
 
@@ -148,7 +148,7 @@ class _Site:
             found: list[tuple[Rank, int]] = []
             while self.heap and len(found) < count:
                 entry = heappop(self.heap)
-                if ranks[entry[1]] is entry[0]:  # otherwise it has a newer rank
+                if ranks[entry[1]] is entry[0]:  # otherwise the group has a newer rank
                     found.append(entry)
             for entry in found:
                 heappush(self.heap, entry)
@@ -159,11 +159,11 @@ class _Site:
 
 
 class GroupQueue:
-    """The sets of groups that may serve, kept current as workers are taken.
+    """The ranked sets of groups that may be used, updated when workers change.
 
-    `ranker()` returns a function from a group to its rank (lower is better) or None, valid until the next change.
-    Only groups with changed workers are ranked again. The rank of a set is the sum of its groups' ranks; of equal
-    sets the first by number wins.
+    `ranker()` returns a function that returns the rank of a group (lower is better; None: does not fit), valid until
+    the next change. Only groups with changed workers are ranked again. The rank of a set is the sum of its groups'
+    ranks; of equal sets the first by number is used.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class GroupQueue:
         ranker: Callable[[], Ranker],
         tiers: Iterable[Iterable[Sequence[int]]],
     ) -> None:
-        """Rank all groups. `tiers` hold the sites, as numbers of groups: all groups of a set are of one site."""
+        """Rank all groups. `tiers` contain sites, each a list of group numbers: a set has groups of one site."""
         self._index = index
         self._changes = changes
         self._seen = len(changes)
@@ -191,7 +191,7 @@ class GroupQueue:
                     self._sites_of[number].append(site)
 
     def first(self, count: int, *, by_tier: bool = False) -> list[Group] | None:
-        """Return the best set of `count` groups, or None; `by_tier`: of the first tier with a set."""
+        """Return the best set of `count` groups, or None. `by_tier`: the best of the first tier that has a set."""
         self._catch_up()
         found: list[tuple[Rank, int, list[int]]] = []
         for number, tier in enumerate(self._tiers):
@@ -223,7 +223,7 @@ def vm_count(worker: Worker) -> int | None:
 
 
 def worker_number(worker: Worker) -> int | None:
-    """Return the worker's number in its slice, or None without an integer: a blank is never taken for 0."""
+    """Return the worker's number in its slice, or None if it has no integer number."""
     return _integer(worker, TPU_WORKER_ID_ATTRIBUTE_KEY)
 
 

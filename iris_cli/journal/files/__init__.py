@@ -1,1 +1,1 @@
-"""The files next to the log: heartbeats, runners, notices, workspaces, fetched logs."""
+"""Other files of the state directory: heartbeats, runners, notices, workspaces, fetched logs."""

@@ -1,7 +1,7 @@
-"""Times of the last cycles, one for each kind of runner, in one small file.
+"""Results and times of the last cycles, one for each kind of runner (loop, watch, ...), in one small file.
 
-Several invocations may write at the same time and must not lose each other's entries. So the file is read and written
-under its own lock, held for microseconds.
+Several invocations may write at the same time and must not lose each other's entries. So a lock of its own is held,
+for microseconds, while the file is read and written.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from iris_cli.journal.layout import HEARTBEAT, HEARTBEAT_LOCK
 
 _LIMIT = 1 << 16  # bytes
 _RUNNERS = "runners"
-_TRIES = 50  # attempts to lock: the lock is held for microseconds
-_BETWEEN = 0.005  # seconds
+_TRIES = 50  # maximum number of attempts to take the lock
+_RETRY_INTERVAL = 0.005  # seconds
 
 
 def write_heartbeat(
     directory: Path, disk: Disk, heartbeat: Mapping[str, object], runner: str, entry: Mapping[str, object]
 ) -> None:
-    """Record how a cycle ended; `entry` replaces the entry of this kind of runner, other entries stay.
+    """Record the result of a cycle. `entry` replaces the entry of this kind of runner.
 
-    Raises OSError. If the lock can't be taken the file is written anyway: the next cycle repairs lost entries.
+    Raises OSError. If the lock can't be taken, the file is still written: the next cycles write lost entries again.
     """
 
-    def with_this(kept: dict[str, Any]) -> dict[str, Any]:
-        runners = {**runners_of(kept), **({runner: entry} if runner else {})}
+    def with_entry(stored: dict[str, Any]) -> dict[str, Any]:
+        runners = {**runners_of(stored), **({runner: entry} if runner else {})}
         return {**heartbeat, **({_RUNNERS: runners} if runners else {})}
 
-    _change(directory, disk, with_this)
+    _change(directory, disk, with_entry)
 
 
 def forget_runner(directory: Path, disk: Disk, runner: str) -> None:
     """Delete the entry of a kind of runner that no longer exists. Raises OSError."""
 
-    def without(kept: dict[str, Any]) -> dict[str, Any]:
-        others = {kind: entry for kind, entry in runners_of(kept).items() if kind != runner}
-        return {**kept, _RUNNERS: others}
+    def without(stored: dict[str, Any]) -> dict[str, Any]:
+        others = {kind: entry for kind, entry in runners_of(stored).items() if kind != runner}
+        return {**stored, _RUNNERS: others}
 
     if runner in runners_of(read_heartbeat(directory)):
         _change(directory, disk, without)
 
 
 def read_heartbeat(directory: Path) -> dict[str, Any] | None:
-    """Return what the last cycle wrote; None if absent or it can't be read."""
+    """Return the content of the file; None if absent or it can't be read."""
     try:
         with opened(directory / HEARTBEAT, os.O_RDONLY | os.O_NONBLOCK) as fd:
             heartbeat = json.loads(os.read(fd, _LIMIT))
@@ -85,7 +85,7 @@ def _locked(directory: Path) -> Iterator[None]:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                SYSTEM_CLOCK.sleep(_BETWEEN)
+                SYSTEM_CLOCK.sleep(_RETRY_INTERVAL)
     try:
         yield
     finally:

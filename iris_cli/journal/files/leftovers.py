@@ -1,4 +1,4 @@
-"""Files in the state directory that are no longer read: set aside, packed for ended jobs, or fetched logs."""
+"""Files in the state directory that may be deleted: kept after repairs, packed for ended jobs, or fetched logs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from iris_cli.journal.layout import (
     WORKSPACES,
 )
 
-_DRAFT = 86_400.0  # seconds after which a draft counts as abandoned
+_DRAFT_AGE = 86_400.0  # seconds after which a draft counts as abandoned
 
 
 class Leftover(Struct, frozen=True, kw_only=True):
-    """One file, or the fetched logs of one job. `what` names its kind; `problem` is why it can't be deleted.
+    """One file, or the fetched logs of one job. `what` describes its kind; `problem` is why it can't be deleted.
 
-    `written` is its last modification in seconds since the epoch. `packed` is its hash if open jobs may need it: delete
-    it with the lock held, after checking that none does.
+    `written` is its last modification in seconds since the epoch. `packed` is its hash if an open job may need it:
+    check that with the lock held, before it is deleted.
     """
 
     path: Path
@@ -47,16 +47,13 @@ class Leftover(Struct, frozen=True, kw_only=True):
 
 
 def leftovers(directory: Path, before: float, needed: Collection[str] = ()) -> tuple[Leftover, ...]:
-    """Return the leftovers last written before a time, in the order of names.
-
-    `needed` are the hashes of files packed for open jobs.
-    """
-    found = [*_drafts(directory, before), *_set_aside(directory), *_packed(directory, before, needed)]
+    """Return the leftovers last written before a time. `needed` are the hashes of files packed for open jobs."""
+    found = [*_drafts(directory, before), *_kept(directory), *_packed(directory, before, needed)]
     return tuple(each for each in found if each.written <= before)
 
 
 def remove_leftover(leftover: Leftover) -> Leftover:
-    """Delete a leftover. Links are not followed, and files written since it was found are kept."""
+    """Delete a leftover, unless it was written since it was found. Links are not followed."""
     if leftover.written < _size(leftover.path)[1] < math.inf:
         return replace(leftover, problem="it has changed")
     try:
@@ -70,15 +67,16 @@ def remove_leftover(leftover: Leftover) -> Leftover:
 
 
 def _drafts(directory: Path, before: float) -> Iterator[Leftover]:
-    """Yield drafts of small files that are written without the lock: killed writers leave them."""
+    """Yield the drafts of small files that killed writers left."""
     for path in _entries(directory):
         if path.name.startswith((HEARTBEAT, LOOP_ORDER)) and path.name.endswith(DRAFT_SUFFIX):
             draft = _leftover(path, "unfinished temporary files")
-            if draft.written <= before - _DRAFT:
+            if draft.written <= before - _DRAFT_AGE:
                 yield draft
 
 
-def _set_aside(directory: Path) -> Iterator[Leftover]:
+def _kept(directory: Path) -> Iterator[Leftover]:
+    """Yield the files that repairs have kept, and the fetched logs."""
     for path in _entries(directory):
         if path.name.startswith(TORN_PREFIX):
             yield _leftover(path, "torn log lines")
@@ -97,7 +95,7 @@ def _packed(directory: Path, before: float, needed: Collection[str]) -> Iterator
             name = path.name.removesuffix(PACKED_SUFFIX)
             if path.name.endswith(PART_SUFFIX):
                 draft = _leftover(path, f"unfinished {what}")
-                if draft.written <= before - _DRAFT:
+                if draft.written <= before - _DRAFT_AGE:
                     yield draft
             elif name != path.name and name not in needed:
                 yield _leftover(path, f"unused {what}", packed=name)

@@ -1,4 +1,4 @@
-"""The record of sent notices, next to the log: a small file and the lock for sending."""
+"""The state of notifications: a small file, and the lock for sending."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_BYTES = 1 << 26
 
 
 class NoticeFile:
-    """The notices of one state directory. Never raises OSError: a failed notice must not fail the command."""
+    """The file of one state directory. Never raises OSError: a failed notice must not fail the command."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         self._directory = directory
@@ -26,11 +26,11 @@ class NoticeFile:
 
     @property
     def exists(self) -> bool:
-        """True if the file exists, usable or not."""
+        """True if the file exists, even if it is damaged."""
         return os.path.lexists(self._path)
 
     def read(self) -> NoticeState | None:
-        """Return the notices; None if there are none or the file is damaged."""
+        """Return the state of notifications; None if the file is absent or damaged."""
         try:
             with (
                 opened(self._path, os.O_RDONLY | os.O_NONBLOCK) as fd,
@@ -44,9 +44,9 @@ class NoticeFile:
             return None
 
     def write(self, books: NoticeState) -> bool:
-        """Atomically replace the notices; return False if that failed.
+        """Atomically replace the state; return False if that failed.
 
-        After a power cut the old ones may be there: a notice is then sent twice.
+        After a power cut the old state may be there: a notice is then sent twice.
         """
         with suppress(OSError):
             replace_file(self._disk, self._path, sealed(encode(books)[:-1]), synced=True)
@@ -54,7 +54,7 @@ class NoticeFile:
         return False
 
     def forget(self) -> None:
-        """Delete the notices when notifications are off: events until they are on again are never sent."""
+        """Delete the file, so that events before notifications are configured again are never sent."""
         with suppress(OSError):
             self._path.unlink()
 

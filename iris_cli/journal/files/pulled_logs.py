@@ -1,8 +1,7 @@
-"""Task output fetched from workers, kept for when the workers are gone: `logs/<job>/<task>/<attempt>/{out,err}`.
+"""Copies of task output, readable when the worker is gone: `logs/<job>/<task>/<attempt>/{out,err}`.
 
-Each file is a prefix of the one on the worker. For long output that was not fetched before the end, `out@OFFSET` and
-`err@OFFSET` are its last part from that byte on. `telling` holds the few lines that show a known cause if they are
-further up than the lines in the event log.
+Each file is a prefix of the one on the worker. For output that is too long to copy, `out@OFFSET` and `err@OFFSET` have
+its last part, from that byte on. `telling` has the lines that show a known cause, if the event log's lines don't.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from iris_cli.journal.durable import (
 )
 
 MAX_EXCERPT = 4096
-"""Maximum bytes of the lines that show a failure's cause."""
+"""Maximum size, in bytes, of the lines that show a failure's cause."""
 
 _STREAMS = frozenset({"out", "err"})
 _EXCERPT = "telling"
 _END = re.compile("(out|err)@(0|[1-9][0-9]{0,14})")
-_PARTIAL = "partial"  # exists while fetching is incomplete
-_LONGEST_ID = 4096
-_NO_PIPE = os.O_NONBLOCK  # a pipe in place of the file must not block
+_PARTIAL = "partial"  # exists while the copy is incomplete
+_MAX_ID = 4096  # bytes
+_NO_PIPE = os.O_NONBLOCK  # a pipe with the name of the file must not block
 
 
 class PulledLogs:
-    """The output kept in one directory. Safe for concurrent readers and writers."""
+    """The copied output in one directory. Safe for concurrent readers and writers."""
 
     def __init__(self, directory: Path, disk: Disk = DISK) -> None:
         self.directory = directory
@@ -53,12 +52,12 @@ class PulledLogs:
         return self.directory / str(attempt) / stream
 
     def size(self, attempt: AttemptId, stream: str) -> int:
-        """Return the number of bytes kept, the offset to fetch from. Raises NotWritableError."""
+        """Return the number of copied bytes: the offset of the next fetch. Raises NotWritableError."""
         with self._reading(attempt, stream) as fd:
             return 0 if fd is None else os.fstat(fd).st_size
 
     def written_at(self, attempt: AttemptId, stream: str) -> float | None:
-        """Return the time of the last write in seconds since the epoch; None if nothing is kept."""
+        """Return the time of the last write in seconds since the epoch; None without a copy."""
         with self._reading(attempt, stream) as fd:
             return None if fd is None else os.fstat(fd).st_mtime
 
@@ -68,10 +67,10 @@ class PulledLogs:
             return b"" if fd is None else os.pread(fd, limit, offset)
 
     def put(self, attempt: AttemptId, stream: str, offset: int, data: bytes) -> bool:
-        """Keep `data`, which begins at `offset` of the output. It counts as incomplete until `finish`.
+        """Store `data`, which begins at `offset` of the output. The copy is incomplete until `finish`.
 
-        Concurrent fetches may write the same bytes twice. Returns False and keeps nothing if bytes before `offset` are
-        missing: another process has started over. Raises NotWritableError.
+        Concurrent fetches may write the same bytes twice. Returns False and stores nothing if bytes before `offset`
+        are missing, because another process has called `forget`. Raises NotWritableError.
         """
         path = self.path(attempt, stream)
         with writing(path):
@@ -86,7 +85,7 @@ class PulledLogs:
         return True
 
     def put_end(self, attempt: AttemptId, stream: str, offset: int, data: bytes) -> None:
-        """Keep `data` as the last part of output that is too long to keep. Raises NotWritableError."""
+        """Store `data` as the last part of output that is too long to copy. Raises NotWritableError."""
         path = self.path(attempt, stream)
         with writing(path):
             path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
@@ -121,17 +120,17 @@ class PulledLogs:
                 (directory / _PARTIAL).unlink(missing_ok=True)
 
     def is_incomplete(self, attempt: AttemptId) -> bool:
-        """Return True if the kept output is incomplete."""
+        """Return True if the copy is incomplete."""
         return os.path.lexists(self.directory / str(attempt) / _PARTIAL)
 
     def forget(self, attempt: AttemptId, stream: str) -> None:
-        """Delete a stream to fetch it from the start: the worker's file was replaced. Raises NotWritableError."""
+        """Delete the copy of a stream, because the worker's file was replaced. Raises NotWritableError."""
         path = self.path(attempt, stream)
         with writing(path):
             path.unlink(missing_ok=True)
 
     def keep_excerpt(self, attempt: AttemptId, lines: bytes) -> None:
-        """Keep the lines that show why the attempt failed. Raises NotWritableError."""
+        """Store the lines that show why the attempt failed. Raises NotWritableError."""
         path = self.directory / str(attempt) / _EXCERPT
         with writing(path):
             path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
@@ -139,7 +138,7 @@ class PulledLogs:
                 write_all(self._disk, fd, lines)
 
     def excerpt(self, attempt: AttemptId) -> bytes:
-        """Return the lines that show why the attempt failed, b"" if none are kept. Raises NotWritableError."""
+        """Return the lines that show why the attempt failed, b"" if none are stored. Raises NotWritableError."""
         with self._opened(self.directory / str(attempt) / _EXCERPT) as fd:
             return b"" if fd is None else os.pread(fd, MAX_EXCERPT, 0)
 
@@ -188,7 +187,7 @@ class LogsDue:
                 suppress(OSError, UsageError, ValueError),
                 opened(self._directory / name, os.O_RDONLY | _NO_PIPE) as fd,
             ):
-                due[parse_token(name)] = parse_attempt_id(os.read(fd, _LONGEST_ID).decode())
+                due[parse_token(name)] = parse_attempt_id(os.read(fd, _MAX_ID).decode())
         return due
 
     def remove(self, token: Token) -> None:

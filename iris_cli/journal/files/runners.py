@@ -1,6 +1,7 @@
-"""The processes that run cycles, one locked file each, and the operator's order to the background loop (`loop.json`).
+"""Runners: the processes that run cycles, with one locked file each. Also the order to the background loop.
 
-The kernel shows which processes live: a lock ends with its process. The content of a file is only for messages.
+The kernel releases a lock when its process ends, so a locked file shows a live process. The content of the file is
+only for messages.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from iris_cli.journal.layout import CLIENTS, LOOP_ORDER, RUNNERS
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 LOOP = "loop"
-"""The kind of the background loop: at most one process per state directory."""
+"""The kind of runner that is the background loop: at most one process per state directory."""
 
 KINDS = frozenset({LOOP, "watch", "wait", "command"})
 
 _LIMIT = 4096  # bytes
-_TRIES = 100  # attempts to lock: others hold the lock only for a check
-_BETWEEN = 0.005  # seconds
+_TRIES = 100  # maximum number of attempts to take a lock: other processes hold it briefly to check it
+_RETRY_INTERVAL = 0.005  # seconds
 
 
 class Runner(Struct, frozen=True, kw_only=True):
@@ -40,7 +41,7 @@ class Runner(Struct, frozen=True, kw_only=True):
     """
 
     kind: str
-    pid: Annotated[int, Meta(ge=0)] = 0  # negative pids name a process group or all processes
+    pid: Annotated[int, Meta(ge=0)] = 0  # a negative pid would mean a process group
     actor: str = ""
     command: str = ""
     interval: Annotated[float, Meta(ge=0)] = 0.0
@@ -73,7 +74,7 @@ class Runner(Struct, frozen=True, kw_only=True):
 
 
 class HeldRunner:
-    """The lock of a runner, held by this process."""
+    """The lock on the file of a runner or client, held by this process."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self._path = path
@@ -81,11 +82,10 @@ class HeldRunner:
 
     @property
     def name(self) -> str:
-        """The name of the file."""
         return self._path.name
 
-    def in_place(self) -> bool:
-        """Return True if the locked file is still at its path."""
+    def is_in_place(self) -> bool:
+        """Return True if the locked file was not deleted or replaced."""
         ours = os.fstat(self.descriptor)
         try:
             named = os.lstat(self._path)
@@ -93,28 +93,28 @@ class HeldRunner:
             return False
         return (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)
 
-    def sign(self, runner: Runner) -> None:
-        """Write the runner's fields into the file. A full disk is no error."""
+    def write(self, runner: Runner) -> None:
+        """Write the runner's fields into the file. Errors, such as a full disk, are ignored."""
         data = json.dumps(runner.entry()).encode("ascii")[:_LIMIT]
         with suppress(OSError):
             os.pwrite(self.descriptor, data, 0)
             os.ftruncate(self.descriptor, len(data))
 
     def release(self) -> None:
-        """Release the lock and delete the file, except the loop's. Idempotent."""
+        """Release the lock, and delete the file unless it is the loop's. Idempotent."""
         if self.descriptor < 0:
             return
         with suppress(OSError):
-            if self._path.name != LOOP and self.in_place():
+            if self._path.name != LOOP and self.is_in_place():
                 self._path.unlink()
-        # Closing alone is not enough: a process forked just now may still have the descriptor.
+        # Closing is not enough: a process that was forked just now may still have the descriptor.
         with suppress(OSError):
             fcntl.flock(self.descriptor, fcntl.LOCK_UN)
         self.hand_over()
 
     def hand_over(self) -> None:
-        """Close the descriptor: a child that inherited it keeps the lock, otherwise it is released."""
-        # The descriptor may be reused at once: a second close would hit another file.
+        """Close the descriptor. A child process that inherited it keeps the lock; otherwise the lock is released."""
+        # The number of a closed descriptor may be reused at once, so it must not be closed twice.
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             with suppress(OSError):
@@ -132,7 +132,7 @@ class Runners:
         self._sleep = sleep
 
     def hold(self, kind: str, command: str, *, interval: float, since: float) -> HeldRunner | None:
-        """Register a runner; return None if the loop's lock is held. Raises OSError."""
+        """Register this process as a runner. Return None if another loop holds its lock. Raises OSError."""
         self._directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
         self._clean()
         while True:
@@ -141,22 +141,22 @@ class Runners:
             if not self._try_lock(held):
                 held.hand_over()
                 return None
-            if held.in_place():
-                held.sign(self._signature(kind, command, interval, since))
+            if held.is_in_place():
+                held.write(self._runner(kind, command, interval, since))
                 return held
             held.release()  # another process deleted it as stale before it was locked
 
     def inherit(self, fd: int, command: str, *, interval: float, since: float) -> HeldRunner | None:
-        """Take over the loop's lock through an inherited descriptor; return None if it is not that lock."""
+        """Take over the loop's lock by an inherited descriptor. Return None if it is not that lock."""
         held = HeldRunner(self._directory / LOOP, fd)
         try:
-            if not held.in_place():
+            if not held.is_in_place():
                 return None
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a no-op for the process that inherited it
             os.set_inheritable(fd, False)
         except OSError:
             return None
-        held.sign(self._signature(LOOP, command, interval, since))
+        held.write(self._runner(LOOP, command, interval, since))
         return held
 
     def alive(self) -> list[Runner]:
@@ -167,7 +167,7 @@ class Runners:
     @staticmethod
     @contextmanager
     def probing(path: Path) -> Iterator[bool]:
-        """Yield True if the file's lock is free; it stays free during the block. Raises OSError."""
+        """Yield True if the file's lock is free. Nobody can take it during the block. Raises OSError."""
         with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
             try:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -177,7 +177,7 @@ class Runners:
                 yield True
 
     def _files(self) -> Iterator[tuple[Path, Runner | None]]:
-        """Yield each file with its runner, None if its lock is free."""
+        """Yield each file with its runner; None if its lock is free."""
         try:
             names = sorted(os.listdir(self._directory))
         except OSError:
@@ -201,24 +201,24 @@ class Runners:
                     path.unlink()
 
     def _try_lock(self, held: HeldRunner) -> bool:
-        """Lock it, waiting for processes that only check; return False if it is held."""
+        """Take the lock, waiting for processes that only check it. Return False if another runner holds it."""
         for _ in range(_TRIES):
             try:
                 fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
             except (BlockingIOError, PermissionError):
-                self._sleep(_BETWEEN)
+                self._sleep(_RETRY_INTERVAL)
             except OSError:
                 held.hand_over()
                 raise
         return False
 
-    def _signature(self, kind: str, command: str, interval: float, since: float) -> Runner:
+    def _runner(self, kind: str, command: str, interval: float, since: float) -> Runner:
         return Runner.of_process(os.getpid(), kind, self._actor, command, interval=interval, since=since)
 
 
 def _read(path: Path) -> Runner:
-    """Return the runner in a file; only its kind if the content can't be read."""
+    """Return the runner in a file; without details if the content can't be read."""
     kind = path.name.partition("-")[0]
     try:
         with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
@@ -236,9 +236,10 @@ def _started(pid: int) -> str:
 
 
 class LoopOrder(Struct, frozen=True, kw_only=True):
-    """The operator's order: if `stopped`, no loop may run. A loop started under another `turn` must end.
+    """The operator's order to the background loop. `stopped`: no loop may run.
 
-    `by` is the user and command that gave the order; `since` is a time as text.
+    Each order to end the running loop has a new `turn`; a loop that was started with another turn ends. `by` is the
+    user and command that gave the order; `since` is a time as text.
     """
 
     turn: str = ""
@@ -248,7 +249,7 @@ class LoopOrder(Struct, frozen=True, kw_only=True):
 
 
 def read_loop_order(directory: Path) -> LoopOrder:
-    """Return the current order; the default (loops may run) if there is none or it can't be read."""
+    """Return the current order; the default (a loop may run) if absent or it can't be read."""
     try:
         with opened(directory / LOOP_ORDER, os.O_RDONLY | os.O_NONBLOCK) as fd:
             return decode(LoopOrder, os.read(fd, _LIMIT))
@@ -262,9 +263,8 @@ def write_loop_order(directory: Path, disk: Disk, order: LoopOrder) -> None:
     replace_file(disk, directory / LOOP_ORDER, data, alone=False, synced=True)
 
 
-# The clients of jobs that run on a terminal: one locked file each, held while the client lives.
-#
-# The kernel releases the lock of a killed client. Any cycle may then end its job.
+# The clients of interactive jobs, with one locked file each. The kernel releases the lock of a client that ends; any
+# cycle may then cancel its job.
 
 
 class Clients:
@@ -274,7 +274,7 @@ class Clients:
         self._directory = directory / CLIENTS
 
     def hold(self) -> HeldRunner:
-        """Register a client under a unique name, BEFORE its job is in the log. Raises OSError."""
+        """Register this process as a client, with a unique name, before its job is submitted. Raises OSError."""
         self._directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
         self._clean()
         while True:
@@ -285,7 +285,7 @@ class Clients:
             except BlockingIOError:  # another process is just checking it
                 held.hand_over()
             else:
-                if held.in_place():
+                if held.is_in_place():
                     return held
                 held.hand_over()  # another process deleted it as stale before it was locked
 

@@ -1,6 +1,6 @@
-"""Packed workspaces: one compressed tar file each, named after the SHA-256 of the uncompressed tar.
+"""Packed workspaces: compressed tar files, named after the SHA-256 of the uncompressed tar.
 
-A job always gets the files that it was launched with, even if the directory has changed since.
+So each attempt of a job gets the same files, even if the directory has changed since the launch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 _HASH = re.compile("[0-9a-f]{64}")
 _GZIP = 31  # zlib's gzip format with the largest window; its header has no name or time
-_LEVEL = 1  # a third of the default level's time, and a few per cent more bytes
+_LEVEL = 1  # takes a third of the time of the default level; the result is a few per cent larger
 _CHUNK = 1 << 20
 
 
@@ -41,13 +41,13 @@ class Workspaces:
     def __init__(self, path: Path, disk: Disk = DISK) -> None:
         self.path = path
         self._disk = disk
-        self._checked: dict[str, tuple[int, ...]] = {}  # verified files: hash, and version of the file
+        self._verified: dict[str, tuple[int, ...]] = {}  # version of the verified file, by hash
         self._lock = Lock()
 
     def put(self, chunks: Iterable[bytes]) -> tuple[str, int]:
-        """Store a tar file that comes in pieces; return its hash and size. Durable on return.
+        """Durably store the tar file in `chunks`; return its hash and size.
 
-        An existing file is rewritten, which also repairs it. Raises NotWritableError and the exceptions of `chunks`.
+        An existing file is replaced, which repairs it. Raises NotWritableError and the exceptions of `chunks`.
         """
         digest, size = hashlib.sha256(), 0
         with self._draft() as (fd, draft):
@@ -64,9 +64,9 @@ class Workspaces:
         return digest.hexdigest(), size
 
     def open(self, workspace: str) -> BinaryIO:
-        """Open the gzipped tar file with this hash at its start; the caller closes it.
+        """Open the compressed tar file with this hash for reading; the caller closes it.
 
-        It is verified once per process. Raises WorkspaceGoneError if it is missing or damaged.
+        A process verifies each file once. Raises WorkspaceGoneError if the file is missing or damaged.
         """
         try:
             file = os.fdopen(open_safely(self._file(workspace), os.O_RDONLY | os.O_NONBLOCK), "rb")
@@ -80,7 +80,7 @@ class Workspaces:
         return file
 
     def has(self, workspace: str) -> bool:
-        """Return True if the file exists, readable or not."""
+        """Return True if the file exists, even if it can't be read."""
         return os.path.lexists(self._file(workspace))
 
     def names(self) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ class Workspaces:
             raise _gone(workspace, "not a regular file")
         version = (status.st_ino, status.st_size, status.st_mtime_ns)
         with self._lock:  # if several threads send the same workspace, one verifies it
-            if self._checked.get(workspace) == version:
+            if self._verified.get(workspace) == version:
                 return
             try:
                 found = _hash_of(file)
@@ -142,10 +142,10 @@ class Workspaces:
             if found != workspace:
                 self._set_aside(workspace)
                 raise _gone(workspace, "it is damaged (its hash is another)")
-            self._checked[workspace] = version
+            self._verified[workspace] = version
 
     def _set_aside(self, workspace: str) -> None:
-        """Rename a damaged workspace: its jobs then report it as missing, and it is deleted like a draft."""
+        """Rename a damaged workspace, so that it counts as missing, and is deleted later like a draft."""
         with suppress(OSError):
             self._disk.rename(self._file(workspace), self.path / f"{workspace}.damaged{PART_SUFFIX}")
 

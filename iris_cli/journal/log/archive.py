@@ -1,7 +1,7 @@
 """The archive: lines moved out of the log, in consecutive segments.
 
-A segment is a compressed former log: its first line is a header like that of every log, and the next segment, or the
-log, continues with the next seq. If the same lines are in both, the log counts.
+A segment is a compressed former log: its first line has a header, and the next segment, or the log, continues with the
+next seq. If lines are in a segment and in the log, those in the log are used.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _NAME = re.compile(r"events-([0-9]{12})-([0-9]{12})\.jsonl\.gz")
 _BUFFER = 1 << 16  # bytes
 GZIP = 16 + zlib.MAX_WBITS
 """The `wbits` of zlib for the gzip format."""
-_AS_IT_SAYS = ""  # an unknown crc: the `prev` of the next line has it
+_UNKNOWN = ""  # an unknown crc; the `prev` of the next line has it
 LOG_IS_MISSING = "the log is missing, its archive is not"
 UNREADABLE = (EOFError, OSError, zlib.error)
-"""The errors of reading a segment that is truncated or not a segment."""
+"""The errors of reading a truncated or damaged segment."""
 
 
 class Segment(Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ def segments(directory: Path, before: int = sys.maxsize) -> tuple[Segment, ...]:
 
 
 class _Unpacked(io.RawIOBase):
-    """The uncompressed bytes of a gzip file. All bytes before damage are read before an error of `UNREADABLE`."""
+    """The uncompressed bytes of a gzip file. All bytes before the damage are read before `UNREADABLE` is raised."""
 
     def __init__(self, packed: BinaryIO) -> None:
         super().__init__()
@@ -95,13 +95,13 @@ class _Unpacked(io.RawIOBase):
         self._offset += len(data)
         return len(data)
 
-    def _unpack(self, most: int) -> bytes:
-        """Decompress at most `most` bytes. At damage, halve the input to find the bytes before it."""
+    def _unpack(self, limit: int) -> bytes:
+        """Decompress at most `limit` bytes. If the input is damaged, halve it to find the bytes before the damage."""
         some = self._waiting
         while True:
             before = self._unpacker.copy()
             try:
-                data = self._unpacker.decompress(some, most)
+                data = self._unpacker.decompress(some, limit)
             except zlib.error:
                 if len(some) == 1:
                     raise
@@ -111,7 +111,7 @@ class _Unpacked(io.RawIOBase):
                 return data
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Seek from the start only; seeking backwards decompresses again."""
+        """Seek to an offset from the start. Seeking backwards decompresses again."""
         if whence != os.SEEK_SET:
             raise io.UnsupportedOperation("only from the beginning")
         if offset < self._offset:
@@ -130,9 +130,9 @@ def unpacked(segment: Segment) -> Iterator[BinaryIO]:
 
 
 class ArchiveScan:
-    """The records of segments in order, once. Afterwards `position` is the end of the last good record.
+    """Iterates once over the records of segments. Afterwards `position` is the end of the last valid record.
 
-    Starts with the segment that holds the line of `known`, if any; with `skip` right after that line. `about` and
+    Starts with the segment that has the line of `known`, if there is one; with `skip` after that line. `about` and
     `until` are as in `Scan`.
     """
 
@@ -152,7 +152,7 @@ class ArchiveScan:
         begin = next((at for at, each in enumerate(chain) if each.first <= known.seq <= each.last), 0)
         self._chain = chain[begin:]
         if begin > 0:
-            self.position = continued(replace(known, seq=chain[begin].first - 1, crc=_AS_IT_SAYS))
+            self.position = continued(replace(known, seq=chain[begin].first - 1, crc=_UNKNOWN))
 
     def __iter__(self) -> Iterator[LogRecord]:
         for segment in self._chain:
@@ -164,12 +164,11 @@ class ArchiveScan:
 
     @property
     def current(self) -> Scan | None:
-        """The scan of the current or last segment."""
         return self.scan
 
     @property
     def progress(self) -> ReadProgress:
-        """Progress of reading. May be read from any thread."""
+        """Progress of reading. Safe to call from any thread."""
         read = self.position if self.scan is None else self.scan.position
         return read.seq, self._chain[-1].last if self._chain else 0, "transaction"
 
@@ -177,19 +176,19 @@ class ArchiveScan:
         scan, broken = None, ""
         try:
             with unpacked(segment) as stream:
-                if self.position.crc == _AS_IT_SAYS:
+                if self.position.crc == _UNKNOWN:
                     self.position = replace(self.position, crc=origin_of(stream).crc)
                     stream.seek(0)
                 start = continued(self.position)
                 if self._skip and segment.first == self._known.seq - self._known.line + 1:
-                    start = self._known  # the segment has the same bytes as the former log
+                    start = self._known  # offsets in the segment are those in the former log
                     stream.seek(start.offset)
                 scan = self.scan = Scan(stream, sys.maxsize, start, about=self._about, until=self._until)
                 yield from scan
         except PermissionError:
-            raise  # the permissions are wrong, not the segment
+            raise  # the segment is not damaged
         except UNREADABLE as error:
-            if scan is None or scan.position.seq != segment.last:  # else all lines were verified
+            if scan is None or scan.position.seq != segment.last:  # otherwise all lines were read
                 broken = f"the segment can't be read: {error}"
         if scan is not None:
             self.position = scan.position
@@ -203,7 +202,7 @@ class ArchiveScan:
 
 
 def missing(end: Position, first: int, file: str) -> Fault | None:
-    """Return the fault of a file that begins with seq `first` and does not follow `end`; None if it does."""
+    """Return a fault if a file that begins with seq `first` does not follow `end`; None if it does."""
     if first == end.seq + 1:
         return None
     what = f"it begins with seq {first}, the segment before ends at seq {end.seq}"
@@ -213,6 +212,6 @@ def missing(end: Position, first: int, file: str) -> Fault | None:
 
 
 def in_segment(fault: Fault, segment: Segment) -> Fault:
-    """Return the fault of a line in a segment: nothing writes there, so TORN means DAMAGED."""
+    """Return the fault for a line in a segment. TORN becomes DAMAGED, because no process writes to segments."""
     kind = FaultKind.DAMAGED if fault.kind is FaultKind.TORN else fault.kind
     return replace(fault, kind=kind, file=segment.file)

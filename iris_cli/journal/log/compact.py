@@ -1,4 +1,4 @@
-"""Move the lines of the log to the archive, which keeps the log that every command reads short.
+"""Move the lines of the log to the archive, so that commands read a short log.
 
 At every moment each line is in the log, in the archive, or in both.
 """
@@ -66,17 +66,17 @@ def compact(
         _pack(disk, log, end, draft)
         disk.rename(draft, segment.path)
         sync_directory(disk, segment.path.parent)
-    # BEFORE: the log still has the segment's lines, and the log counts.
+    # If iris crashes before the log is replaced, both have these lines, and those in the log are used.
     line = encode_line(end, [LogCompacted(name=end.header.cluster_name, through=end.seq)], at=at, actor=actor)
     with _draft(log) as draft:
         with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
             write_all(disk, fd, line)
             disk.fsync(fd)
             status = os.fstat(fd)
-        check()  # BEFORE: the lock may have been lost by now, and commits of others would be lost with the old log
+        check()  # if the lock was lost, other processes may have committed to the old log
         disk.rename(draft, log)
         sync_directory(disk, directory)
-    # AFTER: the log follows the segment, and is ahead of HEAD until HEAD is written.
+    # If iris crashes now, the new log is ahead of HEAD; the next writer repairs that.
     new_end = end_of_line(continued(end), line, at)
     advance_head(disk, directory, new_end)
     return Compacted(
@@ -90,7 +90,7 @@ def compact(
 
 
 def _make_archive(directory: Path, disk: Disk, segment: Segment, now: float) -> None:
-    """Rename segments that would overlap: leftovers of an interrupted compaction or of a salvage."""
+    """Create the archive, and rename segments with the same lines: an interrupted compaction or a salvage left them."""
     make_directory(disk, directory / ARCHIVE)
     for other in segments(directory):
         if other.last >= segment.first:
@@ -106,7 +106,7 @@ def set_aside(disk: Disk, segment: Segment, now: float) -> Path:
 
 @contextmanager
 def _draft(path: Path) -> Iterator[Path]:
-    """Yield a draft's path next to `path`; delete the draft on OSError, as the disk may be full."""
+    """Yield the path of a draft of `path`. Delete the draft after an OSError, because the disk may be full."""
     draft = path.with_name(path.name + ".tmp")
     try:
         yield draft
@@ -131,7 +131,7 @@ def _pack(disk: Disk, log: Path, end: Position, target: Path) -> None:
 
 
 def _sound_chunks(log: Path, lines: Iterator[bytes], end: Position) -> Iterator[bytes]:
-    """Yield many lines at a time, unchanged. Raises LogDamagedError."""
+    """Yield the lines joined to chunks. Raises LogDamagedError if a checksum is wrong or `end` does not match."""
     chunk, size, number, last = [], 0, 0, b""
     for number, line in enumerate(lines, 1):
         if not is_intact(line[:-1]):

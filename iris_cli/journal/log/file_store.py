@@ -1,4 +1,4 @@
-"""The log as a file: read on from a position, and commit a line."""
+"""The log as a file: read it from a position on, and commit a line."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from iris_cli.journal.log.scan import Scan
 
 Keep = Callable[["Iterable[LogRecord]"], "tuple[LogRecord, ...]"]
-"""Consumes all records as they are read, and returns those to keep."""
+"""Function that consumes all records as they are read, and returns the records to keep."""
 
 _FIRST_LINE_LIMIT = 1 << 16  # bytes
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
-    """The result of reading the log. `end` is the end of the last good record, `size` the file's bytes.
+    """The result of reading the log. `end` is the end of the last valid record, `size` the file's size in bytes.
 
-    `head_fits`: the line that HEAD names is not known to be a different one.
+    `head_fits` is False if the line with the seq in HEAD has another checksum than HEAD.
     """
 
     records: tuple[LogRecord, ...]
@@ -79,10 +79,7 @@ class FileStore:
         return iter(loaded.records)
 
     def header(self) -> Header | None:
-        """Return the header in the first line; None if absent or only `load` can decide. Raises OSError.
-
-        A line without its end may be torn: `load` decides.
-        """
+        """Return the header in the first line; None if there is no complete and valid first line. Raises OSError."""
         from iris_cli.journal.log.record import BadLineError, NewerLogError, decode_line
 
         try:
@@ -99,18 +96,18 @@ class FileStore:
 
     @property
     def reached(self) -> Position:
-        """The end of the last record that `load` has read, also while it reads."""
+        """The end of the last record that `load` has read, up to date while it reads."""
         scan = self.scan.current if self.scan is not None else None
         return self._end if scan is None else scan.position
 
     def forget_earliest(self) -> None:
-        """Reset the earliest time: an archived snapshot has that of the lines read so far."""
+        """Reset the earliest time, because an archived snapshot now has that of the lines read so far."""
         self._end = replace(self._end, earliest=None)
         if self.scan is not None and self.scan.current is not None:
             self.scan.current.earliest = None
 
     def resume(self, position: Position) -> bool:
-        """Continue at a position if the log has that very line there or begins after it; return False if not."""
+        """Continue at a position. Return False if the log has another line there, and does not begin right after it."""
         with suppress(OSError), open(self._path, "rb", opener=open_safely) as stream:
             if _record_is_at(stream.fileno(), position):
                 status = os.fstat(stream.fileno())
@@ -122,15 +119,15 @@ class FileStore:
         return False
 
     def load(self, after_seq: int = 0, keep: Keep = tuple) -> Loaded:
-        """Return the records after `after_seq`, or those that `keep` keeps, and how reading ended.
+        """Return the records after `after_seq`, or those that `keep` returns, and the reason why reading ended.
 
-        Reads only new lines if the caller has everything that this store has read. Raises OSError, and LogReplacedError
-        if this is not the log that the caller has read up to `after_seq`.
+        Reads only new lines if the caller has all records that this store has read. Raises OSError, and
+        LogReplacedError if the log is not the one that the caller has read up to `after_seq`.
         """
         if 0 < after_seq == self._end.seq and self._is_unchanged():
             end, head = self._end, head_at(self._end)
             return Loaded(records=keep(()), end=end, size=end.offset, fault=None, head=head, head_fits=True)
-        head = read_head(self._directory)  # before the log, which only grows
+        head = read_head(self._directory)  # read first, because the log only grows
         try:
             with open(self._path, "rb", opener=open_safely) as stream:
                 return self._load(stream, head, after_seq, keep)
@@ -142,7 +139,7 @@ class FileStore:
             return Loaded(records=(), end=START, size=0, fault=fault, head=head, head_fits=True)
 
     def _lost_log(self) -> Fault | None:
-        """Return a fault if an archive exists without a log: the log was lost, and no new one may be started."""
+        """Return a fault if there is an archive but no log: the log was lost, and no new one may be started."""
         from iris_cli.journal.log.archive import LOG_IS_MISSING, segments
 
         chain = segments(self._directory)
@@ -162,8 +159,8 @@ class FileStore:
         status = os.fstat(stream.fileno())
         from iris_cli.journal.log.scan import Scan, continued, origin_of
 
-        goes_on = 0 < self._end.seq <= after_seq and _record_is_at(stream.fileno(), self._end)
-        start = self._end if goes_on else origin_of(stream)
+        continues = 0 < self._end.seq <= after_seq and _record_is_at(stream.fileno(), self._end)
+        start = self._end if continues else origin_of(stream)
         crcs = dict.fromkeys((self._end.seq, head.seq if head else 0), "")
         crcs |= {START.seq: START.crc, start.seq: start.crc}
         fault, end = None, start
@@ -215,7 +212,7 @@ class FileStore:
         )
 
     def append(self, expected_seq: int, events: Sequence[Event], *, at: float, actor: str) -> int | Conflict:
-        """Commit events. Raises NotWritableError: the events must then not be acted on."""
+        """Commit events. Raises NotWritableError if they are not committed: the caller must not act on them then."""
         from iris_cli.journal.log.record import Conflict, check_events, encode_line, end_of_line
 
         flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if expected_seq == 0 else 0)
@@ -237,10 +234,9 @@ class FileStore:
         return self._end.line
 
     def compact(self, check: Callable[[], None], *, at: float, actor: str) -> Compacted:
-        """Move everything that was read to the archive. Only the lock's holder may do so, after recovery.
+        """Move all lines that were read to the archive. Only the lock's holder may do so, after recovery.
 
-        Raises NotWritableError, and the exception of `check` if the lock was lost: nothing is lost then, and partial
-        results are harmless.
+        Raises NotWritableError, and the exception of `check` if the lock was lost. No line is lost then.
         """
         from iris_cli.journal.log.compact import compact
 
@@ -261,7 +257,7 @@ class FileStore:
             )
 
     def _commit(self, fd: int, line: bytes, end: Position) -> None:
-        """Write line, fsync, write HEAD, in this order; if one fails, restore the log."""
+        """Write the line, sync it, and write HEAD, in this order. If one step fails, restore the log."""
         try:
             check_room(fd, len(line))
             write_all(self._disk, fd, line)
@@ -270,20 +266,20 @@ class FileStore:
                 sync_directory(self._disk, self._directory)
             advance_head(self._disk, self._directory, end)
         except OSError as error:
-            # BEFORE: the line may be on disk, complete or in part, but it will not be acted on.
+            # The line may be on disk, complete or in part, but the caller will not act on it.
             with suppress(OSError):
-                # A failed call may have worked. HEAD goes back first, and durably, as it must never be ahead.
+                # A failed call may have written HEAD. It is restored first, and durably: it must never be ahead.
                 if read_head(self._directory) != head_at(self._end):
                     write_head(self._disk, self._directory, self._end)
                 self._disk.truncate(fd, self._end.offset)
                 self._disk.fsync(fd)
-            # AFTER: the line is gone, or the log is ahead of HEAD and the next writer recovers it.
+            # Now the line is removed, or the log is ahead of HEAD and the next writer repairs that.
             raise not_writable(self._path, error) from error
         self._end = end
 
 
 def _records_after(after_seq: int, scan: Iterable[LogRecord], crcs: dict[int, str]) -> Iterator[LogRecord]:
-    """Yield the records after that seq; store the checksums of those whose seq is in `crcs`."""
+    """Yield the records after `after_seq`, and store the checksums of all records whose seq is in `crcs`."""
     for record in scan:
         if record.seq in crcs:
             crcs[record.seq] = record.crc
@@ -292,7 +288,7 @@ def _records_after(after_seq: int, scan: Iterable[LogRecord], crcs: dict[int, st
 
 
 def _begins_after(stream: BinaryIO, position: Position) -> bool:
-    """Return True if the file begins after the record that ends at `position`; the others are archived."""
+    """Return True if the file begins right after the record that ends at `position`, which is archived."""
     from iris_cli.journal.log.scan import origin_of
 
     origin = origin_of(stream)
@@ -310,10 +306,10 @@ def _unchanged(cluster: Cluster) -> Cluster:
 
 
 class Fold:
-    """Replays records as they are read, without holding all in memory; `cluster` is the result.
+    """Replays records as they are read, and does not hold all of them in memory. `cluster` is the result.
 
-    Starts from `start` and stops after `until`. Keeps the records after `kept_after`. After each `every` records,
-    `keep` may move a part of the cluster out of memory.
+    Starts from `start`, stops after the seq `until`, and keeps the records after the seq `kept_after`. After each
+    `every` records, `keep` may return the cluster with less in memory.
     """
 
     def __init__(
@@ -356,7 +352,7 @@ class Fold:
 def _replayed(records: Iterator[LogRecord], start: Cluster) -> Cluster:
     if (first := next(records, None)) is None:
         return start
-    from iris_cli.core.evolve import replay  # imports every kind of event: only if there are records
+    from iris_cli.core.evolve import replay  # slow to import: it needs every kind of event
 
     return replay(chain((first,), records), start)
 

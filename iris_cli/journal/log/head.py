@@ -1,8 +1,7 @@
 """`HEAD`: the last committed line. It may be behind the log and is never ahead.
 
-Without it, a damaged last line would look like an unfinished one. A commit overwrites HEAD in one call and within one
-sector. If a reader or a power cut catches half of that, its checksum is wrong and such a HEAD is ignored, as if it were
-behind.
+Without HEAD, a damaged last line would look like an unfinished one. A commit overwrites HEAD in one call and within one
+sector. If only a part was written or read, the checksum is wrong, and HEAD is ignored as if it were behind.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ class Head(Struct, frozen=True, kw_only=True):
 
 
 def read_head(directory: Path) -> Head | None:
-    """Read HEAD; None if it is missing or was cut off by a power cut. Raises OSError."""
+    """Return the content of HEAD; None if it is missing or damaged. Raises OSError."""
     try:
         with opened(f"{directory}/{HEAD}", os.O_RDONLY) as fd:
             text = os.read(fd, _LIMIT)
         entry = json.loads(text)
         check = entry.pop("check", None)
-        # A HEAD of a different size was written as a whole, maybe by a program without checksums.
+        # A HEAD of another size was replaced atomically, by a program without checksums.
         if len(text) == _SIZE and check != _check(text.partition(_MARK)[0]):
             return None
         head = Head(**entry)
@@ -55,13 +54,13 @@ def head_at(position: Position) -> Head | None:
 
 
 def is_head(directory: Path, position: Position) -> bool:
-    """Return True if HEAD is exactly that of a commit up to `position`. Raises OSError."""
+    """Return True if HEAD has exactly the content for `position`. Raises OSError."""
     with opened(f"{directory}/{HEAD}", os.O_RDONLY) as fd:
         return os.read(fd, _LIMIT) == _text(position)
 
 
 def advance_head(disk: Disk, directory: Path, position: Position) -> None:
-    """Record that the log is committed up to `position`, beyond the current HEAD. Raises OSError."""
+    """Record that the log is committed up to `position`, which is after the current HEAD. Raises OSError."""
     text = _text(position)
     try:
         with opened(f"{directory}/{HEAD}", os.O_RDWR) as fd:
@@ -74,7 +73,7 @@ def advance_head(disk: Disk, directory: Path, position: Position) -> None:
 
 
 def write_head(disk: Disk, directory: Path, position: Position) -> None:
-    """Durably record that the log is committed up to `position`, whatever the current HEAD. Raises OSError."""
+    """Durably record that the log is committed up to `position`, also if the current HEAD is ahead. Raises OSError."""
     if position.header is None:
         (directory / HEAD).unlink(missing_ok=True)
     else:

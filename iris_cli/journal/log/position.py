@@ -1,4 +1,4 @@
-"""A position in a log, and the checksum at the end of its lines: enough to find that there is nothing new."""
+"""Positions in a log, the checksum at the end of each line, and faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_PREVIOUS = "00000000"
 
 _MARK = b',"crc":"'
 TAIL = len(_MARK) + len('9a27e113"}')
-"""Bytes of the checksum at the end of a line."""
+"""Number of bytes of the checksum at the end of a line."""
 
 
 class Header(Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class Header(Struct, frozen=True, kw_only=True):
 
 
 class Position(Struct, frozen=True, kw_only=True):
-    """The end of a valid record: how far a log was read, with all that is needed to read on.
+    """The end of a valid record, up to which a log was read, with all data that is needed to read on.
 
     `line` and `offset` count lines and bytes up to this point; `seq`, `crc` and `at` are those of the record.
     `earliest` is the smallest time of the records after the last archived snapshot.
@@ -63,17 +63,17 @@ def is_intact(line: bytes) -> bool:
     return line[-TAIL:-10] == _MARK and line[-2:] == b'"}' and b"%08x" % crc32(line[:-TAIL]) == line[-10:-2]
 
 
-# Faults in a log: the kind of a fault and its place.
+# Faults in a log.
 
 
 class FaultKind(StrEnum):
-    TORN = "torn"  # unfinished or damaged, with nothing valid after it: it may never have been committed
+    TORN = "torn"  # unfinished or damaged, without a valid line after it: it may never have been committed
     DAMAGED = "damaged"
     EDITED = "edited"  # valid, but another program changed its line end or added a byte order mark
     NEWER = "newer"  # valid, but written by a newer program
     FOREIGN = "foreign"  # valid, but HEAD belongs to another log
     LOST = "lost"  # the line in HEAD is missing or different
-    HEAD = "head"  # valid, but HEAD contradicts itself
+    HEAD = "head"  # valid, but HEAD is damaged
     MISSING = "missing"  # the archive lacks the lines before this one
 
 

@@ -1,4 +1,4 @@
-"""Read all transactions of the past in order, for commands about history."""
+"""Read past transactions in order, for commands that show history."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class ReadingOptions(TypedDict, total=False):
 
 
 class Reading:
-    """The transactions of the log in order, once; with `archive` also the archived ones before them.
+    """Iterates once over the transactions of the log; with `archive`, over the archived ones first.
 
-    Yields those after `start`, a position that the log is known to have had, up to the seq `until`. With `about`,
-    yields at least those whose lines contain this text. Takes no lock, changes nothing, and holds one transaction at a
-    time. Afterwards `damage` is the reason if reading ended early; `archived` counts the transactions in the archive,
-    read or not. Raises NotWritableError if the log can't be read, LogDamagedError if none of it can be trusted.
+    Yields the transactions after `start`, an earlier position in the log, up to the seq `until`. `about`: transactions
+    without this text may be skipped. Takes no lock, changes nothing, and holds one transaction at a time in memory.
+    Afterwards `damage` is the reason if reading ended early; `archived` is the number of transactions in the archive.
+    Raises NotWritableError if the log can't be read, LogDamagedError if no part of it can be trusted.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Reading:
         self._about = about.encode()
         self.damage: Damage | None = None
         self.archived = 0
-        self.begun = False  # True if there is a log
+        self.log_exists = False  # True if there is a log
         self.scan: Scan | ArchiveScan | None = None  # the current or last scan
         self._directory = directory
         self._log = directory / LOG
@@ -68,12 +68,12 @@ class Reading:
 
     @property
     def progress(self) -> ReadProgress:
-        """Progress in archive or log. May be read from any thread."""
+        """Progress in archive or log. Safe to call from any thread."""
         return self.scan.progress if self.scan is not None else (0, 0, "bytes")
 
     def __iter__(self) -> Iterator[Transaction]:
         try:
-            head = read_head(self._directory)  # before the log, which only grows
+            head = read_head(self._directory)  # read first, because the log only grows
             for each in self._records(head):
                 if head is not None and each.seq == head.seq:
                     self._head_fits = each.crc == head.crc
@@ -88,7 +88,7 @@ class Reading:
             except FileNotFoundError:
                 yield from self._without_log(head)
                 return
-            self.begun = True
+            self.log_exists = True
             size, end = os.fstat(stream.fileno()).st_size, origin_of(stream)
             self.archived, fault, start = end.seq, None, self._start
             if end.seq < start.seq == end.seq + start.line:
@@ -116,10 +116,10 @@ class Reading:
                 self._judge(end, size, fault, head)
 
     def _without_log(self, head: Head | None) -> Iterator[LogRecord]:
-        """Yield the archived records of a lost log."""
+        """Yield the archived records if the log is lost."""
         chain, end, fault = segments(self._directory), START, None
         if chain:
-            self.begun, self.archived = True, chain[-1].last
+            self.log_exists, self.archived = True, chain[-1].last
             self.scan = past = ArchiveScan(chain if self._archive else ())
             yield from past
             end = continued(past.position)
@@ -133,15 +133,15 @@ class Reading:
             raise self.damage.error()
 
 
-# The events in the log about the task of an illegal transition.
+# The story of an illegal transition: the events in the log about its task.
 
 
 MAX_STORY_EVENTS = 40
-"""Maximum number of events in a story: the last ones."""
+"""Maximum number of events in a story, the last ones."""
 
 
 def add_story(error: IllegalTransitionError, read: Callable[[], Iterable[Transaction]]) -> None:
-    """Add the log's events about the task to the error, once. A log that can't be read adds nothing."""
+    """Add the log's events about the task to the error, once. A log that can't be read is ignored."""
     if error.task is None or error.log_was_read:
         return
     error.log_was_read = True
@@ -155,5 +155,5 @@ def add_story(error: IllegalTransitionError, read: Callable[[], Iterable[Transac
             for line in lines_about(error.task, each.events, f"seq {each.seq} {iso_time(each.at)}"):
                 lines.append(line)
                 number += 1
-    unsaid = (f"{number - MAX_STORY_EVENTS} earlier events",) if number > MAX_STORY_EVENTS else ()
-    error.attach_story(error.task, earlier=(*unsaid, *lines))
+    omitted = (f"{number - MAX_STORY_EVENTS} earlier events",) if number > MAX_STORY_EVENTS else ()
+    error.attach(error.task, earlier=(*omitted, *lines))

@@ -3,9 +3,8 @@
     {"seq":2,"prev":"5f1c0a9e","at":"2026-11-20T14:03:09.120Z","actor":"me@laptop iris launch",
      "events":[...],"crc":"9a27e113"}
 
-`crc` is the CRC-32 of the raw bytes before `,"crc":"`, so checking it needs no serialization; `prev` is the `crc` of
-the previous line. The first line of a file also has `format`, `cluster_id` and `program`; a later line has `program`
-if a different version wrote it.
+`crc` is the CRC-32 of the raw bytes before `,"crc":"`; `prev` is the `crc` of the previous line. The first line of a
+file also has `format`, `cluster_id` and `program`. A later line has `program` if another version of iris wrote it.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from iris_cli.randomness import SYSTEM_RANDOMNESS
 Line = dict[str, Any]
 
 UPGRADES: dict[int, Callable[[Line], Line]] = {}
-"""Upgrade functions by format number: each converts a line (JSON, events not yet decoded) to the next format.
+"""Upgrade functions by format number. Each converts a line (JSON, events not yet decoded) to the next format.
 
-`seq`, `prev`, `crc`, `format` and `cluster_id` stay as they are in the file. ValueError, KeyError or TypeError mean
-that the line is not in that format.
+They must not change `seq`, `prev`, `crc`, `format` and `cluster_id`. They raise ValueError, KeyError or TypeError for
+a line that is not in their format.
 """
 FORMAT = 1
 _CRC = pattern(r"[0-9a-f]{8}")
@@ -42,9 +41,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LENGTH = len("2026-11-20T14:03:09.120Z")
 
 
-def upgraded(line: Line, number: int, today: int) -> Line:
-    """Upgrade a line from format `number` to `today`. Raises ValueError for an unknown format."""
-    for each in range(number, today):
+def upgraded(line: Line, number: int, current: int) -> Line:
+    """Upgrade a line from format `number` to format `current`. Raises ValueError for an unknown format."""
+    for each in range(number, current):
         if each not in UPGRADES:
             raise ValueError(f"the log has format {number}, unknown to this version")
         line = UPGRADES[each](line)
@@ -52,7 +51,7 @@ def upgraded(line: Line, number: int, today: int) -> Line:
 
 
 class BadLineError(ValueError):
-    """The line is not a record. `intact`: its checksum is right, so it was written this way."""
+    """The line is not a valid record. `intact`: its checksum is right, so iris wrote it this way."""
 
     def __init__(self, what: str, *, intact: bool) -> None:
         super().__init__(what)
@@ -69,7 +68,7 @@ class NewerLogError(Exception):
 
 
 class LogRecord(Transaction, frozen=True, kw_only=True):
-    """One line of the log: a transaction and its checksums. `program` is "" if it is that of the line before."""
+    """One line of the log: a transaction and its checksums. `program` is "" if it is that of the previous line."""
 
     prev: str
     crc: str
@@ -80,20 +79,20 @@ class LogRecord(Transaction, frozen=True, kw_only=True):
 def encode_line(after: Position, events: Sequence[Event], *, at: float, actor: str) -> bytes:
     """Encode `events` as the complete line, with newline, that follows `after`.
 
-    Raises BadEventError for events that do not read back.
+    Raises BadEventError for events that would be read with other values.
     """
     head = f'{{"seq":{after.seq + 1},"prev":"{after.crc}","at":"{iso_time(at)}","actor":{quote(actor)}'
-    heads = after.seq == 0 or isinstance(events[0], LogCompacted)
-    if heads:
+    has_header = after.seq == 0 or isinstance(events[0], LogCompacted)
+    if has_header:
         cluster_id = SYSTEM_RANDOMNESS.hexadecimal(16) if after.header is None else after.header.cluster_id
         head += f',"format":{FORMAT},"cluster_id":{quote(cluster_id)}'
-    if heads or after.program != PROGRAM:
+    if has_header or after.program != PROGRAM:
         head += f',"program":{quote(PROGRAM)}'
     return sealed(b'%s,"events":%s' % (head.encode("ascii"), encode_events(events)))
 
 
 def end_of_line(after: Position, line: bytes, at: float) -> Position:
-    """Return the position after a line that `encode_line` made."""
+    """Return the position after a line from `encode_line`."""
     return Position(
         line=after.line + 1,
         offset=after.offset + len(line),
@@ -107,7 +106,7 @@ def end_of_line(after: Position, line: bytes, at: float) -> Position:
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A decoded line; `format` and `cluster_id` are only in a first line."""
+    """A decoded line. Only a first line has `format` and `cluster_id`."""
 
     seq: int
     prev: str
@@ -124,7 +123,7 @@ _LINES = msgspec.json.Decoder(prepared(_Line), dec_hook=typed)
 
 
 def decode_line(line: bytes, number: int = FORMAT, *, strictly: bool = False) -> LogRecord:
-    """Decode a line without its newline; `number` is the file's format unless the line has its own.
+    """Decode a line without its newline. `number` is the format of the file; a first line has its own.
 
     `strictly` also rejects duplicate keys. Raises BadLineError and NewerLogError.
     """
@@ -137,11 +136,11 @@ def decode_line(line: bytes, number: int = FORMAT, *, strictly: bool = False) ->
             loads(line)
         if number == FORMAT:
             try:
-                usual = _LINES.decode(line)
-                if usual.events and usual.format in (None, FORMAT):
-                    return _record(usual)
+                decoded = _LINES.decode(line)
+                if decoded.events and decoded.format in (None, FORMAT):
+                    return _record(decoded)
             except (msgspec.MsgspecError, RecursionError):
-                pass  # an ignorable event or an error: decoded again below
+                pass  # an ignorable event or an error: decoded again, event by event
         return _record(_decode_by_event(loads(line), number))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
@@ -149,7 +148,7 @@ def decode_line(line: bytes, number: int = FORMAT, *, strictly: bool = False) ->
 
 
 def _decode_by_event(entry: dict[str, Any], number: int) -> _Line:
-    """Decode a line event by event: events may be ignorable, unknown, or of an older format."""
+    """Decode a line event by event, because events may be ignorable, unknown, or of an older format."""
     if type(entry) is not dict:
         raise TypeError("a line is an object")
     program = entry.get("program", "")
@@ -230,9 +229,9 @@ EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in get_args(Any
 
 
 def encode_events(events: Sequence[Event]) -> bytes:
-    """Encode events as an ASCII JSON array. Raises BadEventError for an event that does not read back.
+    """Encode events as an ASCII JSON array. Raises BadEventError for events that would be read with other values.
 
-    Reading back is necessary: msgspec silently writes NaN as null, and text for a number.
+    They are decoded to check that, because msgspec writes NaN as null, and text for a number, without an error.
     """
     text = encode(events)
     if decode(tuple[AnyEvent, ...], text) != tuple(events):
@@ -241,7 +240,7 @@ def encode_events(events: Sequence[Event]) -> bytes:
 
 
 def encode_event(event: Event) -> dict[str, Any]:
-    """Encode an event as a JSON object. Raises BadEventError for an event that does not read back."""
+    """Encode an event as a JSON object. Raises BadEventError as `encode_events`."""
     entry: dict[str, Any] = json.loads(encode_events([event]))[0]
     return entry
 
@@ -264,7 +263,7 @@ def decode_event(entry: Any) -> Event | None:
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """Nothing was written: the log has moved on to `seq`, and the decision must be made again."""
+    """Nothing was written, because the log already ends at `seq`: the decision must be made again."""
 
     seq: int
 

@@ -1,4 +1,4 @@
-"""Decide what the next writer must do after reading a log: continue, repair, or refuse."""
+"""Find the damage of a log, and repair a log before the next append."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Damage(Struct, frozen=True, kw_only=True):
     """The reason why a log can't be trusted.
 
     `forgivable`: the operator may accept the loss; `readable`: the part before the damage may be shown. `fault` is the
-    line that can't be read, None if `HEAD` contradicts readable lines.
+    line that can't be read; None if all lines can be read but contradict `HEAD`.
     """
 
     what: str
@@ -48,7 +48,7 @@ def banner(warnings: Iterable[str], damage: Damage | None) -> tuple[str, ...]:
 
 
 def damage_of(log: Path, loaded: Loaded) -> Damage | None:
-    """Return the damage of a log; None if it is sound or only its last line is unfinished."""
+    """Return the damage of a log; None if it has none, or only an unfinished last line."""
     fault, end, head = loaded.fault, loaded.end, loaded.head
     place = log.parent / fault.file if fault is not None else log
     if fault is not None and fault.kind is FaultKind.NEWER:
@@ -95,9 +95,9 @@ def _committed(head: Head) -> str:
 
 
 def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]:
-    """Repair log and HEAD for the next append; return messages about it. Raises OSError.
+    """Repair log and HEAD for the next append. Return messages about the repairs. Raises OSError.
 
-    The caller holds the lock, and any loss was accepted before. Nothing is deleted.
+    The caller holds the lock, and the operator has accepted any loss. Bytes are moved, not deleted.
     """
     if loaded.head == head_at(loaded.end) and loaded.size == loaded.end.offset:
         return []
@@ -112,12 +112,12 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
     if is_torn := loaded.size > end.offset:
         kept = unused(directory / (TORN_PREFIX + file_stamp(now)))
         copy_range(disk, log, end.offset, loaded.size, kept)
-        sync_directory(disk, directory)  # BEFORE it is cut off: the copy's name is durable
+        sync_directory(disk, directory)  # the name of the copy must be durable before the line is cut off
         messages.append(
             f"moved an unfinished line of an interrupted command out of the event log to {kept.name}"
         )
     if committed < end.seq:
-        # The lines beyond HEAD may be in memory only, and a second fsync would not report it: write them again.
+        # After a failed fsync, lines beyond HEAD may be in memory only, and no later fsync reports it: copy them.
         replace_by_copy(disk, log, end.offset)
         messages.append(f"{end.seq - committed} lines of an interrupted command were not in HEAD: updated")
     elif is_torn:
@@ -127,5 +127,5 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
     if committed > end.seq:
         messages.append(f"accepted the loss of transactions {end.seq + 1} to {committed}")
     if loaded.head != head_at(end):
-        write_head(disk, directory, end)  # durable: an older HEAD must not return after a crash
+        write_head(disk, directory, end)  # durably, so that a crash can't bring the older HEAD back
     return messages

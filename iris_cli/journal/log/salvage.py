@@ -34,10 +34,10 @@ from iris_cli.journal.log.verify import VerifyReport, verify
 
 
 class SalvageReport(Struct, frozen=True, kw_only=True):
-    """The result of a salvage. `kept` and `lost` count transactions; lost ones are at or after the first damage.
+    """The result of a salvage. `kept` and `lost` count transactions; the lost ones are at or after the first damage.
 
-    Some of them may be readable but are meaningless without the missing ones. `old_log` is a copy of the whole file if
-    there was one. Without `findings` the log was sound and nothing was done. `old_segments` are no longer read.
+    Some of them may be readable, but have no meaning without the missing ones. `old_log` is a copy of the whole file,
+    None if there was no file. Without `findings` the log had no damage. `old_segments` are no longer read.
     """
 
     kept: int
@@ -58,8 +58,8 @@ def salvage(
 ) -> SalvageReport:
     """End the log before its first damage, and keep the old one as `events.jsonl.damaged-<time>`.
 
-    `replayed` also counts impossible events as damage. Line ends that another program changed are restored. If the
-    archive is damaged, the sound part of that segment becomes the log. Raises LockedError, NotWritableError,
+    `replayed` also counts impossible events as damage. Line ends that another program changed are restored. If a
+    segment is damaged, its part before the damage becomes the log. Raises LockedError, NotWritableError,
     NotFoundError, and LogDamagedError for a log that is too new or belongs to another cluster.
     """
     from iris_cli.journal.lock import StateLock  # filelock is slow to import
@@ -77,16 +77,16 @@ def salvage(
         old_log = unused(directory / (DAMAGED_PREFIX + file_stamp(now))) if log.exists() else None
         if old_log is not None:
             copy_range(disk, log, 0, log.stat().st_size, old_log)
-            sync_directory(disk, directory)  # BEFORE the log is replaced: the copy's name is durable
+            sync_directory(disk, directory)  # the name of the copy must be durable before the log is replaced
         if verdict.sound_in == LOG and verdict.sound_until.line:
             with open(log, "rb", opener=open_safely) as stream:
                 _write_log(directory, disk, islice(committed_lines(stream), verdict.sound_until.line))
-            gone: tuple[Segment, ...] = ()
+            replaced: tuple[Segment, ...] = ()
         else:
-            gone = _restore_from_archive(directory, disk, verdict)
+            replaced = _restore_from_archive(directory, disk, verdict)
         write_head(disk, directory, verdict.sound_until)
-        # AFTER: the new log begins before these segments, so they are no longer read.
-        old_segments = tuple([set_aside(disk, segment, now) for segment in gone])
+        # The new log begins before these segments, so they are no longer read, also if iris crashes now.
+        old_segments = tuple([set_aside(disk, segment, now) for segment in replaced])
     return SalvageReport(
         kept=kept,
         lost=verdict.last - kept,
@@ -105,7 +105,7 @@ def _check_salvageable(log: Path, verdict: VerifyReport) -> None:
 
 
 def _restore_from_archive(directory: Path, disk: Disk, verdict: VerifyReport) -> tuple[Segment, ...]:
-    """Restore the log from the sound lines of the last sound segment; return the segments it replaces."""
+    """Make a log of the valid lines of the last segment that has any. Return the segments that it replaces."""
     chain, end = segments(directory), verdict.sound_until
     number, lines = _last_sound(chain, verdict)
     if not end.seq:
@@ -128,7 +128,7 @@ def _write_log(directory: Path, disk: Disk, lines: Iterable[bytes]) -> None:
 
 
 def _last_sound(chain: tuple[Segment, ...], verdict: VerifyReport) -> tuple[int, int | None]:
-    """Return the index of the last sound segment and its number of sound lines (None: all)."""
+    """Return the index of the last segment with valid lines, and their number (None: all)."""
     end = verdict.sound_until
     number = next(
         (each for each, segment in enumerate(chain) if segment.file == verdict.sound_in), len(chain)

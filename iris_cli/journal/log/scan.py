@@ -14,15 +14,16 @@ from iris_cli.journal.log.position import PROGRAM, START, Fault, FaultKind, Posi
 from iris_cli.journal.log.record import FORMAT, BadLineError, LogRecord, NewerLogError, decode_line
 
 ReadProgress: TypeAlias = tuple[int, int, str]
-"""Amount read, total amount (0 if unknown), and the unit."""
+"""The amount that was read, the total amount (0 if unknown), and the unit."""
 
 
 class Scan:
-    """The records of one file, once. Afterwards `position` is the end of the last valid record.
+    """Iterates once over the records of one file. Afterwards `position` is the end of the last valid record.
 
-    Reads from `start`, the current position of the stream, up to byte `size`: lines appended later are not read in
-    part. The line that `head` names is valid even without its newline; `position` then includes the newline. `strictly`
-    treats duplicate keys as damage. `about` skips valid lines without this text. Stops after the seq `until`.
+    Reads from `start`, the current position of the stream, up to byte `size`, so that no line is read while it is
+    appended. The line in HEAD (`head`) is valid even without its newline; `position` then includes the newline.
+    `strictly` treats duplicate keys as damage. `about`: valid lines without this text are skipped. Stops after the seq
+    `until`.
     """
 
     def __init__(
@@ -86,12 +87,11 @@ class Scan:
 
     @property
     def current(self) -> Scan:
-        """This scan."""
         return self
 
     @property
     def progress(self) -> ReadProgress:
-        """Progress of reading. May be read from any thread."""
+        """Progress of reading. Safe to call from any thread."""
         return self._offset, self.size if self.size < sys.maxsize else 0, "bytes"
 
     def _next(self, raw: bytes) -> LogRecord:
@@ -130,7 +130,7 @@ _FIRST_LINE_LIMIT = 1 << 16  # bytes
 
 
 def bounded_lines(stream: BinaryIO, size: int) -> Iterator[bytes]:
-    """Yield the lines in the next `size` bytes with their newlines; the last one may lack its newline."""
+    """Yield the lines in the next `size` bytes, with newlines; the last line may have none."""
     for raw in stream:
         if len(raw) >= size:
             if size > 0:
@@ -141,9 +141,9 @@ def bounded_lines(stream: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def origin_of(stream: BinaryIO) -> Position:
-    """Return where a file of the log begins: START, or after the archived lines that its header names.
+    """Return the position before the first line of a log file: START, or the end of the archived lines.
 
-    The checksum of those lines is taken from the header. START if the first line can't be read.
+    Its seq and checksum are those in the first line. START if that line can't be read.
     """
     stream.seek(0)
     try:
@@ -159,9 +159,8 @@ def continued(end: Position) -> Position:
     return replace(end, line=0, offset=0)
 
 
-# A log rewritten by another program as a Windows text file: detect what was added, and remove it.
-#
-# The checksum of a line proves the committed bytes, so such an edit loses nothing.
+# Detection and removal of CR and byte order marks that another program, such as an editor on Windows, has added. The
+# checksum of a line proves that the removal restores the committed bytes.
 
 
 _BOM = b"\xef\xbb\xbf"
@@ -170,7 +169,7 @@ _REWROTE = "another program rewrote the file"
 
 
 def as_committed(line: bytes) -> bytes:
-    """Return the line without what an edit added; unchanged if that does not repair its checksum."""
+    """Return the line without an added CR or byte order mark; unchanged if that does not repair its checksum."""
     if not line.endswith(_CR_LF) and not line.startswith(_BOM):
         return line
     original = line.removeprefix(_BOM)
@@ -179,7 +178,7 @@ def as_committed(line: bytes) -> bytes:
 
 
 def describe_edit(line: bytes) -> str:
-    """Describe what an edit added to the line; "" if removing it does not repair the checksum."""
+    """Return a description of what was added to the line; "" if its removal does not repair the checksum."""
     if as_committed(line) == line:
         return ""
     if line.endswith(_CR_LF):
@@ -205,10 +204,10 @@ def restored(stream: BinaryIO) -> Iterator[BinaryIO]:
     """Yield a temporary file with the lines of another file as they were committed."""
     from tempfile import TemporaryFile  # slow to import, and rare
 
-    with TemporaryFile() as made:
-        made.writelines(committed_lines(stream))
-        made.flush()
-        yield cast("BinaryIO", made)
+    with TemporaryFile() as copy:
+        copy.writelines(committed_lines(stream))
+        copy.flush()
+        yield cast("BinaryIO", copy)
 
 
 def committed_lines(stream: BinaryIO) -> Iterator[bytes]:

@@ -28,10 +28,10 @@ from iris_cli.journal.log.scan import Scan, bounded_lines, continued, find_edit,
 class VerifyReport(Struct, frozen=True, kw_only=True):
     """The state of a log and its archive.
 
-    `sound_until` is the end of the last record before the first finding, in the file `sound_in`; `records` counts
-    readable records, `last` is the last known seq. A log that another program edited is read as it was committed: its
-    lines are sound despite that finding, and offsets are those of the restored file. `unfinished` is a last line that
-    was never committed: not a finding, as the next writer sets it aside.
+    `sound_until` is the end of the last record before the first finding, in the file `sound_in`. `records` is the
+    number of readable records, `last` the last known seq. If another program has edited the log, the committed lines
+    are verified after that finding, and offsets are those of the restored file. `unfinished` is a last line that was
+    never committed. It is not a finding, because the next writer moves it out of the log.
     """
 
     records: int
@@ -52,19 +52,19 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
 
 
 OnScan = Callable[[str, Scan], None]
-"""Called with each file that is read and its scan, which shows the progress."""
+"""Function that is called with the name of each file and its scan, which has the progress."""
 
 
 def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool = False) -> VerifyReport:
-    """Read archive and log completely, past any damage. Takes no lock and changes nothing.
+    """Read archive and log completely, also after damage. Takes no lock and changes nothing.
 
     `replayed` also checks, up to the first finding, that the events are possible. Raises NotFoundError, and
     NotWritableError if the log can't be read.
     """
     log = directory / LOG
     try:
-        check_readable(directory)  # a pipe would block
-        head = read_head(directory)  # before the log, which only grows
+        check_readable(directory)  # reading a pipe would block
+        head = read_head(directory)  # read first, because the log only grows
         check = _Check(head, on_scan, replayed=replayed)
         with ExitStack() as stack:
             try:
@@ -89,26 +89,26 @@ def _verify(directory: Path, stream: BinaryIO, check: _Check) -> VerifyReport:
     unknown = origin == START and _first_line_is_unreadable(stream)
     chain = segments(directory) if unknown else segments(directory, before=origin.seq + 1)
     for segment in chain:
-        check.segment(segment)
+        check.read_segment(segment)
     if not unknown:
-        check.begin(LOG, origin.seq + 1, origin)
-    check.file(LOG, stream, size)
+        check.begin_file(LOG, origin.seq + 1, origin)
+    check.read_file(LOG, stream, size)
     if chain and unknown:
-        check.nothing_in_log()
+        check.report_empty_log()
     return check.verdict(len(chain))
 
 
 def _verify_archive(chain: tuple[Segment, ...], check: _Check) -> VerifyReport:
     """Verify the archive and HEAD of a log that is missing."""
     for segment in chain:
-        check.segment(segment)
+        check.read_segment(segment)
     if chain:
-        check.log_is_missing()
+        check.report_missing_log()
     return check.verdict(len(chain))
 
 
 def _first_line_is_unreadable(stream: BinaryIO) -> bool:
-    """Return True if the first line can't be read, so the lines before it are unknown."""
+    """Return True if the first line can't be read, so that the number of earlier lines is unknown."""
     stream.seek(0)
     try:
         return decode_line(stream.readline().removesuffix(b"\n")).header is None
@@ -122,7 +122,7 @@ _UNKNOWN = ""  # the crc of an unreadable line, known only from the next line
 
 
 class _Check:
-    """One pass over all files, in order."""
+    """Verifies all files, in order."""
 
     def __init__(self, head: Head | None, on_scan: OnScan, *, replayed: bool) -> None:
         self._head = head
@@ -135,8 +135,8 @@ class _Check:
         self._unfinished: Fault | None = None
         self._sound: tuple[str, Position] = ("", START)
 
-    def begin(self, file: str, first: int, origin: Position) -> None:
-        """Continue with a file whose name or header says that it begins with `first`, after `origin`."""
+    def begin_file(self, file: str, first: int, origin: Position) -> None:
+        """Continue with a file that begins with seq `first`, by its name or header, after position `origin`."""
         if (gap := missing(self._end, first, file)) is not None:
             self._findings.append(gap)
             self._end = replace(self._end, crc=_UNKNOWN)
@@ -144,18 +144,20 @@ class _Check:
             self._end = replace(self._end, seq=origin.seq, crc=origin.crc)
         self._end = continued(self._end)
 
-    def segment(self, segment: Segment) -> None:
-        """Read a segment, past any damage."""
+    def read_segment(self, segment: Segment) -> None:
+        """Read a segment, also after damage."""
         known, what = len(self._findings), ""
         self._end = continued(self._end)
         try:
             with unpacked(segment) as stream:
-                self.begin(segment.file, segment.first, origin_of(stream) if segment.first > 1 else START)
-                self.file(segment.file, stream, sys.maxsize)
+                self.begin_file(
+                    segment.file, segment.first, origin_of(stream) if segment.first > 1 else START
+                )
+                self.read_file(segment.file, stream, sys.maxsize)
         except PermissionError:
-            raise  # the permissions are wrong, not the segment
+            raise  # the segment is not damaged
         except UNREADABLE as error:
-            if self._end.seq != segment.last:  # else all lines were verified
+            if self._end.seq != segment.last:  # otherwise all lines were read
                 what = f"the segment can't be read: {error}"
         if not what and len(self._findings) == known and self._end.seq != segment.last:
             what = f"the segment ends at seq {self._end.seq}"
@@ -164,17 +166,17 @@ class _Check:
         if len(self._findings) > known:
             self._end = replace(self._end, seq=segment.last, crc=_UNKNOWN)
 
-    def nothing_in_log(self) -> None:
-        """Report a missing log: with an archive, a log without any valid line was lost."""
+    def report_empty_log(self) -> None:
+        """Report the log as missing: if there is an archive, a log without any valid line was lost."""
         if not self._findings or self._findings[-1].file != LOG:
             self._unfinished = None
-            self.log_is_missing()
+            self.report_missing_log()
 
-    def log_is_missing(self) -> None:
+    def report_missing_log(self) -> None:
         self._end = continued(self._end)
         self._findings.append(fault_at(self._end, LOG, LOG_IS_MISSING))
 
-    def file(self, file: str, stream: BinaryIO, size: int) -> None:
+    def read_file(self, file: str, stream: BinaryIO, size: int) -> None:
         """Read a file from its start. Raises `UNREADABLE` for a segment."""
         position: Position | None = continued(self._end)
         while position is not None:
@@ -183,7 +185,7 @@ class _Check:
             scan = Scan(stream, size, position, head, strictly=True)
             self._on_scan(file, scan)
             try:
-                self._take(file, scan)
+                self._read_records(file, scan)
             finally:
                 self._end, position = scan.position, None
                 if not self._findings:
@@ -194,9 +196,9 @@ class _Check:
             elif fault is not None:
                 kind = FaultKind.DAMAGED if fault.kind is FaultKind.TORN else fault.kind
                 self._findings.append(replace(fault, file=file, kind=kind))
-                position = _next_good(file, stream, size, self._end, self._findings)
+                position = _next_valid(file, stream, size, self._end, self._findings)
 
-    def _take(self, file: str, scan: Scan) -> None:
+    def _read_records(self, file: str, scan: Scan) -> None:
         records = self._counted(scan)
         if self._cluster is not None and not self._findings:
             try:
@@ -232,10 +234,10 @@ class _Check:
         )
 
 
-def _next_good(
+def _next_valid(
     file: str, stream: BinaryIO, size: int, end: Position, findings: list[Fault]
 ) -> Position | None:
-    """Return where reading can continue after the bad line at `end`, assuming valid lines before; None if nowhere.
+    """Return the position before the next valid line after the bad line at `end`; None if there is no valid line.
 
     Adds a finding for each further unreadable line.
     """
@@ -254,7 +256,7 @@ def _next_good(
 
 
 def _findings_of_head(head: Head, end: Position, crc_at_head: str) -> list[Fault]:
-    """Return the contradictions to HEAD. `crc_at_head` is the crc of the line that HEAD names, "" if unreadable."""
+    """Return the finding if HEAD contradicts the log. `crc_at_head`: crc of the line with HEAD's seq, "" if unread."""
     kind = FaultKind.LOST
     if head.crc == end.crc and end.header is not None and head != head_at(end):
         kind = FaultKind.HEAD

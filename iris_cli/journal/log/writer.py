@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Writer:
     """The log while its lock is held.
 
-    `transactions` are those after the requested `after_seq`, without later appends. `messages` are about repairs, and
-    warnings for the operator.
+    `transactions` are those after the requested `after_seq`, without later appends. `messages` describe repairs and
+    warnings.
     """
 
     def __init__(
@@ -34,9 +34,9 @@ class Writer:
         self._actor = actor
 
     def append(self, events: Sequence[Event], *, at: float) -> Transaction:
-        """Commit events together at time `at`; they are durable on return. Act on them only then.
+        """Commit events together at time `at`. They are durable on return; the caller may act on them only then.
 
-        Raises NotWritableError and LockedError if nothing was committed; ValueError for events that no log can store.
+        Raises NotWritableError or LockedError if nothing was committed, ValueError for events that can't be stored.
         """
         if self._lock is None:
             raise ValueError("the lock was let go before this append")
@@ -70,5 +70,5 @@ class Writer:
         return done
 
     def close(self) -> None:
-        """Reject further appends: the lock is released."""
+        """Reject further appends, because the lock will be released."""
         self._lock = None

@@ -1,7 +1,7 @@
-"""`snapshot.json`: the cluster as of one line of the log, so only later lines need to be replayed.
+"""`snapshot.json`: the cluster after one line of the log, so that only later lines are replayed.
 
-Earlier snapshots are kept in the archive; each has the jobs that ended since the one before it. All of them are only
-caches: a damaged one is ignored, and the log is replayed instead.
+The archive has earlier snapshots; each has the jobs that ended since the one before it. Snapshots are only caches: a
+damaged one is ignored, and the log is replayed instead.
 """
 
 from iris_cli.journal.snapshot.cache import EVERY_LINES, SnapshotCache

@@ -1,4 +1,4 @@
-"""When to read a snapshot, and when to write the next one."""
+"""Read the newest usable snapshot, and write the next one when it is due."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 EVERY_LINES = 10_000
 EVERY_BYTES = 2_000_000
-_MOMENT = 5  # an archived snapshot is due after this many times `every_lines`
-_WORTH_WRITING = 200_000  # bytes of the log: reading these takes as long as everything else in `iris status`
-_EXPENSIVE = 16  # a snapshot this many times longer than the new lines is not replaced yet
+_ARCHIVE_FACTOR = 5  # an archived snapshot is due after this many times `every_lines`
+_MIN_BYTES = 200_000  # of new lines: reading these takes as long as everything else in `iris status`
+_MAX_RATIO = 16  # a snapshot that is longer than the new lines by this factor is not replaced yet
 _NAME = re.compile(r"snapshot-([0-9]{12})\.json")
 
 Replayed = Callable[[Position], Cluster]
-"""Returns the cluster as of a position, from the log alone."""
+"""Function that returns the cluster at a position, from the log alone."""
 
 
 class SnapshotCache:
-    """The snapshots of a state directory. Errors are never reported."""
+    """The snapshots of a state directory. Errors are ignored."""
 
     def __init__(
         self, directory: Path, disk: Disk, *, every_lines: int = EVERY_LINES, every_bytes: int = EVERY_BYTES
@@ -41,14 +41,14 @@ class SnapshotCache:
         self._path = directory / SNAPSHOT
         self._disk = disk
         self._every = every_lines, every_bytes
-        self.moment_lines = _MOMENT * every_lines
+        self.moment_lines = _ARCHIVE_FACTOR * every_lines
         """Number of lines after which a snapshot is archived."""
         self._last = START  # position of the last known snapshot, or of the last attempt to write one
 
     def read(self, fits: Callable[[Position], bool], replayed: Replayed) -> tuple[Position, Cluster] | None:
         """Return the newest usable snapshot: its position in the log and its cluster.
 
-        `fits` returns True if the log has that very line at that position.
+        `fits` returns True if the log has the line with this checksum at a position.
         """
         self._last = START
         if not (paths := list(self._paths())):
@@ -59,10 +59,11 @@ class SnapshotCache:
             with suppress(*UNUSABLE):
                 file = SnapshotFile(path)
                 position = file.header.position
-                if kept := path != self._path:
+                if archived := path != self._path:
                     position = replace(position, earliest=None)
                 if fits(position):
-                    cluster = read_snapshot(self._directory, file, partial(replayed, position), kept=kept)
+                    replay = partial(replayed, position)
+                    cluster = read_snapshot(self._directory, file, replay, archived=archived)
                     self._last = position
                     return position, cluster
         return None
@@ -75,12 +76,12 @@ class SnapshotCache:
             with suppress(*UNUSABLE):
                 file = SnapshotFile(path)
                 if fits(file.header.position):
-                    return Files.of(self._directory, file, kept=path != self._path)
+                    return Files.of(self._directory, file, archived=path != self._path)
         return None
 
     @property
     def exist(self) -> bool:
-        """True if there is any snapshot, usable or not."""
+        """True if there is any snapshot, even a damaged one."""
         return next(self._paths(), None) is not None
 
     def _paths(self) -> Iterator[Path]:
@@ -100,9 +101,9 @@ class SnapshotCache:
         *,
         always: bool,
     ) -> Cluster:
-        """Write a snapshot if it is due; with `always`, if there is anything new since the last one.
+        """Write a snapshot if it is due; with `always`, if there are new lines since the last one.
 
-        Returns the cluster. Once it is archived, calls `archived` and returns it with less in memory.
+        Returns the cluster. If the snapshot was archived, calls `archived`, and the cluster has less in memory.
         """
         due = self._is_due(position) or (always and position.seq > self._last.seq)
         if position.header is None or not due or not self._is_ours():
@@ -110,7 +111,7 @@ class SnapshotCache:
         from iris_cli.journal.snapshot.reading import UNUSABLE
         from iris_cli.journal.snapshot.writing import SnapshotDraft
 
-        self._last = position  # if it fails, it would fail again
+        self._last = position  # also if writing fails: the next try would fail, too
         try:
             draft = SnapshotDraft(cluster, position)
             if position.seq - draft.since < self.moment_lines:
@@ -119,29 +120,29 @@ class SnapshotCache:
             path = moment_path(self._directory, position.seq)
             make_directory(self._disk, path.parent)
             if (moment := draft.write(self._disk, path)) is not None:
-                # AFTER: the existing files were needed until now
+                # The existing files were needed until now.
                 self._delete(path if draft.since == 0 else None)
                 archived()
                 return draft.trimmed(self._directory, moment, partial(replayed, position))
         except UNUSABLE as error:
-            if not isinstance(error, OSError):  # a file that it continues from is damaged
+            if not isinstance(error, OSError):  # one of the earlier snapshots is damaged
                 self._delete(self._path)
                 self._delete()
         return cluster
 
-    def refuse(self) -> None:
-        """Reject the snapshot that was read: it is not of this log."""
+    def reject(self) -> None:
+        """Ignore the snapshot that was read, because it does not belong to this log."""
         self._last = START
 
-    def _delete(self, but: Path | None = None) -> None:
-        """Delete the last snapshot; with `but`, also all archived ones except that one, as none is needed."""
-        for path in self._paths() if but is not None else (self._path,):
-            if path != but:
+    def _delete(self, all_except: Path | None = None) -> None:
+        """Delete `snapshot.json`; with `all_except`, also all archived snapshots except this one."""
+        for path in self._paths() if all_except is not None else (self._path,):
+            if path != all_except:
                 with suppress(OSError):
                     path.unlink()
 
     def _is_ours(self) -> bool:
-        """Return True if this user owns the state: a file created by root would block its owner."""
+        """Return True if this user owns the state directory: its owner could not replace a file created by root."""
         try:
             return self._directory.stat().st_uid == os.geteuid()
         except OSError:
@@ -154,10 +155,10 @@ class SnapshotCache:
             grown = position.offset
         if position.seq - self._last.seq >= lines or grown >= size:
             return True
-        return grown >= _WORTH_WRITING and self._length() <= _EXPENSIVE * grown
+        return grown >= _MIN_BYTES and self._length() <= _MAX_RATIO * grown
 
     def _length(self) -> int:
-        """Return the bytes of the last snapshot, 0 if there is none."""
+        """Return the size of the last snapshot in bytes, 0 if absent."""
         try:
             return self._path.lstat().st_size
         except OSError:

@@ -1,11 +1,11 @@
-"""The bytes of a snapshot: one JSON value per line, of which only a few need to be read.
+"""The format of a snapshot: one JSON value per line. Most commands read only a few of the lines.
 
     {"form":4,"meaning":2,"position":{...},...,"crc":"9a27e113"}
     {"fleet":{...},"jobs":[...],"claims":{...},"last":[...]}      workers, slices, open jobs with their tasks
     ["train"]                                      the ids of the open jobs
     ["a","b"]                                      the ids of the jobs in the pages
-    {"v4a-0":{...}}                                attempts that have ended and whose files are still there, by worker
-    {"a":{...},"b":{...}}                          a page: jobs that ended for good, by id; then the next page
+    {"v4a-0":{...}}                                ended attempts whose files are still on the worker, by worker
+    {"a":{...},"b":{...}}                          a page: jobs that have ended, by id; then the next page
 
 The first line has its own checksum, and the position and checksum of each other line. The types are the schema.
 """
@@ -26,7 +26,7 @@ from iris_cli.journal.log.position import Position
 
 FORM: Final = 4
 MEANING: Final = 10
-"""Increment it if the same log results in different records than before, or if their types change. A test checks it."""
+"""Increment it if the same log now results in other records, or if the types of records change. A test checks it."""
 
 
 class DamagedSnapshotError(Exception):
@@ -35,7 +35,7 @@ class DamagedSnapshotError(Exception):
 
 @contextmanager
 def raising_damaged() -> Iterator[None]:
-    """Wrap code that decodes a part: other errors in it mean that the part is damaged."""
+    """Raise DamagedSnapshotError for errors in the block, which decodes a part of a snapshot."""
     try:
         yield
     except (ValueError, TypeError, LookupError, RecursionError, IrisError) as error:
@@ -43,7 +43,7 @@ def raising_damaged() -> Iterator[None]:
 
 
 class Piece(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Position, length and checksum of a line, in bytes after the first line."""
+    """Offset from the end of the first line, size in bytes, and checksum of a line."""
 
     start: int
     size: int
@@ -51,7 +51,7 @@ class Piece(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class Page(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A line of jobs that ended for good, from the id `first` on."""
+    """A line of ended jobs, of which `first` is the first id."""
 
     first: JobId
     piece: Piece
@@ -68,8 +68,8 @@ class Archived(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
     earliest: float
 
 
-class SnapshotHeader(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The first line. `moments` are the archived snapshots that it continues, oldest first.
+class FirstLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The first line. `moments` are the archived snapshots with earlier ended jobs, oldest first.
 
     `jobs`, `tasks` and `parents` are the lengths of the cluster's tables.
     """
@@ -89,7 +89,7 @@ class SnapshotHeader(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class StoredTask(Task, kw_only=True):
-    """A task as stored: its id follows from its place in the job."""
+    """A task as stored, without its id, which follows from its position in the job."""
 
     id: TaskId = TaskId(JobId("-"), 0)
 
@@ -122,7 +122,7 @@ class FullJob(Struct, frozen=True):
 
 
 class Live(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that is needed at once. `fleet` is the cluster without jobs, outputs and claims.
+    """The part that every command needs. `fleet` is the cluster without jobs, outputs and claims.
 
     `claims` are the attempts that hold resources of a worker, in order; `last` are the jobs that ended last.
     """
@@ -190,13 +190,13 @@ def _named(task: StoredTask, task_id: TaskId) -> Task:
 
 
 def live_of(cluster: Cluster, opened: Sequence[FullJob], last: Sequence[JobId]) -> Live:
-    """Return everything that is needed at once of a cluster with these open jobs."""
-    places = {whole.job.id: place for place, whole in enumerate(opened)}
+    """Return the part of a snapshot that every command needs, for a cluster with these open jobs."""
+    indexes = {whole.job.id: index for index, whole in enumerate(opened)}
     fleet = copy(cluster)
     fleet.jobs, fleet.tasks, fleet.children, fleet.outputs, fleet.past = {}, {}, {}, {}, None
     fleet.workers = {worker: _without_claims(record) for worker, record in cluster.workers.items()}
     claims = {
-        worker: tuple((places[each.task.job], each.task.index, each.number) for each in record.claims)
+        worker: tuple((indexes[each.task.job], each.task.index, each.number) for each in record.claims)
         for worker, record in cluster.workers.items()
         if record.claims
     }
@@ -213,9 +213,9 @@ def opened(live: Live) -> list[FullJob]:
     """Return the open jobs and restore the claims of workers. Raises ValueError, KeyError, IndexError."""
     wholes = [full_job(entry) for entry in live.jobs]
     without_gpus = [Claim.of(whole.job.resources) for whole in wholes]
-    for worker, places in live.claims.items():
+    for worker, attempts in live.claims.items():
         claims = live.fleet.workers[worker].claims
-        for job, index, number in places:
+        for job, index, number in attempts:
             task = wholes[job].tasks[index]
             gpus = task.attempts[number].gpus
             claim = Claim.of(wholes[job].job.resources, gpus) if gpus else without_gpus[job]

@@ -25,10 +25,10 @@ from iris_cli.journal.snapshot.form import (
     MEANING,
     Archived,
     DamagedSnapshotError,
+    FirstLine,
     FullJob,
     Live,
     Piece,
-    SnapshotHeader,
     StoredJob,
     StoredJobs,
     full_job,
@@ -39,17 +39,17 @@ from iris_cli.journal.snapshot.form import (
 
 T = TypeVar("T")
 UNUSABLE = (OSError, DamagedSnapshotError)
-"""Errors of reading a snapshot that is damaged or not ours."""
+"""Errors of reading a snapshot that can't be used."""
 _BLOCK = 1 << 16  # bytes
 
 
 class SnapshotFile:
-    """An open snapshot; its file may be replaced meanwhile. All methods raise OSError and DamagedSnapshotError."""
+    """An open snapshot. It stays readable if the file is replaced. Methods raise OSError and DamagedSnapshotError."""
 
     _fd = -1
 
     def __init__(self, path: Path) -> None:
-        # Non-blocking: the path may be a pipe.
+        # Non-blocking, because the path may be a pipe.
         self._fd = open_safely(path, os.O_RDONLY | os.O_NONBLOCK)
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
@@ -58,7 +58,7 @@ class SnapshotFile:
         if not is_intact(line):
             raise DamagedSnapshotError("header")
         with raising_damaged():
-            self.header = decode(SnapshotHeader, unsealed(line))
+            self.header = decode(FirstLine, unsealed(line))
         if (self.header.form, self.header.meaning) != (FORM, MEANING):
             raise DamagedSnapshotError("of another program")
         self.crc = line[-10:-2].decode("ascii")
@@ -85,7 +85,7 @@ class SnapshotFile:
             return decode(dict[WorkerId, Raw], self.read(self.header.outputs))
 
     def find(self, job: JobId) -> Raw | None:
-        """Return a job of the pages, still encoded; None if it is not there."""
+        """Return a job of the pages, still encoded; None if absent."""
         number = bisect_right(self.header.pages, job, key=attrgetter("first")) - 1
         if number < 0:
             return None
@@ -94,7 +94,6 @@ class SnapshotFile:
         return self._pages[number].get(job)
 
     def names(self, piece: Piece) -> list[str]:
-        """Return the ids in a line."""
         with raising_damaged():
             return decode(list[str], self.read(piece))
 
@@ -123,28 +122,28 @@ class SnapshotFile:
 
 
 class Files:
-    """A snapshot and the archived ones that it continues. `last` is None if the newest is archived, too."""
+    """A snapshot and the archived ones with earlier jobs. `last` is None if the newest snapshot is archived, too."""
 
     def __init__(self, directory: Path, last: SnapshotFile | None, moments: Sequence[Archived]) -> None:
         self.last = last
         self.moments = tuple(moments)
         self._crcs = {moment.seq: moment.crc for moment in moments}
-        self.where: dict[str, int] | None = None
-        """For each job the newest archived snapshot that has it; 0 for the last one. None: not read yet."""
+        self.newest_by_job: dict[str, int] | None = None
+        """Seq of the newest archived snapshot that has the job, by job; 0 for `last`. None: not read yet."""
         self._directory = directory
         self._open: dict[int, SnapshotFile] = {}
 
     @staticmethod
-    def of(directory: Path, file: SnapshotFile, *, kept: bool) -> Files:
-        """Return a snapshot and all that it continues; `kept`: the snapshot itself is archived."""
-        if not kept:
+    def of(directory: Path, file: SnapshotFile, *, archived: bool) -> Files:
+        """Return a snapshot with all earlier ones. `archived`: the snapshot itself is archived."""
+        if not archived:
             return Files(directory, file, file.header.moments)
         position = file.header.position
         newest = Archived(position.seq, file.crc, position.earliest or 0.0)
         return Files(directory, None, (*file.header.moments, newest))
 
     def moment(self, seq: int) -> SnapshotFile:
-        """Return an archived snapshot. Raises the errors in `UNUSABLE`."""
+        """Return the archived snapshot of this seq. Raises the errors in `UNUSABLE`."""
         if seq not in self._open:
             file = SnapshotFile(moment_path(self._directory, seq))
             if file.crc != self._crcs[seq]:
@@ -153,25 +152,25 @@ class Files:
         return self._open[seq]
 
     def find(self, job: JobId) -> Raw | None:
-        """Return a job, still encoded. For jobs that ended last, the list of all names is not read."""
-        if self.where is None:
+        """Return a job, still encoded; None if absent. The newest snapshot is searched first."""
+        if self.newest_by_job is None:
             newest = next(self.newest_first(), None)
             if newest is None or (raw := newest.find(job)) is not None:
                 return raw if newest is not None else None
-            self.where = self._newest_files()
-        if (seq := self.where.get(job)) is None:
+            self.newest_by_job = self._newest_files()
+        if (seq := self.newest_by_job.get(job)) is None:
             return None
         file = self.last if seq == 0 and self.last is not None else self.moment(seq)
         return file.find(job)
 
     def _newest_files(self) -> dict[str, int]:
-        where: dict[str, int] = {}
+        newest_by_job: dict[str, int] = {}
         for moment in self.moments:
             file = self.moment(moment.seq)
-            where.update(dict.fromkeys(file.names(file.header.ended), moment.seq))
+            newest_by_job.update(dict.fromkeys(file.names(file.header.ended), moment.seq))
         if self.last is not None:
-            where.update(dict.fromkeys(self.last.names(self.last.header.ended), 0))
-        return where
+            newest_by_job.update(dict.fromkeys(self.last.names(self.last.header.ended), 0))
+        return newest_by_job
 
     def newest_first(self) -> Iterator[SnapshotFile]:
         if self.last is not None:
@@ -195,14 +194,14 @@ class Snapshot(Past):
     ) -> None:
         self.files = files
         self.log: Cluster | None = None
-        """The cluster from the log, once a file was found damaged."""
+        """The cluster replayed from the log; None until a file is found damaged."""
         self.kept = kept if kept is not None else {}
         self._live = live
         self._last = last
         self._replayed = replayed
 
-    def _ask(self, files: Callable[[], T], log: Callable[[Cluster], T]) -> T:
-        """Query the files, or the log if a file is damaged. Raises LogDamagedError if the log is, too."""
+    def _query(self, files: Callable[[], T], log: Callable[[Cluster], T]) -> T:
+        """Return `files()`; if a file is damaged, `log` of the replayed cluster. Raises LogDamagedError."""
         if self.log is None:
             try:
                 return files()
@@ -213,7 +212,7 @@ class Snapshot(Past):
     def find(self, job: JobId) -> FullJob:
         """Return an ended job. Raises KeyError."""
         if job not in self.kept:
-            self.kept[job] = self._ask(lambda: self._in_files(job), lambda log: job_in(log, job))
+            self.kept[job] = self._query(lambda: self._in_files(job), lambda log: job_in(log, job))
         return self.kept[job]
 
     def _in_files(self, job: JobId) -> FullJob:
@@ -223,7 +222,7 @@ class Snapshot(Past):
 
     def everything(self) -> list[FullJob]:
         """Return all jobs at the time of the snapshot, in the order of submission."""
-        found = self._ask(self._all_in_files, lambda log: {job: job_in(log, job) for job in log.jobs})
+        found = self._query(self._all_in_files, lambda log: {job: job_in(log, job) for job in log.jobs})
         found |= self.kept
         found |= {whole.job.id: whole for whole in self._live}
         return sorted(found.values(), key=lambda whole: whole.job.order)
@@ -234,14 +233,14 @@ class Snapshot(Past):
             raws = file.entries() | raws
         return {JobId(job): _decoded(raw) for job, raw in raws.items() if job not in self.kept}
 
-    def last_ended(self, most: int) -> Sequence[JobId]:
-        if most <= len(self._last):
-            return self._last[:most]
+    def last_ended(self, limit: int) -> Sequence[JobId]:
+        if limit <= len(self._last):
+            return self._last[:limit]
         return [whole.job.id for whole in self.everything() if whole.job.end is not None]
 
     def foreign(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
-        asked = tuple(tokens)
-        return self._ask(lambda: self._foreign(asked), lambda log: log.foreign(asked))
+        wanted = tuple(tokens)
+        return self._query(lambda: self._foreign(wanted), lambda log: log.foreign(wanted))
 
     def _foreign(self, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
         missing = dict.fromkeys(tokens)
@@ -257,7 +256,7 @@ def _decoded(raw: Raw) -> FullJob:
 
 
 class _Jobs:
-    """A table of a cluster, read from a snapshot; likewise the classes below."""
+    """The table of jobs in a snapshot. The next classes are the other tables."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -319,7 +318,7 @@ def cluster_of(
     sizes: tuple[int, int, int],
     outputs: dict[WorkerId, Outputs],
 ) -> Cluster:
-    """Return the cluster with these jobs in memory and the others in the snapshot. `sizes`: as in `SnapshotHeader`."""
+    """Return the cluster with the jobs `held` in memory and the others in the snapshot. `sizes`: lengths of tables."""
     jobs = {whole.job.id: whole.job for whole in held}
     tasks = {task.id: task for whole in held for task in whole.tasks}
     children = {whole.job.id: whole.children for whole in held if whole.children}
@@ -332,16 +331,16 @@ def cluster_of(
 
 
 def read_snapshot(
-    directory: Path, file: SnapshotFile, replayed: Callable[[], Cluster], *, kept: bool
+    directory: Path, file: SnapshotFile, replayed: Callable[[], Cluster], *, archived: bool
 ) -> Cluster:
-    """Return the cluster as of a snapshot; `kept`: the file is archived. Raises the errors in `UNUSABLE`.
+    """Return the cluster in a snapshot. `archived`: the file is in the archive. Raises the errors in `UNUSABLE`.
 
-    `replayed` returns the same cluster from the log; it is called if a part is found damaged later.
+    `replayed` returns the same cluster from the log. It is called if a part is found damaged later.
     """
     header, live = file.header, file.live()
     with raising_damaged():
         held = opened(live)
-    past = Snapshot(Files.of(directory, file, kept=kept), held, live.last, replayed)
+    past = Snapshot(Files.of(directory, file, archived=archived), held, live.last, replayed)
     raws = file.outputs()
     outputs = Table({}, OutputTexts(raws), len(raws))
     return cluster_of(live.fleet, past, held, (header.jobs, header.tasks, header.parents), outputs)

@@ -18,10 +18,10 @@ from iris_cli.journal.durable import Disk, opened, sync_directory, write_all
 from iris_cli.journal.log.position import Position, sealed
 from iris_cli.journal.snapshot.form import (
     Archived,
+    FirstLine,
     FullJob,
     Page,
     Piece,
-    SnapshotHeader,
     job_in,
     live_of,
     stored_job,
@@ -29,29 +29,29 @@ from iris_cli.journal.snapshot.form import (
 from iris_cli.journal.snapshot.reading import Files, OutputTexts, Snapshot, cluster_of
 
 LAST = 100
-"""Number of the most recently ended jobs that are known without reading the others."""
+"""Number of most recently ended jobs whose ids are in the part that every command reads."""
 
 _PAGE = 64  # jobs
 
 
 class SnapshotDraft:
-    """A snapshot of a cluster, ready to be written. Raises OSError and DamagedSnapshotError, as does `write`."""
+    """A snapshot of a cluster, ready to be written. Methods raise OSError and DamagedSnapshotError."""
 
     def __init__(self, cluster: Cluster, position: Position) -> None:
-        self._open, self._over, self._last, past = _parts_of(cluster)
+        self._open, self._changed, self._last, past = _parts_of(cluster)
         self._cluster = cluster
         self._past = past
         self._moments = past.files.moments if past is not None else ()
         self.since = self._moments[-1].seq if self._moments else 0
         is_open = {whole.job.id for whole in self._open}
-        entries = _entries(past, self._over)
+        entries = _entries(past, self._changed)
         pages = list(_pages(entries))
         live = live_of(cluster, self._open, self._last)
         self._ended = sorted(entries)
         self._lines = [encode(live), encode(sorted(is_open)), encode(self._ended), _object(_outputs(cluster))]
         self._lines += (text for _, text in pages)
         pieces = list(_pieces(self._lines))
-        self._header = SnapshotHeader(
+        self._header = FirstLine(
             position=position,
             moments=self._moments,
             jobs=len(cluster.jobs),
@@ -87,12 +87,14 @@ class SnapshotDraft:
         return Archived(position.seq, first[-11:-3].decode("ascii"), position.earliest or 0.0)
 
     def trimmed(self, directory: Path, moment: Archived, replayed: Callable[[], Cluster]) -> Cluster:
-        """Return the cluster without the jobs that are not needed in memory, once they are archived."""
-        there = {attempt.task.job for each in in_memory(self._cluster.outputs) for attempt in each.attempts}
-        kept = {whole.job.id: whole for whole in self._over if whole.job.id in there}
+        """Return the cluster with only those jobs in memory that are often needed, after `moment` was archived."""
+        unreaped = {
+            attempt.task.job for each in in_memory(self._cluster.outputs) for attempt in each.attempts
+        }
+        kept = {whole.job.id: whole for whole in self._changed if whole.job.id in unreaped}
         files = Files(directory, None, (*self._moments, moment))
-        if (where := self._past.files.where if self._past is not None else {}) is not None:
-            files.where = where | dict.fromkeys(self._ended, moment.seq)
+        if (newest_by_job := self._past.files.newest_by_job if self._past is not None else {}) is not None:
+            files.newest_by_job = newest_by_job | dict.fromkeys(self._ended, moment.seq)
         past = Snapshot(files, self._open, self._last, replayed, kept)
         header = self._header
         sizes = header.jobs, header.tasks, header.parents
@@ -101,55 +103,55 @@ class SnapshotDraft:
 
 
 SnapshotParts = tuple[list[FullJob], list[FullJob], tuple[JobId, ...], "Snapshot | None"]
-"""Open jobs, ended jobs, the ids of those that ended last, and the files to continue from."""
+"""Open jobs, ended jobs, the ids of the jobs that ended last, and the earlier snapshots to keep."""
 
 
 def _parts_of(cluster: Cluster) -> SnapshotParts:
-    """Return the parts of a snapshot; all jobs if there are no files to continue from."""
+    """Return the parts of a snapshot, with all ended jobs if there are no earlier snapshots to keep."""
     past = sound_past(cluster)
-    opened, over = _open_and_ended(cluster, complete=past is None)
+    opened, ended = _open_and_ended(cluster, complete=past is None)
     is_open = {whole.job.id for whole in opened}
     last = tuple(job.id for job in cluster.last_ended(LAST) if job.id not in is_open)
     if past is not None and past.log is not None:
-        # A file was found damaged just now: the jobs looked up came from the log and are in no file.
+        # A file was found damaged just now: the jobs came from the log, and no file is kept.
         return _parts_of(cluster)
-    return opened, over, last, past
+    return opened, ended, last, past
 
 
 def _open_and_ended(cluster: Cluster, *, complete: bool) -> tuple[list[FullJob], list[FullJob]]:
-    """Divide the jobs in memory, or all jobs, into open and ended ones."""
+    """Return the open jobs and the ended jobs in memory; `complete`: all jobs."""
     for job_id in {task.job for task in in_memory(cluster.tasks)}:
         cluster.jobs[job_id]
     held = {job.id for job in cluster.open_jobs()}
     opened: list[FullJob] = []
-    over: list[FullJob] = []
+    ended: list[FullJob] = []
     jobs = cluster.jobs.values() if complete else in_memory(cluster.jobs)
     for job in sorted(jobs, key=lambda job: job.order):
         whole = job_in(cluster, job.id)
         is_open = job.id in held or not all(task.state.terminal for task in whole.tasks)
-        (opened if is_open else over).append(whole)
-    return opened, over
+        (opened if is_open else ended).append(whole)
+    return opened, ended
 
 
 def sound_past(cluster: Cluster) -> Snapshot | None:
-    """Return the files that the next snapshot can continue from; None if all must be read into memory."""
+    """Return the earlier snapshots that the next one can keep; None if it must have all jobs."""
     past = cluster.past
     return past if isinstance(past, Snapshot) and past.log is None else None
 
 
-def _entries(past: Snapshot | None, over: Sequence[FullJob]) -> dict[str, bytes | Raw]:
-    """Return the jobs for the pages: those of the last snapshot unless it is archived, and later changes."""
+def _entries(past: Snapshot | None, ended: Sequence[FullJob]) -> dict[str, bytes | Raw]:
+    """Return the jobs for the pages: those in `snapshot.json`, and jobs that have ended or changed since."""
     entries: dict[str, bytes | Raw] = {}
     if past is not None and past.files.last is not None:
         entries.update(past.files.last.entries())
-    for whole in over:
+    for whole in ended:
         if past is None or past.kept.get(whole.job.id) != whole:
             entries[whole.job.id] = encode(stored_job(whole))
     return entries
 
 
 def _outputs(cluster: Cluster) -> dict[WorkerId, bytes | Raw]:
-    """Return the outputs in memory, and the others as they are in the last snapshot."""
+    """Return the outputs of all workers, encoded. Those not in memory are copied from the last snapshot."""
     table, left = cluster.outputs, dict[WorkerId, bytes | Raw]()
     if isinstance(table, Table) and isinstance(table.kept, OutputTexts):
         left.update((worker, raw) for worker, raw in table.kept.raws.items() if not table.dropped(worker))
@@ -157,7 +159,7 @@ def _outputs(cluster: Cluster) -> dict[WorkerId, bytes | Raw]:
 
 
 def _object(entries: Mapping[WorkerId, bytes | Raw] | Mapping[str, bytes | Raw]) -> bytes:
-    """Return a JSON object of encoded values by ids, which need no escapes."""
+    """Return a JSON object of encoded values. Its keys are ids, which need no escapes."""
     return b"{%s}" % b",".join(
         b'"%s":%s' % (key.encode("ascii"), bytes(value)) for key, value in entries.items()
     )
@@ -178,7 +180,7 @@ def _pieces(lines: Iterable[bytes]) -> Iterator[Piece]:
 
 
 def _is_ours_alone(fd: int, draft: Path) -> bool:
-    """Return True if no other process writes the draft, and none has moved it into place since it was opened."""
+    """Return True if no other process writes the draft, or has renamed it since it was opened."""
     import fcntl
 
     try:

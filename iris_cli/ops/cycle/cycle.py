@@ -251,7 +251,7 @@ def _begin(session: Session, dispatcher: Dispatcher) -> None:
     def rule(draft: Draft) -> None:
         workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
         attempts.take_over(draft, session.limits)
-        jobs.abandon(draft, _without_client(session, draft.cluster))
+        jobs.cancel_without_client(draft, _without_client(session, draft.cluster))
         unable = what_is_missing(draft.cluster, session.state).jobs
         observe.settle(session, draft, dict.fromkeys(attempts.fence_unstartable(draft, unable)))
 

@@ -189,7 +189,7 @@ class _Client:
         """Cancel the job unless it has ended: without its terminal the program may still run."""
 
         def rule(draft: Draft) -> None:
-            jobs.abandon(draft, [self._job])
+            jobs.cancel_without_client(draft, [self._job])
 
         while not self._session.cluster.job_state(self._job).terminal:
             with suppress(*PASSING):

@@ -171,7 +171,7 @@ class Loop(Struct):
                     return leaving
 
     def _leaving(self) -> Leaving | None:
-        if not self.held.in_place():
+        if not self.held.is_in_place():
             return Leaving.GONE
         if self.orphaned():
             return Leaving.ORPHANED

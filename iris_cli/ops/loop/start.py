@@ -200,10 +200,10 @@ def spawn(place: Place, environ: Mapping[str, str] = os.environ) -> int | None:
     if held is None:
         return None
     # Without a command: the loop records its own once it runs.
-    held.sign(Runner(kind=LOOP, actor=state.actor, interval=place.interval, since=now))
+    held.write(Runner(kind=LOOP, actor=state.actor, interval=place.interval, since=now))
     try:
         pid = _spawn(place, held, environ)
-        held.sign(Runner.of_process(pid, LOOP, state.actor, "", interval=place.interval, since=now))
+        held.write(Runner.of_process(pid, LOOP, state.actor, "", interval=place.interval, since=now))
     finally:
         held.hand_over()
     return pid

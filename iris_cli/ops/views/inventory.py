@@ -330,7 +330,7 @@ def full_resources(view: View, worker: Worker) -> Iterable[str]:
         yield f"TPU tasks: chips in use by {_holders(worker, lambda claim: claim.chips)}"
     if worker.gpus and not gpus:
         yield f"GPU tasks: GPUs in use by {_holders(worker, lambda claim: bool(claim.gpus))}"
-    reserved_for = view.plan.result.kept.get(worker.id)
+    reserved_for = view.plan.result.reserved_for.get(worker.id)
     if reserved_for is not None:
         yield f"tasks that would delay {reserved_for}: reserved for it"
 

@@ -116,7 +116,7 @@ def report(session: Session, since: str | None = None, *, every_job: bool = Fals
     fleet = Fleet(start)
     with session.progress(lambda: ("reading the log", *reading.progress)):
         cluster = replay(fleet.watched(reading), start)
-    if not reading.begun:
+    if not reading.log_exists:
         if reading.damage is not None:
             raise reading.damage.error()
         raise NotFoundError(

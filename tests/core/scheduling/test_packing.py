@@ -20,7 +20,7 @@ def test_what_is_left_covers_a_need_if_all_signs_stay_set(
     left: Amounts, need: Amounts, others: list[Amounts]
 ) -> None:
     packing = Packing([left, need, *others])
-    rest = packing.packed_free(left) - packing.packed_need(need).packed
+    rest = packing.pack_free(left) - packing.pack(need).packed
     assert (rest & packing.signs == packing.signs) is left.covers(need)
     assert packing.left(rest) == Amounts(*(have - wanted for have, wanted in zip(left, need, strict=True)))
 
@@ -28,14 +28,14 @@ def test_what_is_left_covers_a_need_if_all_signs_stay_set(
 @given(stocks)
 def test_what_was_packed_comes_out_again(left: Amounts) -> None:
     packing = Packing([left])
-    assert packing.left(packing.packed_free(left)) == left
+    assert packing.left(packing.pack_free(left)) == left
 
 
 @given(needs)
 def test_only_what_is_taken_is_looked_at(need: Amounts) -> None:
-    packed_need = Packing([need]).packed_need(need)
-    assert packed_need.taken == tuple(number for number, amount in enumerate(need) if amount)
-    assert packed_need.signs.bit_count() == len(packed_need.taken)
+    packed = Packing([need]).pack(need)
+    assert packed.taken == tuple(number for number, amount in enumerate(need) if amount)
+    assert packed.signs.bit_count() == len(packed.taken)
 
 
 @given(st.lists(st.integers(0, 300), unique=True))

@@ -31,7 +31,7 @@ def runs(state: StateDir, kind: str, *, since: float = 1000.0, interval: float =
     assert held is not None
     if said:
         signed = {"kind": kind, "actor": "me@laptop", "interval": interval, "since": NOW - since, **said}
-        held.sign(Runner(**signed))
+        held.write(Runner(**signed))
 
 
 def test_without_anything_nobody_runs_cycles(state: StateDir) -> None:

@@ -173,7 +173,7 @@ def test_a_process_that_has_the_number_of_a_loop_by_now_is_left_alone(
     bystander = subprocess.Popen(["sleep", "600"])
     held = operator.state.runners.hold(LOOP, "iris loop", interval=1.0, since=0.0)
     assert held is not None
-    held.sign(Runner(kind=LOOP, pid=bystander.pid, actor=operator.state.actor, started="7"))
+    held.write(Runner(kind=LOOP, pid=bystander.pid, actor=operator.state.actor, started="7"))
     monkeypatch.setattr(start, "_TURNED", 0.1)
     monkeypatch.setattr(start, "_KILLED", 0.1)
     with pytest.raises(Exception, match="did not stop"):

@@ -133,13 +133,13 @@ def _nth(amounts: list[int], number: int) -> int:
 def _repairs(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
     """Yield the events and repairs after which one near miss could run the entry."""
     if verdict.kind in _BUSY:
-        for job in wording.holders(case.context, verdict.lacking):
+        for job in wording.holders(case.context, verdict.rejected):
             if job == own:
                 yield from _own_ends(case, own, verdict)
             elif fits(verdict.group, case.requirement.shape, _after_end_of(case, verdict.group, job)):
                 yield Change(kind=ChangeKind.JOB_ENDS, subject=job)
     if verdict.kind in (ReasonKind.UNHEALTHY, ReasonKind.COOLDOWN):
-        position = first_of(verdict.lacking)
+        position = first_of(verdict.rejected)
         ready = case.requirement.eligible & case.had_room | 1 << position
         if fits(verdict.group, case.requirement.shape, ready):
             worker = case.context.fleet.workers[position]
@@ -148,7 +148,7 @@ def _repairs(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
 
 def _own_ends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
     """Yield the ends of tasks of the pending job itself on these workers: it can't wait for the end of the job."""
-    for position in positions_of(verdict.lacking):
+    for position in positions_of(verdict.rejected):
         for attempt in sorted(case.context.fleet.workers[position].claims):
             if attempt.task.job == own:
                 yield Change(kind=ChangeKind.TASK_ENDS, subject=str(attempt.task))

@@ -77,7 +77,6 @@ def _ended(ends: Mapping[AttemptId, float | None], time: float, *, unlimited: bo
 
 
 def _without(workers: Iterable[Worker], ended: frozenset[AttemptId]) -> list[Worker]:
-    """Return the workers without the claims of these attempts."""
     found = []
     for worker in workers:
         claims = {attempt: claim for attempt, claim in worker.claims.items() if attempt not in ended}

@@ -53,23 +53,21 @@ class Explainer:
 
     def reasons(self, requirement: Requirement, entry: TaskId | JobId) -> tuple[Reason, ...]:
         """Return why the requirement isn't met, in order of precedence, with reservations for this entry."""
-        kept = self._context.reservations.get(entry)
-        if not kept:
+        reserved = self._context.reservations.get(entry)
+        if not reserved:
             found = self._unreserved.get(requirement)
             if found is None:
                 found = self._unreserved[requirement] = self._cached(requirement, self._context.open)
             return found
         # Workers reserved for the entry itself count as not reserved.
         first, *others = self._cached(requirement, self._open_to(entry))
-        names = ", ".join(wording.unit_name(requirement.shape, group) for group in kept)
+        names = ", ".join(wording.unit_name(requirement.shape, group) for group in reserved)
         text = f"{first.text}; {names} reserved for it"
-        with_names = Reason(
-            kind=first.kind, text=text, need=first.need, have=first.have, refused=first.refused
-        )
-        return (with_names, *others)
+        full = Reason(kind=first.kind, text=text, need=first.need, have=first.have, refused=first.refused)
+        return (full, *others)
 
     @property
-    def kept(self) -> Mapping[TaskId | JobId, list[Group]]:
+    def reservations(self) -> Mapping[TaskId | JobId, list[Group]]:
         """The reserved groups, by the entry that they are reserved for."""
         return self._context.reservations
 
@@ -128,8 +126,8 @@ class Explainer:
                 )
 
     def _behind(self, job: Job, nearest: list[Verdict]) -> list[explanation.Taker]:
-        lacking = (verdict.lacking for verdict in nearest if verdict.kind is ReasonKind.BEHIND)
-        return self._turns.takers(job, self._ids(reduce(or_, lacking, 0)))
+        rejected = (verdict.rejected for verdict in nearest if verdict.kind is ReasonKind.BEHIND)
+        return self._turns.takers(job, self._ids(reduce(or_, rejected, 0)))
 
     def _ids(self, workers: int) -> list[WorkerId]:
         return [self._context.fleet.ids[position] for position in positions_of(workers)]
@@ -140,7 +138,6 @@ class Explainer:
 
     @cached_property
     def _own(self) -> dict[TaskId | JobId, int]:
-        """The workers reserved for each gang or task."""
         found: dict[TaskId | JobId, list[int]] = {}
         for position, key in self._context.reserved_by.items():
             found.setdefault(key, []).append(position)
@@ -149,14 +146,14 @@ class Explainer:
     def _near_miss(self, case: Case, verdict: Verdict) -> explanation.NearMiss:
         assert verdict.kind is not None
         if verdict.kind is ReasonKind.BEHIND:
-            takers = self._turns.takers_before_all_like(case.requirement.job, self._ids(verdict.lacking))
+            takers = self._turns.takers_before_all_like(case.requirement.job, self._ids(verdict.rejected))
             text = f"taken by {wording.few(map(str, takers))}"
         else:
             text = wording.lacks(self._context, case.requirement, verdict)
         return explanation.NearMiss(
             name=wording.unit_name(case.requirement.shape, verdict.group),
             kind=verdict.kind,
-            lacking=tuple(self._ids(verdict.lacking)),
+            lacking=tuple(self._ids(verdict.rejected)),
             text=text,
         )
 
@@ -184,7 +181,7 @@ class Explainer:
             touched = frozenset(at[position] for position in positions_of(case.own)) - {-1}
             before = [verdict for verdict in map(verdicts.get, touched) if verdict is not None]
             now = judge(case, shape, touched)
-            tally = tally.but(before, now)
+            tally = tally.with_changed(before, now)
             if shape.groups > 1:
                 verdicts = {**verdicts, **{verdict.group.number: verdict for verdict in now}}
         rejections = tally.rejections()
@@ -214,7 +211,7 @@ class Explainer:
             apart = [] if requirement.job.spread else [_apart(requirement, sites, free, free=True)]
         else:
             apart = []
-        suitable = [number for number, verdict in verdicts.items() if verdict.serves]
+        suitable = [number for number, verdict in verdicts.items() if verdict.is_suitable]
         if not sites.serve(suitable):
             return apart or [_apart(requirement, sites, suitable, free=False)]
         return sorted([*reasons, *apart], key=lambda reason: reason.kind.rank)
@@ -269,16 +266,16 @@ class Explainer:
         return self._unavailable_reasons[key]
 
     def _reason_of(self, requirement: Requirement, rejection: Rejection, serving: int) -> Reason:
-        kind, units, lacking, have = rejection
+        kind, units, rejected, have = rejection
         text = wording.unavailable(self._context, requirement, rejection, serving)
         if kind is ReasonKind.BEHIND:
-            takers = self._turns.takers_before_all_like(requirement.job, self._ids(lacking))
+            takers = self._turns.takers_before_all_like(requirement.job, self._ids(rejected))
             text += f" (behind {wording.few(map(str, takers))})"
         need = requirement.shape.size if requirement.shape else 1
         if kind in _MEASURED:
             number = AMOUNT_KINDS.index(kind)
             need = requirement.need[number]
-            have = max(0, self._context.dimensions[number].levels.most(lacking))
+            have = max(0, self._context.dimensions[number].levels.most(rejected))
             largest = self._context.idle[number].most(requirement.selected)
             if largest < need:
                 fleet, device = self._context.fleet, requirement.job.resources.device

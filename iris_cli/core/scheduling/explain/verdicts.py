@@ -13,7 +13,7 @@ from iris_cli.core.scheduling.placement import Requirement, Shape, has_shape
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.sets import Group, mask_of, positions_of
 
-Stage = tuple[ReasonKind, int]  # a kind of reason, and the workers that it does not reject
+Check = tuple[ReasonKind, int]  # a kind of reason, and the workers that it does not reject
 
 
 class Case(NamedTuple):
@@ -52,31 +52,31 @@ class Case(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The first kind of reason against a group (or worker), None if it fits; `lacking`: the workers it rejects."""
+    """The first kind of reason against a group (or worker), None if it fits; `rejected`: the workers it rejects."""
 
     group: Group
     kind: ReasonKind | None
-    lacking: int
+    rejected: int
 
     @property
-    def serves(self) -> bool:
-        """True if the group serves, now or once it is available."""
+    def is_suitable(self) -> bool:
+        """True if the group is suitable, even if it is not available now."""
         return self.kind is None or self.kind.rank > ReasonKind.GROUP_SHAPE.rank
 
 
 class Rejection(NamedTuple):
-    """The number of workers or groups (`units`) and the set of workers (`lacking`) that one kind of reason rejects.
+    """The number of workers or groups (`units`) and the set of workers (`rejected`) that one kind of reason rejects.
 
     `have` is the largest number of accepted workers in one of the rejected groups.
     """
 
     kind: ReasonKind
     units: int
-    lacking: int
+    rejected: int
     have: int = 0
 
 
-def selection(requirement: Requirement) -> list[Stage]:
+def selection(requirement: Requirement) -> list[Check]:
     """Return the checks of a worker's properties, which don't depend on its load."""
     return [
         (ReasonKind.NO_SUCH_DEVICE, requirement.equipped),
@@ -86,7 +86,7 @@ def selection(requirement: Requirement) -> list[Stage]:
     ]
 
 
-def availability(case: Case) -> list[Stage]:
+def availability(case: Case) -> list[Check]:
     """Return the checks of a suitable worker's availability. A worker that passes all of them fits."""
     context, need, room = case.context, case.requirement.need, case.room
     fleet = context.fleet
@@ -103,13 +103,13 @@ def availability(case: Case) -> list[Stage]:
     ]
 
 
-def sift(workers: int, stages: list[Stage]) -> list[Rejection]:
+def sift(workers: int, checks: list[Check]) -> list[Rejection]:
     """Return the workers that each check rejects, of those that pass all earlier checks."""
     rejections = []
-    for kind, passing in stages:
-        refused = workers & ~passing
-        if refused:
-            rejections.append(Rejection(kind, refused.bit_count(), refused))
+    for kind, passing in checks:
+        found = workers & ~passing
+        if found:
+            rejections.append(Rejection(kind, found.bit_count(), found))
         workers &= passing
     return rejections
 
@@ -118,24 +118,24 @@ class Tally:
     """Verdicts on groups, counted by kind."""
 
     def __init__(self, verdicts: Iterable[Verdict]) -> None:
-        self._lacking: defaultdict[ReasonKind, int] = defaultdict(int)
-        self._rests: defaultdict[ReasonKind, Counter[int]] = defaultdict(Counter)
+        self._rejected: defaultdict[ReasonKind, int] = defaultdict(int)
+        self._accepted: defaultdict[ReasonKind, Counter[int]] = defaultdict(Counter)
         for each in verdicts:
             self._count(each, 1)
 
     def rejections(self) -> list[Rejection]:
         """Return one rejection for each kind of reason, in order of precedence."""
         return [
-            Rejection(kind, rests.total(), self._lacking[kind], max(+rests))
-            for kind, rests in sorted(self._rests.items(), key=lambda item: item[0].rank)
-            if rests.total()
+            Rejection(kind, accepted.total(), self._rejected[kind], max(+accepted))
+            for kind, accepted in sorted(self._accepted.items(), key=lambda item: item[0].rank)
+            if accepted.total()
         ]
 
-    def but(self, before: Iterable[Verdict], now: Iterable[Verdict]) -> Tally:
+    def with_changed(self, before: Iterable[Verdict], now: Iterable[Verdict]) -> Tally:
         """Return a tally in which the verdicts `now` replace those `before`."""
         other = Tally(())
-        other._lacking.update(self._lacking)
-        other._rests.update((kind, rests.copy()) for kind, rests in self._rests.items())
+        other._rejected.update(self._rejected)
+        other._accepted.update((kind, accepted.copy()) for kind, accepted in self._accepted.items())
         for each in before:
             other._count(each, -1)
         for each in now:
@@ -143,10 +143,10 @@ class Tally:
         return other
 
     def _count(self, verdict: Verdict, times: int) -> None:
-        group, kind, lacking = verdict
+        group, kind, rejected = verdict
         if kind is not None:
-            self._lacking[kind] ^= lacking  # no worker is in two groups
-            self._rests[kind][len(group.members) - lacking.bit_count()] += times
+            self._rejected[kind] ^= rejected  # no worker is in two groups
+            self._accepted[kind][len(group.members) - rejected.bit_count()] += times
 
 
 def near_misses(case: Case) -> list[Verdict]:
@@ -154,15 +154,15 @@ def near_misses(case: Case) -> list[Verdict]:
     requirement = case.requirement
     if requirement.shape is not None:
         return sorted((each for each in judge(case, requirement.shape) if each.kind), key=_distance)
-    stages = [*selection(requirement)[1:], *availability(case)]
+    checks = [*selection(requirement)[1:], *availability(case)]
     return [
-        Verdict(alone(case.context, position), kind, 1 << position)
-        for kind, _, lacking, _ in reversed(sift(requirement.equipped, stages))
-        for position in positions_of(lacking)
+        Verdict(group_of_one(case.context, position), kind, 1 << position)
+        for kind, _, rejected, _ in reversed(sift(requirement.equipped, checks))
+        for position in positions_of(rejected)
     ]
 
 
-def alone(context: SchedulingContext, position: int) -> Group:
+def group_of_one(context: SchedulingContext, position: int) -> Group:
     """Return one worker as a group of its own."""
     key = AttributeValue(context.fleet.workers[position].id)
     return Group(position, key, (position,), 1 << position, whole=True)
@@ -172,7 +172,7 @@ def group_on(context: SchedulingContext, requirement: Requirement, worker: Worke
     """Return the group of a worker for a gang; the worker itself for single tasks."""
     position = bisect_left(context.fleet.ids, worker)
     if requirement.shape is None:
-        return alone(context, position)
+        return group_of_one(context, position)
     index = context.fleet.groups(requirement.shape.group_by)
     return index.groups[index.at[position]]
 
@@ -181,13 +181,13 @@ def fits(group: Group, shape: Shape | None, workers: int) -> bool:
     """Return whether these workers of a group are enough."""
     if shape is None:
         return bool(group.mask & workers)
-    least = len(group.members) if shape.whole else shape.size
-    return has_shape(group, shape) and (group.mask & workers).bit_count() >= least
+    needed = len(group.members) if shape.whole else shape.size
+    return has_shape(group, shape) and (group.mask & workers).bit_count() >= needed
 
 
 def _distance(verdict: Verdict) -> tuple[int, int, int]:
     assert verdict.kind is not None
-    return -verdict.kind.rank, verdict.lacking.bit_count(), verdict.group.number
+    return -verdict.kind.rank, verdict.rejected.bit_count(), verdict.group.number
 
 
 def judge(case: Case, shape: Shape, among: Collection[int] | None = None) -> list[Verdict]:
@@ -198,7 +198,7 @@ def judge(case: Case, shape: Shape, among: Collection[int] | None = None) -> lis
     return [_judge(group, shape, first, later) for group in chosen if group.mask & case.requirement.equipped]
 
 
-def refused_before(case: Case, number: int) -> Iterator[Verdict]:
+def rejected_before(case: Case, number: int) -> Iterator[Verdict]:
     """Yield verdicts on suitable groups or workers with a lower number that do not fit now."""
     requirement, context = case.requirement, case.context
     later = availability(case)
@@ -206,20 +206,20 @@ def refused_before(case: Case, number: int) -> Iterator[Verdict]:
     if requirement.shape is None:
         for position in positions_of(unfit & ((1 << number) - 1)):
             kind = next(kind for kind, passing in later if not passing >> position & 1)
-            yield Verdict(alone(context, position), kind, 1 << position)
+            yield Verdict(group_of_one(context, position), kind, 1 << position)
         return
     for group in context.fleet.groups(requirement.shape.group_by).groups[:number]:
         if group.mask & unfit:
             yield _judge(group, requirement.shape, selection(requirement), later)
 
 
-def _judge(group: Group, shape: Shape, first: list[Stage], later: list[Stage]) -> Verdict:
+def _judge(group: Group, shape: Shape, first: list[Check], later: list[Check]) -> Verdict:
     left = group.mask
-    least = len(group.members) if shape.whole else min(len(group.members), shape.size)
+    needed = len(group.members) if shape.whole else min(len(group.members), shape.size)
     right_shape = (ReasonKind.GROUP_SHAPE, group.mask if has_shape(group, shape) else 0)
     for kind, passing in (*first, right_shape, *later):
         remaining = left & passing
-        if remaining.bit_count() < least:
+        if remaining.bit_count() < needed:
             return Verdict(group, kind, left & ~passing)
         left = remaining
     return Verdict(group, None, 0)

@@ -93,10 +93,10 @@ def too_few_equipped(shape: Shape, device: Device, *, other: bool) -> str:
 
 def constraints_unmet(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, other: bool) -> str:
     """Return the text if no worker satisfies the constraints, with any type mismatch."""
-    failing = [each for each in requirement.required if rejection.lacking & ~fleet.satisfying(each)]
-    never = [each for each in failing if not rejection.lacking & fleet.satisfying(each)]
+    failing = [each for each in requirement.required if rejection.rejected & ~fleet.satisfying(each)]
+    never = [each for each in failing if not rejection.rejected & fleet.satisfying(each)]
     names = few(format_constraint(each) for each in never or failing)
-    attributes = fleet.workers[first_of(rejection.lacking)].all_attributes
+    attributes = fleet.workers[first_of(rejection.rejected)].all_attributes
     clash = next(filter(None, (each.type_clash(attributes) for each in failing)), "")
     together = "" if never or len(failing) == 1 else "all of "
     who = "other " * other + unit(requirement.shape)
@@ -112,7 +112,7 @@ def tainted(requirement: Requirement, fleet: Fleet, rejection: Rejection, *, oth
     in_the_way = [
         taint
         for taint, workers in fleet.taints.items()
-        if workers & rejection.lacking and taint not in requirement.job.tolerations
+        if workers & rejection.rejected and taint not in requirement.job.tolerations
     ]
     all_of_them = "all other suitable workers are"
     if not other:
@@ -174,16 +174,16 @@ def unavailable(
     context: SchedulingContext, requirement: Requirement, rejection: Rejection, serving: int
 ) -> str:
     """Return `1 of 3 slices is unavailable (v4a-2: draining)`, `both v4-32 slices are busy (train)`."""
-    kind, refused, lacking, _ = rejection
+    kind, refused, rejected, _ = rejection
     if kind is ReasonKind.BEHIND:
-        return f"waiting for {_scarce(context, requirement, lacking)}"
+        return f"waiting for {_scarce(context, requirement, rejected)}"
     if kind in _PHRASES:
         several, one = _PHRASES[kind]
     else:
         short = f"less than {amount(kind, requirement.need[AMOUNT_KINDS.index(kind)])} free"
         several, one = f"have {short}", f"has {short}"
     text = f"{_share(requirement, refused, serving)} {one if refused == 1 else several}"
-    detail = _detail(context, kind, lacking)
+    detail = _detail(context, kind, rejected)
     if kind is ReasonKind.RESERVED:
         return f"{text} for {detail}"
     return f"{text} ({detail})" if detail else text
@@ -204,18 +204,18 @@ def _share(requirement: Requirement, refused: int, serving: int) -> str:
     return f"{refused} of {serving} {noun}s"
 
 
-def _scarce(context: SchedulingContext, requirement: Requirement, lacking: int) -> str:
+def _scarce(context: SchedulingContext, requirement: Requirement, rejected: int) -> str:
     """Return the resource of which jobs ahead left too little on these workers: `free cores`, `a free slice`."""
     if requirement.shape is not None:
         return f"a free {unit(requirement.shape)}"
     left = zip(AMOUNT_KINDS, requirement.need, context.dimensions, strict=True)
-    short = [_FREE[kind] for kind, need, dimension in left if lacking & ~dimension.now[need]]
+    short = [_FREE[kind] for kind, need, dimension in left if rejected & ~dimension.now[need]]
     return f"free {' and '.join(short)}" if short else "a free worker"
 
 
-def holders(context: SchedulingContext, lacking: int, kind: ReasonKind | None = None) -> Iterator[JobId]:
+def holders(context: SchedulingContext, rejected: int, kind: ReasonKind | None = None) -> Iterator[JobId]:
     """Yield the jobs with live attempts on these workers, by worker; with a `kind`, only those that hold some of it."""
-    for position in positions_of(lacking):
+    for position in positions_of(rejected):
         claims = context.fleet.workers[position].claims
         yield from sorted(attempt.task.job for attempt, claim in claims.items() if _holds(claim, kind))
 
@@ -226,21 +226,21 @@ def _holds(claim: Claim, kind: ReasonKind | None) -> bool:
     return kind is not ReasonKind.GPUS or bool(claim.gpus)
 
 
-def _detail(context: SchedulingContext, kind: ReasonKind, lacking: int) -> str:
+def _detail(context: SchedulingContext, kind: ReasonKind, rejected: int) -> str:
     fleet = context.fleet
-    worker = fleet.workers[first_of(lacking)]
+    worker = fleet.workers[first_of(rejected)]
     match kind:
         case ReasonKind.UNHEALTHY:
             return f"{worker.id}: {state(worker)}"
         case ReasonKind.COOLDOWN:
             return f"{worker.id}: {format_duration(worker.cooldown_until - fleet.now)} left"
         case ReasonKind.RESERVED:
-            return few(str(context.reserved_by[position]) for position in positions_of(lacking))
+            return few(str(context.reserved_by[position]) for position in positions_of(rejected))
         case ReasonKind.BEHIND:
             return ""
         case ReasonKind.STOPPING:
-            return few(fleet.stopping(positions_of(lacking)))
-    names = few(holders(context, lacking, kind))
+            return few(fleet.stopping(positions_of(rejected)))
+    names = few(holders(context, rejected, kind))
     return f"used by {names}" if names and kind is not ReasonKind.CHIPS else names
 
 
@@ -268,7 +268,7 @@ def few(names: Iterable[str]) -> str:
 def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict) -> str:
     """Return the shortage of a near miss: `2 cores free, needs 4 cores`, `region is us`, `held by train-7`."""
     fleet, kind = context.fleet, verdict.kind
-    position = first_of(verdict.lacking)
+    position = first_of(verdict.rejected)
     worker = fleet.workers[position]
     if kind is ReasonKind.CONSTRAINT:
         unmet = [each.key for each in requirement.required if not fleet.satisfying(each) >> position & 1]
@@ -291,9 +291,9 @@ def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict
         have = max(0, WorkerCapacity.of(worker).left[number])
         return f"{amount(kind, have)} free, needs {amount(kind, requirement.need[number])}"
     if kind is ReasonKind.STOPPING:
-        names = few(fleet.stopping(positions_of(verdict.lacking)))
+        names = few(fleet.stopping(positions_of(verdict.rejected)))
         return f"still stopping {names}" if names else "still stopping a task"
-    detail = _detail(context, kind, verdict.lacking) if kind else ""
+    detail = _detail(context, kind, verdict.rejected) if kind else ""
     return f"held by {detail}" if detail and kind is ReasonKind.CHIPS else detail
 
 
