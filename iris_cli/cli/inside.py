@@ -103,7 +103,7 @@ def logs(iris: Context, what: str, query: Query, *, follow: bool, folded: bool) 
         show_logs(iris.output, list(_task_logs(iris, what, query)), folded=folded)
         return ExitCode.OK
     job, ranks = _named(what)
-    iris.outbox.check_end_can_come(job)
+    iris.outbox.check_no_deadlock(job)
     ranks = ranks or query.ranks
     count = len(ranks) or len(iris.outbox.status(job).tasks)
     printer = LogPrinter(iris.output, prefixed=count > 1, folded=False)

@@ -28,7 +28,7 @@ from iris_cli.core.messages.requests import (
     Status,
     Submit,
     Wait,
-    check_end_can_come,
+    check_no_deadlock,
 )
 from iris_cli.decoding import prepared
 from iris_cli.errors import IrisError, NotFoundError, UsageError
@@ -67,9 +67,9 @@ class Outbox:
         """Return the raw answer (see `core/messages/requests.py`). Raises the error in it, or UnansweredError."""
         return self._channel.ask(request, self._patience, request_id)
 
-    def check_end_can_come(self, job: str) -> None:
+    def check_no_deadlock(self, job: str) -> None:
         """Raise UsageError for the job of this task and its parents."""
-        check_end_can_come(JobId(os.environ.get("IRIS_JOB_ID", "")), JobId(job))
+        check_no_deadlock(JobId(os.environ.get("IRIS_JOB_ID", "")), JobId(job))
 
     def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:
         found = self.answers_to_waits(jobs, timeout)
@@ -80,7 +80,7 @@ class Outbox:
     ) -> list[Mapping[str, Any] | None]:
         """Return how each job ended, as an answer to `Status`; None for those still open after `timeout` seconds."""
         for job in jobs:
-            self.check_end_can_come(job)
+            self.check_no_deadlock(job)
         names = [self._channel.put(Wait(job=job)) for job in jobs]
         try:
             answers = self._channel.wait_all(names, timeout)
@@ -98,7 +98,7 @@ class Outbox:
     def wait(
         self, job: str, timeout: float | None, follow: Sequence[int] | None, sink: Sink
     ) -> JobState | None:
-        self.check_end_can_come(job)
+        self.check_no_deadlock(job)
         until = None if timeout is None else self._channel.clock.monotonic() + timeout
         if follow is not None:
             return self._follow(JobId(job), until, follow, sink)

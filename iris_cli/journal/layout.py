@@ -33,6 +33,5 @@ DAMAGED_PREFIX: Final = f"{LOG}.damaged-"  # followed by a time: a log before it
 OLD_SUFFIX: Final = ".old-"  # followed by a time, after the name of a segment that is no longer read
 
 
-def moment_path(directory: Path, seq: int) -> Path:
-    """Return the path of an archived snapshot."""
+def archived_snapshot_path(directory: Path, seq: int) -> Path:
     return directory / ARCHIVE / f"snapshot-{seq:012}.json"

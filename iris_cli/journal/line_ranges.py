@@ -18,7 +18,7 @@ from iris_cli.journal.log.position import START, Position
 from iris_cli.journal.log.reading import Reading
 from iris_cli.journal.log.record import FORMAT, BadLineError, NewerLogError, decode_line
 from iris_cli.journal.log.scan import origin_of
-from iris_cli.journal.snapshot.cache import Replayed, SnapshotCache
+from iris_cli.journal.snapshot.cache import ReplayTo, SnapshotCache
 from iris_cli.journal.snapshot.reading import UNUSABLE, Files, SnapshotFile, read_snapshot
 
 
@@ -35,18 +35,18 @@ ALL = LineRange()
 class LineRanges:
     """The ranges between the snapshots of a state directory. Without a usable snapshot a range is longer.
 
-    `fits` and `replayed` are as in `SnapshotCache.read`.
+    `fits` and `replay_to` are as in `SnapshotCache.read`.
     """
 
     def __init__(
-        self, directory: Path, snapshots: SnapshotCache, fits: Callable[[Position], bool], replayed: Replayed
+        self, directory: Path, snapshots: SnapshotCache, fits: Callable[[Position], bool], replay_to: ReplayTo
     ) -> None:
         self._directory = directory
         self._snapshots = snapshots
         self._fits = fits
-        self._replayed = replayed
+        self._replay_to = replay_to
 
-    def before(self, moment: float) -> tuple[Cluster, LineRange]:
+    def before(self, time: float) -> tuple[Cluster, LineRange]:
         """Return the range with the last transaction at or before a time, and the cluster at the range's start."""
         try:
             files = self._snapshots.files(self._fits)
@@ -56,9 +56,9 @@ class LineRanges:
             for number, file in enumerate([None, *known]):
                 start = known[number].header.position if number < len(known) else START
                 end = None if file is None else file.header.position
-                if end is None or (end.earliest or 0.0) <= moment:
+                if end is None or (end.earliest or 0.0) <= time:
                     part = LineRange(start, end.seq if end is not None else sys.maxsize)
-                    if any(each.at <= moment for each in self._reading(part)):
+                    if any(each.at <= time for each in self._reading(part)):
                         return self._cluster(files, known[number]) if number < len(known) else Cluster(), part
             return Cluster(), ALL
         except UNUSABLE:
@@ -100,8 +100,8 @@ class LineRanges:
         return Reading(self._directory, archive=True, start=lines.start, until=lines.until)
 
     def _cluster(self, files: Files, file: SnapshotFile) -> Cluster:
-        replayed = partial(self._replayed, file.header.position)
-        return read_snapshot(self._directory, file, replayed, archived=file is not files.last)
+        replay_to = partial(self._replay_to, file.header.position)
+        return read_snapshot(self._directory, file, replay_to, archived=file is not files.last)
 
 
 def _before_end(stream: BinaryIO, lines: int) -> Position | None:

@@ -45,7 +45,7 @@ LOCK_TIMEOUT = 10.0
 
 _CLOCK_STEP = 300.0  # seconds that the clock may be behind the last transaction without a warning
 _READS = 3  # tries to read a log that looks damaged: it may have been replaced while it was read
-_NOT_YET_STATE = frozenset({"README.md", ".gitignore", layout.LOCK, layout.HOLDER})
+_ALLOWED_BEFORE_INIT = frozenset({"README.md", ".gitignore", layout.LOCK, layout.HOLDER})
 
 
 class LogView(Struct, frozen=True, kw_only=True):
@@ -139,17 +139,17 @@ class StateDir:
 
         Starts from the snapshot, so that only later lines are read. Raises like `read`, and IllegalTransitionError.
         """
-        if (known := self._snapshots.read(self._store.resume, self._replayed)) is not None:
+        if (known := self._snapshots.read(self._store.resume, self._replay_to)) is not None:
             with suppress(LogReplacedError, IllegalTransitionError):
-                return self._folded(known[1], kept_after)
+                return self._load_from(known[1], kept_after)
             self._snapshots.reject()
-        return self._folded(Cluster(), kept_after)
+        return self._load_from(Cluster(), kept_after)
 
-    def _folded(self, start: Cluster, kept_after: int | None) -> LogView:
-        fold = Fold(start, kept_after, every=self._snapshots.moment_lines, keep=self._keep_moment)
+    def _load_from(self, start: Cluster, kept_after: int | None) -> LogView:
+        fold = Fold(start, kept_after, every=self._snapshots.archive_every, keep=self._keep_archived)
         return replace(self._view(start.seq, fold), cluster=fold.cluster)
 
-    def _replayed(self, position: Position) -> Cluster:
+    def _replay_to(self, position: Position) -> Cluster:
         """Replay the log up to a position, without a snapshot. Raises LogDamagedError, NotWritableError."""
         fold = Fold(Cluster(), None, until=position.seq)
         try:
@@ -175,14 +175,14 @@ class StateDir:
     def keep(self, cluster: Cluster, *, always: bool = False) -> Cluster:
         """Write a snapshot if due (or `always`); return the cluster with less in memory. Never raises OSError."""
         end = self._store.end
-        return self._kept(cluster, end, always=always) if cluster.seq == end.seq else cluster
+        return self._write_snapshot(cluster, end, always=always) if cluster.seq == end.seq else cluster
 
-    def _keep_moment(self, cluster: Cluster) -> Cluster:
-        return self._kept(cluster, self._store.reached)
+    def _keep_archived(self, cluster: Cluster) -> Cluster:
+        return self._write_snapshot(cluster, self._store.reached)
 
-    def _kept(self, cluster: Cluster, position: Position, *, always: bool = True) -> Cluster:
+    def _write_snapshot(self, cluster: Cluster, position: Position, *, always: bool = True) -> Cluster:
         done = self._store.forget_earliest
-        return self._snapshots.keep(cluster, position, self._replayed, done, always=always)
+        return self._snapshots.keep(cluster, position, self._replay_to, done, always=always)
 
     def _view(self, after_seq: int, keep: Keep = tuple) -> LogView:
         try:
@@ -212,14 +212,14 @@ class StateDir:
         """
         return self._reading(archive=archive)
 
-    def before(self, moment: float) -> tuple[Cluster, Reading]:
-        """Return the cluster at some earlier time, and the transactions from it up to `moment`. Raises like `past`."""
-        cluster, lines = self._line_ranges.before(moment)
+    def before(self, time: float) -> tuple[Cluster, Reading]:
+        """Return the cluster at some earlier time, and the transactions from it up to `time`. Raises like `past`."""
+        cluster, lines = self._line_ranges.before(time)
         return cluster, self._reading(archive=True, start=lines.start, until=lines.until)
 
-    def since(self, moment: float) -> tuple[Cluster, Reading]:
-        """Return the cluster at some time before `moment`, and all transactions since it. Raises like `past`."""
-        cluster, lines = self._line_ranges.before(moment)
+    def since(self, time: float) -> tuple[Cluster, Reading]:
+        """Return the cluster at some time before `time`, and all transactions since it. Raises like `past`."""
+        cluster, lines = self._line_ranges.before(time)
         return cluster, self._reading(archive=True, start=lines.start)
 
     def about(self, job: JobId, *, archive: bool) -> Iterator[Reading]:
@@ -235,7 +235,7 @@ class StateDir:
     def _line_ranges(self) -> LineRanges:
         from iris_cli.journal.line_ranges import LineRanges
 
-        return LineRanges(self.path, self._snapshots, self._store.resume, self._replayed)
+        return LineRanges(self.path, self._snapshots, self._store.resume, self._replay_to)
 
     def _reading(self, **which: Unpack[ReadingOptions]) -> Reading:
         from iris_cli.journal.log.reading import Reading
@@ -256,7 +256,7 @@ class StateDir:
         """Create the directory and its log if missing; return messages. Raises like `locked`."""
         with writing(self.path):
             make_directory(self._disk, self.path)
-            if _NOT_YET_STATE.issuperset(os.listdir(self.path)):
+            if _ALLOWED_BEFORE_INIT.issuperset(os.listdir(self.path)):
                 self.path.chmod(PRIVATE_DIRECTORY)  # in a cloned repository it is open to other users
             if (header := self._store.header()) is not None:
                 self._check_cluster(header, cluster_name)

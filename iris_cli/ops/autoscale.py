@@ -19,7 +19,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import slices, workers
 from iris_cli.core.lifecycle.slices import OwnerConflict
 from iris_cli.core.messages.cloud import CallOutcome, CloudSlice, Refusal, Scope
-from iris_cli.core.messages.observations import OVER, AttemptReport, RemoteState, WorkerReport
+from iris_cli.core.messages.observations import FINAL_STATES, AttemptReport, RemoteState, WorkerReport
 from iris_cli.core.model.slice import Provider, Slice, SliceState, as_made, slice_name, slice_of
 from iris_cli.ops.cycle import observe
 from iris_cli.ops.cycle.answers import token_of
@@ -298,7 +298,7 @@ def _launched(session: Session, each: Slice, vm: int) -> SliceSetUp | None:
         return SliceSetUp(slice=each.name, vm=vm, error=clip(str(unfit), _LONGEST))
     reports = seen.attempts if isinstance(seen, WorkerReport) else ()
     over = next(
-        (report for report in reports if report.token == request.token and report.state in OVER), None
+        (report for report in reports if report.token == request.token and report.state in FINAL_STATES), None
     )
     if over is None:
         return None

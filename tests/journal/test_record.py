@@ -172,7 +172,7 @@ def test_a_key_that_stands_twice_is_found_by_whoever_verifies_the_log(rest: str)
     line = sealed(HEAD + rest)
     assert decode_line(line).seq == 41
     with pytest.raises(BadLineError, match="twice"):
-        decode_line(line, strictly=True)
+        decode_line(line, strict=True)
 
 
 def test_the_plain_line_that_the_odd_ones_are_made_from_is_read() -> None:

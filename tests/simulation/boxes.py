@@ -23,7 +23,7 @@ from iris_cli.core.events.events import (
     JobSubmitted,
 )
 from iris_cli.core.ids import AttemptId, JobId, RequestId, Token, WorkerId, depth_of
-from iris_cli.core.messages.observations import OVER, OutboxFile, WorkerReport
+from iris_cli.core.messages.observations import FINAL_STATES, OutboxFile, WorkerReport
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.core.model.task import EndReason
 from tests.simulation.machines import Machine
@@ -120,7 +120,9 @@ class Boxes:
 
     def left(self, report: WorkerReport) -> WorkerReport:
         """Any other report: it says which of those that have ended left requests."""
-        asking = [each.token for each in report.attempts if each.state in OVER and self._open(each.token)]
+        asking = [
+            each.token for each in report.attempts if each.state in FINAL_STATES and self._open(each.token)
+        ]
         return replace(report, asking=tuple(asking))
 
     def _open(self, token: Token) -> dict[RequestId, bytes]:

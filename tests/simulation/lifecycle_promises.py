@@ -286,7 +286,7 @@ _DISPATCH_AND_WORKERS = (
     Mutation(
         "presume-early",
         "a worker is presumed gone after a part of `worker_lost_after`",
-        change(f"{_LIFECYCLE}.failure_detection", ">= wanted\n", ">= wanted / 4\n"),
+        change(f"{_LIFECYCLE}.failure_detection", ">= needed\n", ">= needed / 4\n"),
     ),
 )
 

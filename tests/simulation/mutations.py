@@ -153,7 +153,7 @@ def _no_lock() -> AbstractContextManager[Any]:
 
 
 def _anybody_is_trusted() -> AbstractContextManager[Any]:
-    return patch.object(identity, "_doubt", lambda worker, boot_id: "")
+    return patch.object(identity, "_doubt_reason", lambda worker, boot_id: "")
 
 
 def _boots_are_all_the_same() -> AbstractContextManager[Any]:

@@ -21,7 +21,7 @@ from iris_cli.remote.task_runner import LogChunk, LogPiece
 from iris_cli.remote.transport import Target
 
 S = RemoteState
-OVER = (S.EXITED, S.CANCELLED, S.NOSTART, S.LOST, S.STOPPED)
+FINAL_STATES = (S.EXITED, S.CANCELLED, S.NOSTART, S.LOST, S.STOPPED)
 
 
 class Killed(BaseException):
@@ -144,7 +144,7 @@ class Host:
     def reboot(self) -> None:
         self.boot_id += "+"
         for entry in self.tokens.values():
-            entry.state = entry.state if entry.state in OVER else S.LOST
+            entry.state = entry.state if entry.state in FINAL_STATES else S.LOST
 
     @property
     def running(self) -> list[str]:
@@ -167,7 +167,7 @@ class Host:
     def _left(self, token: Token) -> bool:
         """What has ended says in every answer that it left requests."""
         entry = self.tokens.get(token)
-        return entry is not None and entry.state in OVER and bool(entry.outbox)
+        return entry is not None and entry.state in FINAL_STATES and bool(entry.outbox)
 
     def _report(self, token: Token) -> AttemptReport:
         entry = self.tokens.get(token, Entry(S.ABSENT))

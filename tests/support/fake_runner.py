@@ -46,7 +46,7 @@ from iris_cli.ops.jobs.launch import launch
 from iris_cli.ops.session import Session
 from iris_cli.remote.task_runner import LaunchRequest, LogChunk, Shipment, TaskRunner
 from iris_cli.remote.transport import Target
-from tests.support.fake_hosts import OVER, Entry, FileCalls, Host, Killed, S
+from tests.support.fake_hosts import FINAL_STATES, Entry, FileCalls, Host, Killed, S
 
 __all__ = ["SIZE", "Clock", "Entry", "FakeRunner", "Host", "Killed", "S", "Site"]
 
@@ -179,7 +179,7 @@ class FakeRunner(FileCalls):
         if host.silence is None:
             for token, _ in stops:
                 entry = host.tokens.setdefault(token, Entry(S.STOPPED))
-                if entry.state not in OVER:
+                if entry.state not in FINAL_STATES:
                     entry.state = S.UNKILLABLE if host.unkillable else S.STOPPED
         return self._answer(host, "stop", host.report([token for token, _ in stops]))
 
@@ -206,7 +206,7 @@ class FakeRunner(FileCalls):
             for token, entry in host.tokens.items()
             if token not in keep
             and entry.state is not S.STOPPED
-            and not (token in known and entry.state in OVER)
+            and not (token in known and entry.state in FINAL_STATES)
         ]
         answer = UnwedgeReport(
             worker=target.worker,
@@ -222,7 +222,8 @@ class FakeRunner(FileCalls):
         gone = tuple(
             token
             for token in tokens
-            if token not in host.busy_files and host.report([token]).attempts[0].state in (*OVER, S.ABSENT)
+            if token not in host.busy_files
+            and host.report([token]).attempts[0].state in (*FINAL_STATES, S.ABSENT)
         )
         if host.silence is None:
             host.reaped += gone

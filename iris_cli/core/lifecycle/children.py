@@ -164,7 +164,6 @@ def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, by: Submission) -
 
 
 def _with_source(parent: Job, secret: str) -> str:
-    """Return a secret of the parent with the parent's source."""
     file = parent.secret_files.get(secret)
     return f"{secret}=@{file}" if file else secret
 

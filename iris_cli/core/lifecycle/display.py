@@ -52,7 +52,6 @@ def job_display(cluster: Cluster, job_id: JobId) -> str:
 
 
 def display_of(job: Job, tasks: Sequence[Task]) -> str:
-    """Return the display of a job with these tasks."""
     state = state_of(job, tasks)
     if state.terminal:
         return state
@@ -192,7 +191,6 @@ def _retrying(job: Job, failure: FailedAttempt) -> str:
 
 
 def _task_display(task: Task, pending: str) -> str:
-    """Return the display of a task; `pending` is the display of a pending task."""
     last = task.attempts[-1] if task.attempts else None
     if last is not None and type(last.phase) is Stopping:
         return DisplayWord.STOPPING

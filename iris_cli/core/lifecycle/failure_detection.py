@@ -13,18 +13,18 @@ from iris_cli.core.messages.observations import SILENT, ProbeReport, ReapReport,
 from iris_cli.core.model.limits import MAX_EXTRA_TIME, Limits
 from iris_cli.core.model.worker import Span, Worker, WorkerCondition
 
-Seen = WorkerReport | ProbeReport | ReapReport | Silence
+Answer = WorkerReport | ProbeReport | ReapReport | Silence
 
 
 def count_silences(
-    draft: Draft, seen: Iterable[Seen], policies: Mapping[WorkerId, ReplaceLost], limits: Limits
+    draft: Draft, answers: Iterable[Answer], policies: Mapping[WorkerId, ReplaceLost], limits: Limits
 ) -> list[JobId]:
     """Record which workers were silent in a cycle; presume attempts dead after a long silence. Return their jobs.
 
-    `seen` are all answers to the polls of this cycle, already applied; `policies` are the workers' settings. The
-    caller decides the rounds and jobs that are returned.
+    `answers` are all answers to the polls of this cycle, already applied; `policies` are the workers' settings. The
+    caller must decide next whether the rounds and jobs have ended.
     """
-    last = {each.worker: each for each in seen if each.worker in draft.cluster.workers}
+    last = {each.worker: each for each in answers if each.worker in draft.cluster.workers}
     answered = [worker for worker, answer in last.items() if not isinstance(answer, Silence)]
     connected = _is_connected(draft.cluster)
     affected: list[JobId] = []
@@ -33,21 +33,21 @@ def count_silences(
         if worker.condition is WorkerCondition.HEALTHY or not worker.claims:
             continue
         counts = connected and _is_silence(worker, answer)
-        if not (counts and _witnessed(draft.cluster, worker, answered)):
+        if not (counts and _has_witness(draft.cluster, worker, answered)):
             if worker.silence is not None:
                 draft.record(WorkerSilenceCounted(worker=worker_id, anew=True))
             continue
         draft.record(WorkerSilenceCounted(worker=worker_id))
-        if _long_enough(draft.cluster.workers[worker_id].silence, limits):
+        if _is_long_enough(draft.cluster.workers[worker_id].silence, limits):
             affected += _presume(draft, worker_id, policies.get(worker_id, ReplaceLost.PREEMPTIBLE), limits)
     return affected
 
 
 def is_replaced(job: Job, worker: Worker, policy: ReplaceLost) -> bool:
     """Return whether a job's tasks are rescheduled if this worker is lost. The job's setting overrides the worker's."""
-    wanted = job.replace_lost or policy
+    setting = job.replace_lost or policy
     preemptible = worker.attributes.get(PREEMPTIBLE_ATTRIBUTE_KEY) == AttributeValue("true")
-    return wanted is ReplaceLost.ALWAYS or (wanted is ReplaceLost.PREEMPTIBLE and preemptible)
+    return setting is ReplaceLost.ALWAYS or (setting is ReplaceLost.PREEMPTIBLE and preemptible)
 
 
 def witnesses(cluster: Cluster, polled: Container[WorkerId]) -> list[WorkerId]:
@@ -79,14 +79,14 @@ def _presume(draft: Draft, worker_id: WorkerId, policy: ReplaceLost, limits: Lim
     return [attempt_id.task.job for attempt_id in gone]
 
 
-def _is_silence(worker: Worker, answer: Seen) -> bool:
+def _is_silence(worker: Worker, answer: Answer) -> bool:
     """Return whether an answer counts as silence: a failed connection, a time-out, or an untrusted worker's answer."""
     if worker.condition is WorkerCondition.UNTRUSTED:
         return True
     return isinstance(answer, Silence) and answer.kind in SILENT
 
 
-def _witnessed(cluster: Cluster, silent: Worker, answered: Iterable[WorkerId]) -> bool:
+def _has_witness(cluster: Cluster, silent: Worker, answered: Iterable[WorkerId]) -> bool:
     """Return whether a worker outside its slice answered in the same cycle."""
     others = (cluster.workers[each] for each in answered)
     return any(each.condition is WorkerCondition.HEALTHY and _outside(each, silent) for each in others)
@@ -109,10 +109,10 @@ def _outside(worker: Worker, other: Worker) -> bool:
     return worker.id != other.id and not same_slice
 
 
-def _long_enough(silence: Span | None, limits: Limits) -> bool:
+def _is_long_enough(silence: Span | None, limits: Limits) -> bool:
     """Return whether a worker was silent for `worker_lost_after`, at most half of it in one poll interval."""
-    wanted = limits.worker_lost_after
-    return silence is not None and silence.at_least(max_step=wanted / 2) >= wanted
+    needed = limits.worker_lost_after
+    return silence is not None and silence.at_least(max_step=needed / 2) >= needed
 
 
 LEASE_MARGIN = 60.0  # seconds, for clocks of uneven speed and for slow stops

@@ -32,23 +32,23 @@ def check_possible(job: Job, offers: Sequence[Offer]) -> None:
     Only device, attributes and sizes are checked, because they rarely change: not load, health or taints, and not
     the number of groups for `--slices`. A worker of unknown size may have any device, attribute and size.
     """
-    serving = [each for each in offers if _has(job.resources.device, each)]
-    if not serving:
+    equipped = [each for each in offers if _may_have(job.resources.device, each)]
+    if not equipped:
         return  # no worker is known yet; a job for an unknown accelerator was refused before
     taint = constraints.TAINT_KEY_PREFIX  # the operator may remove a taint at any time
     required = [each for each in job.constraints if each.required and not each.key.startswith(taint)]
-    right = [each for each in serving if all(_may_match(constraint, each) for constraint in required)]
-    if not right:
-        raise _unmatched(required, serving)
+    matching = [each for each in equipped if all(_may_match(constraint, each) for constraint in required)]
+    if not matching:
+        raise _unmatched(required, equipped)
     need = Amounts.needed(job.resources)
-    fitting = [each for each in right if each.idle is None or each.idle.covers(need)]
+    fitting = [each for each in matching if each.idle is None or each.idle.covers(need)]
     if not fitting:
-        raise _too_large(need, [each.idle for each in right if each.idle is not None])
+        raise _too_large(need, [each.idle for each in matching if each.idle is not None])
     if job.coscheduling is not None:
-        _check_groups(job, job.coscheduling.group_by, required, right, serving)
+        _check_groups(job, job.coscheduling.group_by, required, matching, equipped)
 
 
-def _has(device: Device | None, offer: Offer) -> bool:
+def _may_have(device: Device | None, offer: Offer) -> bool:
     kind = str(offer.attributes.get(constraints.DEVICE_TYPE_ATTRIBUTE_KEY, AttributeValue("cpu")).value)
     if offer.idle is None and constraints.DEVICE_TYPE_ATTRIBUTE_KEY not in offer.attributes:
         return True  # its probe may find any device
@@ -65,39 +65,39 @@ def _may_match(constraint: Constraint, offer: Offer) -> bool:
 
 
 def _check_groups(
-    job: Job, key: str, required: Sequence[Constraint], right: Sequence[Offer], serving: Sequence[Offer]
+    job: Job, key: str, required: Sequence[Constraint], matching: Sequence[Offer], equipped: Sequence[Offer]
 ) -> None:
     """Raise UnschedulableError if no group could ever have a worker for each rank of the gang.
 
-    `right` are the offers of `serving` that satisfy the constraints, of any size.
+    `matching` are the offers of `equipped` that satisfy the constraints, of any size.
     """
     ranks = job.replicas // job.slices
     is_tpu = job.resources.device is not None and job.resources.device.kind == "tpu"
     if is_tpu and key == constraints.TPU_NAME_ATTRIBUTE_KEY:
-        whole = _slice_sizes(serving)
+        whole = _slice_sizes(equipped)
         if whole and ranks not in whole:
             raise _no_such_slice(ranks, whole)
-    groups = _Groups(key, ranks, Amounts.needed(job.resources), serving)
-    largest = groups.largest(groups.sized(right))
+    groups = _Groups(key, ranks, Amounts.needed(job.resources), equipped)
+    largest = groups.largest(groups.sized(matching))
     if largest is None or (is_tpu and key != constraints.TPU_NAME_ATTRIBUTE_KEY) or largest[1] >= ranks:
         return
     name, size = largest
-    known = {each for offer in serving for each in offer.attributes}
+    known = {each for offer in equipped for each in offer.attributes}
     if not name and key not in known:
         raise UnschedulableError(
             f"no worker has an attribute {clip(key)}: not submitted",
             hint="; ".join(filter(None, (did_you_mean(key, known), _FORCE))),
         )
-    that = " and ".join(map(format_constraint, required[:_LISTED]))
-    who, offers = _excluded(groups, that, right)
+    conditions = " and ".join(map(format_constraint, required[:_LISTED]))
+    described, offers = _excluded(groups, conditions, matching)
     name, most = groups.largest(offers) or largest
     where = f"largest: {name} with {most}" if name else f"none has {key}"
-    fixes = _fixes(groups, that, right)
+    fixes = _fixes(groups, conditions, matching)
     if not fixes and size and not is_tpu:
         fewer = count(size * job.slices, "replica")
         fixes = [f"ask for {fewer}{' or fewer' if size * job.slices > 1 else ''}"]
     raise UnschedulableError(
-        f"no {clip(key)} group has {ranks} {who} ({where}): not submitted",
+        f"no {clip(key)} group has {ranks} {described} ({where}): not submitted",
         hint="; ".join(filter(None, (", or ".join(fixes), _FORCE))),
     )
 
@@ -108,7 +108,7 @@ class _Groups(NamedTuple):
     key: str
     ranks: int
     need: Amounts
-    serving: Sequence[Offer]
+    equipped: Sequence[Offer]
 
     def largest(self, offers: Sequence[Offer]) -> tuple[str, int] | None:
         """Return the largest possible group of these workers: its value of `key`, and its size; None if unknown.
@@ -117,14 +117,14 @@ class _Groups(NamedTuple):
         of the slice.
         """
         sizes: Counter[str] = Counter()
-        anywhere = 0
+        unplaced = 0
         for each in offers:
             value = each.attributes.get(self.key)
             if not each.slices:
                 if value is not None:
                     sizes[str(value)] += 1
                 elif each.idle is None:
-                    anywhere += 1
+                    unplaced += 1
                 continue
             vms = each.attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
             if vms is None or not isinstance(vms.value, int):
@@ -141,17 +141,17 @@ class _Groups(NamedTuple):
             for each in offers
             if constraints.TPU_NAME_ATTRIBUTE_KEY in each.attributes
         }
-        missing = _not_registered(self.serving, names)
+        missing = _not_registered(self.equipped, names)
         if self.key == constraints.TPU_NAME_ATTRIBUTE_KEY:
             sizes.update(missing)
         else:
-            anywhere += sum(missing.values())
-        if anywhere and not sizes:
+            unplaced += sum(missing.values())
+        if unplaced and not sizes:
             return None
         name, size = min(sizes.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
-        return name, size + anywhere
+        return name, size + unplaced
 
-    def hold(self, offers: Sequence[Offer]) -> bool:
+    def are_enough(self, offers: Sequence[Offer]) -> bool:
         largest = self.largest(offers)
         return largest is not None and largest[1] >= self.ranks
 
@@ -171,7 +171,9 @@ class _Groups(NamedTuple):
             number: Amounts(*(wanted if at == number else 0 for at, wanted in enumerate(self.need)))
             for number in excluding
         }
-        return [each for each in excluding if not self.hold(self.sized(offers, only[each]))] or excluding
+        return [
+            each for each in excluding if not self.are_enough(self.sized(offers, only[each]))
+        ] or excluding
 
     def nearest(self, offers: Sequence[Offer]) -> str:
         """Return the largest amount of one resource that each rank could have in a group of these offers, or ''."""
@@ -179,47 +181,47 @@ class _Groups(NamedTuple):
             sizes = {each.idle[number] for each in offers if each.idle is not None}
             for size in sorted((each for each in sizes if 0 < each < self.need[number]), reverse=True):
                 smaller = Amounts(*(size if at == number else wanted for at, wanted in enumerate(self.need)))
-                if self.hold(self.sized(offers, smaller)):
+                if self.are_enough(self.sized(offers, smaller)):
                     return _amount(number, size)
         return ""
 
 
-def _fixes(groups: _Groups, that: str, right: Sequence[Offer]) -> list[str]:
+def _fixes(groups: _Groups, conditions: str, matching: Sequence[Offer]) -> list[str]:
     """Return the changes after which a group could run the gang: no constraints, a smaller size, or both."""
     fixes = []
-    without = groups.largest(groups.sized(groups.serving))
-    if that and without is not None and without[1] >= groups.ranks:
-        fixes.append(f"{without[0]} has {without[1]} without {that}")
-    if smaller := groups.nearest(right):
+    without = groups.largest(groups.sized(groups.equipped))
+    if conditions and without is not None and without[1] >= groups.ranks:
+        fixes.append(f"{without[0]} has {without[1]} without {conditions}")
+    if smaller := groups.nearest(matching):
         fixes.append(f"ask for {smaller} or less")
-    if that and not fixes and (smaller := groups.nearest(groups.serving)):
-        fixes.append(f"ask for {smaller} or less without {that}")
+    if conditions and not fixes and (smaller := groups.nearest(groups.equipped)):
+        fixes.append(f"ask for {smaller} or less without {conditions}")
     return fixes
 
 
-def _excluded(groups: _Groups, that: str, right: Sequence[Offer]) -> tuple[str, Sequence[Offer]]:
+def _excluded(groups: _Groups, conditions: str, matching: Sequence[Offer]) -> tuple[str, Sequence[Offer]]:
     """Return a description such as `workers with 8 cores that satisfy zone=z`, and the workers that it describes.
 
     It names only the size or only the constraints, if that alone excludes too many workers.
     """
-    sized = groups.sized(groups.serving)
-    by_size, by_constraint = groups.hold(right), groups.hold(sized)
-    words, offers = "workers", groups.serving
+    sized = groups.sized(groups.equipped)
+    by_size, by_constraint = groups.are_enough(matching), groups.are_enough(sized)
+    words, offers = "workers", groups.equipped
     is_of_size = by_size or not by_constraint
-    if is_of_size and (too_much := groups.too_much(right)):
+    if is_of_size and (too_much := groups.too_much(matching)):
         words += f" with {' and '.join(_amount(each, groups.need[each]) for each in too_much)}"
         offers = sized
-    if that and (by_constraint or not by_size):
-        words += f" that satisfy {that}"
-        offers = groups.sized(right) if is_of_size else right
+    if conditions and (by_constraint or not by_size):
+        words += f" that satisfy {conditions}"
+        offers = groups.sized(matching) if is_of_size else matching
     return words, offers
 
 
-def _not_registered(serving: Sequence[Offer], names: Iterable[str]) -> dict[str, int]:
+def _not_registered(equipped: Sequence[Offer], names: Iterable[str]) -> dict[str, int]:
     """Return the number of VMs of each named slice that are neither registered nor declared."""
     known: Counter[str] = Counter()
     whole: dict[str, int] = {}
-    for each in serving:
+    for each in equipped:
         name, vms = (
             each.attributes.get(key)
             for key in (constraints.TPU_NAME_ATTRIBUTE_KEY, constraints.TPU_VM_COUNT_ATTRIBUTE_KEY)
@@ -231,9 +233,9 @@ def _not_registered(serving: Sequence[Offer], names: Iterable[str]) -> dict[str,
     return {name: max(0, whole[name] - known[name]) for name in names if name in whole}
 
 
-def _slice_sizes(serving: Sequence[Offer]) -> set[int]:
+def _slice_sizes(equipped: Sequence[Offer]) -> set[int]:
     """Return the numbers of VMs that slices have; empty if the size of any slice is unknown."""
-    sizes = [each.attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY) for each in serving]
+    sizes = [each.attributes.get(constraints.TPU_VM_COUNT_ATTRIBUTE_KEY) for each in equipped]
     known = {each.value for each in sizes if each is not None and isinstance(each.value, int)}
     return set() if any(each is None for each in sizes) else known
 
@@ -246,12 +248,12 @@ def _no_such_slice(ranks: int, sizes: Iterable[int]) -> UnschedulableError:
     )
 
 
-def _unmatched(required: Sequence[Constraint], serving: Sequence[Offer]) -> UnschedulableError:
-    never = [each for each in required if not any(_may_match(each, offer) for offer in serving)]
+def _unmatched(required: Sequence[Constraint], equipped: Sequence[Offer]) -> UnschedulableError:
+    never = [each for each in required if not any(_may_match(each, offer) for offer in equipped)]
     blamed = never or required
     names = " and ".join(map(format_constraint, blamed[:_LISTED]))
     together = "" if never or len(blamed) == 1 else "all of "
-    fleet = [offer.attributes for offer in serving]
+    fleet = [offer.attributes for offer in equipped]
     meant = next(typo_warnings(never, fleet), "").rpartition("; ")[2]
     hint = meant or _values(blamed[0], fleet)
     return UnschedulableError(

@@ -10,7 +10,7 @@ from iris_cli.core.events.events import AttemptPresumedGone, AttemptProvenGone, 
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.lifecycle import attempts, jobs, workers
-from iris_cli.core.messages.observations import OVER, AttemptReport, RemoteState, WorkerReport
+from iris_cli.core.messages.observations import FINAL_STATES, AttemptReport, RemoteState, WorkerReport
 
 
 def check_identity(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
@@ -19,7 +19,7 @@ def check_identity(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
     if not worker.incarnation or worker.condition is WorkerCondition.UNPROBED:
         return False  # no identity to compare with yet, or a probe comes first
     if report.incarnation != worker.incarnation or _lacks_boot_id(worker, report.boot_id):
-        workers.distrust(draft, worker.id, _doubt(worker, report.boot_id), limits)
+        workers.distrust(draft, worker.id, _doubt_reason(worker, report.boot_id), limits)
         return False
     if report.boot_id != worker.boot_id:
         _apply_reboot(draft, worker, report)
@@ -41,7 +41,7 @@ def apply_probe(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: 
     unreadable = _lacks_boot_id(worker, found.boot_id)
     doubt = _why_another_host(worker, found)
     if unreadable or (rebooted and replaced):
-        doubt = _doubt(worker, found.boot_id)
+        doubt = _doubt_reason(worker, found.boot_id)
     if not known:
         doubt = why_ghosts_may_live(draft.cluster, worker.id, found.boot_id, found.incarnation)
     if doubt and not trusted:
@@ -79,7 +79,7 @@ def _lacks_boot_id(worker: Worker, boot_id: str) -> bool:
     return bool(worker.boot_id) and not boot_id
 
 
-def _doubt(worker: Worker, boot_id: str) -> str:
+def _doubt_reason(worker: Worker, boot_id: str) -> str:
     if _lacks_boot_id(worker, boot_id):
         return "its boot id can't be read"
     if boot_id == worker.boot_id:
@@ -180,7 +180,7 @@ def apply_ghost_reports(draft: Draft, worker: WorkerId, reports: Iterable[Attemp
     states = {report.token: report.state for report in reports}
     for ghost in draft.cluster.ghosts.get(worker, ()):
         state = states.get(ghost.token)
-        if state in OVER:
+        if state in FINAL_STATES:
             _record_proven_gone(draft, ghost.attempt)
         elif state is RemoteState.UNKILLABLE:
             workers.record_unkillable(draft, worker)

@@ -203,7 +203,7 @@ def _lacks_vms(known: Slice, entry: CloudSlice) -> bool:
 
 
 def _apply_missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
-    """Apply that a slice is not listed. One in REQUESTED is kept, for another request; any other is gone."""
+    """Handle a slice that is not listed. One in REQUESTED is kept, for another request; any other is gone."""
     if known.state is SliceState.REQUESTED:
         return []
     if known.state is SliceState.DELETING:
@@ -305,7 +305,7 @@ def owner_conflict(
 
 
 def _is_unknown(cluster: Cluster, name: str, cluster_id: str) -> bool:
-    """Return whether a slice's number is higher than the log's last. The log has a number before it is requested."""
+    """Return whether a slice's number is higher than the log's last. Numbers are logged before they are used."""
     numbered = slice_number(name, cluster_id)
     if numbered is None or name in cluster.slices:
         return False

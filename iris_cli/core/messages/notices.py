@@ -137,69 +137,73 @@ class ClusterObservation(Struct, frozen=True, kw_only=True):
     stopped: str = ""
 
 
-def initial_notice_state(look: ClusterObservation, channels: Iterable[str]) -> NoticeState:
+def initial_notice_state(observed: ClusterObservation, channels: Iterable[str]) -> NoticeState:
     """Return the state of notifications that start now: earlier ends have no notices."""
     return NoticeState(
-        cluster_id=look.cluster_id,
-        jobs=len(look.cluster.jobs),
-        open=tuple(job.id for job in look.cluster.open_jobs() if job.end is None),
+        cluster_id=observed.cluster_id,
+        jobs=len(observed.cluster.jobs),
+        open=tuple(job.id for job in observed.cluster.open_jobs() if job.end is None),
         channels={name: Channel() for name in channels},
     )
 
 
-def observe(books: NoticeState, look: ClusterObservation, channels: Collection[str]) -> NoticeState:
+def observe(state: NoticeState, observed: ClusterObservation, channels: Collection[str]) -> NoticeState:
     """Return the state after an observation, with its notices in the queue of each channel."""
-    jobs = look.cluster.jobs
-    if books.cluster_id != look.cluster_id or books.jobs > len(jobs):  # another log, or an older one
-        first = initial_notice_state(look, ())
-        books = NoticeState(
-            cluster_id=first.cluster_id, jobs=first.jobs, open=first.open, channels=books.channels
+    jobs = observed.cluster.jobs
+    if state.cluster_id != observed.cluster_id or state.jobs > len(jobs):  # another log, or an older one
+        first = initial_notice_state(observed, ())
+        state = NoticeState(
+            cluster_id=first.cluster_id, jobs=first.jobs, open=first.open, channels=state.channels
         )
-    known = [*(jobs[job] for job in books.open if job in jobs), *_since(look.cluster, books.jobs)]
+    known = [*(jobs[job] for job in state.open if job in jobs), *_jobs_after(observed.cluster, state.jobs)]
     open_jobs = [job for job in known if job.end is None]
-    notices = [_notice(look, JOB_ENDED, job, look.cause(job)) for job in known if job.end is not None]
-    if look.stopped and books.open:
-        notices.append(Notice(event=SCHEDULER_STOPPED, reason=look.stopped, at=look.now))
-    overdue = {job.id: (job, words) for job in open_jobs if (words := _overdue(look, job))}
+    notices = [_notice(observed, JOB_ENDED, job, observed.cause(job)) for job in known if job.end is not None]
+    if observed.stopped and state.open:
+        notices.append(Notice(event=SCHEDULER_STOPPED, reason=observed.stopped, at=observed.now))
+    overdue = {job.id: (job, words) for job in open_jobs if (words := _overdue(observed, job))}
     notices += [
-        _notice(look, GANG_WAITS, job, f"{look.waiting(job)}; {words}", job.rounds)
+        _notice(observed, GANG_WAITS, job, f"{observed.waiting(job)}; {words}", job.rounds)
         for job, words in overdue.values()
-        if books.waits.get(job.id) != job.rounds
+        if state.waits.get(job.id) != job.rounds
     ]
     quiet = {
         job.id: words
         for job in (open_jobs if channels else ())
-        if (words := quiet_words(job, look.cluster.tasks_of(job.id), look.now))
+        if (words := quiet_words(job, observed.cluster.tasks_of(job.id), observed.now))
     }
     notices += [
-        _notice(look, TASKS_QUIET, jobs[job], words) for job, words in quiet.items() if job not in books.quiet
+        _notice(observed, TASKS_QUIET, jobs[job], words)
+        for job, words in quiet.items()
+        if job not in state.quiet
     ]
-    waits: dict[str, int] = {job.id: books.waits[job.id] for job in open_jobs if job.id in books.waits}
+    waits: dict[str, int] = {job.id: state.waits[job.id] for job in open_jobs if job.id in state.waits}
     return NoticeState(
-        cluster_id=look.cluster_id,
+        cluster_id=observed.cluster_id,
         jobs=len(jobs),
         open=tuple(job.id for job in open_jobs),
         waits=waits | {job.id: job.rounds for job, _ in overdue.values()},
         quiet=tuple(quiet),
-        channels={name: books.channels.get(name, Channel()).with_notices(notices) for name in channels},
+        channels={name: state.channels.get(name, Channel()).with_notices(notices) for name in channels},
     )
 
 
-def _since(cluster: Cluster, seen: int) -> list[Job]:
-    """Return the jobs submitted after the first `seen` jobs."""
-    new = len(cluster.jobs) - seen
-    found = [job for job in in_memory(cluster.jobs) if job.order >= seen] if new else []
+def _jobs_after(cluster: Cluster, number: int) -> list[Job]:
+    """Return the jobs submitted after the first `number` jobs."""
+    new = len(cluster.jobs) - number
+    found = [job for job in in_memory(cluster.jobs) if job.order >= number] if new else []
     if len(found) < new:  # some have ended and are only in the snapshot
-        found = [cluster.jobs[job] for job in [*islice(cluster.jobs, seen, None)]]
+        found = [cluster.jobs[job] for job in [*islice(cluster.jobs, number, None)]]
     return sorted(found, key=lambda job: job.order)
 
 
-def _notice(look: ClusterObservation, event: str, job: Job, reason: str, number: int = 0) -> Notice:
+def _notice(observed: ClusterObservation, event: str, job: Job, reason: str, number: int = 0) -> Notice:
     """Return a notice about a job; `number` is the round for which a gang is pending."""
-    state = look.cluster.job_state(job.id).value
-    return Notice(event=event, job=job.id, state=state, reason=reason, at=look.now, round=number)
+    state = observed.cluster.job_state(job.id).value
+    return Notice(event=event, job=job.id, state=state, reason=reason, at=observed.now, round=number)
 
 
-def _overdue(look: ClusterObservation, job: Job) -> str:
+def _overdue(observed: ClusterObservation, job: Job) -> str:
     """Return how long an overdue gang has been pending; "" if it is not overdue or does not wait for workers."""
-    return overdue(look.cluster, job, look.limits.gang_reserve_after, look.now) if look.waiting(job) else ""
+    if not observed.waiting(job):
+        return ""
+    return overdue(observed.cluster, job, observed.limits.gang_reserve_after, observed.now)

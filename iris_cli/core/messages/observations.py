@@ -28,7 +28,7 @@ class RemoteState(StrEnum):
     UNKILLABLE = "UNKILLABLE"
 
 
-OVER = frozenset(
+FINAL_STATES = frozenset(
     {RemoteState.EXITED, RemoteState.CANCELLED, RemoteState.NOSTART, RemoteState.LOST, RemoteState.STOPPED}
 )
 """States in which no process of the attempt is left and it can never start."""
@@ -98,7 +98,7 @@ class OutboxFile(Struct, frozen=True, kw_only=True):
     data: bytes | None
 
 
-class FromWorker(Struct, frozen=True, kw_only=True):
+class AnswerHeader(Struct, frozen=True, kw_only=True):
     """The header of an answer: the worker, its boot and its incarnation."""
 
     worker: WorkerId
@@ -106,7 +106,7 @@ class FromWorker(Struct, frozen=True, kw_only=True):
     incarnation: str
 
 
-class WorkerReport(FromWorker, frozen=True, kw_only=True):
+class WorkerReport(AnswerHeader, frozen=True, kw_only=True):
     """A complete answer of one worker. `clock` and `uptime` are the worker's, in seconds.
 
     `lacking` are the hashes of workspaces that attempts in this call need and that are missing on the worker.
@@ -121,7 +121,7 @@ class WorkerReport(FromWorker, frozen=True, kw_only=True):
     asking: tuple[Token, ...] = ()
 
 
-class ProbeReport(FromWorker, frozen=True, kw_only=True):
+class ProbeReport(AnswerHeader, frozen=True, kw_only=True):
     """The answer to a probe: the worker's properties. Memory and disk in bytes; `cpus` counts logical cores.
 
     `metadata` holds the answers of the TPU metadata server by its own keys (`accelerator-type`,
@@ -144,21 +144,21 @@ class ProbeReport(FromWorker, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-class ReapReport(FromWorker, frozen=True, kw_only=True):
-    """The answer to a reap call: the attempts without files on the worker, except the token."""
+class ReapReport(AnswerHeader, frozen=True, kw_only=True):
+    """The answer to a reap call. `tokens` are the attempts without files on the worker, apart from the token."""
 
     clock: float = 0.0
     uptime: float = 0.0
     tokens: tuple[Token, ...] = ()
 
 
-class UsageReport(FromWorker, frozen=True, kw_only=True):
+class UsageReport(AnswerHeader, frozen=True, kw_only=True):
     """Bytes used on a worker by the files of each queried attempt that has files."""
 
     sizes: tuple[tuple[Token, int], ...] = ()
 
 
-class CacheReport(FromWorker, frozen=True, kw_only=True):
+class CacheReport(AnswerHeader, frozen=True, kw_only=True):
     """Sizes in bytes of the unused workspaces and set-ups in a worker's caches."""
 
     sizes: tuple[tuple[str, int], ...] = ()
@@ -193,7 +193,7 @@ class ChipHolder(Struct, frozen=True, kw_only=True):
     token: Token | None = None
 
 
-class UnwedgeReport(FromWorker, frozen=True, kw_only=True):
+class UnwedgeReport(AnswerHeader, frozen=True, kw_only=True):
     """Processes that hold chips, unknown attempts, and the lock file of a worker.
 
     `attempts` are the attempts that are unknown to the caller and not stopped yet, and those that this call had to

@@ -16,7 +16,7 @@ from iris_cli.core import JobId, JobRequest, TaskId
 from iris_cli.errors import ExitCode, IrisError, UsageError
 
 FORMAT = 1
-MOST_BYTES = 64 << 10  # the size of a request; larger ones are refused unread
+MOST_BYTES = 64 << 10  # maximum size of a request in bytes: a larger one is refused unread
 MAX_LOG_PIECE = 64 << 10  # bytes of a log in one answer
 
 
@@ -200,7 +200,7 @@ Answer = Mapping[str, Any] | Refusal
 """The answer to a request: a result of plain JSON values, or a refusal."""
 
 
-def check_end_can_come(own: JobId, job: JobId) -> None:
+def check_no_deadlock(own: JobId, job: JobId) -> None:
     """Raise UsageError if a task of `own` would wait for `job`, which can't end before that task."""
     if f"{own}/".startswith(f"{job}/"):
         raise UsageError(f"{job} can't end before this task, which is part of it", hint="wait for child jobs")

@@ -107,7 +107,6 @@ class End(Value, frozen=True, kw_only=True):
 
 
 def fact_of(end: End, kind: FactKind) -> Fact | None:
-    """Return the fact of this kind, or None."""
     return next((fact for fact in end.facts if fact.kind is kind), None)
 
 

@@ -18,7 +18,7 @@ _UNKNOWN = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
 """Conditions of workers whose next probe may find other devices, sizes and attributes."""
 
 
-class Reach:
+class UsableWorkers:
     """For each job, the workers that could run it if all were idle and healthy, with all VMs of their slices."""
 
     def __init__(self, cluster: Cluster, now: float) -> None:
@@ -89,22 +89,22 @@ def independent(
     The result is a subset of the plan's assignments, in the same order. It has all tasks of a gang or none, and uses
     no contested worker.
     """
-    reach = Reach(cluster, now)
-    contested = reach.mask(unheard)
+    usable_workers = UsableWorkers(cluster, now)
+    contested = usable_workers.mask(unheard)
     placed: dict[JobId, list[Assignment]] = {}
     for each in plan.assignments:
         placed.setdefault(each.task.job, []).append(each)
     waiting = {key.job if isinstance(key, TaskId) else key for key in plan.result.waiting}
     kept: list[Assignment] = []
     dependent: list[JobId] = []
-    alone: TasksByJob = {job: [] for job in (*placed, *waiting)}
-    entries = queue_of(alone, cluster.jobs.get, now).entries
+    no_tasks: TasksByJob = {job: [] for job in (*placed, *waiting)}
+    entries = queue_of(no_tasks, cluster.jobs.get, now).entries
     for _, _, job_id, job, *_ in entries:
-        own, usable = placed.get(job_id, []), reach.of(job)
+        own, usable = placed.get(job_id, []), usable_workers.of(job)
         if strict:
             free = [] if usable & contested else own
         else:
-            free = [each for each in own if not reach.mask([each.worker]) & contested]
+            free = [each for each in own if not usable_workers.mask([each.worker]) & contested]
             free = [] if job.is_gang and len(free) < len(own) else free
         is_dependent = bool(usable & contested) and (strict or job_id in waiting or len(free) < len(own))
         if is_dependent:
@@ -116,7 +116,7 @@ def independent(
 
 def untouched(cluster: Cluster, unheard: Collection[WorkerId], now: float) -> list[JobId]:
     """Return the open jobs with pending tasks that could not run on any unheard worker."""
-    reach = Reach(cluster, now)
-    contested = reach.mask(unheard)
+    usable_workers = UsableWorkers(cluster, now)
+    contested = usable_workers.mask(unheard)
     pending = dict.fromkeys(task.id.job for task in cluster.pending_tasks())
-    return [job for job in pending if not reach.of(cluster.jobs[job]) & contested]
+    return [job for job in pending if not usable_workers.of(cluster.jobs[job]) & contested]

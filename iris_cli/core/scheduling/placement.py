@@ -181,7 +181,7 @@ class Sites:
                 for depth in range(ZONE, self.reach - 1, -1)
             ]
 
-    def serve(self, groups: Iterable[int]) -> bool:
+    def are_enough(self, groups: Iterable[int]) -> bool:
         """Return whether enough of these groups are at one site."""
         return len(self.largest(groups, self.reach)) >= self.needed
 

@@ -165,7 +165,7 @@ class Waits:
         load = self._context.load(position)
         found = self._counts.get(load)
         if found is None:
-            ending, short, others = self._short_of(load)
+            ending, short, others = self._shortage(load)
             found = ending + (max(map(_fewest, short, zip(*others, strict=True))) if others else 0)
             self._counts[load] = found
         return found
@@ -175,13 +175,13 @@ class Waits:
         load = self._context.load(position)
         found = self._spares.get(load)
         if found is None:
-            _, short, others = self._short_of(load)
+            _, short, others = self._shortage(load)
             held = zip(*others, strict=True) if others else [()] * len(short)
             found = Amounts(*map(min, load.left, map(_least_excess, short, held)))
             self._spares[load] = found
         return found
 
-    def _short_of(self, load: Load) -> tuple[int, list[int], list[Amounts]]:
+    def _shortage(self, load: Load) -> tuple[int, list[int], list[Amounts]]:
         """Return the number of attempts that must end in any case, the shortage after it, and the other attempts."""
         cpu, memory, gpus, chips = map(sub, load.idle, self._need)
         ending, others = list[Amounts](), list[Amounts]()

@@ -57,13 +57,13 @@ class SliceAffinity:
         self._jobs_by_group = self._by_group(jobs)
         self._queue_positions = self._positions_of(jobs)
         found: dict[WaitingKey, Reason] = {}
-        wanted: dict[str, Slice] = {}  # one slice of each group that some entry must not take
+        by_group: dict[str, Slice] = {}  # one slice of each group that some entry must not take
         for key, known in on_others:
             why = self._why_not(_job_of(key), known)
             if why and key not in found:
                 found[key] = Reason(kind=ReasonKind.RESERVED, text=why)
-                wanted.setdefault(known.group, known)
-        reasons = {job: self._why_none(job, wanted.values()) for job in self._pending_jobs}
+                by_group.setdefault(known.group, known)
+        reasons = {job: self._why_none(job, by_group.values()) for job in self._pending_jobs}
         for key in result.waiting:
             if why := reasons[_job_of(key)]:
                 found[key] = Reason(kind=ReasonKind.RESERVED, text=why)
@@ -86,9 +86,9 @@ class SliceAffinity:
 
     def _waits_for_more(self, gang: JobId, job: JobId) -> bool:
         """Return whether a multi-slice gang ahead of a job waits for slices that are being created."""
-        several = gang in self._pending_jobs and self._cluster.jobs[gang].slices > 1
-        more_coming = not self._groups_creating.isdisjoint(self._groups[gang])
-        return several and more_coming and self._queue_positions[gang] < self._queue_positions[job]
+        is_pending = gang in self._pending_jobs and self._cluster.jobs[gang].slices > 1
+        is_creating = not self._groups_creating.isdisjoint(self._groups[gang])
+        return is_pending and is_creating and self._queue_positions[gang] < self._queue_positions[job]
 
     def _by_group(self, jobs: Iterable[JobId]) -> dict[str, list[JobId]]:
         """Return the jobs for which each group created slices."""
@@ -99,8 +99,8 @@ class SliceAffinity:
         return found
 
     def _positions_of(self, jobs: Iterable[JobId]) -> dict[JobId, int]:
-        alone: TasksByJob = {job: [] for job in jobs}
-        queue = queue_of(alone, self.job, 0.0)
+        no_tasks: TasksByJob = {job: [] for job in jobs}
+        queue = queue_of(no_tasks, self.job, 0.0)
         return {job: turn for turn, (_, _, job, *_) in enumerate(queue.entries)}
 
     def _on_other_jobs_slices(self, result: SchedulingResult) -> list[tuple[WaitingKey, Slice]]:
@@ -122,10 +122,9 @@ def _preferring(job: Job, groups: list[str]) -> Job:
 
     Its own preferences were already used when the groups were chosen.
     """
-    home = Constraint.of(
-        SCALE_GROUP_ATTRIBUTE_KEY, ConstraintOp.IN, values=groups, mode=ConstraintMode.PREFERRED
-    )
+    key, mode = SCALE_GROUP_ATTRIBUTE_KEY, ConstraintMode.PREFERRED
+    preference = Constraint.of(key, ConstraintOp.IN, values=groups, mode=mode)
     weight = 1 + sum(not each.required for each in job.constraints)
-    preferring = copy(job)
-    preferring.constraints = (*job.constraints, *[home] * weight)
-    return preferring
+    result = copy(job)
+    result.constraints = (*job.constraints, *[preference] * weight)
+    return result

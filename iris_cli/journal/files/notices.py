@@ -13,7 +13,7 @@ from iris_cli.journal.codec import decode, encode
 from iris_cli.journal.durable import Disk, open_safely, opened, replace_file
 from iris_cli.journal.log.position import is_intact, sealed, unsealed
 
-_MAX_BYTES = 1 << 26
+_MAX_BYTES = 1 << 26  # of the file
 
 
 class NoticeFile:
@@ -43,13 +43,13 @@ class NoticeFile:
         except (OSError, ValueError):
             return None
 
-    def write(self, books: NoticeState) -> bool:
+    def write(self, state: NoticeState) -> bool:
         """Atomically replace the state; return False if that failed.
 
         After a power cut the old state may be there: a notice is then sent twice.
         """
         with suppress(OSError):
-            replace_file(self._disk, self._path, sealed(encode(books)[:-1]), synced=True)
+            replace_file(self._disk, self._path, sealed(encode(state)[:-1]), synced=True)
             return True
         return False
 

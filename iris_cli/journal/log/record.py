@@ -122,17 +122,17 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 _LINES = msgspec.json.Decoder(prepared(_Line), dec_hook=typed)
 
 
-def decode_line(line: bytes, number: int = FORMAT, *, strictly: bool = False) -> LogRecord:
+def decode_line(line: bytes, number: int = FORMAT, *, strict: bool = False) -> LogRecord:
     """Decode a line without its newline. `number` is the format of the file; a first line has its own.
 
-    `strictly` also rejects duplicate keys. Raises BadLineError and NewerLogError.
+    `strict` also rejects duplicate keys. Raises BadLineError and NewerLogError.
     """
     if not is_intact(line):
         raise BadLineError("the checksum is wrong", intact=False)
     try:
         if not line.isascii():
             raise ValueError("a character is not ASCII")
-        if strictly:
+        if strict:
             loads(line)
         if number == FORMAT:
             try:

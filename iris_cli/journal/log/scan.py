@@ -22,7 +22,7 @@ class Scan:
 
     Reads from `start`, the current position of the stream, up to byte `size`, so that no line is read while it is
     appended. The line in HEAD (`head`) is valid even without its newline; `position` then includes the newline.
-    `strictly` treats duplicate keys as damage. `about`: valid lines without this text are skipped. Stops after the seq
+    `strict` treats duplicate keys as damage. `about`: valid lines without this text are skipped. Stops after the seq
     `until`.
     """
 
@@ -33,12 +33,12 @@ class Scan:
         start: Position = START,
         head: Head | None = None,
         *,
-        strictly: bool = False,
+        strict: bool = False,
         about: bytes = b"",
         until: int = sys.maxsize,
     ) -> None:
         self._about, self._until = about, until
-        self._strictly = strictly
+        self._strictly = strict
         self.fault: Fault | None = None
         self.size = size
         self._committed = f',"crc":"{head.crc if head else ""}"}}'.encode("ascii", "replace")
@@ -97,7 +97,7 @@ class Scan:
     def _next(self, raw: bytes) -> LogRecord:
         if raw[-1] != _NEWLINE:
             raise BadLineError("the line is unfinished", intact=False)
-        record = decode_line(raw[:-1], self._format, strictly=self._strictly)
+        record = decode_line(raw[:-1], self._format, strict=self._strictly)
         if record.seq != self._seq + 1:
             raise BadLineError(f"seq {record.seq} follows {self._seq}", intact=True)
         if record.prev != self._crc:

@@ -182,7 +182,7 @@ class _Check:
         while position is not None:
             stream.seek(position.offset)
             head = self._head if file == LOG else None
-            scan = Scan(stream, size, position, head, strictly=True)
+            scan = Scan(stream, size, position, head, strict=True)
             self._on_scan(file, scan)
             try:
                 self._read_records(file, scan)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from iris_cli.core.model.cluster import Cluster
 from iris_cli.journal.durable import Disk, make_directory
-from iris_cli.journal.layout import ARCHIVE, SNAPSHOT, moment_path
+from iris_cli.journal.layout import ARCHIVE, SNAPSHOT, archived_snapshot_path
 from iris_cli.journal.log.position import START, Position
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _MIN_BYTES = 200_000  # of new lines: reading these takes as long as everything 
 _MAX_RATIO = 16  # a snapshot that is longer than the new lines by this factor is not replaced yet
 _NAME = re.compile(r"snapshot-([0-9]{12})\.json")
 
-Replayed = Callable[[Position], Cluster]
+ReplayTo = Callable[[Position], Cluster]
 """Function that returns the cluster at a position, from the log alone."""
 
 
@@ -41,11 +41,11 @@ class SnapshotCache:
         self._path = directory / SNAPSHOT
         self._disk = disk
         self._every = every_lines, every_bytes
-        self.moment_lines = _ARCHIVE_FACTOR * every_lines
+        self.archive_every = _ARCHIVE_FACTOR * every_lines
         """Number of lines after which a snapshot is archived."""
         self._last = START  # position of the last known snapshot, or of the last attempt to write one
 
-    def read(self, fits: Callable[[Position], bool], replayed: Replayed) -> tuple[Position, Cluster] | None:
+    def read(self, fits: Callable[[Position], bool], replay_to: ReplayTo) -> tuple[Position, Cluster] | None:
         """Return the newest usable snapshot: its position in the log and its cluster.
 
         `fits` returns True if the log has the line with this checksum at a position.
@@ -62,7 +62,7 @@ class SnapshotCache:
                 if archived := path != self._path:
                     position = replace(position, earliest=None)
                 if fits(position):
-                    replay = partial(replayed, position)
+                    replay = partial(replay_to, position)
                     cluster = read_snapshot(self._directory, file, replay, archived=archived)
                     self._last = position
                     return position, cluster
@@ -96,14 +96,14 @@ class SnapshotCache:
         self,
         cluster: Cluster,
         position: Position,
-        replayed: Replayed,
-        archived: Callable[[], None],
+        replay_to: ReplayTo,
+        on_archived: Callable[[], None],
         *,
         always: bool,
     ) -> Cluster:
         """Write a snapshot if it is due; with `always`, if there are new lines since the last one.
 
-        Returns the cluster. If the snapshot was archived, calls `archived`, and the cluster has less in memory.
+        Returns the cluster. If the snapshot was archived, calls `on_archived`, and the cluster has less in memory.
         """
         due = self._is_due(position) or (always and position.seq > self._last.seq)
         if position.header is None or not due or not self._is_ours():
@@ -114,16 +114,16 @@ class SnapshotCache:
         self._last = position  # also if writing fails: the next try would fail, too
         try:
             draft = SnapshotDraft(cluster, position)
-            if position.seq - draft.since < self.moment_lines:
+            if position.seq - draft.since < self.archive_every:
                 draft.write(self._disk, self._path)
                 return cluster
-            path = moment_path(self._directory, position.seq)
+            path = archived_snapshot_path(self._directory, position.seq)
             make_directory(self._disk, path.parent)
             if (moment := draft.write(self._disk, path)) is not None:
                 # The existing files were needed until now.
                 self._delete(path if draft.since == 0 else None)
-                archived()
-                return draft.trimmed(self._directory, moment, partial(replayed, position))
+                on_archived()
+                return draft.trimmed(self._directory, moment, partial(replay_to, position))
         except UNUSABLE as error:
             if not isinstance(error, OSError):  # one of the earlier snapshots is damaged
                 self._delete(self._path)

@@ -18,7 +18,7 @@ from iris_cli.core.model.cluster import Cluster, Outputs
 from iris_cli.core.model.past import Past, Table
 from iris_cli.journal.codec import decode
 from iris_cli.journal.durable import open_safely
-from iris_cli.journal.layout import moment_path
+from iris_cli.journal.layout import archived_snapshot_path
 from iris_cli.journal.log.position import is_intact, unsealed
 from iris_cli.journal.snapshot.form import (
     FORM,
@@ -145,7 +145,7 @@ class Files:
     def moment(self, seq: int) -> SnapshotFile:
         """Return the archived snapshot of this seq. Raises the errors in `UNUSABLE`."""
         if seq not in self._open:
-            file = SnapshotFile(moment_path(self._directory, seq))
+            file = SnapshotFile(archived_snapshot_path(self._directory, seq))
             if file.crc != self._crcs[seq]:
                 raise DamagedSnapshotError("another moment")
             self._open[seq] = file
@@ -189,7 +189,7 @@ class Snapshot(Past):
         files: Files,
         live: Sequence[FullJob],
         last: Sequence[JobId],
-        replayed: Callable[[], Cluster],
+        replay: Callable[[], Cluster],
         kept: dict[JobId, FullJob] | None = None,
     ) -> None:
         self.files = files
@@ -198,7 +198,7 @@ class Snapshot(Past):
         self.kept = kept if kept is not None else {}
         self._live = live
         self._last = last
-        self._replayed = replayed
+        self._replay = replay
 
     def _query(self, files: Callable[[], T], log: Callable[[Cluster], T]) -> T:
         """Return `files()`; if a file is damaged, `log` of the replayed cluster. Raises LogDamagedError."""
@@ -206,7 +206,7 @@ class Snapshot(Past):
             try:
                 return files()
             except UNUSABLE:
-                self.log = self._replayed()
+                self.log = self._replay()
         return log(self.log)
 
     def find(self, job: JobId) -> FullJob:
@@ -331,16 +331,16 @@ def cluster_of(
 
 
 def read_snapshot(
-    directory: Path, file: SnapshotFile, replayed: Callable[[], Cluster], *, archived: bool
+    directory: Path, file: SnapshotFile, replay: Callable[[], Cluster], *, archived: bool
 ) -> Cluster:
     """Return the cluster in a snapshot. `archived`: the file is in the archive. Raises the errors in `UNUSABLE`.
 
-    `replayed` returns the same cluster from the log. It is called if a part is found damaged later.
+    `replay` returns the same cluster from the log. It is called if a part is found damaged later.
     """
     header, live = file.header, file.live()
     with raising_damaged():
         held = opened(live)
-    past = Snapshot(Files.of(directory, file, archived=archived), held, live.last, replayed)
+    past = Snapshot(Files.of(directory, file, archived=archived), held, live.last, replay)
     raws = file.outputs()
     outputs = Table({}, OutputTexts(raws), len(raws))
     return cluster_of(live.fleet, past, held, (header.jobs, header.tasks, header.parents), outputs)

@@ -86,16 +86,15 @@ class SnapshotDraft:
         position = self._header.position
         return Archived(position.seq, first[-11:-3].decode("ascii"), position.earliest or 0.0)
 
-    def trimmed(self, directory: Path, moment: Archived, replayed: Callable[[], Cluster]) -> Cluster:
+    def trimmed(self, directory: Path, moment: Archived, replay: Callable[[], Cluster]) -> Cluster:
         """Return the cluster with only those jobs in memory that are often needed, after `moment` was archived."""
-        unreaped = {
-            attempt.task.job for each in in_memory(self._cluster.outputs) for attempt in each.attempts
-        }
+        outputs = in_memory(self._cluster.outputs)
+        unreaped = {attempt.task.job for each in outputs for attempt in each.attempts}
         kept = {whole.job.id: whole for whole in self._changed if whole.job.id in unreaped}
         files = Files(directory, None, (*self._moments, moment))
         if (newest_by_job := self._past.files.newest_by_job if self._past is not None else {}) is not None:
             files.newest_by_job = newest_by_job | dict.fromkeys(self._ended, moment.seq)
-        past = Snapshot(files, self._open, self._last, replayed, kept)
+        past = Snapshot(files, self._open, self._last, replay, kept)
         header = self._header
         sizes = header.jobs, header.tasks, header.parents
         held = [*self._open, *kept.values()]

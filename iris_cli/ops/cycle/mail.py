@@ -91,7 +91,7 @@ class Mail:
         """Return the answer, or None if it has to wait."""
         asked, said = outcome.asked, outcome.said
         if isinstance(said, messages.Wait):
-            messages.check_end_can_come(asked.attempt.task.job, said.job)
+            messages.check_no_deadlock(asked.attempt.task.job, said.job)
             answer = _read_only(cluster, asked)
             if cluster.jobs[said.job].end is not None:
                 return answer

@@ -11,7 +11,7 @@ from iris_cli.core import AttemptId, Cluster, JobId, Token, Worker, WorkerCondit
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import attempts, failure_detection, gangs, identity, jobs, reaping, workers
 from iris_cli.core.messages.observations import (
-    OVER,
+    FINAL_STATES,
     AttemptReport,
     ProbeReport,
     ReapReport,
@@ -313,7 +313,7 @@ def _weigh_report(
     def weigh_attempts(over: bool) -> None:
         for report in seen.attempts:
             attempt_id = by_token.get(report.token)
-            if attempt_id is None or (report.state in OVER) is not over:
+            if attempt_id is None or (report.state in FINAL_STATES) is not over:
                 continue
             if report.state is RemoteState.ABSENT and report.token not in answer.known.acknowledged:
                 continue  # may have been launched after the report
@@ -361,6 +361,6 @@ def _masked(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> Attem
 def _ran(report: AttemptReport) -> float | None:
     """Return the seconds from start to end by the worker's clock; None if unreported or impossible."""
     started, ended = report.started_ago, report.ended_ago
-    if report.state not in OVER or started is None or ended is None:
+    if report.state not in FINAL_STATES or started is None or ended is None:
         return None
     return round(started - ended, 3) if 0 <= ended <= started <= MOST_UPTIME else None

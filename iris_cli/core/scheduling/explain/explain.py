@@ -212,7 +212,7 @@ class Explainer:
         else:
             apart = []
         suitable = [number for number, verdict in verdicts.items() if verdict.is_suitable]
-        if not sites.serve(suitable):
+        if not sites.are_enough(suitable):
             return apart or [_apart(requirement, sites, suitable, free=False)]
         return sorted([*reasons, *apart], key=lambda reason: reason.kind.rank)
 

@@ -163,7 +163,6 @@ def near_misses(case: Case) -> list[Verdict]:
 
 
 def group_of_one(context: SchedulingContext, position: int) -> Group:
-    """Return one worker as a group of its own."""
     key = AttributeValue(context.fleet.workers[position].id)
     return Group(position, key, (position,), 1 << position, whole=True)
 
