@@ -1,8 +1,7 @@
 """Workers in memory that obey the worker protocol, and a site of them with its log on disk.
 
     site = Site(tmp_path, "w0", "w1")
-    site.launch("train", replicas=2)
-    site.cycle()
+    site.launch("train", replicas=2), site.cycle()
     site.hosts["w0"].of("train").state = RemoteState.LOST
 
 Each `session()` is an invocation of its own. `Host.meanwhile` runs when an answer is made, before it arrives.
