@@ -16,7 +16,7 @@ from iris_cli.render.console import Output
 
 if TYPE_CHECKING:
     from iris_cli.client.outbox import Outbox
-    from iris_cli.ops.progress import HowFar
+    from iris_cli.ops.progress import GetProgress
     from iris_cli.ops.session import Session
     from iris_cli.ops.views.cycles import Cycles
     from iris_cli.remote.ssh import SshTransport
@@ -52,7 +52,7 @@ class Context(Workplace, dict=True):
     def why_no_cycles(self) -> str:
         """Return why no cycle follows this command, with what to type; '' if cycles follow."""
         from iris_cli.journal.access import disk_problem, permission_problem
-        from iris_cli.ops.loop.automatic import starts_by_itself
+        from iris_cli.ops.loop.automatic import may_start
         from iris_cli.ops.views.cycles import cycles_of
 
         if why := disk_problem(self.state.path):
@@ -60,7 +60,7 @@ class Context(Workplace, dict=True):
         cycles = cycles_of(self.state, self.clock.now(), self.config.loop)
         if cycles.has_next_cycle:
             return ""
-        if self.starts_loop and starts_by_itself(self) and not permission_problem(self.state.path):
+        if self.starts_loop and may_start(self) and not permission_problem(self.state.path):
             return ""
         return f"no cycles are running: {cycles.fix}"
 
@@ -94,12 +94,12 @@ class Context(Workplace, dict=True):
         A failure is one warning, never an error of the command.
         """
         from iris_cli.ops.loop.automatic import start_if_needed
-        from iris_cli.ops.loop.start import logins_kill
+        from iris_cli.ops.loop.start import logout_kills_processes
         from iris_cli.ops.views.cycles import work_left
 
         try:
             pid = start_if_needed(self, session)
-            ends = pid is not None and logins_kill(os.environ)
+            ends = pid is not None and logout_kills_processes(os.environ)
             is_left = (
                 pid is None
                 and not self.has_told_no_cycles
@@ -130,5 +130,5 @@ class Context(Workplace, dict=True):
     def tell(self, message: str) -> None:
         self.output.warning(message)
 
-    def progress(self, how_far: HowFar) -> AbstractContextManager[None]:
+    def progress(self, how_far: GetProgress) -> AbstractContextManager[None]:
         return self.output.progress(how_far)

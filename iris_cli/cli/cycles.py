@@ -34,25 +34,25 @@ def schedule(
     by --lock-timeout 0 without a terminal.
     """
     from iris_cli.ops.cycle import compaction, cycle
-    from iris_cli.ops.loop.watch import running
+    from iris_cli.ops.loop.watch import runner_lock
     from iris_cli.render import cycles as render
 
     every = _only_one(once=once, interval=interval)
     iris.starts_loop = False
     session = iris.session("iris schedule")
     if once and (cron or (iris.lock_timeout == 0 and not sys.stdin.isatty())):
-        session.runs_as, session.recorded = "cron", lambda: {"interval": cron or _CRON}
+        session.runs_as, session.cycle_details = "cron", lambda: {"interval": cron or _CRON}
 
     def one() -> None:
         wanted = scale or session.config.scales
         scaling = _pass(iris, session, in_cycle=True) if wanted else None
         render.show_cycle(iris.output, session.cluster, cycle.run(session), scaling)
-        if (done := compaction.when_large(session)) is not None:
-            iris.output.message(compaction.words(done))
+        if (done := compaction.compact_if_large(session)) is not None:
+            iris.output.message(compaction.compaction_words(done))
 
     if every is None:
         return _again_and_again(iris, session, one, None)
-    with running(session, "command", interval=every):
+    with runner_lock(session, "command", interval=every):
         return _again_and_again(iris, session, one, every)
 
 
@@ -138,12 +138,12 @@ def follow(
 
     Ctrl-C ends only the watch.
     """
-    from iris_cli.ops.loop.watch import listen
+    from iris_cli.ops.loop.watch import collect_news
     from iris_cli.render.watch.screen import Screen, still_there
 
     try:
         with closing(steps), Screen(iris.output, session, look or (lambda: _cluster(session))) as screen:
-            listen(session)
+            collect_news(session)
             screen.look()
             for step in steps:
                 screen.show(step)
@@ -183,7 +183,7 @@ def status(
     everything: bool,
 ) -> int:
     """Show the cluster or one job live. Polls no worker, takes no lock. Raises UsageError."""
-    from iris_cli.ops.loop.watch import look_on
+    from iris_cli.ops.loop.watch import follow_log
     from iris_cli.ops.views.status import cluster_status
 
     if at is not None:
@@ -208,4 +208,4 @@ def status(
         names()
     some = job is not None or labels or states
     look = one_job if job is not None else lambda: _cluster(session, labels, states)
-    return follow(iris, session, look_on(session, every=EVERY, about=names if some else None), look)
+    return follow(iris, session, follow_log(session, every=EVERY, about=names if some else None), look)

@@ -64,11 +64,11 @@ def status(iris: Context, job: str | None) -> int:
 
 def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
     """Wait until child jobs have ended; return the exit code for how they ended."""
-    from iris_cli.ops.loop.wait import Waited
+    from iris_cli.ops.loop.wait import WaitResult
 
     names = list(dict.fromkeys(map(parse_job_id, jobs)))
     try:
-        said = iris.outbox.answers_to_waits(names, timeout)
+        said = iris.outbox.final_answers(names, timeout)
     except KeyboardInterrupt:
         iris.output.message(
             f"stopped waiting; {' '.join(names)} {'continues' if len(names) == 1 else 'continue'}"
@@ -81,7 +81,7 @@ def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
         job: JobState.RUNNING if answer is None else JobState(answer.job.state)
         for job, answer in found.items()
     }
-    return Waited(states).exit_code
+    return WaitResult(states).exit_code
 
 
 def cancel(iris: Context, jobs: Sequence[str], reason: str) -> int:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 P = ParamSpec("P")
-Called = Callable[Concatenate[IrisClient, P], T]
+CalledWithClient = Callable[Concatenate[IrisClient, P], T]
 Method = Callable[Concatenate["AsyncIrisClient", P], Coroutine[Any, Any, T]]
-CalledOfJob = Callable[Concatenate[Job, P], T]
+CalledWithJob = Callable[Concatenate[Job, P], T]
 MethodOfJob = Callable[Concatenate["AsyncJob", P], Coroutine[Any, Any, T]]
 
 
@@ -30,7 +30,7 @@ async def _in_thread(call: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     future: Future[T] = loop.create_future()
 
-    def settle(result: T | None, error: BaseException | None) -> None:
+    def set_result(result: T | None, error: BaseException | None) -> None:
         if future.cancelled():
             return
         if error is not None:
@@ -40,19 +40,19 @@ async def _in_thread(call: Callable[[], T]) -> T:
 
     def run() -> None:
         try:
-            ended = partial(settle, call(), None)
+            callback = partial(set_result, call(), None)
         except BaseException as error:
-            ended = partial(settle, None, error)
+            callback = partial(set_result, None, error)
         try:
-            loop.call_soon_threadsafe(ended)
-        except RuntimeError:  # the loop was closed: nobody awaits the call
+            loop.call_soon_threadsafe(callback)
+        except RuntimeError:  # the loop is closed: nothing awaits the call
             return
 
     threading.Thread(target=run, name="iris", daemon=True).start()
     return await future
 
 
-def _of_client(method: Called[P, T]) -> Method[P, T]:
+def _client_method(method: CalledWithClient[P, T]) -> Method[P, T]:
     @wraps(method)
     async def call(self: AsyncIrisClient, /, *args: P.args, **keywords: P.kwargs) -> T:
         return await _in_thread(partial(method, self.client, *args, **keywords))
@@ -60,7 +60,7 @@ def _of_client(method: Called[P, T]) -> Method[P, T]:
     return call
 
 
-def _of_job(method: CalledOfJob[P, T]) -> MethodOfJob[P, T]:
+def _job_method(method: CalledWithJob[P, T]) -> MethodOfJob[P, T]:
     @wraps(method)
     async def call(self: AsyncJob, /, *args: P.args, **keywords: P.kwargs) -> T:
         return await _in_thread(partial(method, self.job, *args, **keywords))
@@ -68,7 +68,7 @@ def _of_job(method: CalledOfJob[P, T]) -> MethodOfJob[P, T]:
     return call
 
 
-def _submits(method: Called[P, Job]) -> Method[P, AsyncJob]:
+def _client_submission(method: CalledWithClient[P, Job]) -> Method[P, AsyncJob]:
     @wraps(method)
     async def call(self: AsyncIrisClient, /, *args: P.args, **keywords: P.kwargs) -> AsyncJob:
         return AsyncJob(await _in_thread(partial(method, self.client, *args, **keywords)))
@@ -76,7 +76,7 @@ def _submits(method: Called[P, Job]) -> Method[P, AsyncJob]:
     return call
 
 
-def _submits_again(method: CalledOfJob[P, Job]) -> MethodOfJob[P, AsyncJob]:
+def _job_submission(method: CalledWithJob[P, Job]) -> MethodOfJob[P, AsyncJob]:
     @wraps(method)
     async def call(self: AsyncJob, /, *args: P.args, **keywords: P.kwargs) -> AsyncJob:
         return AsyncJob(await _in_thread(partial(method, self.job, *args, **keywords)))
@@ -87,8 +87,8 @@ def _submits_again(method: CalledOfJob[P, Job]) -> MethodOfJob[P, AsyncJob]:
 class AsyncIrisClient:
     """The methods of `IrisClient` as coroutines, each in a thread. `submit` and `job` return an `AsyncJob`.
 
-    `client` is the `IrisClient`. A call whose await is cancelled continues in its thread without a reader; use
-    `timeout` to end a wait. `on_line` is called in that thread.
+    `client` is the `IrisClient`. If the await of a call is cancelled, the call continues in its thread and its result
+    is lost; use `timeout` to end a wait. `on_line` is called in the thread of the call.
     """
 
     def __init__(
@@ -104,30 +104,30 @@ class AsyncIrisClient:
     @classmethod
     def on(cls, client: IrisClient) -> AsyncIrisClient:
         """Return an asyncio client that uses this client."""
-        made = cls.__new__(cls)
-        made.client = client
-        return made
+        async_client = cls.__new__(cls)
+        async_client.client = client
+        return async_client
 
     def job(self, job_id: str) -> AsyncJob:
         """Return a job by its id; the first call on it fails if it does not exist. Raises UsageError."""
         return AsyncJob(self.client.job(job_id))
 
-    submit = _submits(IrisClient.submit)
-    status = _of_client(IrisClient.status)
-    wait = _of_client(IrisClient.wait)
-    wait_all = _of_client(IrisClient.wait_all)
-    list_tasks = _of_client(IrisClient.list_tasks)
-    task_status = _of_client(IrisClient.task_status)
-    task_logs = _of_client(IrisClient.task_logs)
-    logs = _of_client(IrisClient.logs)
-    pull = _of_client(IrisClient.pull)
-    cancel = _of_client(IrisClient.cancel)
-    retry = _of_client(IrisClient.retry)
-    again = _submits(IrisClient.again)
-    endpoints = _of_client(IrisClient.endpoints)
-    register_endpoint = _of_client(IrisClient.register_endpoint)
-    remove_endpoint = _of_client(IrisClient.remove_endpoint)
-    close = _of_client(IrisClient.close)
+    submit = _client_submission(IrisClient.submit)
+    status = _client_method(IrisClient.status)
+    wait = _client_method(IrisClient.wait)
+    wait_all = _client_method(IrisClient.wait_all)
+    list_tasks = _client_method(IrisClient.list_tasks)
+    task_status = _client_method(IrisClient.task_status)
+    task_logs = _client_method(IrisClient.task_logs)
+    logs = _client_method(IrisClient.logs)
+    pull = _client_method(IrisClient.pull)
+    cancel = _client_method(IrisClient.cancel)
+    retry = _client_method(IrisClient.retry)
+    again = _client_submission(IrisClient.again)
+    endpoints = _client_method(IrisClient.endpoints)
+    register_endpoint = _client_method(IrisClient.register_endpoint)
+    remove_endpoint = _client_method(IrisClient.remove_endpoint)
+    close = _client_method(IrisClient.close)
 
     async def __aenter__(self) -> AsyncIrisClient:
         return self
@@ -147,15 +147,15 @@ class AsyncJob:
         self.job = job
         self.id = job.id
 
-    status = _of_job(Job.status)
-    wait = _of_job(Job.wait)
-    tasks = _of_job(Job.tasks)
-    logs = _of_job(Job.logs)
-    pull = _of_job(Job.pull)
-    cancel = _of_job(Job.cancel)
-    retry = _of_job(Job.retry)
-    again = _submits_again(Job.again)
-    endpoints = _of_job(Job.endpoints)
+    status = _job_method(Job.status)
+    wait = _job_method(Job.wait)
+    tasks = _job_method(Job.tasks)
+    logs = _job_method(Job.logs)
+    pull = _job_method(Job.pull)
+    cancel = _job_method(Job.cancel)
+    retry = _job_method(Job.retry)
+    again = _job_submission(Job.again)
+    endpoints = _job_method(Job.endpoints)
 
     def __repr__(self) -> str:
         return f"<AsyncJob {self.id}>"

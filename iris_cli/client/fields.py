@@ -14,16 +14,16 @@ from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import UsageError
 
 Constraints = Sequence[Constraint | str]
-"""Constraints as values, or as on the command line: `"region=us-west4"`, `"~pool"`."""
+"""Constraints as values, or written as on the command line: `"region=us-west4"`, `"~pool"`."""
 
 
 class JobFields(TypedDict, total=False):
     """The fields of a job; omitted fields have the defaults of a job file.
 
-    Sizes are bytes or text (`"8GiB"`), durations seconds or text (`"2h"`). `prefer` are soft constraints, which rank
-    workers and exclude none; `group_by` makes a gang. `secrets` are names of variables of the operator's environment.
-    `array` creates a task for each index (`"0-9"`), `each_line` one for each line; `signal` (`"USR1@120"`) is sent that
-    many seconds before the time limit.
+    Sizes are bytes or text (`"8GiB"`), durations seconds or text (`"2h"`). `prefer` are soft constraints: they rank
+    workers but exclude none. `group_by` makes a gang. `secrets` are names of variables in the operator's environment.
+    `array` creates a task for each index (`"0-9"`), `each_line` a task for each line. `signal` `"USR1@120"` is sent 120
+    seconds before the time limit.
     """
 
     name: str | None
@@ -70,16 +70,16 @@ def job_request(
     fields: Mapping[str, Any],
     method: str = "submit",
 ) -> JobRequest:
-    """Build the request. Raises UsageError for invalid values, TypeError for fields that `method` lacks."""
+    """Return the request. Raises UsageError for invalid values, TypeError for unknown fields of `method`."""
     if unknown := fields.keys() - _ROWS.keys():
         name = min(unknown)
         meant = did_you_mean(name, _ROWS)
         raise TypeError(
             f"{method}() got an unexpected keyword argument {name!r}" + (f": {meant}" if meant else "")
         )
-    read = {name: _read(_ROWS[name], value) for name, value in fields.items() if value is not None}
-    asked = None if constraints is None else _constraints(constraints)
-    return request_of({**read, "command": _command(command), "constraints": asked})
+    values = {name: _read(_ROWS[name], value) for name, value in fields.items() if value is not None}
+    parsed = None if constraints is None else _constraints(constraints)
+    return request_of({**values, "command": _command(command), "constraints": parsed})
 
 
 def _command(command: Sequence[str] | str) -> tuple[str, ...]:

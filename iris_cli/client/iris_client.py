@@ -31,7 +31,7 @@ from iris_cli.ops.workplace import Workplace
 
 
 class WaitTimeoutError(IrisError, TimeoutError):
-    """The timeout of a `wait` passed; the job continues."""
+    """A `wait` has reached its timeout; the job continues."""
 
     exit_code = ExitCode.FAILED
 
@@ -39,11 +39,11 @@ class WaitTimeoutError(IrisError, TimeoutError):
 class IrisClient:
     """A client that submits and manages jobs. Thread-safe; a program may use several clients.
 
-    On the operator's machine it uses a state directory, found like the `iris` command does: `state_dir`,
-    `$IRIS_STATE_DIR`, or `state` next to the `cluster.yaml` in use (`config`, `$IRIS_CONFIG`, `./cluster.yaml`). Inside
-    a task, if neither is given, it sends requests to the process that polls the cluster; `answer_timeout` is the
-    timeout for an answer in seconds (None: unlimited). `lock_timeout` is the timeout in seconds for the state
-    directory's lock. Nothing is read before the first call. All methods raise IrisError, with the `message`, `hint` and
+    On the operator's machine it uses the same state directory as the `iris` command: `state_dir`, `$IRIS_STATE_DIR`, or
+    `state` next to the `cluster.yaml` in use (`config`, `$IRIS_CONFIG`, `./cluster.yaml`). Inside a task, unless
+    `state_dir` or `config` is given, it sends requests, which the cluster's cycles answer; `answer_timeout` is the
+    timeout for an answer in seconds (None: unlimited). `lock_timeout` is the timeout for the state directory's lock in
+    seconds. Nothing is read before the first call. All methods raise IrisError, with the `message`, `hint` and
     `exit_code` of the `iris` command.
     """
 
@@ -74,23 +74,23 @@ class IrisClient:
         schedule: bool = True,
         **fields: Unpack[JobFields],
     ) -> Job:
-        """Submit a command as a job. It is in the log when this returns.
+        """Submit a command as a job. The job is in the log when this method returns.
 
         `command` is the argument vector; a single text is split into words as in a shell, without any other shell
-        syntax. The other fields are those of a job file (see JobFields). Inside a task the job becomes a child of the
-        task's job: `constraints=None` inherits the parent's, `[]` inherits none, others are merged with them; with
-        `inherit_constraints=False` only the given ones apply.
+        syntax. The other fields are those of a job file (see JobFields). Inside a task, the job becomes a child of the
+        task's job: `constraints=None` inherits the parent's constraints, `[]` inherits none, other constraints are
+        merged with the parent's. With `inherit_constraints=False` only the given constraints apply.
 
-        `request_id` makes a submission from inside a task repeatable: the same id gets the same answer, even after a
-        restart of this program (letters, digits, '.', '_' and '-', at most 64). On the operator's machine a cycle
-        starts the job unless `schedule` is false.
+        `request_id` (1 to 64 letters, digits, '.', '_' and '-') makes a submission from inside a task idempotent: the
+        same id gets the same answer, even after a restart of this program. On the operator's machine, a cycle starts
+        the job unless `schedule` is false.
 
         Raises UsageError, NotFoundError (`after`), UnschedulableError; see also the class.
         """
         request = job_request(command, constraints, fields)
         if not inherit_constraints:
-            own = request.constraints or ()
-            request = replace(request, constraints=own, inherit_constraints=False if own else None)
+            given = request.constraints or ()
+            request = replace(request, constraints=given, inherit_constraints=False if given else None)
         return Job(self, self._backend.submit(request, request_id=request_id, schedule=schedule))
 
     def job(self, job_id: str) -> Job:
@@ -121,7 +121,7 @@ class IrisClient:
     def wait_all(self, jobs: Iterable[str | HasId], timeout: float | None = None) -> list[JobState]:
         """Wait until all jobs have ended, and return their states in the same order.
 
-        Raises WaitTimeoutError after `timeout` seconds; the jobs go on. See also `Job.wait`.
+        Raises WaitTimeoutError after `timeout` seconds; the jobs continue. See also `Job.wait`.
         """
         ids = list(map(_id, jobs))
         unique = list(dict.fromkeys(ids))
@@ -149,10 +149,10 @@ class IrisClient:
     def task_logs(
         self, task: str, *, tail: int | None = None, attempt: int | None = None, streams: Sequence[str] = BOTH
     ) -> list[LogLine]:
-        """Return the output of a task so far, one stream after the other.
+        """Return the present output of a task, one stream after the other.
 
-        `tail` lines of each of the `streams` (`"out"`, `"err"`), None for all; `attempt` is a number, None for the last
-        one. Raises NotFoundError, UnreachableError, UsageError.
+        `tail`: number of last lines of each stream, None for all lines. `attempt`: its number, None for the last
+        attempt. `streams`: `"out"`, `"err"` or both. Raises NotFoundError, UnreachableError, UsageError.
         """
         return self._logs(str(parse_task_id(str(task))), tail, attempt, streams)
 
@@ -164,7 +164,7 @@ class IrisClient:
         attempt: int | None = None,
         streams: Sequence[str] = BOTH,
     ) -> list[LogLine]:
-        """Return the output of all tasks of a job so far, one task after the other: see `task_logs`."""
+        """Return the present output of all tasks of a job, one task after the other: see `task_logs`."""
         return self._logs(_id(job), tail, attempt, streams)
 
     def _logs(
@@ -178,9 +178,9 @@ class IrisClient:
     def pull(self, job: str | HasId, directory: str | os.PathLike[str] = PULLED) -> Path:
         """Fetch the files in IRIS_OUTPUT_DIR of all tasks of a job.
 
-        Returns `directory/JOB` with the files as `task-N/attempt-M/...`. Files fetched before are not fetched again.
-        Not available inside a task. Raises UnreachableError if a worker does not answer, and IrisError if a file can't
-        be fetched; the other files are fetched in both cases.
+        Returns `directory/JOB`, which contains the files as `task-N/attempt-M/...`. Unchanged files are not fetched
+        again. Not available inside a task. Raises UnreachableError if a worker does not answer, and IrisError if a file
+        can't be fetched; in both cases all other files are fetched.
         """
         return self._backend.pull(_id(job), Path(directory))
 
@@ -189,10 +189,10 @@ class IrisClient:
         return self._backend.cancel(_id(job), reason)
 
     def retry(self, what: str | HasId) -> int:
-        """Stop the running attempts of a job or a task (of a gang, all) and reschedule them, uncharged.
+        """Stop the running attempts of a job or a task, and schedule the tasks again, uncharged.
 
-        Returns the number of stopped attempts. Only on the operator's machine. Raises NotFoundError, and UsageError for
-        a job or a task that has ended.
+        All ranks of a gang are stopped. Returns the number of stopped attempts. Only on the operator's machine. Raises
+        NotFoundError, and UsageError for a job or a task that has ended.
         """
         return self._backend.retry(what if isinstance(what, str) else what.id)
 
@@ -206,11 +206,11 @@ class IrisClient:
         schedule: bool = True,
         **fields: Unpack[JobFields],
     ) -> Job:
-        """Submit an ended job again as a new job, with its command, workspace and fields except those given here.
+        """Submit an ended job again as a new job. The command, the workspace and the fields are copied unless given.
 
-        `failed` selects the unsuccessful tasks of an array, with their indices. `after` is not copied. Only on the
-        operator's machine. Raises NotFoundError, and UsageError if the job has not ended or its workspace was deleted;
-        see also `submit`.
+        `failed`: submit only the unsuccessful tasks of an array, with the same indices. `after` is not copied. Only on
+        the operator's machine. Raises NotFoundError, and UsageError if the job has not ended or its workspace was
+        deleted; see also `submit`.
         """
         request = job_request(command or (), constraints, fields, method="again")
         request = replace(
@@ -219,7 +219,7 @@ class IrisClient:
         return Job(self, self._backend.submit(request, request_id=None, schedule=schedule))
 
     def endpoints(self, job: str | HasId | None = None) -> list[Endpoint]:
-        """Return the endpoints of a job's tasks; inside a task None means its own job. Raises NotFoundError."""
+        """Return the endpoints of a job's tasks. Inside a task, None means this task's job. Raises NotFoundError."""
         return list(self._backend.endpoints(None if job is None else _id(job)))
 
     def register_endpoint(self, name: str, port: int, metadata: Mapping[str, str] | None = None) -> None:
@@ -267,9 +267,9 @@ class Job:
     ) -> JobState:
         """Wait until the job has ended; return its state.
 
-        `stream_logs_from` selects tasks whose output is streamed: an index, several indices, a task id, or `"all"`.
-        Each line goes to `on_line`, by default to standard output with control characters replaced. On the operator's
-        machine the wait runs scheduling cycles. Inside a task it waits even if nothing polls the cluster.
+        `stream_logs_from` selects tasks to stream the output of: an index, several indices, a task id, or `"all"`. Each
+        line is passed to `on_line` (default: print it with control characters replaced). On the operator's machine the
+        wait runs cycles. Inside a task, it continues even if no cycles are running.
 
         Raises WaitTimeoutError (a TimeoutError) after `timeout` seconds; the job continues.
         """
@@ -282,7 +282,7 @@ class Job:
     def logs(
         self, *, tail: int | None = None, attempt: int | None = None, streams: Sequence[str] = BOTH
     ) -> list[LogLine]:
-        """Return the output of the tasks so far: see `IrisClient.logs`."""
+        """Return the present output of the tasks: see `IrisClient.logs`."""
         return self._client.logs(self.id, tail=tail, attempt=attempt, streams=streams)
 
     def pull(self, directory: str | os.PathLike[str] = PULLED) -> Path:
@@ -294,7 +294,7 @@ class Job:
         return self._client.cancel(self.id, reason)
 
     def retry(self, index: int | None = None) -> int:
-        """Stop the running attempts, or that of one task, and reschedule them: see `IrisClient.retry`."""
+        """Stop the running attempts of the job, or of one task, and schedule them again: see `IrisClient.retry`."""
         return self._client.retry(self.id if index is None else TaskId(self.id, index))
 
     def again(
@@ -328,21 +328,21 @@ def _backend(
     answer_timeout: float | None,
     lock_timeout: float | None,
 ) -> Backend:
-    if lock_timeout is not None and not lock_timeout >= 0:  # nan, too; less would wait forever
+    if lock_timeout is not None and not lock_timeout >= 0:  # NaN, too; a negative one would never end
         raise UsageError(f"lock_timeout={lock_timeout} is not a number of seconds to wait")
-    place = Workplace(
+    workplace = Workplace(
         config_path=None if config is None else Path(config),
         state_path=None if state_dir is None else Path(state_dir),
         lock_timeout=lock_timeout,
         shared=True,
     )
-    if place.is_inside:
+    if workplace.is_inside:
         from iris_cli.client.outbox import Outbox
 
         return Outbox(Path(os.environ["IRIS_TASK_DIR"]), answer_timeout)
     from iris_cli.client.state_directory import open_directory
 
-    return open_directory(place)
+    return open_directory(workplace)
 
 
 def _id(job: str | HasId) -> JobId:
@@ -350,7 +350,7 @@ def _id(job: str | HasId) -> JobId:
 
 
 def _ranks(job: JobId, chosen: int | str | Sequence[int] | None) -> tuple[int, ...] | None:
-    """Return the selected indices; an empty tuple for all. Raises UsageError."""
+    """Return the selected indices; () for all tasks, None for no task. Raises UsageError."""
     if chosen is None:
         return None
     if isinstance(chosen, str):
@@ -370,7 +370,7 @@ def _ranks(job: JobId, chosen: int | str | Sequence[int] | None) -> tuple[int, .
 
 
 def _write(line: LogLine) -> None:
-    """Print one line with unprintable characters replaced: output is untrusted text."""
+    """Print one line. Unprintable characters are replaced, because the output is untrusted text."""
     shown = "".join(each if each.isprintable() else "�" for each in line.text.replace("\t", " "))
     sys.stdout.write(f"[{line.task.rpartition('-')[2]}] {shown}\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""A task's information about itself, from its environment."""
+"""Information about the task in which a program runs, from its environment."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _PORT = "IRIS_PORT_"
 class JobInfo(Struct, frozen=True, kw_only=True):
     """Information about a task. `task_index` and `attempt` count from 0; `task_id` is `JOB/task-INDEX`.
 
-    `constraints` are those of the job, `worker_attributes` those of the worker. `hosts` are those of the gang by rank
-    (of a single task, its own); `coordinator_address` is `host:port` of the first. `slice_index` is the task's slice in
-    a gang on several slices. `array_index` is None unless the job is an array; `ports` maps port names, in lower case,
-    to numbers. `default_env` comes from the cluster's configuration. The directories are None, and `worker_id` is
-    empty, if iris did not start the process itself.
+    `constraints` are the job's, `worker_attributes` the worker's. `hosts` are the hosts of the gang by rank; for a
+    task outside a gang, its own host. `coordinator_address` is the `host:port` of the first host's coordinator.
+    `slice_index` is the number of the task's slice in a gang on several slices. `array_index` is None unless the job is
+    an array. `ports` maps port names, in lower case, to numbers. `default_env` is from the cluster's configuration. If
+    iris did not start the process itself, the directories are None and `worker_id` is empty.
     """
 
     job_id: JobId
@@ -61,17 +61,16 @@ class JobInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def parent_id(self) -> JobId | None:
-        """The parent job; None if absent."""
+        """The parent job; None if the job has no parent."""
         return parent_of(self.job_id)
 
 
 def get_job_info() -> JobInfo | None:
-    """Return information about this task, None outside of tasks (`IRIS_JOB_ID` is not set).
+    """Return information about this task; None outside of tasks (if `IRIS_JOB_ID` is not set).
 
-    `IRIS_TASK_ID` names the task. Other variables may be missing, as in a test or behind a wrapper that passes only
-    some: the defaults are as many tasks as the index needs, the first attempt, no worker. Raises UsageError, naming the
-    variable, if both that id and the index are missing or a variable is invalid: a missing index never means 0, which
-    would repeat the work of another rank.
+    Either `IRIS_TASK_ID` or `IRIS_TASK_INDEX` must be set: a default index would repeat the work of another rank. Other
+    variables may be missing, for example in a test. Their defaults are: index + 1 tasks, attempt 0, no worker. Raises
+    UsageError with the name of the missing or invalid variable.
     """
     if not os.environ.get("IRIS_JOB_ID"):
         return None
@@ -79,7 +78,7 @@ def get_job_info() -> JobInfo | None:
 
 
 def read_job_info(environ: Mapping[str, str]) -> JobInfo:
-    """Return the information from a given environment. Raises UsageError."""
+    """Return the information in this environment. Raises UsageError."""
     read = _Reader(environ)
     job = read("IRIS_JOB_ID", parse_job_id)
     task = _task(read, job)
@@ -117,35 +116,35 @@ def read_job_info(environ: Mapping[str, str]) -> JobInfo:
 
 
 def _task(read: _Reader, job: JobId) -> TaskId:
-    """Return the task's id, from its id or index; one of them is required."""
+    """Return the task's id, from IRIS_TASK_ID or IRIS_TASK_INDEX; one of them is required."""
     unknown = TaskId(job, -1)
-    named = read("IRIS_TASK_ID", parse_task_id, unknown)
-    if named == unknown:
+    task_id = read("IRIS_TASK_ID", parse_task_id, unknown)
+    if task_id == unknown:
         return TaskId(job, read("IRIS_TASK_INDEX", _count))
-    index = read("IRIS_TASK_INDEX", _count, named.index)
-    if named != TaskId(job, index):
-        _refuse("IRIS_TASK_ID", str(named), f"it is not task {index} of job {job}")
-    return named
+    index = read("IRIS_TASK_INDEX", _count, task_id.index)
+    if task_id != TaskId(job, index):
+        _refuse("IRIS_TASK_ID", str(task_id), f"it is not task {index} of job {job}")
+    return task_id
 
 
-_NEEDED = object()
+_REQUIRED = object()
 
 
 class _Reader:
-    """Reads variables; empty ones count as missing."""
+    """Read variables. An empty variable is treated as missing."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
 
-    def __call__(self, name: str, parse: Callable[[str], T], otherwise: object = _NEEDED) -> T:
+    def __call__(self, name: str, parse: Callable[[str], T], default: object = _REQUIRED) -> T:
         text = self._environ.get(name)
         if not text:
-            if otherwise is _NEEDED:
+            if default is _REQUIRED:
                 raise UsageError(
                     f"{name} is not set, but IRIS_JOB_ID is",
                     hint="pass all IRIS_* variables to child programs",
                 )
-            return otherwise  # type: ignore[return-value]  # of the field's type
+            return default  # type: ignore[return-value]  # of the field's type
         try:
             return parse(text)
         except (ValueError, UsageError, RecursionError) as error:

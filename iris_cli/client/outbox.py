@@ -1,4 +1,4 @@
-"""The client inside a task: writes requests to its outbox; the process that polls the cluster executes them."""
+"""The client inside a task. It writes requests to the task's outbox, and the cluster's cycles execute them."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ from iris_cli.ops.logs.log_reading import LineCutter
 T = TypeVar("T")
 P = ParamSpec("P")
 
-_FARTHEST = 4 << 20  # bytes to read back for the last lines of a log
-_PAUSE = 0.5  # seconds between two turns while streaming
+_MAX_READ_BACK = 4 << 20  # bytes read from the end of a log to find its last lines
+_PAUSE = 0.5  # seconds between two turns of streaming
 
 
 class Outbox:
-    """The cluster as seen from a task: its own job and the jobs that it submitted."""
+    """The part of a cluster that a task may use: its own job, and the jobs that it submitted."""
 
     def __init__(self, task_dir: Path, answer_timeout: float | None, clock: Clock = SYSTEM_CLOCK) -> None:
         self._task_dir = task_dir
         self._channel = RequestChannel(task_dir, clock)
-        self._patience = answer_timeout
+        self._answer_timeout = answer_timeout
 
-    def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:  # noqa: ARG002 - the poller runs the cycle
+    def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:  # noqa: ARG002 - the interface
         return JobId(self.submit_job(request, request_id)["job"])
 
     def submit_job(self, request: JobRequest, request_id: str | None = None) -> Mapping[str, Any]:
-        """Return the answer to a `Submit`. A `workdir` is packed and stays in the outbox until it is fetched."""
+        """Return the answer to a `Submit`. A `workdir` is packed into the outbox, from which a cycle fetches it."""
         if request.again is not None:
             raise UsageError("--again is not available inside a task", hint="iris launch --help")
         if request.workdir is None and request.job_script is None:
@@ -65,20 +65,18 @@ class Outbox:
 
     def ask(self, request: Request, request_id: str | None = None) -> Mapping[str, Any]:
         """Return the raw answer (see `core/messages/requests.py`). Raises the error in it, or UnansweredError."""
-        return self._channel.ask(request, self._patience, request_id)
+        return self._channel.ask(request, self._answer_timeout, request_id)
 
     def check_no_deadlock(self, job: str) -> None:
-        """Raise UsageError for the job of this task and its parents."""
+        """Raise UsageError for the job of this task and its parents, because these can't end before the task."""
         check_no_deadlock(JobId(os.environ.get("IRIS_JOB_ID", "")), JobId(job))
 
     def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:
-        found = self.answers_to_waits(jobs, timeout)
+        found = self.final_answers(jobs, timeout)
         return [None if each is None else job_status(each).state for each in found]
 
-    def answers_to_waits(
-        self, jobs: Sequence[JobId], timeout: float | None
-    ) -> list[Mapping[str, Any] | None]:
-        """Return how each job ended, as an answer to `Status`; None for those still open after `timeout` seconds."""
+    def final_answers(self, jobs: Sequence[JobId], timeout: float | None) -> list[Mapping[str, Any] | None]:
+        """Return the answer to `Status` for each job, None for jobs that are still open after `timeout` seconds."""
         for job in jobs:
             self.check_no_deadlock(job)
         names = [self._channel.put(Wait(job=job)) for job in jobs]
@@ -106,7 +104,7 @@ class Outbox:
         return None if answer is None else job_status(answer).state
 
     def _ask(self, request: Request, until: float | None) -> Mapping[str, Any] | None:
-        """Return the result of a read-only request; None if the monotonic time `until` comes first."""
+        """Return the result of a read-only request; None if there is no answer until the monotonic time `until`."""
         name = self._channel.put(request)
         try:
             answer = self._channel.wait(name, self._left(until))
@@ -115,7 +113,7 @@ class Outbox:
         return None if answer is None else result_of(answer)
 
     def _follow(self, job: JobId, until: float | None, ranks: Sequence[int], sink: Sink) -> JobState | None:
-        """Stream in turns: read the job's status first, then its output. So the last turn reads everything."""
+        """Stream in turns. Each turn reads the job's status BEFORE its output, so the last turn reads everything."""
         streamed: list[StreamedTask] | None = None
         while True:
             answer = self._ask(Status(job=job), until)
@@ -162,26 +160,26 @@ class Outbox:
         return found
 
     def _read(self, cursor: Cursor, tail: int | None) -> list[LogLine]:
-        """Return the last `tail` lines, or all; of long files read only the end if that is enough."""
+        """Return the last `tail` lines, or all lines. Of a long file, only the end is read if that is sufficient."""
         lines: list[LogLine] = []
         if tail is not None:
             cursor.offset = -MAX_LOG_PIECE
             lines = self._turn(cursor)
-            if cursor.began and len(lines) <= tail:
-                cursor, lines = cursor.at_offset(max(0, cursor.size - _FARTHEST)), []
+            if cursor.first_offset and len(lines) <= tail:
+                cursor, lines = cursor.at_offset(max(0, cursor.size - _MAX_READ_BACK)), []
         while not cursor.at_end:
             lines += self._turn(cursor)
-        lines = [*lines, *cursor.rest()][1 if cursor.began else 0 :]
+        lines = [*lines, *cursor.rest()][1 if cursor.first_offset else 0 :]
         return lines if tail is None else lines[-tail or sys.maxsize :]
 
     def _turn(self, cursor: Cursor) -> list[LogLine]:
         cursor.ask()
-        clock, patience = self._channel.clock, self._patience
+        clock, patience = self._channel.clock, self._answer_timeout
         found = cursor.take(None if patience is None else clock.monotonic() + patience)
         if found is None:
-            raise unanswered(self._patience)
-        if cursor.refused is not None:
-            raise cursor.refused
+            raise unanswered(self._answer_timeout)
+        if cursor.refusal is not None:
+            raise cursor.refusal
         return found
 
     def cancel(self, job: str, reason: str) -> bool:
@@ -211,7 +209,7 @@ class Outbox:
 
 
 def tasks_of(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
-    """Return the tasks of these ranks, all if `ranks` is empty. Raises NotFoundError."""
+    """Return the tasks of these ranks; all tasks if `ranks` is empty. Raises NotFoundError."""
     unknown = [rank for rank in ranks if rank >= len(status.tasks)]
     if unknown:
         raise NotFoundError(
@@ -220,8 +218,8 @@ def tasks_of(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
     return [status.tasks[rank] for rank in ranks] if ranks else status.tasks
 
 
-def _decoding(read: Callable[P, T]) -> Callable[P, T]:
-    """Turn decoding errors into IrisError: the answer may come from another version of iris."""
+def _with_decoding_errors(read: Callable[P, T]) -> Callable[P, T]:
+    """Return the function with decoding errors raised as IrisError: another version of iris may have answered."""
 
     @wraps(read)
     def reader(*args: P.args, **keywords: P.kwargs) -> T:
@@ -236,13 +234,13 @@ def _decoding(read: Callable[P, T]) -> Callable[P, T]:
     return reader
 
 
-@_decoding
+@_with_decoding_errors
 def answered(raw: Mapping[str, Any], kind: type[T]) -> T:
     """Decode an answer as its type in `core/messages/requests.py`; unknown fields are ignored."""
     return convert(raw, prepared(kind))
 
 
-@_decoding
+@_with_decoding_errors
 def job_status(raw: Mapping[str, Any]) -> JobStatus:
     """Decode the status of a job."""
     return convert(
@@ -251,26 +249,25 @@ def job_status(raw: Mapping[str, Any]) -> JobStatus:
 
 
 def _with_display(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the job or task with a `display`, by default its state: older versions have none."""
+    """Return the fields with a `display` (default: the state), which older versions of iris omit."""
     return {"display": raw["state"], **raw}
 
 
-@_decoding
+@_with_decoding_errors
 def endpoint(raw: Mapping[str, Any]) -> Endpoint:
     """Decode an endpoint."""
     return convert({**raw, "host": raw["address"]}, prepared(Endpoint))
 
 
-# Read the output of a task from inside another task: in pieces, several requested at once.
-#
-# An answer takes until the next poll, a minute with cron. So pieces of each file are requested in advance.
+# Read the output of a task from inside another task. An answer arrives after the next poll, which may take a minute
+# with cron, so several pieces of each file are requested at a time.
 
 
-_PATIENCE = 10
-"""Turns in which a worker without an answer is queried again for the rest of a finished output."""
+_MAX_REFUSALS = 10
+"""Turns in a row in which the rest of a finished output may be refused, because its worker does not answer."""
 
 AHEAD = 4
-"""Number of pieces of a file that are requested at once."""
+"""Number of pieces of a file that are requested at a time."""
 
 
 class Cursor(Struct):
@@ -280,64 +277,64 @@ class Cursor(Struct):
     task: str
     attempt: int
     stream: str
-    offset: int = 0  # of the next piece; a negative one counts from the end
-    began: int = 0  # offset of the first byte read
-    size: int = 0  # at the last answer
+    offset: int = 0  # of the next piece; negative: from the end
+    first_offset: int = 0  # offset of the first byte read
+    size: int = 0  # of the file, according to the last answer
     at_end: bool = False  # True if the last turn reached the end
-    refused: IrisError | None = None  # why the last turn read nothing
+    refusal: IrisError | None = None  # why the last turn read nothing
     _cutter: LineCutter = field(default_factory=LineCutter)
-    _asked: list[RequestId] = field(default_factory=list)
+    _requests: list[RequestId] = field(default_factory=list)
 
     def at_offset(self, offset: int) -> Cursor:
         """Return a cursor for the same file at another offset."""
         return Cursor(self.channel, self.task, self.attempt, self.stream, offset, offset, self.size)
 
     def ask(self) -> None:
-        """Request the next pieces: all that are known to exist, or one if the size is unknown."""
+        """Request the next pieces: at most AHEAD of the known size, or one piece if the size is unknown."""
         end = max(self.size, self.offset + 1) if self.offset >= 0 else self.offset + 1
         starts = range(self.offset, end, MAX_LOG_PIECE)
-        self._asked = [self.channel.put(self._request(start)) for start in starts[:AHEAD]]
+        self._requests = [self.channel.put(self._request(start)) for start in starts[:AHEAD]]
 
     def _request(self, offset: int) -> Logs:
         return Logs(task=parse_task_id(self.task), stream=self.stream, offset=offset, attempt=self.attempt)
 
     def take(self, until: float | None) -> list[LogLine] | None:
-        """Return the lines in the answers; None if the monotonic time `until` comes first. Nothing is lost then."""
-        self.at_end, self.refused = False, None
+        """Return the lines in the answers; None if an answer is missing at `until`. Then the next call repeats them."""
+        self.at_end, self.refusal = False, None
         data = b""
-        for name in self._asked:
+        for name in self._requests:
             left = None if until is None else max(0.0, until - self.channel.clock.monotonic())
             answer = self.channel.wait(name, left)
             if answer is None:
                 self.forget()
                 return None
             if isinstance(answer, Refusal):
-                self.refused = answer.error()
+                self.refusal = answer.error()
                 break
             piece = base64.b64decode(answer["data"], validate=True)
             self.size = int(answer["size"])
             if self.offset < 0:
-                self.offset = self.began = int(answer["offset"])
+                self.offset = self.first_offset = int(answer["offset"])
             data += piece
             self.at_end = self.offset + len(data) >= self.size
             if self.at_end or len(piece) < MAX_LOG_PIECE:
-                break  # later pieces start after the planned end of this one
+                break  # this piece is shorter than requested, so the next pieces don't follow it
         self.forget()
         self.offset += len(data)
         return self.lines(self._cutter.feed(data))
 
     def forget(self) -> None:
         """Delete pending requests and their answers."""
-        for name in self._asked:
+        for name in self._requests:
             self.channel.drop(name)
-        self._asked = []
+        self._requests = []
 
     def rest(self) -> list[LogLine]:
         """Return the unfinished last line at the end of the output."""
         return self.lines(self._cutter.rest())
 
     def lines(self, text: str) -> list[LogLine]:
-        """Convert complete lines, each with its line feed."""
+        """Return these complete lines, each with a line feed, as LogLines."""
         return [
             LogLine(task=self.task, attempt=self.attempt, stream=self.stream, text=line)
             for line in text.split("\n")[:-1]
@@ -345,7 +342,7 @@ class Cursor(Struct):
 
 
 class StreamedTask:
-    """One task whose output is streamed, from attempt to attempt, until it has ended."""
+    """Stream the output of one task, from attempt to attempt, until it has ended."""
 
     def __init__(self, channel: RequestChannel, task: str, streams: Sequence[str]) -> None:
         self.task = task
@@ -354,33 +351,33 @@ class StreamedTask:
         self._streams = streams
         self._attempt = -1
         self._cursors: list[Cursor] = []
-        self._refusals = 0  # consecutive turns with a refused read
-        self._over = False  # True if nothing was written any more before the last turn
+        self._refusals = 0  # turns with a refused read, in a row
+        self._has_ended = False  # True if the attempt had ended before this turn
 
     def ask(self, status: TaskStatus) -> None:
-        """Start a turn; `status` was requested before it."""
+        """Begin a turn; `status` was read before it."""
         last = -1 if status.attempt is None else status.attempt
         if not self._cursors and self._attempt < last:
             self._attempt += 1
             self._cursors = [Cursor(self._channel, self.task, self._attempt, name) for name in self._streams]
-        self._over = status.state.terminal or self._attempt < last
+        self._has_ended = status.state.terminal or self._attempt < last
         self.done = not self._cursors and status.state.terminal and self._attempt == last
         for cursor in self._cursors:
             cursor.ask()
 
     def take(self, until: float | None, sink: Sink) -> bool:
-        """End the turn: pass on what was read. Return False on timeout."""
+        """End the turn: pass the lines to the sink. Return False if `until` was reached."""
         for lines in self._turn(until):
             if lines is None:
                 return False
             for line in lines:
                 sink(line)
-        refused = [cursor for cursor in self._cursors if cursor.refused is not None]
-        self._refusals = self._refusals + 1 if refused else 0
-        gone = all(isinstance(cursor.refused, NotFoundError) for cursor in refused)
-        given_up = gone or self._refusals > _PATIENCE
-        read = all(cursor.at_end or (cursor in refused and given_up) for cursor in self._cursors)
-        if self._cursors and self._over and read:
+        refusal = [cursor for cursor in self._cursors if cursor.refusal is not None]
+        self._refusals = self._refusals + 1 if refusal else 0
+        is_gone = all(isinstance(cursor.refusal, NotFoundError) for cursor in refusal)
+        must_stop = is_gone or self._refusals > _MAX_REFUSALS
+        all_read = all(cursor.at_end or (cursor in refusal and must_stop) for cursor in self._cursors)
+        if self._cursors and self._has_ended and all_read:
             for cursor in self._cursors:
                 for line in cursor.rest():
                     sink(line)

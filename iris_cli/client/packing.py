@@ -1,4 +1,4 @@
-"""Pack a directory for a child job inside the task; the process that polls the cluster fetches it."""
+"""Pack a directory for a child job inside the task. A cycle of the cluster fetches it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from iris_cli.ops.workspace.pack import pack, tar_chunks
 def packed_in(task_dir: Path, request: JobRequest) -> Iterator[JobRequest]:
     """Yield the request with its files packed into the task's outbox; delete them after the answer.
 
-    If the request is refused or not answered, they stay: the program may repeat it. Raises UsageError,
-    NotWritableError.
+    If the request is refused or not answered, the files stay, because the program may repeat the request. Raises
+    UsageError, NotWritableError.
     """
     store = Workspaces(task_dir / "outbox" / ".packed")
     workspace, _ = pack(
@@ -32,4 +32,4 @@ def packed_in(task_dir: Path, request: JobRequest) -> Iterator[JobRequest]:
     try:
         store.remove(workspace.hash)
     except NotWritableError:
-        return  # it is deleted with the directory of the task
+        return  # the file is deleted later, with the task's directory

@@ -1,4 +1,4 @@
-"""The client's port to a cluster, and the plain records it returns."""
+"""The interface between the client and a cluster, and the records that the client returns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from iris_cli.core import JobId, JobRequest, JobState, TaskState, WorkerId
 
 
 class TaskStatus(Struct, frozen=True, kw_only=True):
-    """One task. `id` is `JOB/task-INDEX`; `attempt`, `worker` and `exit_code` are those of its last attempt.
+    """One task. `id` is `JOB/task-INDEX`; `attempt`, `worker` and `exit_code` belong to its last attempt.
 
-    They are None if it was never placed or has not ended. `display` is the state as on the screen: `STOPPED` for a rank
-    stopped with its gang, `FAILED exit 1`, `RETRYING (1 of 3)`. `why` is why it is pending or has ended.
+    `attempt` and `worker` are None if it was never placed, `exit_code` is None before its end. `display` is the state
+    as shown on the screen: `STOPPED` for a rank that iris stopped because another rank failed, `FAILED exit 1`,
+    `RETRYING (1 of 3)`. `why` says why it is pending, or why it has ended.
     """
 
     id: str
@@ -28,9 +29,10 @@ class TaskStatus(Struct, frozen=True, kw_only=True):
 
 
 class JobStatus(Struct, frozen=True, kw_only=True):
-    """One job with its tasks by index. `display` is the state as on the screen, `why` why it is pending or has ended.
+    """One job with its tasks by index. `why` says why it is pending, or why it has ended.
 
-    `display` is `RUNNING` only while a task runs, otherwise `STOPPING`, `RETRYING (1 of 3)`, `PENDING (3 of 20 done)`.
+    `display` is the state as shown on the screen. Before the end it is `RUNNING` if a task is running, otherwise
+    `STOPPING`, `RETRYING (1 of 3)` or `PENDING (3 of 20 done)`.
     """
 
     id: JobId
@@ -42,7 +44,7 @@ class JobStatus(Struct, frozen=True, kw_only=True):
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """An address that a task of a job has registered. It is removed when that attempt ends."""
+    """An address that a task of a job has registered. It is removed when the task's attempt ends."""
 
     name: str
     task: str
@@ -69,7 +71,7 @@ class LogLine(Struct, frozen=True, kw_only=True):
 
 
 ANSWER_TIMEOUT = 300.0
-"""Timeout in seconds for the answer to a request from inside a task: cron runs a cycle each minute."""
+"""Timeout in seconds for the answer to a request from inside a task. With cron, an answer may take a minute."""
 
 BOTH = ("out", "err")
 """The streams of a task."""
@@ -85,7 +87,7 @@ class HasId(Protocol):
 
 
 class LogQuery(Struct, frozen=True, kw_only=True):
-    """A selection of lines: `tail` of each stream (None: all), of these `ranks` (empty: all)."""
+    """A selection of lines: the last `tail` lines of each stream (None: all), of these `ranks` ((): all)."""
 
     tail: int | None = None
     ranks: Sequence[int] = ()
@@ -100,7 +102,7 @@ class Backend(Protocol):
     """
 
     def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:
-        """Submit a job; it is durable when this returns."""
+        """Submit a job. It is in the log when this method returns."""
         ...
 
     def status(self, job: str) -> JobStatus:
@@ -110,9 +112,9 @@ class Backend(Protocol):
     def wait(
         self, job: str, timeout: float | None, follow: Sequence[int] | None, sink: Sink
     ) -> JobState | None:
-        """Wait for the end; return None after `timeout` seconds. Output of the ranks in `follow` goes to the sink.
+        """Wait until the job has ended and return its state, or None after `timeout` seconds.
 
-        An empty `follow` means all ranks, None means no rank.
+        The output of the ranks in `follow` is passed to the sink; () means all ranks, None no rank.
         """
         ...
 
@@ -121,14 +123,14 @@ class Backend(Protocol):
         ...
 
     def pull(self, job: JobId, directory: Path) -> Path:
-        """Fetch the files of a job to `directory/JOB`, which is returned.
+        """Fetch the files of a job to `directory/JOB`. Return this path.
 
         Raises UnreachableError if a worker does not answer.
         """
         ...
 
     def logs(self, what: str, query: LogQuery) -> list[LogLine]:
-        """Return the output of a job or a task so far."""
+        """Return the present output of a job or a task."""
         ...
 
     def cancel(self, job: str, reason: str) -> bool:
@@ -136,7 +138,7 @@ class Backend(Protocol):
         ...
 
     def retry(self, what: str) -> int:
-        """Stop running attempts of a job or a task to reschedule them; return the number of stopped attempts."""
+        """Stop the running attempts of a job or a task, so that they are retried. Return their number."""
         ...
 
     def endpoints(self, job: str | None) -> tuple[Endpoint, ...]:
@@ -148,7 +150,7 @@ class Backend(Protocol):
         ...
 
     def remove_endpoint(self, name: str) -> bool:
-        """Remove an endpoint. Return False if absent."""
+        """Remove an endpoint. Return False if there is none with this name."""
         ...
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """The two directories for a task's requests and their answers: `outbox/` and `inbox/`.
 
-A request is a file of `outbox/`, complete and durable once it has its name. Its answer is the file with the same name
-in `inbox/`. The polling process may see a request several times and executes it once. So a program that is killed loses
-nothing, and repeats nothing if it sends the request again under the same name.
+A request is a file in `outbox/`; it gets its name when it is complete and durable. Its answer is a file in `inbox/`
+with the same name. A cycle may read a request several times, but executes it once. So a program that was killed can
+send its requests again under the same names, and nothing is lost or executed twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _last = 0
 
 
 class UnansweredError(UnreachableError):
-    """There was no answer. The request may still be executed: `request_id` is in the outbox."""
+    """There was no answer. If `request_id` is set, the request is still in the outbox and may be executed."""
 
     def __init__(self, message: str, *, hint: str = "", request_id: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -60,25 +60,25 @@ class RequestChannel:
         Raises the error in the answer; UnansweredError after `timeout` seconds (None: never), NotWritableError.
         """
         name = self.put(request, request_id)
-        changes = isinstance(request, CHANGING)
+        is_change = isinstance(request, CHANGING)
         answer = None
         try:
             answer = self.wait(name, timeout)
         finally:
-            # A change is not withdrawn after a timeout: it may already have been executed.
-            if answer is not None or not changes:
+            # After a timeout, a change stays in the outbox, because it may already have been executed.
+            if answer is not None or not is_change:
                 self.drop(name, keep_answer=request_id is not None)
         if answer is None:
-            raise unanswered(timeout, name if changes else "")
+            raise unanswered(timeout, name if is_change else "")
         return result_of(answer)
 
     def put(self, request: Request, request_id: str | None = None) -> RequestId:
-        """Write a request durably, unless it exists or was answered.
+        """Write a request durably, unless it already exists or was answered.
 
-        Raises UsageError for an invalid id or one of a different request, NotWritableError.
+        Raises UsageError if the id is invalid or belongs to another request, NotWritableError.
         """
         raw = write_request(request)
-        name = new_request_id() if request_id is None else _checked(request_id)
+        name = new_request_id() if request_id is None else _parse_id(request_id)
         try:
             self._files.write(name, raw)
         except OtherRequestError as error:
@@ -90,16 +90,16 @@ class RequestChannel:
         return name
 
     def wait(self, name: RequestId, timeout: float | None) -> Answer | None:
-        """Return the answer, None after `timeout` seconds. Raises IrisError if it can't be read."""
+        """Return the answer; None if there is none after `timeout` seconds. Raises IrisError if it can't be read."""
         return self.wait_all([name], timeout)[0]
 
     def wait_all(self, names: Sequence[RequestId], timeout: float | None) -> list[Answer | None]:
-        """Return the answers, None for those missing after `timeout` seconds. One refusal ends the wait."""
+        """Return the answers; None for requests without an answer after `timeout` seconds. A refusal ends the wait."""
         return wait_for_answers(
-            names, timeout, self.look, lambda answer: isinstance(answer, Refusal), self.clock
+            names, timeout, self.read_if_answered, lambda answer: isinstance(answer, Refusal), self.clock
         )
 
-    def look(self, name: RequestId) -> Answer | None:
+    def read_if_answered(self, name: RequestId) -> Answer | None:
         """Return the answer if there is one."""
         try:
             raw = self._files.answer(name)
@@ -108,12 +108,12 @@ class RequestChannel:
         return None if raw is None else read_answer(raw)
 
     def drop(self, name: RequestId, *, keep_answer: bool = False) -> None:
-        """Delete a request that nobody waits for, and its answer."""
+        """Delete a request and its answer."""
         self._files.drop(name, keep_answer=keep_answer)
 
 
 def new_request_id() -> RequestId:
-    """Return a unique id. Ids of one process are in order, those of several processes nearly so."""
+    """Return a unique id. The ids are in chronological order; ids of different processes only approximately."""
     global _last
     with _ids:
         _last = max(_last + 1, int(SYSTEM_CLOCK.now() * 1e9))
@@ -121,13 +121,13 @@ def new_request_id() -> RequestId:
 
 
 def result_of(answer: Answer) -> Mapping[str, Any]:
-    """Return the result. Raises the error if the answer has one instead."""
+    """Return the result in an answer. Raises the error if the answer is a refusal."""
     if isinstance(answer, Refusal):
         raise answer.error()
     return answer
 
 
-def _checked(text: str) -> RequestId:
+def _parse_id(text: str) -> RequestId:
     if not is_request_id(text):
         raise UsageError(
             f"{clip(text)!r} is not a request id", hint="use 1 to 64 letters, digits, '.', '_' and '-'"

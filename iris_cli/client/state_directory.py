@@ -1,4 +1,4 @@
-"""The client on a state directory: the same operations as the commands of `iris`."""
+"""The client with a state directory: it uses the same operations as the commands of `iris`."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 
 OpenSession = Callable[[str], "Session"]
-"""Opens a session for the call with this name: sessions are for one thread."""
+"""Function that returns a new session for the call with this name, because a session is for one thread only."""
 
 
-def open_directory(place: Workplace) -> StateDirectory:
+def open_directory(workplace: Workplace) -> StateDirectory:
     """Return the backend for a state directory. All its sessions share connections."""
     lock = threading.Lock()
 
     def open_session(command: str) -> Session:
         with lock:
-            own = Workplace(place.config_path, place.state_path, place.lock_timeout)
-            own.config_file, own.config = place.config_file, place.config
-            own.clock, own.transport = place.clock, place.transport
-        return own.session(f"iris client {command}")
+            workplace_of_call = Workplace(workplace.config_path, workplace.state_path, workplace.lock_timeout)
+            workplace_of_call.config_file, workplace_of_call.config = workplace.config_file, workplace.config
+            workplace_of_call.clock, workplace_of_call.transport = workplace.clock, workplace.transport
+        return workplace_of_call.session(f"iris client {command}")
 
     def close() -> None:
         with lock:
-            transport = place.__dict__.pop("transport", None)
+            transport = workplace.__dict__.pop("transport", None)
         if transport is not None:
             transport.close()
 
@@ -46,7 +46,7 @@ def open_directory(place: Workplace) -> StateDirectory:
 
 
 class StateDirectory:
-    """One cluster, from the operator's machine. Each call is an invocation like a command."""
+    """One cluster, used on the operator's machine. Each call is an invocation, like a command."""
 
     def __init__(self, open_session: OpenSession, close: Callable[[], None] = lambda: None) -> None:
         self._session = open_session
@@ -55,7 +55,7 @@ class StateDirectory:
     def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:
         from iris_cli.ops.cycle import cycle
         from iris_cli.ops.jobs.launch import launch
-        from iris_cli.ops.loop.watch import PASSING
+        from iris_cli.ops.loop.watch import TRANSIENT_ERRORS
 
         if request_id is not None:
             raise UsageError(
@@ -65,8 +65,8 @@ class StateDirectory:
         session = self._session("submit")
         job = launch(session, request)
         if schedule:
-            # The job is submitted; if no cycle can run now, a later one starts it.
-            with suppress(*PASSING):
+            # The job is submitted. If no cycle can run now, a later cycle starts it.
+            with suppress(*TRANSIENT_ERRORS):
                 cycle.run(session, job=job)
         return job
 
@@ -96,8 +96,8 @@ class StateDirectory:
         if follow is not None:
             self._follow(session, job_id, LogQuery(ranks=follow), until, sink)
         left = None if timeout is None else max(0.0, until - clock.monotonic())
-        waited = wait_for(session, [job_id], timeout=left)
-        return None if waited.open else waited.states[job_id]
+        result = wait_for(session, [job_id], timeout=left)
+        return None if result.open else result.states[job_id]
 
     def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:
         from iris_cli.ops.loop.wait import wait_for

@@ -1,1 +1,1 @@
-"""Parse `cluster.yaml` and job files into values: strict, reporting all problems at once."""
+"""Read `cluster.yaml` and job files. Parsing is strict; all problems of a file are reported together."""

@@ -1,12 +1,12 @@
-"""Attributes of workers in `cluster.yaml`: the operator's own, and a provider's labels."""
+"""Attributes of workers in `cluster.yaml`: written by the operator, or imported from a provider's labels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 
-from iris_cli.config.reading import Place, Section, boolean, list_of, scalar, text, written
-from iris_cli.config.schema import region_and_zone
+from iris_cli.config.reading import Section, Setting, boolean, list_of, scalar, scalar_text, text
+from iris_cli.config.schema import check_region
 from iris_cli.core import clip, is_name, pattern
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
@@ -27,8 +27,8 @@ from iris_cli.core.attributes import (
 from iris_cli.errors import UsageError
 
 _KEY = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
-_LONGEST_LABEL = 63  # Google's limit for keys and values
-_PLACE = frozenset({REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, PREEMPTIBLE_ATTRIBUTE_KEY})
+_MAX_LABEL = 63  # characters, Google's limit for keys and values
+_FROM_SLICE = frozenset({REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, PREEMPTIBLE_ATTRIBUTE_KEY})
 _RESERVED = frozenset(
     {
         TPU_NAME_ATTRIBUTE_KEY,
@@ -44,17 +44,14 @@ _RESERVED = frozenset(
 
 
 def attributes_of(entry: Section) -> dict[str, AttributeValue]:
-    """Return all declared attributes of an entry; `attributes` override `labels`.
-
-    An omitted region is derived from the zone.
-    """
+    """Return all attributes of an entry; `attributes` override `labels`. An omitted region is derived from the zone."""
     attributes = {**(entry.get("labels", _labels) or {}), **free_attributes(entry)}
     for key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
         _declare(attributes, entry, key, entry.get(key, text))
     _declare(attributes, entry, PREEMPTIBLE_ATTRIBUTE_KEY, entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean))
-    direct = REGION_ATTRIBUTE_KEY in entry
-    place = entry.place.down(*(() if direct else ("attributes",)), REGION_ATTRIBUTE_KEY)
-    region_and_zone(attributes, place)
+    is_direct = REGION_ATTRIBUTE_KEY in entry
+    setting = entry.setting.child(*(() if is_direct else ("attributes",)), REGION_ATTRIBUTE_KEY)
+    check_region(attributes, setting)
     return attributes
 
 
@@ -66,31 +63,31 @@ def free_attributes(entry: Section) -> dict[str, AttributeValue]:
     return attributes
 
 
-def _attributes(place: Place) -> dict[str, AttributeValue]:
-    return _each(place, _attribute)
+def _attributes(setting: Setting) -> dict[str, AttributeValue]:
+    return _each(setting, _attribute)
 
 
-def _labels(place: Place) -> dict[str, AttributeValue]:
+def _labels(setting: Setting) -> dict[str, AttributeValue]:
     """Parse labels written by `iris cluster import` as attributes."""
-    return _each(place, _label)
+    return _each(setting, _label)
 
 
-def _each(place: Place, read: Callable[[str, Place], AttributeValue]) -> dict[str, AttributeValue]:
+def _each(setting: Setting, read: Callable[[str, Setting], AttributeValue]) -> dict[str, AttributeValue]:
     """Return the entries of a mapping that `read` accepts, by key."""
-    values = {key: entry.read(partial(read, key)) for key, entry in place.entries().items()}
+    values = {key: entry.read(partial(read, key)) for key, entry in setting.entries().items()}
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _label(key: str, place: Place) -> AttributeValue:
-    value = scalar(place)
+def _label(key: str, setting: Setting) -> AttributeValue:
+    value = scalar(setting)
     if fault := label_fault(key, str(value)):
         raise UsageError(fault, hint="write your own attributes under attributes")
     return AttributeValue(value)
 
 
 def label_fault(key: str, value: object) -> str:
-    """Return why a provider's label can't be an attribute; "" if it can."""
-    if key in _PLACE:
+    """Return why a provider's label can't become an attribute; "" if it can."""
+    if key in _FROM_SLICE:
         return "iris takes it from the slice"
     if key in _RESERVED or key.startswith(TAINT_KEY_PREFIX):
         return "the name is reserved"
@@ -98,10 +95,10 @@ def label_fault(key: str, value: object) -> str:
         return "not a valid attribute name"
     if not isinstance(value, str) or not value.isprintable():
         return "the value is not printable"
-    return "" if len(value) <= _LONGEST_LABEL else f"the value is longer than {_LONGEST_LABEL} characters"
+    return "" if len(value) <= _MAX_LABEL else f"the value is longer than {_MAX_LABEL} characters"
 
 
-def _attribute(key: str, place: Place) -> AttributeValue:
+def _attribute(key: str, setting: Setting) -> AttributeValue:
     if key.startswith(TAINT_KEY_PREFIX):
         raise UsageError(
             "taints are not attributes", hint=f"write taints: [{key.removeprefix(TAINT_KEY_PREFIX)}]"
@@ -113,8 +110,8 @@ def _attribute(key: str, place: Place) -> AttributeValue:
             f"{clip(key)!r} can't be the key of an attribute", hint="use letters, digits and _ . : / -"
         )
     if key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
-        return AttributeValue(text(place))
-    return AttributeValue(boolean(place) if key == PREEMPTIBLE_ATTRIBUTE_KEY else scalar(place))
+        return AttributeValue(text(setting))
+    return AttributeValue(boolean(setting) if key == PREEMPTIBLE_ATTRIBUTE_KEY else scalar(setting))
 
 
 def _declare(
@@ -122,15 +119,15 @@ def _declare(
 ) -> None:
     if value is None:
         return
-    declared = AttributeValue(value)
-    if attributes.setdefault(key, declared) != declared:
+    attribute = AttributeValue(value)
+    if attributes.setdefault(key, attribute) != attribute:
         entry.at(key).problem(
-            f"{key} is {str(declared)!r}, but {str(attributes[key])!r} under attributes", "set it once"
+            f"{key} is {str(attribute)!r}, but {str(attributes[key])!r} under attributes", "set it once"
         )
 
 
-def _taint(place: Place) -> str:
-    name = written(place)
+def _taint(setting: Setting) -> str:
+    name = scalar_text(setting)
     if not is_name(name):
         raise UsageError(f"{clip(name)!r} is not the name of a taint", hint="use letters, digits and . _ -")
     return name

@@ -1,4 +1,4 @@
-"""Format entries of `cluster.yaml`."""
+"""Write entries of `cluster.yaml` as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOT_PLAIN = frozenset({"true", "false", "null", "yes", "no", "on", "off", "~"})
 
 
 class NewHost(Struct, frozen=True):
-    """A single host; an empty `user` and a `port` of 0 mean the default."""
+    """A single host. An empty `user` and a `port` of 0 stand for the defaults."""
 
     worker: str
     host: str
@@ -23,9 +23,9 @@ class NewHost(Struct, frozen=True):
 
 
 class NewSlice(Struct, frozen=True):
-    """One TPU slice with its hosts in order of worker index.
+    """One TPU slice with its hosts in order of worker index. None and '' stand for unknown values.
 
-    None and empty text mean unknown. `incarnation` distinguishes the slice from earlier ones with its name.
+    `incarnation` distinguishes the slice from earlier slices with the same name.
     """
 
     name: str
@@ -38,28 +38,28 @@ class NewSlice(Struct, frozen=True):
 
 
 def quoted(text: str) -> str:
-    """Format a YAML scalar that parses as exactly this text."""
+    """Return a YAML scalar for exactly this text."""
     is_plain = _PLAIN.fullmatch(text) and text.lower() not in _NOT_PLAIN
     return text if is_plain else json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 def listed(texts: Sequence[str]) -> str:
-    """Format a list in brackets."""
+    """Return the texts as a YAML list in brackets."""
     return f"[{', '.join(map(quoted, texts))}]"
 
 
 def labelled(labels: Mapping[str, str]) -> str:
-    """Format labels in braces, sorted by key. Numeric values become numbers, as in constraints."""
+    """Return labels as a YAML mapping in braces, sorted by key. Numeric values become numbers, as in constraints."""
     return f"{{{', '.join(f'{quoted(key)}: {label_value(labels[key])}' for key in sorted(labels))}}}"
 
 
 def label_value(text: str) -> str:
-    """Format the value of a label as YAML."""
+    """Return the value of a label as YAML."""
     return quoted(text) if isinstance(scalar_of(text), str) else text
 
 
 def slice_lines(each: NewSlice) -> list[str]:
-    """Format an entry of `slices` that begins with its dash."""
+    """Return the lines of an entry of `slices`, beginning with its dash."""
     zone = (
         f"{ZONE_ATTRIBUTE_KEY}: {quoted(each.zone)}" if each.zone else f"# {ZONE_ATTRIBUTE_KEY}: us-west4-a"
     )
@@ -76,7 +76,7 @@ def slice_lines(each: NewSlice) -> list[str]:
 
 
 def host_lines(each: NewHost) -> list[str]:
-    """Format an entry of `workers`."""
+    """Return the lines of an entry of `workers`."""
     user = f", user: {quoted(each.user)}" if each.user else ""
     port = f", port: {each.port}" if each.port else ""
     return [f"- {{id: {quoted(each.worker)}, host: {quoted(each.host)}{user}{port}}}"]

@@ -1,4 +1,4 @@
-"""Settings of a host anywhere in `cluster.yaml`: addresses, SSH settings, environment."""
+"""Read settings of hosts in `cluster.yaml`: addresses, SSH settings, environment."""
 
 from __future__ import annotations
 
@@ -8,13 +8,23 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from iris_cli.config.locate import at_home
-from iris_cli.config.reading import Place, Section, integer, matching, one_of, section, text, word_of, written
+from iris_cli.config.reading import (
+    Section,
+    Setting,
+    integer,
+    matching,
+    one_of,
+    scalar_text,
+    section,
+    text,
+    word_of,
+)
 from iris_cli.config.variable_files import env
 from iris_cli.core import NOWHERE, Connection, ReplaceLost, clip, pattern
 from iris_cli.errors import UsageError
 
-MOST_HOSTS = 10_000
-"""Maximum number of hosts in a file: a typo in a range can mean very many."""
+MAX_HOSTS = 10_000
+"""Maximum number of hosts in a file. A typo in a range may result in a huge number."""
 
 _RANGE = pattern(r"\[([0-9]{1,6})-([0-9]{1,6})\]")
 _HOST = pattern(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}")
@@ -33,8 +43,8 @@ class Inherited(Struct, frozen=True, kw_only=True):
 
 
 def inherit(entry: Section, above: Inherited) -> Inherited:
-    """Return the settings of an entry: its own or its `ssh` keys override inherited ones."""
-    connection = entry.get("ssh", lambda place: ssh_block(place, above.connection), above.connection)
+    """Return the settings of an entry. Its own keys override those in its `ssh`, which override inherited settings."""
+    connection = entry.get("ssh", lambda setting: ssh_block(setting, above.connection), above.connection)
     connection = _ssh_keys(entry, connection)
     return Inherited(
         connection=replace(connection, remote_dir=entry.get("remote_dir", remote_dir, connection.remote_dir)),
@@ -43,9 +53,9 @@ def inherit(entry: Section, above: Inherited) -> Inherited:
     )
 
 
-def ssh_block(place: Place, above: Connection) -> Connection:
+def ssh_block(setting: Setting, above: Connection) -> Connection:
     """Parse an `ssh:` mapping."""
-    with section(place) as block:
+    with section(setting) as block:
         return _ssh_keys(block, above)
 
 
@@ -62,38 +72,40 @@ def _ssh_keys(entry: Section, above: Connection) -> Connection:
     )
 
 
-def remote_dir(place: Place) -> str:
+def remote_dir(setting: Setting) -> str:
     hint = "write a directory like ~/.iris or /mnt/disk/iris"
-    return matching(_REMOTE_DIR, "a directory for iris", hint)(place).rstrip("/")
+    return matching(_REMOTE_DIR, "a directory for iris", hint)(setting).rstrip("/")
 
 
-def _key_file(place: Place) -> str:
-    """Parse a private key's path; relative to the configuration file, so that cron finds it too."""
-    return str(place.report.file.absolute().parent / at_home(text(place)))
+def _key_file(setting: Setting) -> str:
+    """Parse the path of a private key. It is relative to the configuration file, so that cron finds it, too."""
+    return str(setting.report.file.absolute().parent / at_home(text(setting)))
 
 
 # Hosts
 
 
-def host_name(place: Place) -> str:
+def host_name(setting: Setting) -> str:
     """Parse one host name or address."""
-    return matching(_HOST, "a host name or an address")(place)
+    return matching(_HOST, "a host name or an address")(setting)
 
 
-def slice_hosts(above: Connection) -> Callable[[Place], list[tuple[Connection, Place]]]:
-    """Return a reader of one host or a list: (connection, place in the file) pairs.
+def slice_hosts(above: Connection) -> Callable[[Setting], list[tuple[Connection, Setting]]]:
+    """Return a reader of one host or a list of hosts, whose result is pairs (connection, setting in the file).
 
     A host is an address with optional ranges and port, such as `v4a-w-[0-3]:2222`, or a mapping with `host` and SSH
-    keys.
+    settings.
     """
 
-    def read(place: Place) -> list[tuple[Connection, Place]]:
-        items = place.items() if isinstance(place.node.value, tuple) else [place]
-        found: list[tuple[Connection, Place]] = []
+    def read(setting: Setting) -> list[tuple[Connection, Setting]]:
+        items = setting.items() if isinstance(setting.node.value, tuple) else [setting]
+        found: list[tuple[Connection, Setting]] = []
         for item in items:
-            found += [(connection, item) for connection in item.read(lambda each: _ways(each, above)) or ()]
-            if len(found) > MOST_HOSTS:
-                raise UsageError(f"more than {MOST_HOSTS} hosts")
+            found += [
+                (connection, item) for connection in item.read(lambda each: _connections(each, above)) or ()
+            ]
+            if len(found) > MAX_HOSTS:
+                raise UsageError(f"more than {MAX_HOSTS} hosts")
         if not found and not items:
             raise UsageError("no hosts")
         return found
@@ -101,11 +113,11 @@ def slice_hosts(above: Connection) -> Callable[[Place], list[tuple[Connection, P
     return read
 
 
-def _ways(place: Place, above: Connection) -> list[Connection]:
-    if not isinstance(place.node.value, dict):
-        return [with_port(name, above) for name in _expanded(place)]
-    with section(place) as entry:
-        names = entry.need("host", _expanded, [])
+def _connections(setting: Setting, above: Connection) -> list[Connection]:
+    if not isinstance(setting.node.value, dict):
+        return [with_port(name, above) for name in _expanded_names(setting)]
+    with section(setting) as entry:
+        names = entry.need("host", _expanded_names, [])
         settings = _ssh_keys(entry, above)
     return [replace(settings, host=name) for name in names]
 
@@ -113,7 +125,7 @@ def _ways(place: Place, above: Connection) -> list[Connection]:
 def with_port(name: str, above: Connection) -> Connection:
     """Parse a host with an optional port into a connection. Raises UsageError."""
     match = _HOST_AND_PORT.fullmatch(name)
-    if match is None:  # an IPv6 address has several colons
+    if match is None:  # no port; an IPv6 address has several colons
         return replace(above, host=name)
     port = int(match[2])
     if not 1 <= port <= 65535:
@@ -121,8 +133,8 @@ def with_port(name: str, above: Connection) -> Connection:
     return replace(above, host=match[1], port=port)
 
 
-def _expanded(place: Place) -> list[str]:
-    return expanded(written(place))
+def _expanded_names(setting: Setting) -> list[str]:
+    return expanded(scalar_text(setting))
 
 
 def expanded(pattern: str) -> list[str]:
@@ -132,8 +144,8 @@ def expanded(pattern: str) -> list[str]:
         if int(first) > int(last):
             raise UsageError(f"the range [{first}-{last}] runs backwards")
         count *= int(last) - int(first) + 1
-        if count > MOST_HOSTS:
-            raise UsageError(f"more than {MOST_HOSTS} hosts")
+        if count > MAX_HOSTS:
+            raise UsageError(f"more than {MAX_HOSTS} hosts")
     names = list(_each(pattern))
     if _HOST.fullmatch(names[0]) is None:
         raise UsageError(

@@ -1,11 +1,11 @@
-"""Job scripts: programs whose first lines hold options of `iris launch`.
+"""Read job scripts: programs with options of `iris launch` in their first lines.
 
     #!/bin/bash
     #IRIS --tpu v4-32 --workdir .
     #IRIS --timeout 12h
 
-Directives are between the first line and the program, among comments and blank lines. They have the fields and
-readers of a job file, and paths start at the directory of the script.
+Such lines (directives) are between the first line and the program, among comments and blank lines. They have the fields
+and the readers of a job file, and paths are relative to the directory of the script.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from iris_cli.config.job_file import reader_of
-from iris_cli.config.reading import Place
+from iris_cli.config.reading import Setting
 from iris_cli.config.yaml_source import Node, Report
 from iris_cli.core import JobRequest, clip, scalar_of
 from iris_cli.core.model.job_fields import JOB_FIELDS, OPTIONS_ELSEWHERE, JobField, Kind, request_of
 from iris_cli.core.text import nearest, pattern
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 _DIRECTIVE = pattern(r"#IRIS(?:\s+(?P<options>.*))?")
-_LOOKS_LIKE_ONE = pattern(r"#\s*iris[:\s]\s*-.*|#IRIS-.*", 2)  # re.IGNORECASE; `##IRIS` is a comment
-_ONE_EACH = frozenset(
+_LIKE_DIRECTIVE = pattern(r"#\s*iris[:\s]\s*-.*|#IRIS-.*", 2)  # re.IGNORECASE; `##IRIS` is a comment
+_REPEATABLE = frozenset(
     (Kind.CONSTRAINTS, Kind.TAINTS, Kind.JOBS, Kind.PORTS, Kind.SECRETS, Kind.VARIABLES, Kind.LABELS)
 )
 """Kinds of options that may be repeated, as on the command line."""
@@ -56,17 +56,17 @@ def load_job_script(path: Path) -> JobRequest:
 
 
 def _directive_lines(path: Path, report: Report) -> Iterator[tuple[int, list[str]]]:
-    """Yield the words of each directive with the number of its line."""
-    in_front = True
+    """Yield the line number and the words of each directive."""
+    is_header = True
     for number, line in enumerate(_lines(path, report), start=1):
         directive = _DIRECTIVE.fullmatch(line.rstrip())
         if directive is None:
-            in_front = in_front and line.lstrip()[:1] in ("", "#")
-            if in_front and _LOOKS_LIKE_ONE.fullmatch(line.rstrip()):
+            is_header = is_header and line.lstrip()[:1] in ("", "#")
+            if is_header and _LIKE_DIRECTIVE.fullmatch(line.rstrip()):
                 report.add(
                     number, "", "a comment, not a directive", "write #IRIS --OPTION, or ##IRIS to turn it off"
                 )
-        elif not in_front:
+        elif not is_header:
             hint = "move it to the top of the script; indent text that only looks like a directive"
             report.add(number, "", "a directive after the first line of the program", hint)
         else:
@@ -82,15 +82,13 @@ def _directive_lines(path: Path, report: Report) -> Iterator[tuple[int, list[str
 def _lines(path: Path, report: Report) -> list[str]:
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         report.add(1, "", f"it can't be read: {error.strerror}")
         return []
     first = data.partition(b"\n")[0]
-    if len(data) > MOST_BYTES:
-        report.add(
-            1, "", f"it is larger than {MOST_BYTES >> 20} MiB", "ship programs and data with --workdir"
-        )
+    if len(data) > MAX_BYTES:
+        report.add(1, "", f"it is larger than {MAX_BYTES >> 20} MiB", "ship programs and data with --workdir")
     elif first.endswith(b"\r"):
         report.add(1, "", "its lines end with CR LF, which no worker can run", f"dos2unix {clip(path.name)}")
     elif not first[2:].strip():
@@ -101,12 +99,12 @@ def _lines(path: Path, report: Report) -> list[str]:
 
 
 def _without_comment(words: list[str]) -> list[str]:
-    """Return the words before the first one that begins a comment."""
+    """Return the words before the first word that begins with `#`."""
     return words[: next((at for at, word in enumerate(words) if word.startswith("#")), len(words))]
 
 
 class _Directives:
-    """The options of the lines so far, by field."""
+    """The options of the directives, by field."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -120,7 +118,7 @@ class _Directives:
             row = _FIELDS.get(flag)
             if row is None:
                 self._report.add(line, *_unknown(flag))
-                return  # the following words may be its values
+                return  # the next words may be its values
             if row.kind is Kind.FLAG:
                 if sign:
                     self._report.add(line, flag, "takes no value")
@@ -131,23 +129,25 @@ class _Directives:
                 self._report.add(line, flag, "has no value", f"write {flag} {row.metavar}")
 
     def _put(self, line: int, row: JobField, node: Node) -> None:
-        there = self._nodes.get(row)
-        if there is None:
+        existing = self._nodes.get(row)
+        if existing is None:
             self._nodes[row] = node
-        elif isinstance(there.value, tuple) and isinstance(node.value, tuple):
-            self._nodes[row] = Node(there.line, (*there.value, *node.value))
-        elif isinstance(there.value, dict) and isinstance(node.value, dict):
-            self._nodes[row] = Node(there.line, {**there.value, **node.value})
+        elif isinstance(existing.value, tuple) and isinstance(node.value, tuple):
+            self._nodes[row] = Node(existing.line, (*existing.value, *node.value))
+        elif isinstance(existing.value, dict) and isinstance(node.value, dict):
+            self._nodes[row] = Node(existing.line, {**existing.value, **node.value})
         else:
-            self._report.add(line, row.flags[0], f"is already set on line {there.line}", "keep one of them")
+            self._report.add(
+                line, row.flags[0], f"is already set on line {existing.line}", "keep one of them"
+            )
 
     def _node(self, line: int, row: JobField, text: str) -> Node:
-        """Return the value as it would be in a job file."""
+        """Return the value as a node, as if it were in a job file."""
         if row.kind in (Kind.VARIABLES, Kind.LABELS):
             return Node(line, self._pair(line, row, text))
         if row.kind is Kind.GROUP:
             return Node(line, {"group_by": Node(line, text, text)})
-        if row.kind in _ONE_EACH:
+        if row.kind in _REPEATABLE:
             texts = text.split(",") if row.kind is Kind.PORTS else [text]
             return Node(line, tuple(Node(line, each, each) for each in texts))
         return Node(line, scalar_of(text) if row.kind in _NUMBERS else text, text)
@@ -165,9 +165,9 @@ class _Directives:
         return {name: Node(line, value, value)}
 
     def values(self) -> dict[str, Any]:
-        """Return the values of the named fields; wrong values are problems in the report."""
+        """Return the values of the fields. Problems of invalid values are added to the report."""
         return {
-            row.name: Place(node, _on(row), self._report).read(reader_of(row))
+            row.name: Setting(node, _on(row), self._report).read(reader_of(row))
             for row, node in self._nodes.items()
         }
 
@@ -180,10 +180,10 @@ def _on(row: JobField) -> str:
 _FIELDS = {
     flag: row for row in JOB_FIELDS if row.job_file for flags in row.flags for flag in flags.split("/")
 }
-"""The fields that a directive can name, by spelling of their options."""
+"""The fields that a directive can set, by the spellings of their options."""
 
 
-_TYPED = frozenset(("--wait", "--follow", "--dry-run", "--no-schedule", "--no-inherit-constraints"))
+_NOT_OF_JOB = frozenset(("--wait", "--follow", "--dry-run", "--no-schedule", "--no-inherit-constraints"))
 """Options of `iris launch` that do not describe the job."""
 
 
@@ -196,9 +196,9 @@ def _unknown(flag: str) -> tuple[str, str, str]:
             f"{shown!r} is not an option",
             "write #IRIS --OPTION VALUE; arguments: iris launch SCRIPT -- ARGUMENTS",
         )
-    if flag in _TYPED:
+    if flag in _NOT_OF_JOB:
         return "", f"{flag} is not a directive", f"use it on the command line: iris launch {flag} SCRIPT"
-    meant = [ours for ours, words in OPTIONS_ELSEWHERE.items() if flag in words.split()]
+    meant = [option for option, words in OPTIONS_ELSEWHERE.items() if flag in words.split()]
     near = nearest(shown, (each for each in _FIELDS if each.startswith("--")))
     if not meant and near is not None:
         meant = [near]

@@ -1,4 +1,4 @@
-"""Load `cluster.yaml` as a ClusterConfig: expand slices to hosts, apply inherited settings."""
+"""Read `cluster.yaml` into a ClusterConfig: expand slices to hosts, apply inherited settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from iris_cli.config import schema
 from iris_cli.config.attributes import attributes_of
 from iris_cli.config.hosts import (
-    MOST_HOSTS,
+    MAX_HOSTS,
     Inherited,
     host_name,
     inherit,
@@ -21,7 +21,17 @@ from iris_cli.config.hosts import (
     with_port,
 )
 from iris_cli.config.job_file import argv, cores, duration, gpu_device, read_field, size, tpu_type
-from iris_cli.config.reading import Place, Section, integer, list_of, matching, one_of, section, text, written
+from iris_cli.config.reading import (
+    Section,
+    Setting,
+    integer,
+    list_of,
+    matching,
+    one_of,
+    scalar_text,
+    section,
+    text,
+)
 from iris_cli.config.scale_groups import read_scale_group
 from iris_cli.config.schema import ClusterConfig, Defaults, HostConfig, Mode, Notify
 from iris_cli.config.yaml_source import Report, read_yaml
@@ -42,31 +52,31 @@ from iris_cli.errors import UsageError
 
 _NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _URL = pattern(r"https?://[^\s/?#@]+([/?#]\S*)?")
-_MAY_BE_ZERO = frozenset(  # zero means: do not wait, or off
+_MAY_BE_ZERO = frozenset(  # zero stands for no wait, or for off
     {"device_wait", "settle_seconds", "gang_reserve_after", "reap_after"}
 )
 _SIZES = frozenset({"workspace_size", "keep_logs"})
 
 
-class _PlacedHost(Struct, frozen=True):
-    """A worker, the place of its host, and the entry of its slice or worker."""
+class _HostEntry(Struct, frozen=True):
+    """A worker, the setting with its address, and the entry of its slice or worker."""
 
     host: HostConfig
-    place: Place
-    whole: Place
+    address: Setting
+    entry: Setting
 
 
 def load_cluster_config(path: Path, data: bytes | None = None) -> ClusterConfig:
-    """Read and check `cluster.yaml`, or `data` in its place. Raises ConfigError with all its problems."""
+    """Read and validate `cluster.yaml`, or `data` instead of its content. Raises ConfigError with all problems."""
     report = Report(path)
     root = read_yaml(path, report, data)
-    config = Place(root, "", report).read(_cluster) if root else None
+    config = Setting(root, "", report).read(_cluster) if root else None
     report.raise_if_any()
     return replace(config or ClusterConfig(path=path), warnings=tuple(report.warnings))
 
 
-def _cluster(place: Place) -> ClusterConfig:
-    with section(place) as top:
+def _cluster(setting: Setting) -> ClusterConfig:
+    with section(setting) as top:
         name = top.get("cluster", _cluster_name, "cluster")
         ssh = top.get("ssh", lambda block: ssh_block(block, NOWHERE), NOWHERE)
         defaults = top.get("defaults", _defaults, Defaults())
@@ -81,12 +91,12 @@ def _cluster(place: Place) -> ClusterConfig:
         entries = [each for some in (*slices, *workers) for each in some]
         _check_names(entries)
         if not entries and not groups:
-            place.warn("no workers yet")
+            setting.warn("no workers yet")
         limits = top.get("limits", _limits, Limits())
         silent_after = top.get("silent_after", duration, limits.silent_after)
-        schema.unique("scale group", ((group.name, entry) for entry, group in groups))
+        schema.check_unique("scale group", ((group.name, entry) for entry, group in groups))
         return ClusterConfig(
-            path=place.report.file,
+            path=setting.report.file,
             name=name,
             ssh=above.connection,
             hosts=tuple(each.host for each in entries),
@@ -100,48 +110,48 @@ def _cluster(place: Place) -> ClusterConfig:
         )
 
 
-def _check_names(entries: list[_PlacedHost]) -> None:
-    slices = {each.whole.path: (each.host.slice, each.whole) for each in entries if each.host.slice}
-    schema.unique("slice", slices.values())
-    first = {name: place.path for name, place in reversed(slices.values())}
-    # A duplicate slice also duplicates its workers: report that as one problem.
-    kept = [each for each in entries if each.host.slice is None or first[each.host.slice] == each.whole.path]
-    schema.hosts([(each.host, each.place) for each in kept])
+def _check_names(entries: list[_HostEntry]) -> None:
+    slices = {each.entry.path: (each.host.slice, each.entry) for each in entries if each.host.slice}
+    schema.check_unique("slice", slices.values())
+    first = {name: setting.path for name, setting in reversed(slices.values())}
+    # A duplicate slice has duplicate workers, too; it is reported as one problem.
+    kept = [each for each in entries if each.host.slice is None or first[each.host.slice] == each.entry.path]
+    schema.hosts([(each.host, each.address) for each in kept])
 
 
-def _cluster_name(place: Place) -> str:
-    with section(place) as entry:
+def _cluster_name(setting: Setting) -> str:
+    with section(setting) as entry:
         return entry.need("name", matching(_NAME, "a name", "use letters, digits and . _ -"), "cluster")
 
 
-def _slices(place: Place, above: Inherited) -> list[list[_PlacedHost]]:
-    found: list[list[_PlacedHost]] = []
+def _slices(setting: Setting, above: Inherited) -> list[list[_HostEntry]]:
+    found: list[list[_HostEntry]] = []
     total = 0
-    for item in place.items():
+    for item in setting.items():
         found.append(item.read(lambda entry: _slice(entry, above)) or [])
         total += len(found[-1])
-        if total > MOST_HOSTS:
-            raise UsageError(f"more than {MOST_HOSTS} hosts")
+        if total > MAX_HOSTS:
+            raise UsageError(f"more than {MAX_HOSTS} hosts")
     return found
 
 
-def _slice(place: Place, above: Inherited) -> list[_PlacedHost]:
+def _slice(setting: Setting, above: Inherited) -> list[_HostEntry]:
     """Return the workers of one slice, `{slice}-{index}`, in the order of its hosts."""
-    with section(place) as entry:
+    with section(setting) as entry:
         name = entry.need("name", matching(_NAME, "a name", "use letters, digits and . _ -"), "")
         kind = entry.need("type", tpu_type, "")
         settings = inherit(entry, above)
         hosts = entry.need("hosts", slice_hosts(settings.connection), [])
         shared = attributes_of(entry)
         if kind and hosts:
-            schema.host_count(kind, len(hosts), entry.at("hosts"))
-        entry.get("incarnation", text)  # used only by `iris cluster import`
+            schema.check_host_count(kind, len(hosts), entry.at("hosts"))
+        entry.get("incarnation", text)  # only `iris cluster import` uses it
         cpu, memory = entry.get("cpu", cores), entry.get("memory", size)
     if not (name and kind):
         return []
     found = []
-    for index, (connection, written_at) in enumerate(hosts):
-        made = HostConfig(
+    for index, (connection, address) in enumerate(hosts):
+        host = HostConfig(
             worker=parse_worker_id(f"{name}-{index}"),
             connection=connection,
             attributes={**shared, **_member(name, kind, index, len(hosts))},
@@ -152,13 +162,13 @@ def _slice(place: Place, above: Inherited) -> list[_PlacedHost]:
             slice=name,
             replace_lost=settings.replace_lost,
         )
-        found.append(_PlacedHost(made, written_at, place))
+        found.append(_HostEntry(host, address, setting))
     return found
 
 
-def _worker(place: Place, above: Inherited) -> list[_PlacedHost]:
-    """Return one host, or none if it is invalid. Its TPU becomes a slice of one VM with the worker's name."""
-    with section(place) as entry:
+def _worker(setting: Setting, above: Inherited) -> list[_HostEntry]:
+    """Return one host, [] if it is invalid. If it has a TPU, it becomes a slice of one VM with the worker's name."""
+    with section(setting) as entry:
         name = entry.need("id", matching(_NAME, "a worker id", "use letters, digits and . _ -"), "")
         settings = inherit(entry, above)
         connection = entry.need("host", lambda each: with_port(host_name(each), settings.connection), NOWHERE)
@@ -169,7 +179,7 @@ def _worker(place: Place, above: Inherited) -> list[_PlacedHost]:
     if not (name and connection.host):
         return []
     is_tpu = device is not None and device.kind == "tpu"
-    made = HostConfig(
+    host = HostConfig(
         worker=parse_worker_id(name),
         connection=connection,
         attributes={**attributes, **_device_attributes(name, device)},
@@ -180,7 +190,7 @@ def _worker(place: Place, above: Inherited) -> list[_PlacedHost]:
         slice=name if is_tpu else None,
         replace_lost=settings.replace_lost,
     )
-    return [_PlacedHost(made, place, place)]
+    return [_HostEntry(host, setting, setting)]
 
 
 def _device(entry: Section) -> Device | None:
@@ -218,34 +228,34 @@ def _member(slice_name: str, kind: str, index: int, vms: int) -> dict[str, Attri
     }
 
 
-def _defaults(place: Place) -> Defaults:
-    with section(place) as entry:
+def _defaults(setting: Setting) -> Defaults:
+    with section(setting) as entry:
         fields = {row.name: read_field(entry, row) for row in JOB_FIELDS if row.defaults}
     env = fields.pop("env")  # overridden by the `env` of workers, which is overridden by that of jobs
-    fields["memory_default"] = fields.pop("memory")  # a default never becomes a limit
+    fields["memory_default"] = fields.pop("memory")  # unlike an explicit value, a default is not a limit
     return Defaults(job=request_of(fields), env=env or {})
 
 
-def _notify(place: Place) -> Notify:
-    with section(place) as entry:
+def _notify(setting: Setting) -> Notify:
+    with section(setting) as entry:
         return Notify(command=entry.get("command", argv, ()), webhook=entry.get("webhook", _webhook, ""))
 
 
-def _webhook(place: Place) -> str:
-    """Parse a URL. Errors do not repeat it: knowing the URL is enough to post to it."""
-    found = text(place)
+def _webhook(setting: Setting) -> str:
+    """Parse a URL. Error messages do not contain it, because who knows the URL can post to it."""
+    found = text(setting)
     if _URL.fullmatch(found) is None:
         raise UsageError("not a URL to post to", hint="write https://host/... without user or blanks")
     return found
 
 
-def _limits(place: Place) -> Limits:
-    """Parse all fields of Limits, durations in any form."""
+def _limits(setting: Setting) -> Limits:
+    """Parse all fields of Limits; durations may have units."""
     fields: dict[str, Any] = {}
-    with section(place) as entry:
+    with section(setting) as entry:
         for name in Limits.__struct_fields__:
             if name == "silent_after":
-                continue  # has a separate key
+                continue  # it has a key of its own at the top
             default = getattr(Limits(), name)
             if name in _SIZES:
                 fields[name] = entry.get(name, size, default)
@@ -259,7 +269,7 @@ def _limits(place: Place) -> Limits:
     return limits
 
 
-def _positive_duration(place: Place) -> float:
-    if seconds := duration(place):
+def _positive_duration(setting: Setting) -> float:
+    if seconds := duration(setting):
         return seconds
-    raise UsageError(f"{written(place)} is too short")
+    raise UsageError(f"{scalar_text(setting)} is too short")

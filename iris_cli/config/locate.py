@@ -1,4 +1,4 @@
-"""Locate files: `cluster.yaml`, and paths named by users."""
+"""Find `cluster.yaml`, and files in home directories."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def at_home(name: str) -> Path:
 
 
 def find_config(explicit: Path | None, environ: Mapping[str, str], cwd: Path) -> Path:
-    """Return `--config`, or the first of `$IRIS_CONFIG`, `./cluster.yaml`, the user's configuration directory.
+    """Return `explicit`, `$IRIS_CONFIG`, `./cluster.yaml`, or the file in the user's configuration directory.
 
-    A file named explicitly must exist; nothing else replaces it. Raises ConfigError.
+    The first that is set or exists is returned. `explicit` and `$IRIS_CONFIG` must exist. Raises ConfigError.
     """
     named = explicit or (Path(environ["IRIS_CONFIG"]) if environ.get("IRIS_CONFIG") else None)
     if named is not None:
@@ -31,19 +31,19 @@ def find_config(explicit: Path | None, environ: Mapping[str, str], cwd: Path) ->
             source = "--config" if explicit else "$IRIS_CONFIG"
             raise ConfigError(f"{source}: no such file: {named}", hint="create one: iris init")
         return path
-    places = [cwd / FILE_NAME, *_user_places(environ)]
-    for path in places:
+    paths = [cwd / FILE_NAME, *_user_paths(environ)]
+    for path in paths:
         if path.is_file():
             return path
     raise ConfigError(
-        f"no {FILE_NAME} (looked for {', '.join(map(str, places))})",
+        f"no {FILE_NAME} (looked for {', '.join(map(str, paths))})",
         hint="create one: iris cluster import or iris init; or use --config FILE",
     )
 
 
-def _user_places(environ: Mapping[str, str]) -> list[Path]:
+def _user_paths(environ: Mapping[str, str]) -> list[Path]:
     base = environ.get("XDG_CONFIG_HOME", "")
-    if not base.startswith("/"):  # the XDG specification says to ignore relative paths
+    if not base.startswith("/"):  # the XDG specification requires to ignore relative paths
         home = environ.get("HOME")
         base = f"{home}/.config" if home else ""
     return [Path(base, "iris", FILE_NAME)] if base else []

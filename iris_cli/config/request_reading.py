@@ -1,7 +1,7 @@
 """Parse requests from inside tasks. Their text is untrusted.
 
-A task may request whatever a job file may contain, except access to the operator's machine: no file there is read, and
-no variable of the operator's environment is used.
+A request may contain the fields of a job file, except those that access the operator's machine: no file of it is read,
+and no variable of the operator's environment is used.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from msgspec.structs import replace
 
 from iris_cli.config.job_file import job_request
 from iris_cli.config.reading import (
-    Place,
     Section,
+    Setting,
     boolean,
     integer,
     list_of,
     mapping_of,
     matching,
+    scalar_text,
     section,
     word_of,
-    written,
 )
 from iris_cli.config.yaml_source import Node, Report
 from iris_cli.core import JobId, JobRequest, TaskId, Workspace, clip, count, parse_job_id, parse_task_id
@@ -50,28 +50,28 @@ from iris_cli.core.model.job_fields import JOB_FIELDS
 from iris_cli.core.text import did_you_mean
 from iris_cli.errors import UsageError
 
-DEEPEST = 8
-MOST_NODES = 20_000
-LONGEST_REASON = 200
-MOST_METADATA = 32
-MOST_FILES = 200_000
-_MOST_SIZE = 1 << 40
-_LONGEST_NAME = 255
-LONGEST_METADATA = 256
+MAX_DEPTH = 8
+MAX_NODES = 20_000
+MAX_REASON = 200
+MAX_ENTRIES = 32
+MAX_FILES = 200_000
+_MAX_SIZE = 1 << 40
+_MAX_NAME = 255
+MAX_METADATA = 256
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 def read_request(raw: bytes) -> Request:
-    """Parse a request of a task. Raises UsageError with the first problem for invalid text or values."""
+    """Parse a request of a task. Raises UsageError with the first problem."""
     if len(raw) > MOST_BYTES:
         raise UsageError(f"a request takes at most {MOST_BYTES} bytes", hint="put the data into a file")
     report = Report(Path("request"))
     try:
-        root = _Nodes().node(_parsed(raw), 1)
-        request = Place(root, "", report).read(_request)
+        root = _Nodes().node(_parse_json(raw), 1)
+        request = Setting(root, "", report).read(_request)
     except RecursionError:
-        raise UsageError(f"the request is nested deeper than {DEEPEST} levels") from None
+        raise UsageError(f"the request is nested deeper than {MAX_DEPTH} levels") from None
     if report.problems or request is None:
         raise _refusal(report)
     return request
@@ -94,14 +94,14 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _parsed(raw: bytes) -> Any:
+def _parse_json(raw: bytes) -> Any:
     try:
         return json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except UsageError:
         raise
     except UnicodeDecodeError:
         raise UsageError("the request is not UTF-8 text") from None
-    except ValueError:  # also raised for a number with thousands of digits
+    except ValueError:  # not JSON, or a number with thousands of digits
         raise UsageError("the request is not JSON") from None
 
 
@@ -110,29 +110,29 @@ def _no_constant(word: str) -> Any:
 
 
 class _Nodes:
-    """Converts JSON values to nodes and counts them."""
+    """Convert JSON values to nodes, and count them."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def node(self, value: Any, depth: int) -> Node:
         self._count += 1
-        if depth > DEEPEST:
-            raise UsageError(f"the request is nested deeper than {DEEPEST} levels")
-        if self._count > MOST_NODES:
-            raise UsageError(f"the request has more than {MOST_NODES} values")
+        if depth > MAX_DEPTH:
+            raise UsageError(f"the request is nested deeper than {MAX_DEPTH} levels")
+        if self._count > MAX_NODES:
+            raise UsageError(f"the request has more than {MAX_NODES} values")
         if isinstance(value, dict):
-            return Node(1, {_checked(key): self.node(each, depth + 1) for key, each in value.items()})
+            return Node(1, {_valid_text(key): self.node(each, depth + 1) for key, each in value.items()})
         if isinstance(value, list):
             return Node(1, tuple(self.node(each, depth + 1) for each in value))
         if isinstance(value, str):
-            return Node(1, _checked(value), value)
+            return Node(1, _valid_text(value), value)
         if isinstance(value, bool) or value is None:
             return Node(1, value, "" if value is None else str(value).lower())
         return Node(1, value, repr(value))
 
 
-def _checked(text: str) -> str:
+def _valid_text(text: str) -> str:
     if any("\ud800" <= char <= "\udfff" for char in text):
         raise UsageError("the request has a lone surrogate")
     return text
@@ -141,38 +141,36 @@ def _checked(text: str) -> str:
 # From nodes to requests
 
 
-def _request(place: Place) -> Request:
-    if not isinstance(place.node.value, dict):
+def _request(setting: Setting) -> Request:
+    if not isinstance(setting.node.value, dict):
         raise UsageError('a request is a JSON object, such as {"v": 1, "op": "status"}')
-    with section(place) as entry:
+    with section(setting) as entry:
         entry.need("v", integer(FORMAT, FORMAT), FORMAT)
         op = entry.need("op", word_of(list(OPS)), "")
         if not op:
             raise UsageError("op is missing")
-        return _OF[op](entry)
+        return _READERS[op](entry)
 
 
-def _job_id(place: Place) -> JobId:
-    return parse_job_id(written(place))
+def _job_id(setting: Setting) -> JobId:
+    return parse_job_id(scalar_text(setting))
 
 
-def _task_id(place: Place) -> TaskId:
-    return parse_task_id(written(place))
+def _task_id(setting: Setting) -> TaskId:
+    return parse_task_id(scalar_text(setting))
 
 
-def _short(place: Place) -> str:
-    found = written(place)
-    if len(found) > LONGEST_REASON:
-        raise UsageError(f"takes at most {LONGEST_REASON} characters")
+def _short_text(setting: Setting) -> str:
+    found = scalar_text(setting)
+    if len(found) > MAX_REASON:
+        raise UsageError(f"takes at most {MAX_REASON} characters")
     return found
 
 
-def _metadata(place: Place) -> Mapping[str, str]:
-    found = mapping_of(written)(place)
-    if len(found) > MOST_METADATA or any(len(text) > LONGEST_METADATA for text in (*found, *found.values())):
-        raise UsageError(
-            f"takes at most {MOST_METADATA} entries, each of at most {LONGEST_METADATA} characters"
-        )
+def _metadata(setting: Setting) -> Mapping[str, str]:
+    found = mapping_of(scalar_text)(setting)
+    if len(found) > MAX_ENTRIES or any(len(text) > MAX_METADATA for text in (*found, *found.values())):
+        raise UsageError(f"takes at most {MAX_ENTRIES} entries, each of at most {MAX_METADATA} characters")
     return found
 
 
@@ -180,81 +178,83 @@ def _submit(entry: Section) -> Submit:
     return Submit(job=entry.need("job", _job, JobRequest()))
 
 
-def _job(place: Place) -> JobRequest:
-    """Parse a job as in a job file; `setup: ""` means no set-up for this child job."""
-    known, entries = {}, place.entries()
+def _job(setting: Setting) -> JobRequest:
+    """Parse the job. It has the format of a job file, except that `setup: ""` disables the parent's set-up."""
+    known, entries = {}, setting.entries()
     for key, found in entries.items():
         if key in FIELDS:
             known[key] = found.node
-        elif key in _READ_INSIDE:
+        elif key in _ONLY_INSIDE:
             continue
-        elif key in _ELSEWHERE:
-            found.problem("not available inside a task", _ELSEWHERE[key])
+        elif key in _NOT_INSIDE:
+            found.problem("not available inside a task", _NOT_INSIDE[key])
         else:
             found.problem("unknown key", did_you_mean(clip(key), FIELDS))
     if "secrets" in known:
-        place.down("secrets").read(list_of(_reject_secret_file))
+        setting.child("secrets").read(list_of(_reject_secret_file))
     no_setup = "setup" in known and known["setup"].value == ""
     if no_setup:
         del known["setup"]
-    own: dict[str, Any] = {
-        name: place.down(name).read(read) for name, read in _READ_INSIDE.items() if _is_given(entries, name)
+    extra: dict[str, Any] = {
+        name: setting.child(name).read(read)
+        for name, read in _ONLY_INSIDE.items()
+        if _is_given(entries, name)
     }
-    request = job_request(replace(place, node=replace(place.node, value=known)))
-    return replace(request, **(own | ({"setup": ""} if no_setup else {})))
+    request = job_request(replace(setting, node=replace(setting.node, value=known)))
+    return replace(request, **(extra | ({"setup": ""} if no_setup else {})))
 
 
-def _is_given(entries: Mapping[str, Place], name: str) -> bool:
+def _is_given(entries: Mapping[str, Setting], name: str) -> bool:
     return name in entries and entries[name].node.value is not None
 
 
-def _reject_secret_file(place: Place) -> None:
-    """Reject a secret from a file: the file would be on the operator's machine."""
-    if "=" in written(place):
+def _reject_secret_file(setting: Setting) -> None:
+    """Reject a secret that is read from a file, because the file would be on the operator's machine."""
+    if "=" in scalar_text(setting):
         raise UsageError("write only the name of a secret")
 
 
-def _lines(place: Place) -> tuple[str, ...]:
-    found = list_of(_line_text)(place)
+def _lines(setting: Setting) -> tuple[str, ...]:
+    found = list_of(_line_text)(setting)
     if not 0 < len(found) <= MAX_INDEXES:
         raise UsageError(f"{len(found)} lines; a job has 1 to {MAX_INDEXES}")
     return found
 
 
-def _line_text(place: Place) -> str:
-    line = written(place)
+def _line_text(setting: Setting) -> str:
+    line = scalar_text(setting)
     if "\0" in line or "\n" in line:
         raise UsageError("a line has a NUL character or a line break")
     return line
 
 
-def _workspace(place: Place) -> Workspace | None:
-    """Parse the description of a workspace packed inside the task. Its content is fetched separately."""
-    with section(place) as entry:
+def _workspace(setting: Setting) -> Workspace | None:
+    """Parse the description of a workspace that was packed inside the task. Its content is fetched later."""
+    with section(setting) as entry:
         found = entry.need("hash", _sha256, "")
-        size = entry.need("size", integer(0, _MOST_SIZE), 0)
-        files, name = entry.get("files", integer(0, MOST_FILES), 0), entry.get("name", _directory_name, "")
+        size = entry.need("size", integer(0, _MAX_SIZE), 0)
+        files, name = entry.get("files", integer(0, MAX_FILES), 0), entry.get("name", _directory_name, "")
         return Workspace(hash=found, size=size, files=files, name=name) if found else None
 
 
-def _directory_name(place: Place) -> str:
-    found = written(place)
-    if len(found) > _LONGEST_NAME:
-        raise UsageError(f"takes at most {_LONGEST_NAME} characters")
+def _directory_name(setting: Setting) -> str:
+    found = scalar_text(setting)
+    if len(found) > _MAX_NAME:
+        raise UsageError(f"takes at most {_MAX_NAME} characters")
     return found
 
 
 _sha256 = matching(re.compile("[0-9a-f]{64}"), "a SHA-256", "64 hexadecimal digits")
 
-_READ_INSIDE: Mapping[str, Callable[[Place], Any]] = {
+_ONLY_INSIDE: Mapping[str, Callable[[Setting], Any]] = {
     "each_line": _lines,
     "workspace": _workspace,
     "inherit_constraints": boolean,
 }
-"""Readers of fields that only child jobs have, and of fields that named files inside the task."""
-_ELSEWHERE = {row.file_key: row.not_inside for row in JOB_FIELDS if row.not_inside}
-"""Fields that would read files of the operator's machine, and the hint for rejecting them."""
-FIELDS = frozenset(row.file_key for row in JOB_FIELDS) - _READ_INSIDE.keys() - _ELSEWHERE.keys()
+"""Readers of fields that only requests have, or that contain the content of a file instead of its path."""
+_NOT_INSIDE = {row.file_key: row.not_inside for row in JOB_FIELDS if row.not_inside}
+"""Rejected fields, which would read files of the operator's machine, and their hints."""
+FIELDS = frozenset(row.file_key for row in JOB_FIELDS) - _ONLY_INSIDE.keys() - _NOT_INSIDE.keys()
 """The fields of a job file that a task may use."""
 
 
@@ -278,10 +278,10 @@ def _register(entry: Section) -> RegisterEndpoint:
 
 _endpoint_name = matching(_NAME, "the name of an endpoint", "use letters, digits, '.', '_' and '-'")
 
-_OF: Mapping[str, Callable[[Section], Request]] = {
+_READERS: Mapping[str, Callable[[Section], Request]] = {
     "submit": _submit,
     "cancel": lambda entry: Cancel(
-        job=entry.need("job", _job_id, JobId("")), reason=entry.get("reason", _short, "")
+        job=entry.need("job", _job_id, JobId("")), reason=entry.get("reason", _short_text, "")
     ),
     "status": lambda entry: Status(job=entry.get("job", _job_id)),
     "tasks": lambda entry: Tasks(job=entry.get("job", _job_id)),

@@ -1,4 +1,4 @@
-"""Encode and decode requests and answers: one JSON object each. Cheap to import, also inside a task."""
+"""Encode and decode requests and answers, one JSON object each. This module is fast to import."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_request(request: Request) -> bytes:
 
 
 def digest_of(job: JobRequest) -> str:
-    """Return a digest that is equal for requests of the same job, ignoring the name. New fields do not change it."""
+    """Return a digest that is equal for equal jobs; their names are ignored. New fields do not change it."""
     from hashlib import sha256
 
     text = json.dumps(_job(replace(job, name=None)), sort_keys=True, separators=(",", ":"))
@@ -44,7 +44,7 @@ def digest_of(job: JobRequest) -> str:
 
 
 def _job(request: JobRequest) -> dict[str, Any]:
-    """Return the equivalent fields of a job file."""
+    """Return the request as the fields of a job file."""
     fields = ((row, getattr(request, row.name)) for row in JOB_FIELDS if not row.into)
     return {row.file_key: _WRITERS.get(row.kind, _plain)(value) for row, value in fields if value is not None}
 
@@ -77,7 +77,7 @@ def write_answer(answer: Answer) -> bytes:
 
 
 def read_answer(raw: bytes) -> Answer:
-    """Decode an answer. Raises IrisError if it is malformed or of a newer format."""
+    """Decode an answer. Raises IrisError if it is malformed or has a newer format."""
     try:
         document = json.loads(raw)
         if document["v"] != FORMAT:

@@ -1,4 +1,4 @@
-"""The `scale_groups` of `cluster.yaml`."""
+"""Read the `scale_groups` of `cluster.yaml`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from iris_cli.config.attributes import free_attributes
 from iris_cli.config.hosts import Inherited, inherit
 from iris_cli.config.job_file import duration, tpu_type
 from iris_cli.config.reading import (
-    Place,
     Section,
+    Setting,
     boolean,
     integer,
     list_of,
     mapping_of,
     matching,
     one_of,
+    scalar_text,
     section,
     text,
-    written,
 )
-from iris_cli.config.schema import preemptible_as_template, region_and_zone
+from iris_cli.config.schema import check_preemptible, check_region
 from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.ids import clip
 from iris_cli.core.messages.cloud import LABEL_PREFIX
@@ -42,23 +42,23 @@ _CLOUD_NAME = pattern(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 _EMAIL = pattern(r"[A-Za-z0-9._+-]{1,100}@[A-Za-z0-9.-]{1,150}")
 _LABEL_KEY = pattern(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = pattern(r"[a-z0-9_-]{0,63}")
-_MOST_LABELS = 60  # of the 64 that Google allows; iris adds some
-_TOGETHER = "accelerator: v4 and topology: 2x2x4 belong together"
+_MAX_LABELS = 60  # Google allows 64, and iris adds some
+_ACCELERATOR_HINT = "accelerator: v4 and topology: 2x2x4 belong together"
 _GCP_ONLY = (
     *("accelerator", "topology", "spot", "reserved", "reservation", "queued", "addresses", "network"),
     *("subnetwork", "service_account", "tags", "labels"),
 )
-# It is the prefix of slice names; Google's resource names have the strictest rules.
+# Slice names begin with the name of the group, so it must conform to Google's rules for names, which are the strictest.
 _NAME = pattern(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
-def slice_template(place: Place) -> SliceTemplate:
+def slice_template(setting: Setting) -> SliceTemplate:
     """Parse the template of a group's slices, for any provider."""
-    with section(place) as entry:
+    with section(setting) as entry:
         provider = entry.need("provider", one_of(Provider), Provider.MANUAL)
         if provider is Provider.GCP:
-            return _of_gcp(entry)
-        _only_gcp_has(entry)
+            return _gcp_template(entry)
+        _reject_gcp_keys(entry)
         return SliceTemplate(
             provider=provider,
             type=entry.need("type", tpu_type, ""),
@@ -69,13 +69,13 @@ def slice_template(place: Place) -> SliceTemplate:
         )
 
 
-def _only_gcp_has(entry: Section) -> None:
+def _reject_gcp_keys(entry: Section) -> None:
     for key in _GCP_ONLY:
         if entry.get(key, lambda _: True):
             entry.at(key).problem("only for provider gcp")
 
 
-def _of_gcp(entry: Section) -> SliceTemplate:
+def _gcp_template(entry: Section) -> SliceTemplate:
     options = _gcp_options(entry)
     template = SliceTemplate(
         provider=Provider.GCP,
@@ -95,7 +95,7 @@ def _of_gcp(entry: Section) -> SliceTemplate:
 def _gcp_options(entry: Section) -> GcpOptions:
     reservation = entry.get("reservation", matching(_RESOURCE, "the name of a reservation"), "")
     return GcpOptions(
-        topology=entry.get("topology", written, ""),
+        topology=entry.get("topology", scalar_text, ""),
         spot=entry.get("spot", boolean, False),
         reserved=entry.get("reserved", boolean, bool(reservation)),
         reservation=reservation,
@@ -111,41 +111,41 @@ def _gcp_options(entry: Section) -> GcpOptions:
     )
 
 
-def _labels(place: Place) -> dict[str, str]:
+def _labels(setting: Setting) -> dict[str, str]:
     hint = "a-z, 0-9, '-' and '_', at most 63; a key begins with a letter"
-    found = mapping_of(matching(_LABEL_VALUE, "the value of a label", hint))(place)
-    for key, entry in place.entries().items():
+    found = mapping_of(matching(_LABEL_VALUE, "the value of a label", hint))(setting)
+    for key, entry in setting.entries().items():
         if _LABEL_KEY.fullmatch(key) is None:
             entry.problem(f"{clip(key)!r} is not the key of a label", hint)
         elif key.startswith(LABEL_PREFIX):
             entry.problem(f"{LABEL_PREFIX}... is reserved for iris")
-    if len(found) > _MOST_LABELS:
-        place.problem(f"more than {_MOST_LABELS} labels")
+    if len(found) > _MAX_LABELS:
+        setting.problem(f"more than {_MAX_LABELS} labels")
     return found
 
 
 def _type(entry: Section, topology: str) -> str:
-    """Return the type: named, or derived from accelerator and topology."""
+    """Return the value of `type`, or the type derived from accelerator and topology."""
     family = entry.get("accelerator", _family, "")
     if "accelerator" not in entry:
         if topology:
-            entry.at("topology").problem("'accelerator' is missing", _TOGETHER)
+            entry.at("topology").problem("'accelerator' is missing", _ACCELERATOR_HINT)
         return entry.need("type", tpu_type, "")
     if entry.get("type", tpu_type):
         entry.at("type").problem("type and accelerator can't be combined", "drop one of them")
     if not topology:
-        entry.at("accelerator").problem("'topology' is missing", _TOGETHER)
+        entry.at("accelerator").problem("'topology' is missing", _ACCELERATOR_HINT)
     if not family or not topology:
         return ""
     return entry.at("topology").read(lambda _: type_of(family, topology)) or ""
 
 
-def _family(place: Place) -> str:
-    return family_of(written(place))
+def _family(setting: Setting) -> str:
+    return family_of(scalar_text(setting))
 
 
 def _check_tier(entry: Section, template: SliceTemplate) -> None:
-    """Report contradictory tiers: slices are on demand, preemptible, or reserved."""
+    """Report contradictions: slices are either on demand, preemptible, or reserved."""
     options = template.gcp
     if options.spot and not template.preemptible:
         entry.at(PREEMPTIBLE_ATTRIBUTE_KEY).problem("spot slices are preemptible")
@@ -159,9 +159,9 @@ def _check_tier(entry: Section, template: SliceTemplate) -> None:
         entry.at("reservation").problem("a named reservation needs a queued resource", "write queued: true")
 
 
-def read_scale_group(place: Place, above: Inherited) -> ScaleGroup:
-    """Parse one scale group; problems go into the report."""
-    with section(place) as entry:
+def read_scale_group(setting: Setting, above: Inherited) -> ScaleGroup:
+    """Parse one scale group. Problems are added to the report."""
+    with section(setting) as entry:
         name = entry.need("name", matching(_NAME, "a name", "use a-z, 0-9 and '-', a letter first"), "")
         template = entry.need(
             "slice_template", slice_template, SliceTemplate(provider=Provider.MANUAL, type="")
@@ -183,30 +183,32 @@ def read_scale_group(place: Place, above: Inherited) -> ScaleGroup:
                 f"min_slices is {group.min_slices}, more than max_slices {group.max_slices}"
             )
         attributes = dict(group.attributes)
-        _check_place(attributes, template, entry.at("worker"))
+        _check_attributes(attributes, template, entry.at("worker"))
         if template.type and lookup(template.type) is None:
             entry.at("slice_template").warn(f"TPU type {template.type} is not known")
     group = replace(group, attributes=attributes)
     return replace(group, attributes=slice_attributes(group))
 
 
-def _with_worker(group: ScaleGroup, place: Place, above: Inherited) -> ScaleGroup:
-    with section(place) as entry:
+def _with_worker(group: ScaleGroup, setting: Setting, above: Inherited) -> ScaleGroup:
+    with section(setting) as entry:
         settings = inherit(entry, above)
         return replace(
             group, attributes=free_attributes(entry), env=settings.env, connection=settings.connection
         )
 
 
-def _check_place(attributes: dict[str, AttributeValue], template: SliceTemplate, place: Place) -> None:
-    """Check attributes of workers against the template, and fill in omitted ones from it."""
+def _check_attributes(
+    attributes: dict[str, AttributeValue], template: SliceTemplate, setting: Setting
+) -> None:
+    """Compare the attributes of workers with the template, and fill in omitted ones from the template."""
     if template.zone:
         zone = AttributeValue(template.zone)
         if attributes.setdefault(ZONE_ATTRIBUTE_KEY, zone) != zone:
-            there = place.down("attributes", ZONE_ATTRIBUTE_KEY)
-            there.problem(
+            attribute = setting.child("attributes", ZONE_ATTRIBUTE_KEY)
+            attribute.problem(
                 f"zone is {str(attributes[ZONE_ATTRIBUTE_KEY])!r}, but {str(zone)!r} in slice_template"
             )
-    region_and_zone(attributes, place.down("attributes", REGION_ATTRIBUTE_KEY))
-    there = place.down("attributes", PREEMPTIBLE_ATTRIBUTE_KEY)
-    preemptible_as_template(attributes, there, template_preemptible=template.preemptible)
+    check_region(attributes, setting.child("attributes", REGION_ATTRIBUTE_KEY))
+    attribute = setting.child("attributes", PREEMPTIBLE_ATTRIBUTE_KEY)
+    check_preemptible(attributes, attribute, template_preemptible=template.preemptible)

@@ -1,4 +1,4 @@
-"""The values of `cluster.yaml`, with defaults filled in and slices expanded to hosts."""
+"""The content of `cluster.yaml`, with defaults filled in and slices expanded to hosts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from iris_cli.config.reading import Place, Section
+from iris_cli.config.reading import Section, Setting
 from iris_cli.core import NOWHERE, Connection, Device, JobRequest, Limits, ReplaceLost, ScaleGroup, WorkerId
 from iris_cli.core.attributes import (
     PREEMPTIBLE_ATTRIBUTE_KEY,
@@ -21,7 +21,7 @@ from iris_cli.core.topology import describe, lookup
 
 
 class HostConfig(Struct, frozen=True, kw_only=True):
-    """One worker. None, or a missing attribute, means: as found by the probe.
+    """One worker. If a value is None or an attribute is missing, the value found by the probe is used.
 
     `memory` is in bytes, `cpu` in cores. `env` is the default environment of its tasks, `slice` the name of its slice.
     """
@@ -38,7 +38,7 @@ class HostConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the settings that override what a probe finds."""
+        """A hash of the settings that override results of the probe."""
         import hashlib  # slow to import, and rarely needed
 
         attributes = sorted((key, repr(value.value)) for key, value in self.attributes.items())
@@ -47,7 +47,7 @@ class HostConfig(Struct, frozen=True, kw_only=True):
 
 
 class Mode(StrEnum):
-    """Automatic behaviour: on or off."""
+    """Value of a setting that is automatic or off."""
 
     AUTO = "auto"
     OFF = "off"
@@ -69,17 +69,17 @@ class Notify(Struct, frozen=True, kw_only=True):
 
 
 class Defaults(Struct, frozen=True, kw_only=True):
-    """Default values for jobs. `env` is overridden by the environment of hosts."""
+    """Default values for jobs. The environments of hosts override `env`."""
 
     job: JobRequest = field(default_factory=JobRequest)
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 class ClusterConfig(Struct, frozen=True, kw_only=True):
-    """A whole `cluster.yaml`. `ssh` holds the defaults of all connections, `warnings` are messages.
+    """The content of a `cluster.yaml`. `ssh` contains the defaults of all connections.
 
-    `loop`: commands that leave open jobs start the background loop; `autoscale`: the loop and the cycles of cron create
-    and delete slices.
+    `loop` AUTO: commands that leave open jobs start the background loop. `autoscale` AUTO: the loop and the cycles of
+    cron create and delete slices.
     """
 
     path: Path
@@ -106,14 +106,14 @@ class ClusterConfig(Struct, frozen=True, kw_only=True):
         return tuple(Device("tpu", each.template.type) for each in self.scale_groups if each.max_slices)
 
 
-# Checks across fields and entries that are valid alone but not together.
+# Checks of several fields or entries together
 
 
-_EIGHT_CHIPS = 8  # VMs with eight chips exist in the TPU API only; on GKE they are two VMs with four
+_EIGHT_CHIPS = 8  # a VM with eight chips in the TPU API corresponds to two VMs with four chips on GKE
 
 
-def region_and_zone(attributes: dict[str, AttributeValue], region_place: Place) -> None:
-    """Check that a region matches the zone; derive an omitted region."""
+def check_region(attributes: dict[str, AttributeValue], region_place: Setting) -> None:
+    """Check that a region matches the zone; add an omitted region."""
     zone = attributes.get(ZONE_ATTRIBUTE_KEY)
     derived = region_of_zone(str(zone.value)) if zone else ""
     if not derived:
@@ -125,71 +125,71 @@ def region_and_zone(attributes: dict[str, AttributeValue], region_place: Place) 
         )
 
 
-def preemptible_as_template(
-    attributes: dict[str, AttributeValue], place: Place, *, template_preemptible: bool
+def check_preemptible(
+    attributes: dict[str, AttributeValue], setting: Setting, *, template_preemptible: bool
 ) -> None:
-    """Check that workers of a scale group are as preemptible as its template; fill in an omitted value."""
+    """Check that the workers and the template of a scale group agree on preemptible; add an omitted value."""
     wanted = AttributeValue(template_preemptible)
     value = attributes.setdefault(PREEMPTIBLE_ATTRIBUTE_KEY, wanted)
     if value != wanted:
-        place.problem(
+        setting.problem(
             f"preemptible is {value} for the workers and {wanted} in slice_template",
             "set the same value in both",
         )
 
 
-def host_count(tpu_type: str, hosts: int, place: Place) -> None:
+def check_host_count(tpu_type: str, hosts: int, setting: Setting) -> None:
     """Check that a slice has as many hosts as its type has VMs. Unknown types get a warning."""
     known = lookup(tpu_type)
     if known is None:
-        place.warn(f"TPU type {tpu_type} is unknown; assuming {hosts} VMs")
+        setting.warn(f"TPU type {tpu_type} is unknown; assuming {hosts} VMs")
     elif hosts != known.vms and not (known.chips_per_vm == _EIGHT_CHIPS and hosts == 2):
-        place.problem(
+        setting.problem(
             f"{describe(tpu_type)} has {known.vms} hosts, not {hosts}",
             "list every VM of the slice, in order of worker index",
         )
 
 
-def unique(what: str, named: Iterable[tuple[str, Place]]) -> None:
-    """Report entries with the same name."""
-    first: dict[str, Place] = {}
-    for name, place in named:
+def check_unique(what: str, named: Iterable[tuple[str, Setting]]) -> None:
+    """Report entries with equal names."""
+    first: dict[str, Setting] = {}
+    for name, setting in named:
         if name in first:
-            place.problem(f"{what} {name!r} already exists", f"first on line {first[name].node.line}")
+            setting.problem(f"{what} {name!r} already exists", f"first on line {first[name].node.line}")
         else:
-            first[name] = place
+            first[name] = setting
 
 
-def hosts(found: Sequence[tuple[HostConfig, Place]]) -> None:
-    """Check all workers together."""
-    unique("worker id", ((host.worker, place) for host, place in found))
-    unique("host", ((_address(host.connection), place) for host, place in found))
+def hosts(found: Sequence[tuple[HostConfig, Setting]]) -> None:
+    """Report workers with equal names or hosts, and regions or zones that differ only in case."""
+    check_unique("worker id", ((host.worker, setting) for host, setting in found))
+    check_unique("host", ((_address(host.connection), setting) for host, setting in found))
     for key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
         _report_differences_in_case(key, found)
 
 
-def limits(found: Limits, place: Section) -> None:
+def limits(found: Limits, setting: Section) -> None:
     if found.backoff_first > found.backoff_max:
-        place.at("backoff_first").problem("backoff_first is longer than backoff_max")
+        setting.at("backoff_first").problem("backoff_first is longer than backoff_max")
     if found.scale_backoff_first > found.scale_backoff_max:
-        place.at("scale_backoff_first").problem("scale_backoff_first is longer than scale_backoff_max")
+        setting.at("scale_backoff_first").problem("scale_backoff_first is longer than scale_backoff_max")
 
 
 def _address(connection: Connection) -> str:
-    """Return the end point of a connection: the same address behind another jump host is another machine."""
+    """Return the host of a connection, with its jump host: behind different jump hosts, equal addresses may differ."""
     port = connection.port or 22
     host = connection.host.lower() + ("" if port == 22 else f" port {port}")
     return f"{host} via {connection.proxy_jump}" if connection.proxy_jump else host
 
 
-def _report_differences_in_case(key: str, found: Sequence[tuple[HostConfig, Place]]) -> None:
+def _report_differences_in_case(key: str, found: Sequence[tuple[HostConfig, Setting]]) -> None:
     spellings: dict[str, str] = {}
-    for host, place in found:
+    for host, setting in found:
         value = host.attributes.get(key)
         if value is None:
             continue
         text = str(value)
         other = spellings.setdefault(text.casefold(), text)
         if other != text:
-            spellings[text.casefold()] = text  # one warning per change of spelling, not per host
-            place.warn(f"{key} {text!r} differs from {other!r} only in case; values are compared exactly")
+            spellings[text.casefold()] = text  # so that consecutive hosts get only one warning
+            setting.warn(f"{key} {text!r} differs from {other!r} only in case; values are compared exactly")

@@ -1,28 +1,28 @@
-"""Environment variables: names and files. Files with one line per task."""
+"""Read environment variables and files of variables, and files with one line per task."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from iris_cli.config.reading import Place, mapping_of, written
+from iris_cli.config.reading import Setting, mapping_of, scalar_text
 from iris_cli.config.yaml_source import Report
 from iris_cli.core import check_variable, clip, pattern
 from iris_cli.core.each_line import split_lines
 from iris_cli.errors import UsageError
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 
 _LINE = pattern(r"(?:export\s+)?(?P<name>[^=\s]+)\s*=\s*(?P<value>.*)")
 
 
-def env(place: Place) -> dict[str, str]:
-    """Parse a mapping of variables. Numbers and booleans are read as written."""
-    for name, entry in place.entries().items():
+def env(setting: Setting) -> dict[str, str]:
+    """Parse a mapping of variables. The text of numbers and booleans is used as it is in the file."""
+    for name, entry in setting.entries().items():
         try:
             check_variable(name)
         except UsageError as error:
             entry.problem(error.message, error.hint)
-    return mapping_of(written)(place)
+    return mapping_of(scalar_text)(setting)
 
 
 def read_env_file(path: Path) -> dict[str, str]:
@@ -53,10 +53,10 @@ def _lines(path: Path, report: Report) -> list[str]:
         if not path.is_file():
             raise FileNotFoundError(2, "no such file")
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES or b"\0" in data:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES or b"\0" in data:
             raise ValueError("not a file of variables: too large, or with NUL bytes")
-        # Not `splitlines`: a value may contain Unicode line separators.
+        # `splitlines` would also split at Unicode line separators, which a value may contain.
         return data.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError:
         report.add(1, "", "not UTF-8 text")
@@ -73,7 +73,7 @@ def _unquoted(value: str) -> str:
     return value
 
 
-MOST_BYTES_OF_LINES = 64 << 20
+MAX_BYTES_OF_LINES = 64 << 20
 
 
 def read_lines(path: Path) -> tuple[str, ...]:
@@ -81,11 +81,11 @@ def read_lines(path: Path) -> tuple[str, ...]:
     name = clip(str(path))
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES_OF_LINES + 1)
+            data = file.read(MAX_BYTES_OF_LINES + 1)
     except OSError as error:
         raise UsageError(f"{name}: {error.strerror or error}") from error
-    if len(data) > MOST_BYTES_OF_LINES:
+    if len(data) > MAX_BYTES_OF_LINES:
         raise UsageError(
-            f"{name} takes more than {MOST_BYTES_OF_LINES >> 20} MiB", hint="split it into several jobs"
+            f"{name} takes more than {MAX_BYTES_OF_LINES >> 20} MiB", hint="split it into several jobs"
         )
     return split_lines(str(path), data)

@@ -1,8 +1,8 @@
-"""A strict subset of YAML: mappings, lists and scalars with their line numbers.
+"""Read a strict subset of YAML: mappings, lists and scalars with their line numbers.
 
-No tags, anchors, aliases, merge keys or duplicate keys, one document, and limits on size, depth and number of nodes. An
-unquoted scalar is text unless it reads as `true`, `false`, `null` or a decimal number: `no`, `on`, `017`, `12:30:45`
-and dates stay text.
+Tags, anchors, aliases, merge keys, duplicate keys and several documents are rejected; size, depth and number of nodes
+are limited. An unquoted scalar is text unless it is `true`, `false`, `null` or a decimal number: `no`, `on`, `017`,
+`12:30:45` and dates are text.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from msgspec import Struct, field
 from iris_cli.core import clip, pattern, scalar_of
 from iris_cli.errors import ConfigError
 
-MOST_BYTES = 1 << 20
-MOST_NODES = 100_000
-DEEPEST = 40
+MAX_BYTES = 1 << 20
+MAX_NODES = 100_000
+MAX_DEPTH = 40
 
 Scalar = str | int | float | bool | None
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the fast one if PyYAML was built with it
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the loader in C if PyYAML was built with it
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -33,14 +33,14 @@ _RANGE_IN_FLOW = pattern(r"\[[^\"'\]]*\[\d+-\d+\]")
 
 
 class Node(Struct, frozen=True):
-    """A value and its line (that of its key, if any). `text` is a scalar as written."""
+    """A value and its line; in a mapping, the line of its key. `text` is the text of a scalar in the file."""
 
     line: int
     value: Scalar | tuple[Node, ...] | dict[str, Node]
     text: str = ""
 
 
-class _Refused(Exception):  # noqa: N818 - internal: never leaves this module
+class _RejectedError(Exception):
     def __init__(self, line: int, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.line = line
@@ -49,32 +49,32 @@ class _Refused(Exception):  # noqa: N818 - internal: never leaves this module
 
 
 def read_yaml(path: Path, report: Report, data: bytes | None = None) -> Node | None:
-    """Return the root of a YAML file, None if it can't be read. Problems, such as duplicate keys, go into the report.
+    """Return the root of a YAML file, None if it can't be read. All problems are added to the report.
 
-    `data` replaces the content of the file.
+    `data` is used instead of the content of the file.
     """
     try:
-        text = _decode(_read(path) if data is None else _short_enough(data))
+        text = _decode(_read(path) if data is None else _check_size(data))
         return _Builder(text, report).document()
-    except _Refused as refused:
-        report.add(refused.line, "", refused.message, refused.hint)
+    except _RejectedError as error:
+        report.add(error.line, "", error.message, error.hint)
         return None
 
 
 def _read(path: Path) -> bytes:
     try:
         if not path.is_file():
-            raise _Refused(1, "no such file" if not path.exists() else "not a regular file")
+            raise _RejectedError(1, "no such file" if not path.exists() else "not a regular file")
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise _Refused(1, f"can't be read: {error.strerror}") from error
-    return _short_enough(data)
+        raise _RejectedError(1, f"can't be read: {error.strerror}") from error
+    return _check_size(data)
 
 
-def _short_enough(data: bytes) -> bytes:
-    if len(data) > MOST_BYTES:
-        raise _Refused(1, f"larger than {MOST_BYTES >> 20} MiB")
+def _check_size(data: bytes) -> bytes:
+    if len(data) > MAX_BYTES:
+        raise _RejectedError(1, f"larger than {MAX_BYTES >> 20} MiB")
     return data
 
 
@@ -82,10 +82,10 @@ def _decode(data: bytes) -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _Refused(1 + data.count(b"\n", 0, error.start), "not UTF-8 text") from error
-    if odd := _CONTROL.search(text):
-        line = 1 + text.count("\n", 0, odd.start())
-        raise _Refused(line, f"control character (U+{ord(odd[0]):04X})")
+        raise _RejectedError(1 + data.count(b"\n", 0, error.start), "not UTF-8 text") from error
+    if found := _CONTROL.search(text):
+        line = 1 + text.count("\n", 0, found.start())
+        raise _RejectedError(line, f"control character (U+{ord(found[0]):04X})")
     return text
 
 
@@ -95,7 +95,7 @@ def parser_events(text: str) -> Iterator[yaml.Event]:
 
 
 class _Builder:
-    """Builds nodes from parser events one at a time, so every limit is checked in time."""
+    """Build nodes from parser events, and check the limits at each event."""
 
     def __init__(self, text: str, report: Report) -> None:
         self._text = text
@@ -107,12 +107,12 @@ class _Builder:
         next(self._events)  # the start of the stream
         start = next(self._events)
         if isinstance(start, yaml.StreamEndEvent):
-            raise _Refused(1, "the file is empty")
+            raise _RejectedError(1, "the file is empty")
         root = self._node(next(self._events), 1)
         next(self._events)  # the end of the document
         after = next(self._events)
         if not isinstance(after, yaml.StreamEndEvent):
-            raise _Refused(
+            raise _RejectedError(
                 _line(after), "a second document starts on this line", "keep one document per file"
             )
         return root
@@ -123,12 +123,12 @@ class _Builder:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line = mark.line + 1 if mark else 1
-            raise _Refused(line, f"not valid YAML: {error.problem}", self._hint(line)) from error
+            raise _RejectedError(line, f"not valid YAML: {error.problem}", self._hint(line)) from error
         except yaml.YAMLError as error:
-            raise _Refused(1, "not valid YAML") from error
+            raise _RejectedError(1, "not valid YAML") from error
 
     def _hint(self, line: int) -> str:
-        """Return a hint for the two mistakes behind most syntax errors in these files."""
+        """Return a hint for the two most frequent mistakes in these files, otherwise ''."""
         near = self._text.split("\n")[max(0, line - 2) : line]
         if any(each.startswith("\t") or each.lstrip(" ").startswith("\t") for each in near):
             return "indent with spaces, not with tabs"
@@ -137,25 +137,27 @@ class _Builder:
         return ""
 
     def _node(self, event: yaml.Event, depth: int) -> Node:
-        self._refuse_oddities(event)
+        self._reject_unsupported(event)
         self._nodes += 1
-        if depth > DEEPEST:
-            raise _Refused(_line(event), f"nested deeper than {DEEPEST} levels")
-        if self._nodes > MOST_NODES:
-            raise _Refused(_line(event), f"more than {MOST_NODES} values")
+        if depth > MAX_DEPTH:
+            raise _RejectedError(_line(event), f"nested deeper than {MAX_DEPTH} levels")
+        if self._nodes > MAX_NODES:
+            raise _RejectedError(_line(event), f"more than {MAX_NODES} values")
         if isinstance(event, yaml.SequenceStartEvent):
             return self._sequence(event, depth)
         if isinstance(event, yaml.MappingStartEvent):
             return self._mapping(event, depth)
         return _scalar(event)
 
-    def _refuse_oddities(self, event: yaml.Event) -> None:
+    def _reject_unsupported(self, event: yaml.Event) -> None:
         if isinstance(event, yaml.AliasEvent):
-            raise _Refused(_line(event), "aliases are not supported", "write the value out")
+            raise _RejectedError(_line(event), "aliases are not supported", "write the value out")
         if getattr(event, "anchor", None) is not None:
-            raise _Refused(_line(event), "anchors are not supported", "write the value out")
+            raise _RejectedError(_line(event), "anchors are not supported", "write the value out")
         if getattr(event, "tag", None) is not None:
-            raise _Refused(_line(event), "tags are not supported", "put text that begins with '!' in quotes")
+            raise _RejectedError(
+                _line(event), "tags are not supported", "put text that begins with '!' in quotes"
+            )
 
     def _sequence(self, start: yaml.Event, depth: int) -> Node:
         items = []
@@ -177,17 +179,17 @@ class _Builder:
 
     def _key(self, event: yaml.Event, depth: int) -> str:
         if not isinstance(event, yaml.ScalarEvent):
-            raise _Refused(_line(event), "a key must be plain text")
+            raise _RejectedError(_line(event), "a key must be plain text")
         key = self._node(event, depth).text
         if key == "<<":
-            raise _Refused(_line(event), "merge keys are not supported", "write the values out")
+            raise _RejectedError(_line(event), "merge keys are not supported", "write the values out")
         return key
 
 
 def _scalar(event: yaml.Event) -> Node:
     assert isinstance(event, yaml.ScalarEvent)
     text: str = event.value
-    if event.style:  # None or "" for a plain scalar, depending on the parser
+    if event.style:  # None or "" for an unquoted scalar, depending on the parser
         return Node(_line(event), text, text)
     return Node(_line(event), _WORDS[text] if text in _WORDS else scalar_of(text), text)
 
@@ -196,14 +198,14 @@ def _line(event: yaml.Event) -> int:
     return event.start_mark.line + 1 if event.start_mark else 1
 
 
-# All problems of a file, collected and reported together.
+# The problems of a file
 
 
-_MOST = 100
+_MAX_PROBLEMS = 100
 
 
 class Problem(Struct, frozen=True):
-    """One problem. `path` is its place in the file, such as `slices[0].hosts`; "" is the whole file."""
+    """One problem. `path` is its position in the file, such as `slices[0].hosts`; "" stands for the whole file."""
 
     line: int
     path: str
@@ -212,7 +214,7 @@ class Problem(Struct, frozen=True):
 
 
 class Report(Struct):
-    """The problems of one file, in the order they were found."""
+    """The problems of one file, in the order in which they were found."""
 
     file: Path
     problems: list[Problem] = field(default_factory=list)
@@ -226,17 +228,17 @@ class Report(Struct):
 
     @property
     def has_many(self) -> bool:
-        """True if there are so many problems that hints would only cost time."""
-        return len(self.problems) >= _MOST
+        """True if there are so many problems that no more of them are shown."""
+        return len(self.problems) >= _MAX_PROBLEMS
 
     def raise_if_any(self) -> None:
-        """Raise a ConfigError with all problems by line, if there are any."""
+        """Raise a ConfigError with the problems by line, if there are any."""
         if not self.problems:
             return
         ordered = sorted(self.problems, key=lambda problem: problem.line)
-        lines = [self._text(problem) for problem in ordered[:_MOST]]
-        if len(ordered) > _MOST:
-            lines.append(f"{self.file}: and {len(ordered) - _MOST} more")
+        lines = [self._text(problem) for problem in ordered[:_MAX_PROBLEMS]]
+        if len(ordered) > _MAX_PROBLEMS:
+            lines.append(f"{self.file}: and {len(ordered) - _MAX_PROBLEMS} more")
         count = "1 problem" if len(ordered) == 1 else f"{len(ordered)} problems"
         raise ConfigError(f"{self.file} has {count}", problems=tuple(lines))
 

@@ -19,7 +19,7 @@ from iris_cli.demo.cluster import SLICES, TPU, LocalCluster
 from iris_cli.demo.home import demo_home
 from iris_cli.errors import IrisError
 from iris_cli.ops.loop.automatic import SWITCH
-from iris_cli.ops.loop.start import end, order, owned, running_loop
+from iris_cli.ops.loop.start import end, order, own_loops, running_loop
 from iris_cli.ops.workplace import Workplace, this_program
 from iris_cli.render.console import Output
 
@@ -112,7 +112,7 @@ def _show(output: Output, root: Path, *, keep: bool, elsewhere: bool) -> None:
     cluster = LocalCluster(root, keep=keep)
     tour = Tour(output, cluster.config)
     cluster.claim()  # BEFORE anything could be ended: another demo may use the directory
-    with nullcontext() if keep else owned(cluster.root / "owner"):
+    with nullcontext() if keep else own_loops(cluster.root / "owner"):
         try:
             cluster.start(SLICES)
             _play(tour, cluster.root / "go")

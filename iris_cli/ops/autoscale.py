@@ -1,7 +1,7 @@
 """Create slices for pending jobs and delete idle ones: list, record, decide, commit, request, commit.
 
-Provider requests are made without the lock, and only after they are in the log. The set-up command of a new
-VM has a token derived from the VM. Polling it launches it again idempotently, so it runs exactly once.
+Requests are sent to providers without the lock, and only after they are recorded in the log. The set-up command of a
+new VM has a token computed from the VM: polling it launches it again, but it runs only once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONGEST = 240
 
 
 class Autoscaled(Struct):
-    """Result of a pass. With an `objection` no slice was changed; `deleted` maps slices to reasons."""
+    """Result of a pass. If there is an `objection`, no slice was changed. `deleted` maps slices to reasons."""
 
     plan: ScalingPlan
     objection: OwnerConflict | None = None
@@ -45,12 +45,12 @@ class Autoscaled(Struct):
 
 
 def dry_run(session: Session) -> ScalingPlan:
-    """Return the plan of a pass, from the log alone. Contacts no provider and writes nothing."""
+    """Return the plan of a pass, based on the log only. Calls no provider and writes nothing."""
     return plan_of(session, session.view(), session.clock.now())
 
 
 def run(session: Session, *, probe: bool = True) -> Autoscaled:
-    """Run one pass; `probe` also probes VMs of new slices. Raises LockedError at the start, or NotWritableError."""
+    """Run one pass. `probe`: probe VMs of new slices, too. Raises LockedError at the start, or NotWritableError."""
     session.view()
     if not session.cluster_id:
         with session.transaction():
@@ -71,14 +71,14 @@ def run(session: Session, *, probe: bool = True) -> Autoscaled:
 
 
 def what_speaks_against(session: Session) -> tuple[OwnerConflict | None, dict[Scope, str]]:
-    """Return the objection after listing all providers; and the silent scopes, with errors."""
+    """List the slices of all providers. Return the objection to changing slices, and the errors of silent scopes."""
     session.view()
     listings, silent = _list_all(session)
     return objection(session, listings), silent
 
 
 def adopt(session: Session, unheard_of: Sequence[str]) -> None:
-    """Manage slices from this state directory; slices in `unheard_of` are deleted in the next pass."""
+    """Let this state directory manage the slices. The next pass deletes the slices in `unheard_of`."""
     with session.transaction() as draft:
         slices.record_new_owner(draft, here(session), session.cluster_id, unheard_of)
 
@@ -87,7 +87,7 @@ def adopt(session: Session, unheard_of: Sequence[str]) -> None:
 
 
 def _list_all(session: Session) -> tuple[list[slices.Listing], dict[Scope, str]]:
-    """Return the listings of all relevant scopes, and the errors of silent ones."""
+    """Return the listings of all scopes with slices or scale groups, and the errors of silent scopes."""
     before = dict(session.cluster.slices)
     templates = [group.template for group in session.config.scale_groups]
     templates += [each.template for each in before.values()]
@@ -124,7 +124,7 @@ def _provider(session: Session, scope: Scope) -> SliceProvider:
 
 
 def _ask_the_last_time(session: Session) -> None:
-    """Poll the set-ups of slices whose boot timeout has expired: they may have ended since the last pass."""
+    """Poll the set-ups of slices with an expired boot timeout a last time: they may have just succeeded."""
     now = session.clock.now()
     last = [each.name for each in session.view().slices.values() if boots_too_long(each, now, session.limits)]
     if last:
@@ -154,7 +154,7 @@ def _decide(session: Session, listings: Sequence[slices.Listing], silent: Mappin
 
 
 def _ask(session: Session, listings: Sequence[slices.Listing], result: Autoscaled) -> None:
-    """Request creations and deletions, without the lock, AFTER they are committed."""
+    """Send the requests to create and delete slices, without the lock, AFTER these are committed."""
     listed = {each.scope: [one.name for one in each.slices] for each in listings}
     create, delete = slices.calls_due(session.cluster, listed, session.clock.now(), session.limits)
     if create:
@@ -197,7 +197,7 @@ def _outcome(each: Slice, call: Callable[[], None]) -> CallOutcome:
 
 
 def _probe(session: Session) -> None:
-    """Probe the VMs of booting slices, and let complete slices join."""
+    """Probe the VMs of booting slices, and record the slices that are complete."""
     now, cluster = session.clock.now(), session.cluster
     booting = [each for each in cluster.slices.values() if each.state is SliceState.BOOTING]
     known = [
@@ -218,7 +218,7 @@ def _probe(session: Session) -> None:
 
 
 def learn_keys(session: Session, listed: Iterable[CloudSlice]) -> None:
-    """Record the keys that providers report for new VMs. A known key stays until the VM has another address."""
+    """Record the host keys that providers report for new VMs. A known key is kept while the VM has the same address."""
     told = [each for each in listed if any(host.key for host in each.hosts)]
     if not told:
         return
@@ -237,7 +237,7 @@ def learn_keys(session: Session, listed: Iterable[CloudSlice]) -> None:
 
 
 def forget_keys(session: Session) -> None:
-    """Delete the host keys of deleted slices: their names are never reused."""
+    """Delete the host keys of deleted slices, whose names are never reused."""
     if not session.cluster.scale_groups:
         return
 
@@ -259,7 +259,7 @@ def _is_over(session: Session, worker: str) -> bool:
 
 
 def carry_on_set_ups(session: Session, of: Collection[str] | None = None) -> None:
-    """Set up healthy VMs, poll running set-ups, let complete slices join. `of`: slices by name; None: all."""
+    """Start or poll the set-ups of healthy VMs, and record complete slices. `of`: names of slices; None: all."""
     cluster, now = session.cluster, session.clock.now()
     due = [
         (each, vm)
@@ -282,7 +282,7 @@ def carry_on_set_ups(session: Session, of: Collection[str] | None = None) -> Non
 
 
 def _launched(session: Session, each: Slice, vm: int) -> SliceSetUp | None:
-    """Return the end of a VM's set-up; None if it still runs or the worker is silent: polled again later."""
+    """Return the end of a VM's set-up; None if it still runs, or if the worker is silent."""
     worker = session.cluster.workers[each.workers[vm]]
     request = LaunchRequest(
         token=token_of(worker.id, worker.incarnation),
@@ -307,7 +307,7 @@ def _launched(session: Session, each: Slice, vm: int) -> SliceSetUp | None:
 
 
 def _set_up_error(report: AttemptReport) -> str:
-    """Return why a set-up failed, with its last lines of output; "" if it succeeded."""
+    """Return why a set-up failed, with the last lines of its output; "" if it succeeded."""
     if report.state is RemoteState.EXITED and report.exit_code == 0 and not report.cause:
         return ""
     code = f"exit {report.exit_code}" if report.exit_code is not None else report.state.value.lower()

@@ -1,4 +1,4 @@
-"""Event log as a table for other programs: one row per event, with a stable schema."""
+"""The event log as a table for other programs: one row per event, with a stable schema."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from iris_cli.journal.state_dir import StateDir
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One event. `index` counts the events of a transaction from 0; `event` holds its fields as in the log.
+    """One event. `index` is its position in its transaction, from 0; `event` contains its fields as in the log.
 
-    `job`, `task`, `attempt` and `worker` name the subject of the event, None if it has no such subject.
+    `job`, `task`, `attempt` and `worker` are the subjects of the event, or None.
     """
 
     seq: int
@@ -34,12 +34,12 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 def rows(state: StateDir, after_seq: int = 0) -> Iterator[Row]:
-    """Yield all events after `after_seq`, in order. Raises NotFoundError, and LogDamagedError after valid lines."""
+    """Yield all events after `after_seq`, in order. Raises NotFoundError; LogDamagedError after the valid lines."""
     reading = state.past(archive=True)
-    places = _Places()
+    workers = _WorkersOfAttempts()
     for transaction in reading:
         for index, event in enumerate(transaction.events):
-            worker = places.of(event)
+            worker = workers.of(event)
             if transaction.seq > after_seq:
                 yield _row(transaction, index, event, worker)
     if reading.damage is not None:
@@ -48,8 +48,8 @@ def rows(state: StateDir, after_seq: int = 0) -> Iterator[Row]:
         raise NotFoundError(f"no event log in {state.path}", hint="name a directory with --state-dir")
 
 
-class _Places:
-    """Workers of attempts: few events of an attempt name its worker."""
+class _WorkersOfAttempts:
+    """The worker of each attempt, which most events of the attempt don't contain."""
 
     def __init__(self) -> None:
         self._workers: dict[AttemptId, WorkerId] = {}
@@ -60,8 +60,8 @@ class _Places:
         if isinstance(event, ev.TaskAssigned):
             self._workers[event.attempt_id] = event.worker
         if not isinstance(event, ev.AttemptEvent):
-            named: WorkerId | None = getattr(event, "worker", None)
-            return named
+            worker_id: WorkerId | None = getattr(event, "worker", None)
+            return worker_id
         attempt = event.attempt_id
         worker = self._workers.get(attempt)
         if isinstance(event, ev.AttemptPresumedGone):

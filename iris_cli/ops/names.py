@@ -1,4 +1,4 @@
-"""Lookup of jobs, tasks and workers by name, with hints for similar names."""
+"""Find jobs, tasks and workers by name, with hints for similar names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from iris_cli.core.model.job import Job, JobState
 from iris_cli.core.text import did_you_mean, nearest, one_of
 from iris_cli.errors import NotFoundError, UsageError
 
-_MOST_NAMED = 4
+_MAX_NAMES = 4
 _DIGITS = "0123456789"
 
 
@@ -26,7 +26,7 @@ def find_job(cluster: Cluster, text: str) -> JobId:
 
 
 def find_jobs(cluster: Cluster, names: list[str], *, prefix: bool = False) -> list[JobId]:
-    """Return the jobs with these ids; with `prefix`, all jobs whose id begins with one. Raises NotFoundError."""
+    """Return the jobs with these ids; if `prefix`, with ids that begin with one of them. Raises NotFoundError."""
     if not prefix:
         return list(dict.fromkeys(find_job(cluster, name) for name in names))
     found = [job for job in cluster.jobs if any(job.startswith(name) for name in names)]
@@ -57,20 +57,20 @@ def no_task(cluster: Cluster, task: TaskId) -> NotFoundError:
 
 
 def _hint(cluster: Cluster, text: str, kinds: str) -> str:
-    """Return the most likely correction, else the command that lists names."""
+    """Return the most likely correction; if there is none, the commands that list names."""
     jobs = cluster.jobs if "job" in kinds else ()
     workers = cluster.workers if "worker" in kinds else ()
     hints = (
-        *([_task_meant(cluster, text)] if "task" in kinds else []),
-        *([_workers_of(cluster, text)] if "worker" in kinds else []),
+        *([_task_hint(cluster, text)] if "task" in kinds else []),
+        *([_slice_hint(cluster, text)] if "worker" in kinds else []),
         did_you_mean(clip(text.partition("/task-")[0]), [*jobs, *workers]),
     )
-    where = {"job": "`iris status` lists the jobs", "worker": "`iris workers` lists the workers"}
-    return next(filter(None, hints), "; ".join(there for kind, there in where.items() if kind in kinds))
+    lists = {"job": "`iris status` lists the jobs", "worker": "`iris workers` lists the workers"}
+    return next(filter(None, hints), "; ".join(text for kind, text in lists.items() if kind in kinds))
 
 
-def _task_meant(cluster: Cluster, text: str) -> str:
-    """Return a hint for `train/task-3` if `train/3` or `trian/tsk-3` was typed."""
+def _task_hint(cluster: Cluster, text: str) -> str:
+    """Return the hint `did you mean 'train/task-3'?` for `train/3` or `trian/tsk-3`; '' for other names."""
     head, _, tail = text.rpartition("/")
     number = tail[len(tail.rstrip(_DIGITS)) :]
     job = nearest(clip(head), cluster.jobs) if head else None
@@ -80,16 +80,16 @@ def _task_meant(cluster: Cluster, text: str) -> str:
     return f"did you mean {str(task)!r}?" if task in cluster.tasks else ""
 
 
-def _workers_of(cluster: Cluster, text: str) -> str:
-    """Return a hint with the workers of a slice if the name is that of a slice."""
+def _slice_hint(cluster: Cluster, text: str) -> str:
+    """Return a hint that lists the workers of a slice if this is the name of a slice."""
     name = AttributeValue(text)
     found = [
         each.id for each in cluster.workers.values() if each.attributes.get(TPU_NAME_ATTRIBUTE_KEY) == name
     ]
     if not found:
         return ""
-    named = ", ".join(found[:_MOST_NAMED]) + (", ..." if len(found) > _MOST_NAMED else "")
-    return f"{text} is a slice; its workers are {named}"
+    names = ", ".join(found[:_MAX_NAMES]) + (", ..." if len(found) > _MAX_NAMES else "")
+    return f"{text} is a slice; its workers are {names}"
 
 
 def select_tasks(
@@ -100,11 +100,11 @@ def select_tasks(
     attempt: int | None = None,
     kinds: str = "job or task",
 ) -> list[tuple[Task, Attempt | None]]:
-    """Return the tasks of a job, or one task, each with the given attempt (default: its last one, None if unplaced).
+    """Return the tasks of a job, or one task, each with the given attempt (default: its last attempt, or None).
 
     No `ranks` means every rank. `kinds`: accepted kinds of names, for an error. Raises NotFoundError and UsageError.
     """
-    tasks, number = _named(cluster, what, kinds)
+    tasks, number = _parse_subject(cluster, what, kinds)
     if ranks:
         missing = set(ranks) - {task.index for task in tasks}
         if missing:
@@ -121,14 +121,14 @@ def select_tasks(
         return [(task, task.current) for task in tasks]
     found = [task for task in tasks if 0 <= number < len(task.attempts)]
     if not found:
-        most = max(len(task.attempts) for task in tasks)
-        hint = f"the last one is {most - 1}" if most else "it was never placed"
+        attempts = max(len(task.attempts) for task in tasks)
+        hint = f"the last one is {attempts - 1}" if attempts else "it was never placed"
         raise NotFoundError(f"{clip(what)} has no attempt {number}", hint=hint)
     return [(task, task.attempts[number]) for task in found]
 
 
-def _named(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task], int | None]:
-    """Return the tasks of a job, or one task, and the attempt number if one was named."""
+def _parse_subject(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task], int | None]:
+    """Return the tasks of a job, or one task, and the number of the attempt if `what` is an attempt."""
     if what in cluster.jobs:
         return cluster.tasks_of(JobId(what)), None
     number = None
@@ -147,13 +147,13 @@ def _named(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task], int | N
     return [cluster.tasks[task_id]], number
 
 
-# Select jobs by label and state, for `status` and `cancel`.
+# Jobs by label and state, for `status` and `cancel`.
 
 
 class JobFilter(Struct, frozen=True):
-    """Filter for jobs with all these labels and one of these states, by the log or by their display.
+    """Filter for jobs with all these labels and one of these states. A display counts as a state, too.
 
-    A label with value None matches any value.
+    A label with the value None matches any value.
     """
 
     labels: tuple[tuple[str, str | None], ...] = ()
@@ -168,7 +168,7 @@ class JobFilter(Struct, frozen=True):
         )
 
     def unknown_labels(self, cluster: Cluster) -> Iterator[str]:
-        """Yield a message for each label that no job has, with the nearest one."""
+        """Yield a message for each label that no job has, with the most similar label."""
         known: dict[str, set[str]] = {}
         for job in cluster.jobs.values():
             for key, value in job.labels.items():

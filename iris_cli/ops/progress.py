@@ -1,4 +1,4 @@
-"""Progress of slow steps, polled by the display in its own thread."""
+"""The progress of slow steps. The display polls it in a thread of its own."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TypeAlias
 
-Far: TypeAlias = tuple[str, int, int, str]
-"""Step in progress, amount done, total (0: unknown), and the noun for a unit.
+ProgressState: TypeAlias = tuple[str, int, int, str]
+"""Name of the step, units done, total units (0: unknown), and the noun for a unit.
 
-The noun `bytes` is for sizes; without a noun only the text is shown. Empty text: show nothing yet.
+The noun `bytes` is for sizes. If the noun is '', only the name is shown; if the name is '', nothing.
 """
 
-HowFar: TypeAlias = Callable[[], Far]
-"""Function that returns the progress. Called in another thread without a lock; values may be inconsistent."""
+GetProgress: TypeAlias = Callable[[], ProgressState]
+"""Function that returns the progress. It is called in another thread, so the values may be inconsistent."""
 
-Progress: TypeAlias = Callable[[HowFar], AbstractContextManager[None]]
-"""Context manager around a slow step; it is given the step's HowFar."""
+Progress: TypeAlias = Callable[[GetProgress], AbstractContextManager[None]]
+"""Function that returns the context manager for a slow step, given the step's GetProgress."""

@@ -1,4 +1,4 @@
-"""Values of a job's secrets: read when a task starts, sent over stdin, and never stored."""
+"""Values of a job's secrets. They are read when a task starts, sent over stdin, and never stored."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from iris_cli.core import MAX_STRING, Cluster, JobId
 from iris_cli.core.model.job import Job, Missing
 from iris_cli.journal.state_dir import StateDir
 
-_RECOGNIZED = 4  # bytes: a shorter value would hide ordinary text
+_MIN_LENGTH = 4  # bytes of a value that is masked in output; shorter values are parts of ordinary text
 
 NOT_SET = "not set in this shell"
 
 
 class MissingSecretError(Exception):
-    """A secret of the job can't be read now. `problem` says why, and never holds the value."""
+    """A secret of the job can't be read now. `problem` says why; it never contains the value."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name}: {problem}")
@@ -31,7 +31,7 @@ def secret_values(job: Job) -> dict[str, str]:
 
 
 def missing_secrets(job: Job) -> dict[str, str]:
-    """Return the secrets of a job that can't be read now, each name with the reason."""
+    """Return the names of a job's secrets that can't be read now, each with the reason."""
     missing = {}
     for name in job.secrets:
         try:
@@ -49,7 +49,7 @@ def _value(job: Job, name: str) -> str:
         raise MissingSecretError(name, str(error)) from None
     if value is None:
         raise MissingSecretError(name, NOT_SET)
-    # Bytes that weren't UTF-8 are decoded as surrogates.
+    # Surrogates stand for bytes that are not UTF-8.
     if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
         raise MissingSecretError(name, "not text")
     if len(name) + 1 + len(value.encode()) > MAX_STRING:
@@ -58,23 +58,23 @@ def _value(job: Job, name: str) -> str:
 
 
 def known_values(job: Job) -> tuple[bytes, ...]:
-    """Return the values of a job's secrets that can be read now and are long enough to be recognized in output."""
+    """Return the values of a job's secrets to mask in output: those that can be read now and are not too short."""
     values = []
     for name in job.secrets:
         with suppress(MissingSecretError):
             values.append(_value(job, name).encode())
-    return tuple(sorted((each for each in values if len(each) >= _RECOGNIZED), key=len, reverse=True))
+    return tuple(sorted((each for each in values if len(each) >= _MIN_LENGTH), key=len, reverse=True))
 
 
 def masked(data: bytes, values: Iterable[bytes]) -> bytes:
-    """Return `data` with every secret value replaced by as many asterisks.
+    """Return `data` with every secret value replaced by asterisks, one per byte.
 
-    The tail of a value that was cut off at the beginning of `data` is replaced as well.
+    If `data` begins with the end of a secret value, this end is replaced, too.
     """
     for value in values:
         data = data.replace(value, b"*" * len(value))
-        rest = next((value[at:] for at in range(1, len(value) - 3) if data.startswith(value[at:])), b"")
-        data = b"*" * len(rest) + data[len(rest) :]
+        end = next((value[at:] for at in range(1, len(value) - 3) if data.startswith(value[at:])), b"")
+        data = b"*" * len(end) + data[len(end) :]
     return data
 
 
@@ -83,7 +83,7 @@ class _UnreadableError(Exception):
 
 
 def _read(path: str) -> str:
-    """Return the text of a file without its last line end. As ssh does, refuse a file of ours that others can read."""
+    """Return the text of a file without its last line feed. Like ssh, reject a file that other users can read."""
     try:
         with open(path, "rb", opener=_open) as file:
             status = os.fstat(file.fileno())
@@ -103,11 +103,11 @@ def _open(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # a pipe without a writer must not block
 
 
-# Jobs whose secrets are unreadable, or whose workspace or lines are gone: they stay pending.
+# Jobs that stay pending because a secret is unreadable, or the workspace or the lines are gone.
 
 
-def what_is_missing(cluster: Cluster, state: StateDir | None) -> Missing:
-    """Return the open jobs that can't be started by this process. `state` None: their files are not checked."""
+def missing_for_jobs(cluster: Cluster, state: StateDir | None) -> Missing:
+    """Return what this process lacks to start open jobs. If `state` is None, their files are not checked."""
     waiting = [job for job in cluster.open_jobs() if job.end is None]
     with_files = [job for job in waiting if job.workspace or job.each_line] if state is not None else []
     return Missing(
@@ -121,22 +121,25 @@ def what_is_missing(cluster: Cluster, state: StateDir | None) -> Missing:
 
 
 def secrets_of_loop(
-    cluster: Cluster, names: Mapping[JobId, Sequence[str]], here: Mapping[JobId, Sequence[str]], looked: float
+    cluster: Cluster,
+    names: Mapping[JobId, Sequence[str]],
+    here: Mapping[JobId, Sequence[str]],
+    checked_at: float,
 ) -> dict[JobId, Sequence[str]]:
-    """Return the secrets that the background loop lacks, by job, with reasons; files are checked by this process.
+    """Return the secrets that the background loop lacks, by job, with reasons.
 
-    `names` are those that it lacked when it last `looked`, in seconds since the epoch. For a job that was submitted
-    later, the secrets lacking `here` count.
+    `names` are the secrets that it lacked at `checked_at`, in seconds since the epoch. For jobs that were submitted
+    later, the secrets that this process lacks (`here`) are returned.
     """
-    lacked = {job_id: each for job_id, each in here.items() if cluster.jobs[job_id].submitted_at > looked}
-    for job_id, lacking in names.items():
+    result = {job_id: each for job_id, each in here.items() if cluster.jobs[job_id].submitted_at > checked_at}
+    for job_id, job_names in names.items():
         job = cluster.jobs.get(job_id)
         files = missing_secrets(job) if job is not None and job.secret_files else {}
         why = {name: problem for name, problem in files.items() if problem != NOT_SET}
-        lacked[job_id] = [
-            f"{name}: {why.get(name, 'not readable by the background loop')}" for name in lacking
+        result[job_id] = [
+            f"{name}: {why.get(name, 'not readable by the background loop')}" for name in job_names
         ]
-    return lacked
+    return result
 
 
 def _lost(state: StateDir, job: Job) -> str:

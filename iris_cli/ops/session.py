@@ -1,4 +1,4 @@
-"""Session of one invocation: state directory, configuration, clock and connections to workers."""
+"""The session of one invocation: state directory, configuration, clock and connections to workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from iris_cli.journal.log.position import Header
     from iris_cli.journal.log.writer import Writer
     from iris_cli.journal.state_dir import LogView
-    from iris_cli.ops.progress import Far, HowFar, Progress
+    from iris_cli.ops.progress import GetProgress, Progress, ProgressState
     from iris_cli.remote.fan_out import FanOut
     from iris_cli.remote.task_runner import TaskRunner
     from iris_cli.remote.transport import Target
@@ -36,7 +36,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 ReadAt = tuple[float, float]
-"""Time of a read, by the wall clock and by the monotonic clock."""
+"""The time of a read, by the wall clock and by the monotonic clock."""
 
 
 def _threads(parallelism: int) -> FanOut[Any]:
@@ -45,19 +45,19 @@ def _threads(parallelism: int) -> FanOut[Any]:
     return Threads(parallelism)
 
 
-_SHORT = 1.0  # seconds: a shorter wait for the lock is not worth a message
+_SHORT_WAIT = 1.0  # seconds of waiting for the lock before a message is shown
 
 
-def _unseen(_how_far: HowFar) -> AbstractContextManager[None]:
+def _no_progress(_how_far: GetProgress) -> AbstractContextManager[None]:
     return nullcontext()
 
 
 class Session(Struct, dict=True):
-    """Everything an operation works with.
+    """Everything that an operation works with.
 
-    `make_runner` gets the cluster's id; it is called once, and only if a worker is contacted. `make_fan_out`
-    gets the maximum number of parallel calls. Operations block only in the clock, the fan-out, the state
-    directory and, within a fan-out, the runner.
+    `make_runner` gets the cluster's id. It is called once, when the first worker is called. `make_fan_out` gets the
+    maximum number of parallel calls. Operations wait only in methods of the clock, the fan-out and the state
+    directory, and in a fan-out in those of the runner.
     """
 
     state: StateDir
@@ -66,46 +66,44 @@ class Session(Struct, dict=True):
     clock: Clock = SYSTEM_CLOCK
     randomness: Randomness = SYSTEM_RANDOMNESS
     make_fan_out: Callable[[int], FanOut[Any]] = _threads
-    command: str = "iris"  # our name in the log and the lock
+    command: str = "iris"  # name of this command in the log and the lock
     lock_timeout: float = LOCK_TIMEOUT
     cluster: Cluster = field(default_factory=Cluster)  # as of the last transaction or view
     messages: list[str] = field(default_factory=list)  # warnings about the log for readers
     damage: Damage | None = None  # of the log, as of the last view
     tell: Callable[[str], None] = lambda _: None  # prints a message at once
-    progress: Progress = _unseen  # shows the progress of slow steps
-    news: list[Transaction] | None = (
-        None  # transactions read or committed, cleared by the consumer; None: not collected
-    )
-    read_at: ReadAt = (0.0, 0.0)  # when the state in `cluster` was read, by both clocks
+    progress: Progress = _no_progress  # shows the progress of slow steps
+    news: list[Transaction] | None = None  # new transactions, cleared by the consumer; None: not collected
+    read_at: ReadAt = (0.0, 0.0)  # the time at which `cluster` was read
     faults: list[str] = field(default_factory=list)  # internal errors that do not end the command
-    make_provider: Callable[[Scope, str], SliceProvider] | None = (
-        None  # for a scope and an owner; None: the real provider
-    )
+    make_provider: Callable[[Scope, str], SliceProvider] | None = None  # for a scope and an owner, in tests
     runs_as: str = "command"  # kind of runner recorded with each cycle
-    recorded: Callable[[], Mapping[str, object]] = dict  # data recorded with the time of each cycle
-    worked: bool = False  # committed events or ran cycles: open work needs a later cycle
+    cycle_details: Callable[[], Mapping[str, object]] = dict  # data recorded with the time of each cycle
+    worked: bool = False  # it committed events or ran cycles, so that more cycles may be needed
     keeper: SliceOwner | None = None  # owner of slices; None: derived from the state directory
     _with_slices: tuple[Mapping[str, Slice], Mapping[WorkerId, HostConfig]] | None = None
     _begun: bool = False
-    _told: int = 0  # sequence number of the last transaction in `news`
+    _last_news: int = 0  # sequence number of the last transaction in `news`
     _header: Header | None = None
-    _untold: list[IllegalTransitionError] = field(default_factory=list)  # faults without their events printed
+    _without_story: list[IllegalTransitionError] = field(
+        default_factory=list
+    )  # their events are printed later
 
     @property
     def limits(self) -> Limits:
         return self.config.limits
 
     def age(self, read_at: ReadAt) -> float:
-        """Return the seconds since a state was read, by the clock that shows more.
+        """Return the seconds since a state was read, by the clock that shows the longer time.
 
-        The wall clock may be set back, and the monotonic clock stands still while the machine sleeps.
+        The wall clock may be set back, and the monotonic clock stops while the machine is suspended.
         """
         wall, steady = read_at
         return max(self.clock.now() - wall, self.clock.monotonic() - steady)
 
     @property
     def hosts(self) -> Mapping[WorkerId, HostConfig]:
-        """Workers of the configuration and of slices created on demand."""
+        """Host entries of the workers in cluster.yaml and in slices created on demand."""
         slices = self.cluster.slices
         if not slices:
             return self._configured
@@ -120,7 +118,7 @@ class Session(Struct, dict=True):
         return {host.worker: host for host in self.config.hosts}
 
     def reconfigure(self, config: ClusterConfig) -> None:
-        """Use another configuration of the same cluster from now on. Calls under way finish with the old one."""
+        """Use a new configuration of the same cluster from now on. Open calls finish with the old one."""
         self.config = config
         self._with_slices = None
         for name in ("_configured", "runner"):
@@ -141,61 +139,61 @@ class Session(Struct, dict=True):
         return self._begun
 
     def view(self) -> Cluster:
-        """Return the cluster as the log has it now, without the lock; set `messages` if the log is damaged."""
-        self._look()
+        """Return the cluster according to the present log, without the lock. Sets `messages` if the log is damaged."""
+        self._read_log()
         return self.cluster
 
-    def _look(self) -> LogView:
+    def _read_log(self) -> LogView:
         read_at = (self.clock.now(), self.clock.monotonic())
-        with self._stories():
+        with self._story_added():
             try:
-                log = self._read()
+                log = self._read_lines()
             except LogReplacedError:
-                self._begin_anew()
-                log = self._read()
-        self.messages = list(banner(log.warnings, log.damage))  # excludes damage that was repaired since
+                self._discard_state()
+                log = self._read_lines()
+        self.messages = list(banner(log.warnings, log.damage))
         self.damage = log.damage
         self._take_header(log.header)
         if log.cluster is None:
-            self._take_in(log.transactions)
+            self._replay(log.transactions)
         else:
             self.cluster = log.cluster
-            self._tell_news(log.transactions)
+            self._collect_news(log.transactions)
         if log.committed:
             self._keep()
         self.read_at = read_at
         return log
 
-    def _read(self) -> LogView:
+    def _read_lines(self) -> LogView:
         with self.progress(lambda: ("reading the log", *self.state.progress)):
             if self.cluster.seq:
                 return self.state.read(self.cluster.seq)
-            return self.state.load(None if self.news is None else self._told)
+            return self.state.load(None if self.news is None else self._last_news)
 
     def _keep(self) -> None:
         with self.progress(lambda: ("writing the snapshot", 0, 0, "")):
             self.cluster = self.state.keep(self.cluster)
 
-    def _begin_anew(self) -> None:
-        """Discard the replayed state: the log no longer has its last lines (rolled back or lost)."""
+    def _discard_state(self) -> None:
+        """Discard the replayed state, because the log has lost its last lines or was restored from a copy."""
         self.cluster = Cluster()
 
-    def _take_in(self, transactions: Sequence[Transaction]) -> None:
+    def _replay(self, transactions: Sequence[Transaction]) -> None:
         if transactions:
             from iris_cli.core.evolve import replay
 
             self.cluster = replay(transactions, self.cluster)
-        self._tell_news(transactions)
+        self._collect_news(transactions)
 
-    def _tell_news(self, transactions: Sequence[Transaction]) -> None:
-        new = [each for each in transactions if each.seq > self._told]
-        self._told = max([self._told, *(each.seq for each in new)])
+    def _collect_news(self, transactions: Sequence[Transaction]) -> None:
+        new = [each for each in transactions if each.seq > self._last_news]
+        self._last_news = max([self._last_news, *(each.seq for each in new)])
         if self.news is not None:
             self.news += new
 
     def _take_header(self, header: Header | None) -> None:
-        ours, theirs = self._header, header
-        if ours is not None and theirs is not None and ours.cluster_id != theirs.cluster_id:
+        known = self._header
+        if known is not None and header is not None and known.cluster_id != header.cluster_id:
             raise LogDamagedError(
                 "the event log was replaced by one of another cluster",
                 hint="run the command again",
@@ -203,13 +201,13 @@ class Session(Struct, dict=True):
         self._header = header
 
     def decide(self, rule: Callable[[Draft], R]) -> R:
-        """Return the decision of `rule` on the newest state; commit it if it records events.
+        """Return the result of `rule` on the newest state. If it records events, commit them.
 
-        The lock is taken only then, and the rule decides again under it. Raises the errors of `transaction`.
+        Only then the lock is taken, and the rule is applied again under the lock. Raises the errors of `transaction`.
         """
-        if self._look().committed:
+        if self._read_log().committed:
             draft = self._draft()
-            with self._stories():
+            with self._story_added():
                 decided = rule(draft)
             if not draft.events:
                 return decided
@@ -217,16 +215,16 @@ class Session(Struct, dict=True):
             return rule(draft)
 
     def take_turn(self) -> None:
-        """Take the lock once per invocation, so that a read-only state directory fails before any other work.
+        """Take the lock once, so that an invocation with a read-only state directory fails before any other work.
 
-        `lock_timeout` limits only this first wait. Raises the errors of `transaction`.
+        Raises the errors of `transaction`.
         """
         if not self._begun:
             with self.transaction():
                 pass
 
     def _draft(self) -> Draft:
-        # Imported late: it loads every kind of event, and read-only commands need none.
+        # Imported here because it imports all events, which read-only commands don't need.
         from iris_cli.core.evolve import Draft
 
         return Draft(self.cluster, self.clock.now())
@@ -246,11 +244,11 @@ class Session(Struct, dict=True):
         raises. Raises LockedError, LogDamagedError, NotWritableError, ConfigError.
         """
         self.begin()  # read most of the log before taking the lock
-        with self._stories(), self._locked() as writer:
+        with self._story_added(), self._locked() as writer:
             self._begun = True
-            self.read_at = (self.clock.now(), self.clock.monotonic())  # unchanged while we hold the lock
+            self.read_at = (self.clock.now(), self.clock.monotonic())
             self._take_header(writer.header)
-            self._take_in(writer.transactions)
+            self._replay(writer.transactions)
             draft = self._draft()
             yield draft
             if draft.events:
@@ -258,29 +256,29 @@ class Session(Struct, dict=True):
                 draft.cluster.seq, draft.cluster.at = committed.seq, committed.at
                 self.cluster = draft.cluster
                 self.worked = True
-                self._tell_news([committed])
+                self._collect_news([committed])
         self._keep()
 
     @contextmanager
     def _locked(self) -> Iterator[Writer]:
         messages: list[str] = []
         with ExitStack() as stack:
-            # After the lock is released: a stopped terminal or a full pipe must not hold the lock.
+            # AFTER the lock is released, because printing may block.
             stack.callback(self._tell, messages)
             try:
                 writer = self._lock(stack)
             except LogReplacedError:
-                self._begin_anew()
-                self._look()
+                self._discard_state()
+                self._read_log()
                 writer = self._lock(stack)
             messages += writer.messages
             yield writer
 
     def _lock(self, stack: ExitStack) -> Writer:
-        patience, asked_at = self._patience(), self.clock.monotonic()
+        patience, started_at = self._patience(), self.clock.monotonic()
 
-        def how_far() -> Far:
-            if self.clock.monotonic() - asked_at < _SHORT:
+        def progress() -> ProgressState:
+            if self.clock.monotonic() - started_at < _SHORT_WAIT:
                 return "", 0, 0, ""
             holder = self.state.lock_holder()
             return (
@@ -290,35 +288,35 @@ class Session(Struct, dict=True):
                 "",
             )
 
-        with self.progress(how_far):
+        with self.progress(progress):
             return stack.enter_context(self.state.locked(self.command, patience, after_seq=self.cluster.seq))
 
     def _patience(self) -> float:
-        """Return the lock timeout in seconds: at least LOCK_TIMEOUT once outcomes are at stake."""
+        """Return the lock timeout in seconds. After the first transaction it is at least LOCK_TIMEOUT."""
         return max(self.lock_timeout, LOCK_TIMEOUT) if self._begun else self.lock_timeout
 
     def fault(self, doing: str, error: Exception) -> None:
         """Record and print an internal error once, without ending the command.
 
-        Events of an illegal transition are printed after the lock is released: reading the log is slow.
+        The events of an illegal transition are printed after the lock is released, because reading them is slow.
         """
-        what = f"{doing}: {type(error).__name__}: {error}"
-        if what not in self.faults:
-            self.faults.append(what)
-            self.tell(f"internal error while {what}; please report it")
+        text = f"{doing}: {type(error).__name__}: {error}"
+        if text not in self.faults:
+            self.faults.append(text)
+            self.tell(f"internal error while {text}; please report it")
             if isinstance(error, IllegalTransitionError):
-                self._untold.append(error)
+                self._without_story.append(error)
 
     @contextmanager
-    def _stories(self) -> Iterator[None]:
-        """Add the log's events to an illegal transition raised in the block; print those of earlier faults."""
+    def _story_added(self) -> Iterator[None]:
+        """Add the log's events to an illegal transition raised in the block, and print those of earlier faults."""
         try:
             yield
         except IllegalTransitionError as error:
             self._add_story(error)
             raise
-        untold, self._untold = self._untold, []
-        for each in untold:
+        errors, self._without_story = self._without_story, []
+        for each in errors:
             self._add_story(each)
             self._tell(each.story)
 
@@ -332,7 +330,7 @@ class Session(Struct, dict=True):
             self.tell(message)
 
     def target(self, worker: Worker) -> Target:
-        """Return the connection target of a worker, from the configuration or else from the log."""
+        """Return the connection target of a worker, from the configuration if it has the worker, or from the log."""
         from iris_cli.remote.transport import Target
 
         host = self.hosts.get(worker.id)
@@ -347,16 +345,16 @@ class Session(Struct, dict=True):
         noun: str = "worker",
         patience: float | None = None,
     ) -> Iterator[list[R]]:
-        """Call `act` for many items in parallel; yield results in small batches as they arrive.
+        """Call `act` for many items in parallel. Yield the results in small batches as they arrive.
 
-        `what` and `noun` label the progress line; "" if the caller reports progress itself. After `patience`
-        seconds without a result the remaining items are skipped.
+        `what` and `noun` are the words of the progress line; none is shown if `what` is "". After `patience` seconds
+        without a result, the remaining items are skipped.
         """
         from iris_cli.remote.fan_out import batches
 
         done = 0
-        under_way = self.make_fan_out(self.limits.max_dispatch_parallelism)
+        threads = self.make_fan_out(self.limits.max_dispatch_parallelism)
         with self.progress(lambda: (what, done, len(items), noun)):
-            for batch in batches(under_way, items, act, patience):
+            for batch in batches(threads, items, act, patience):
                 done += len(batch)
                 yield [result for _, result in batch]

@@ -1,4 +1,4 @@
-"""Host entries for VMs of slices created on demand, like those of `cluster.yaml`."""
+"""Host entries for the VMs of slices created on demand, in the form of those in `cluster.yaml`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core import AttributeValue, Device, WorkerId, attributes
 from iris_cli.core.model.slice import ScaleGroup, Slice, SliceState, as_made, slice_attributes
 
-_HERE = (SliceState.BOOTING, SliceState.READY)
+_EXISTING = (SliceState.BOOTING, SliceState.READY)
 
 
 def slice_hosts(slices: Mapping[str, Slice], config: ClusterConfig) -> dict[WorkerId, HostConfig]:
-    """Return a host for each VM of existing slices whose group is in the configuration."""
+    """Return a host entry for each VM of existing slices, except slices of groups that are not in cluster.yaml."""
     groups = {group.name: group for group in config.scale_groups}
     return {
         host.worker: host
         for each in slices.values()
-        if each.state in _HERE and each.group in groups
+        if each.state in _EXISTING and each.group in groups
         for host in _hosts(each, groups[each.group], config)
     }
 

@@ -1,4 +1,4 @@
-"""Paths in use, and sessions built from them with real files, a real clock and real SSH."""
+"""The configuration and the state directory in use, and sessions with real files, a real clock and real SSH."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from iris_cli.errors import UsageError
 if TYPE_CHECKING:
     from iris_cli.config.schema import ClusterConfig
     from iris_cli.journal.state_dir import StateDir
-    from iris_cli.ops.progress import HowFar
+    from iris_cli.ops.progress import GetProgress
     from iris_cli.ops.session import Session
     from iris_cli.remote.ssh import SshTransport
     from iris_cli.remote.task_runner import TaskRunner
 
 
 def this_program() -> tuple[str, ...]:
-    """Return the command line of this iris, by the path it was called with: it survives an upgrade."""
+    """Return the command line of this program. It uses the path of the call, which is still valid after an upgrade."""
     called = Path(sys.argv[0])
     for path in (called, Path(sys.executable).with_name("iris")):
         if path.name == "iris" and path.is_file() and os.access(path, os.X_OK):
@@ -34,15 +34,15 @@ def this_program() -> tuple[str, ...]:
 
 
 def is_task(environ: Mapping[str, str]) -> bool:
-    """Return True in a task's environment without IRIS_STATE_DIR, which takes precedence."""
-    named = environ.get("IRIS_STATE_DIR")
-    return bool(environ.get("IRIS_TASK_DIR") and environ.get("IRIS_JOB_ID") and not named)
+    """Return True in a task's environment, unless IRIS_STATE_DIR is set."""
+    state_dir = environ.get("IRIS_STATE_DIR")
+    return bool(environ.get("IRIS_TASK_DIR") and environ.get("IRIS_JOB_ID") and not state_dir)
 
 
 def user_name() -> str:
-    """Return the user name like `getpass.getuser`, whose module is slow to import.
+    """Return the user name, or the uid as text if it has no name, as in some containers.
 
-    Return the uid as text if it has no name, as in some containers.
+    `getpass` is imported only if necessary, because that is slow.
     """
     if name := os.environ.get("LOGNAME") or os.environ.get("USER"):
         return name
@@ -68,7 +68,7 @@ class Workplace(Struct, dict=True):
 
     @property
     def is_inside(self) -> bool:
-        """True inside a task without a state directory, which sends requests to the cluster's cycles."""
+        """True if this is a task without a state directory. It sends requests, which cycles answer."""
         return self.state_path is None and self.config_path is None and is_task(os.environ)
 
     @cached_property
@@ -90,8 +90,8 @@ class Workplace(Struct, dict=True):
 
     @property
     def state_path_in_use(self) -> Path:
-        named = self.state_path or os.environ.get("IRIS_STATE_DIR")
-        return Path(named) if named else self.config_file.parent / "state"
+        state_dir = self.state_path or os.environ.get("IRIS_STATE_DIR")
+        return Path(state_dir) if state_dir else self.config_file.parent / "state"
 
     @property
     def actor(self) -> str:
@@ -100,11 +100,11 @@ class Workplace(Struct, dict=True):
 
     @cached_property
     def state(self) -> StateDir:
-        """State directory of this cluster; the log of another cluster is refused."""
+        """State directory of this cluster. A log of another cluster is rejected."""
         return self.state_of(self.config.name)
 
     def state_of(self, cluster_name: str | None) -> StateDir:
-        """Return the state directory; `cluster_name` is None without a configuration."""
+        """Return the state directory. `cluster_name` is None if there is no configuration."""
         from iris_cli.journal.state_dir import StateDir
 
         return StateDir(
@@ -119,14 +119,14 @@ class Workplace(Struct, dict=True):
         return SshTransport(self.state.known_hosts, shared=self.shared)
 
     def tell(self, message: str) -> None:
-        """Print an urgent message such as a repair; does nothing unless overridden."""
+        """Print a message at once; does nothing unless overridden."""
 
-    def progress(self, how_far: HowFar) -> AbstractContextManager[None]:  # noqa: ARG002 - for overrides
+    def progress(self, how_far: GetProgress) -> AbstractContextManager[None]:  # noqa: ARG002 - for overrides
         """Show the progress of a slow step; does nothing unless overridden."""
         return nullcontext()
 
     def session(self, command: str, transport: SshTransport | None = None) -> Session:
-        """Return a session for one command, without any I/O yet; `transport` overrides the default."""
+        """Return a session for one command; this needs no I/O. `transport` overrides the default."""
         from iris_cli.journal.state_dir import LOCK_TIMEOUT
         from iris_cli.ops.session import Session
 

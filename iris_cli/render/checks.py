@@ -78,17 +78,17 @@ def show_checks(
         output.document(ChecksDocument(shown, ok=is_ok, cycles=runs, bundle=bundle(found) or UNSET))
         return found
     found = []
-    told: list[Finding] = []
+    note_line: list[Finding] = []
     for (_, _, _, hidden_if_ok), group in groupby(
         findings, key=lambda each: (each.level, each.text, each.fix, each.hidden_if_ok)
     ):
         alike = list(group)
         found += alike
         if not hidden_if_ok:
-            told.append(alike[0])
+            note_line.append(alike[0])
             _show(output, alike[0], _subjects([each.subject for each in alike]))
             output.flush()
-    output.message(_summary(told))
+    output.message(_summary(note_line))
     bundle(found)
     return found
 

@@ -16,7 +16,7 @@ from iris_cli.render.layout import Group, Renderable, Table, Text, clean, clean_
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from iris_cli.ops.progress import HowFar
+    from iris_cli.ops.progress import GetProgress
 
 _COLOUR_SWITCHES = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # rich then treats a pipe as a terminal
 
@@ -132,7 +132,7 @@ class Output(Struct, dict=True):
         for text in texts:
             self.warning(text)
 
-    def progress(self, how_far: HowFar) -> AbstractContextManager[None]:
+    def progress(self, how_far: GetProgress) -> AbstractContextManager[None]:
         """Return a context that shows a progress line; no line with --json or --quiet, or if stderr is no terminal."""
         if self.as_json or self.quiet or not is_screen(sys.stderr):
             return nullcontext()

@@ -162,9 +162,9 @@ class LoopLog:
         self._before: frozenset[str] = frozenset()
 
     def say(self, *lines: str) -> None:
-        from iris_cli.ops.loop.start import write_log
+        from iris_cli.ops.loop.start import write_loop_log
 
-        write_log(map(clean_line, lines), self._now())
+        write_loop_log(map(clean_line, lines), self._now())
 
     def turn(self, cluster: Cluster, turn: Turn) -> None:
         """Write the new lines of a turn."""

@@ -179,10 +179,10 @@ def show_rows(output: Output, rows: Iterable[Row]) -> None:
     """Print one JSON object per line for each event, as the rows arrive."""
     names = list(Row.__struct_fields__)
     encode = json.JSONEncoder(separators=(",", ":")).encode
-    told = 0
+    note_line = 0
     # On a terminal the lines themselves show the progress.
     progress = nullcontext if sys.stdout.isatty() else output.progress
-    with progress(lambda: ("exporting", told, 0, "event")):
-        for told, row in enumerate(rows, 1):  # noqa: B007 - the progress line reads it
+    with progress(lambda: ("exporting", note_line, 0, "event")):
+        for note_line, row in enumerate(rows, 1):  # noqa: B007 - the progress line reads it
             # json does not escape DEL
             output.line(encode({name: getattr(row, name) for name in names}).replace("\x7f", "\\u007f"))

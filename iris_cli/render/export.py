@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from iris_cli.core.ids import JobId
 from iris_cli.ops.export.counterparts import Engine, ExportNote
-from iris_cli.ops.export.export import Export, told
+from iris_cli.ops.export.export import Export, note_line
 from iris_cli.render.console import Output
 
 
@@ -35,7 +35,7 @@ def show_export(output: Output, export: Export, file: Path | None) -> None:
         )
         output.document(document)
         return
-    output.warnings(map(told, export.notes))
+    output.warnings(map(note_line, export.notes))
     if file is None:
         output.text(export.text)
     else:

@@ -83,8 +83,8 @@ def _on_workers(rows: Sequence[WorkerFiles]) -> str:
 
 def show_removed(output: Output, found: Garbage) -> None:
     """Print the bytes removed, attempts still being removed, and failures."""
-    told = ((row.worker, row.problem or _still_there(row)) for row in found.workers)
-    for names, words in by_words(each for each in told if each[1]):
+    note_line = ((row.worker, row.problem or _still_there(row)) for row in found.workers)
+    for names, words in by_words(each for each in note_line if each[1]):
         output.failed(f"{fold(names)}: {words}")
     for file in found.files:
         if file.problem:

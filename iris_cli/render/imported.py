@@ -9,9 +9,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from iris_cli.core import AttemptId, WorkerId, count
-from iris_cli.ops.setup.cluster_import.found import LeftOut
+from iris_cli.ops.setup.cluster_import.found import SkippedEntry
 from iris_cli.ops.setup.cluster_import.plan import Plan
-from iris_cli.ops.setup.cluster_import.run import OldMachine, Proposal, jobs_over
+from iris_cli.ops.setup.cluster_import.run import OldMachine, Proposal, ended_jobs
 from iris_cli.render.console import Output
 from iris_cli.render.layout import clean_line
 from iris_cli.render.tables import by_words, fold
@@ -50,7 +50,7 @@ class ImportDocument(Struct, frozen=True, kw_only=True):
     recreated: Sequence[str]
     gone: Sequence[str]
     removed: Sequence[str]
-    left_out: Sequence[LeftOut]
+    left_out: Sequence[SkippedEntry]
     notes: Sequence[Note]
     old_machines: Sequence[ReplacedWorker]
     forgotten: Sequence[WorkerId]
@@ -147,7 +147,7 @@ def _remarks(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iter
             yield f"{machine.worker}: not forgotten, {machine.kept} was placed there since then"
     over = [each for each in machines if each.over]
     if over:
-        jobs = fold(jobs_over(over))
+        jobs = fold(ended_jobs(over))
         yield f"{count(sum(len(each.over) for each in over), 'attempt')} of {jobs} ran on the old VMs"
     if plan.gone and not prune:
         yield f"no longer listed: {fold(plan.gone)} (--prune removes them)"

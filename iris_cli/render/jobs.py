@@ -15,7 +15,7 @@ from iris_cli.ops.jobs.cancel import Cancelled
 from iris_cli.ops.jobs.change import Changed
 from iris_cli.ops.jobs.launch import being_set_up
 from iris_cli.ops.jobs.retry import Retried
-from iris_cli.ops.loop.wait import Waited
+from iris_cli.ops.loop.wait import WaitResult
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.failure import cause_words
 from iris_cli.render.console import Output
@@ -144,7 +144,7 @@ class WaitedDocument(Struct, frozen=True):
 def show_waited(
     output: Output,
     cluster: Cluster,
-    waited: Waited,
+    waited: WaitResult,
     files: StateDir | None = None,
     *,
     no_cycles: str = "",

@@ -180,7 +180,7 @@ def _show_shipped(output: Output, listing: Listing) -> None:
 
     files = count(len(listing.entries), "file")
     output.line(f"would ship {listing.directory}: {files}, {format_memory(listing.size)} ({listing.by})")
-    rows = [(each.name, format_memory(each.size)) for each in listing.biggest]
+    rows = [(each.name, format_memory(each.size)) for each in listing.largest]
     output.show(table(("BIGGEST", "SIZE"), rows))
 
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 from iris_cli.core import AttemptId, Token, WorkerCondition, WorkerId, format_memory
 from iris_cli.core.messages.observations import LockFile, RemoteState, Silence, SilenceKind
 from iris_cli.ops.workers.unwedge import Obstacle, Owner, Wedge
-from iris_cli.ops.workers.workers import Probed, Shown, Stranger
+from iris_cli.ops.workers.workers import ChangedHost, HostKey, ProbeResult
 from iris_cli.render.console import Output
 from iris_cli.render.tables import fold
 
@@ -38,7 +38,7 @@ class ProbesDocument(Struct, frozen=True):
     workers: Sequence[ProbedWorker]
 
 
-def show_probes(output: Output, results: Sequence[Probed]) -> None:
+def show_probes(output: Output, results: Sequence[ProbeResult]) -> None:
     """Print a line per distinct result with its workers; if they did not answer, a hint to fix it."""
     if output.as_json:
         output.document(ProbesDocument([_probed(each) for each in results]))
@@ -56,7 +56,7 @@ def show_probes(output: Output, results: Sequence[Probed]) -> None:
             output.message(f"{fold(workers)}: {warning}")
 
 
-def keys(shown: Sequence[Shown]) -> list[str]:
+def keys(shown: Sequence[HostKey]) -> list[str]:
     """Return a line per worker with its host key, aligned."""
     known = [(each.worker, each.key) for each in shown if not isinstance(each.key, Silence)]
     longest = max((len(worker.id) for worker, _ in known), default=0)
@@ -67,7 +67,7 @@ def keys(shown: Sequence[Shown]) -> list[str]:
     ]
 
 
-def who(stranger: Stranger) -> list[str]:
+def who(stranger: ChangedHost) -> list[str]:
     """Return lines with boot and incarnation of the answering host and on record, and the attempts that would end."""
     worker, seen = stranger.worker, stranger.seen
     if isinstance(seen, Silence):
@@ -82,12 +82,12 @@ def who(stranger: Stranger) -> list[str]:
     return lines
 
 
-def silent(results: Sequence[Probed]) -> list[Probed]:
+def silent(results: Sequence[ProbeResult]) -> list[ProbeResult]:
     """Return the results without an answer."""
     return [each for each in results if isinstance(each.seen, Silence)]
 
 
-def _probe_words(probed: Probed) -> str:
+def _probe_words(probed: ProbeResult) -> str:
     worker, seen = probed.worker, probed.seen
     if isinstance(seen, Silence):
         return f"{worker.condition.value}: {seen.step}: {seen.detail}"
@@ -98,7 +98,7 @@ def _probe_words(probed: Probed) -> str:
     return f"{state} ({worker.cpu:g} cores, {format_memory(worker.memory)}{chips})"
 
 
-def _probed(probed: Probed) -> ProbedWorker:
+def _probed(probed: ProbeResult) -> ProbedWorker:
     worker, seen = probed.worker, probed.seen
     if isinstance(seen, Silence):
         return ProbedWorker(

@@ -14,7 +14,7 @@ from iris_cli.core.units import count, format_duration, format_memory
 from iris_cli.render.layout import clean_line
 
 if TYPE_CHECKING:
-    from iris_cli.ops.progress import Far, HowFar
+    from iris_cli.ops.progress import GetProgress, ProgressState
 
 AFTER = 1.0
 """Seconds until the line is shown: shorter operations need none."""
@@ -36,13 +36,13 @@ class ProgressLine:
     def __init__(self, clock: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
         self._clock = clock
         self._lock = threading.RLock()
-        self._under_way: list[tuple[float, HowFar]] = []  # with their start times
+        self._under_way: list[tuple[float, GetProgress]] = []  # with their start times
         self._begun = self._ended = -AFTER
         self._shown = ""
         self._shower: threading.Thread | None = None
 
     @contextmanager
-    def __call__(self, how_far: HowFar) -> Iterator[None]:
+    def __call__(self, how_far: GetProgress) -> Iterator[None]:
         """Track an operation that may take long, until the block ends."""
         with self._lock:
             if not self._under_way and self._clock() - self._ended > _SAME:
@@ -103,7 +103,7 @@ class ProgressLine:
                     self._shower = None
 
 
-def words(far: Far, seconds: float, width: int) -> str:
+def words(far: ProgressState, seconds: float, width: int) -> str:
     """Return `probing  ━━━━━━━━────────────  12 of 64 workers  3s`, in less than `width` columns."""
     what, done, total, noun = far
     parts = [what]
@@ -121,7 +121,7 @@ def words(far: Far, seconds: float, width: int) -> str:
     return line if len(line) < width else line[: max(0, width - 2)] + "…"
 
 
-def _asked(how_far: HowFar) -> Far | None:
+def _asked(how_far: GetProgress) -> ProgressState | None:
     """Return the progress, None if it has no text or raises: its data may change while it is read."""
     try:
         far = how_far()

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from iris_cli.core import JobState, count
 from iris_cli.core.lifecycle.display import word_of
-from iris_cli.ops.setup.next_steps import NextSteps, Place, Step
+from iris_cli.ops.setup.next_steps import NextSteps, Situation, Step
 from iris_cli.ops.views.cycles import Cycles
 from iris_cli.ops.views.status import ClusterStatus, in_reading_order
 from iris_cli.render.console import Output
@@ -88,7 +88,7 @@ class JobCounts(Struct, frozen=True):
 class NextStepsDocument(Struct, frozen=True, kw_only=True):
     """The result of `iris` without a command. `cluster` and later fields are absent if no cluster exists yet."""
 
-    place: Place
+    place: Situation
     words: str
     steps: Sequence[Step]
     cluster: str | UnsetType = UNSET

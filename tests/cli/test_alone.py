@@ -14,7 +14,7 @@ from iris_cli.core.events.events import WorkerForgotten
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode
 from iris_cli.journal.layout import LOG
-from iris_cli.ops.setup.next_steps import MOST_OF_A_KIND, next_steps
+from iris_cli.ops.setup.next_steps import MAX_PER_KIND, next_steps
 from iris_cli.ops.workplace import Workplace
 from tests.cli.test_init import NODE
 from tests.render.scenes import busy, failed_gang, session_of
@@ -154,4 +154,4 @@ def test_each_step_can_be_typed(scene: Any, here: Path, tmp_path: Path) -> None:
     for step in found.steps:
         parsed(step.command)
     kinds = [step.command.split()[1] for step in found.steps]
-    assert all(kinds.count(kind) <= MOST_OF_A_KIND + 1 for kind in kinds)
+    assert all(kinds.count(kind) <= MAX_PER_KIND + 1 for kind in kinds)

@@ -14,7 +14,7 @@ import pytest
 
 from iris_cli.cli.app import run
 from iris_cli.errors import UsageError
-from iris_cli.ops.loop.cron.crontab import line, when
+from iris_cli.ops.loop.cron.crontab import line, time_fields
 from iris_cli.ops.loop.cron.entry import CronEntry
 from iris_cli.ops.loop.cron.timer import units
 
@@ -76,13 +76,13 @@ def crontab(home: Path) -> str:
     ],
 )
 def test_how_often_in_the_words_of_cron(seconds: float, fields: str) -> None:
-    assert when(seconds) == fields
+    assert time_fields(seconds) == fields
 
 
 @pytest.mark.parametrize("seconds", [0, 1, 30, 90, 420, 2700, 5400, 18000, 172800])
 def test_what_cron_can_not_say_is_refused(seconds: float) -> None:
     with pytest.raises(UsageError):
-        when(seconds)
+        time_fields(seconds)
 
 
 def test_it_is_installed_once_and_again_changes_only_its_own_line(home: Path) -> None:

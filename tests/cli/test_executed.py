@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.ops.workers.execute import Executed
+from iris_cli.ops.workers.execute import CommandResult
 from iris_cli.remote.worker_calls import CommandEnd
 from iris_cli.render.console import Output
 from iris_cli.render.logs.log_lines import show_executed
 
 
-def places(said: bytes, count: int = 2) -> list[Executed]:
+def places(said: bytes, count: int = 2) -> list[CommandResult]:
     return [
-        Executed(
+        CommandResult(
             worker=WorkerId(f"w{index}"),
             task=TaskId(JobId("train"), index),
             end=CommandEnd(exit_code=0, output=said),

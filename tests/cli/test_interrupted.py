@@ -188,12 +188,12 @@ def _damaged(*_: object, **__: object) -> None:
 @pytest.mark.parametrize(
     ("broken", "code", "last"),
     [
-        ({"iris_cli.ops.jobs.launch.see_it_start": _ctrl_c}, 130, "interrupted"),
+        ({"iris_cli.ops.jobs.launch.wait_for_set_up": _ctrl_c}, 130, "interrupted"),
         ({"iris_cli.ops.cycle.cycle.run": _damaged}, 6, "the log is damaged"),
         ({"iris_cli.ops.views.view.look": _ctrl_c}, 130, "interrupted"),
         ({"iris_cli.cli.context.Context._see_to_cycles": _ctrl_c}, 130, "interrupted"),
         (
-            {"iris_cli.ops.jobs.launch.see_it_start": _ctrl_c, "iris_cli.ops.views.view.look": _damaged},
+            {"iris_cli.ops.jobs.launch.wait_for_set_up": _ctrl_c, "iris_cli.ops.views.view.look": _damaged},
             130,
             "interrupted",
         ),

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId
-from iris_cli.ops.logs.log_diff import MOST_SHOWN, diff, masked
+from iris_cli.ops.logs.log_diff import MAX_GROUPS, diff, masked
 from iris_cli.ops.logs.log_reading import LogLine
 from iris_cli.ops.logs.logs import TaskLog
 from iris_cli.render.console import Output
@@ -103,7 +103,7 @@ def test_very_many_kinds_are_counted_and_long_differences_cut(capsys: pytest.Cap
         rank: [f"own {'x' * rank} {'abcdefghij'[n % 10] * n}" for n in range(50)] for rank in range(60, 80)
     }
     out = shown(logs(said), capsys)
-    assert out.count(" differs in out") == MOST_SHOWN
+    assert out.count(" differs in out") == MAX_GROUPS
     assert "and 31 more lines" in out
     assert "[68-79] also differ; compare them with --rank" in out
 

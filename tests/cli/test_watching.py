@@ -25,7 +25,7 @@ from rich.text import Text
 from iris_cli.cli.context import Context
 from iris_cli.cli.cycles import follow
 from iris_cli.journal.log.file_store import FileStore
-from iris_cli.ops.loop.watch import Step, look_on
+from iris_cli.ops.loop.watch import Step, follow_log
 from iris_cli.render.console import Output
 from iris_cli.render.watch import screen as watched
 from iris_cli.render.watch.live import LiveScreen
@@ -141,7 +141,7 @@ def test_what_is_first_seen_by_the_first_look_is_news_of_the_first_step(
     monkeypatch.setattr(watched.Screen, "show", show)
     path = tmp_path / "cluster.yaml"
     path.write_text("cluster: {name: lab}\nworkers: []\n")
-    follow(Context(config_path=path), session, look_on(session, every=2.0))
+    follow(Context(config_path=path), session, follow_log(session, every=2.0))
     assert [entry.text for entry in shown[0].news] == ["job newest submitted: 1 task"]
 
 

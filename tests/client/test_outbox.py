@@ -205,7 +205,7 @@ def test_one_refusal_ends_the_wait_for_many(task_dir: Path) -> None:
         return Refusal(kind="not_found", message="no job") if request.job == "train/b" else None
 
     with OperatorThread(task_dir, decide), pytest.raises(NotFoundError):
-        Outbox(task_dir, PATIENCE).answers_to_waits([JobId("train/a"), JobId("train/b")], None)
+        Outbox(task_dir, PATIENCE).final_answers([JobId("train/a"), JobId("train/b")], None)
     assert waiting(task_dir) == []
 
 
@@ -230,7 +230,7 @@ def test_an_answer_that_is_none_is_an_error(raw: bytes, task_dir: Path) -> None:
     name = channel.put(Status())
     (task_dir / "inbox" / name).write_bytes(raw)
     with pytest.raises(IrisError, match="answer"):
-        channel.look(name)
+        channel.read_if_answered(name)
 
 
 def test_a_directory_that_is_no_tasks_is_rejected(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.config.job_script import MOST_BYTES, is_script, load_job_script
+from iris_cli.config.job_script import MAX_BYTES, is_script, load_job_script
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.model.job import EnvPreset, JobRequest, Priority
 from iris_cli.errors import ConfigError
@@ -105,7 +105,7 @@ def test_text_that_is_no_directive_may_have_any_encoding(load: Load) -> None:
         ),
         (b"#!/bin/sh\n#IRIS --label a=\xe9\n", ":2: it is not UTF-8 text"),
         (
-            b"#!/bin/sh\n" + bytes(MOST_BYTES),
+            b"#!/bin/sh\n" + bytes(MAX_BYTES),
             ":1: it is larger than 1 MiB (ship programs and data with --workdir)",
         ),
         (b"#!/bin/sh\n#IRIS --secret KEY=hunter2\n", ":2: --secret[0]: "),

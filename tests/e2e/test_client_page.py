@@ -18,7 +18,7 @@ from iris_cli.core.lifecycle.children import PACKED_SIZE_FACTOR, inherited_const
 from iris_cli.core.messages.requests import MOST_BYTES
 from iris_cli.core.model.cluster import MAX_ENDPOINT_CHANGES
 from iris_cli.core.model.limits import Limits
-from iris_cli.ops.cycle.mail import MOST_WAITS
+from iris_cli.ops.cycle.reply_queue import MAX_WAITS
 from tests.support.desk import Desk
 from tests.support.site import Site
 from tests.support.waiting import PATIENCE
@@ -82,7 +82,7 @@ def test_the_limits_are_these() -> None:
         f"`limits.max_children`, {limits.max_children}",
         f"`limits.max_job_depth`, {limits.max_job_depth}",
         f"`limits.max_endpoints`, {limits.max_endpoints}, and {MAX_ENDPOINT_CHANGES} changes",
-        f"{MOST_WAITS}",
+        f"{MAX_WAITS}",
     ]
     assert PACKED_SIZE_FACTOR == 4
     assert ANSWER_TIMEOUT == 300

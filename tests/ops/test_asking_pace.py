@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.ops.loop.wait import Caretaker, wait_for
+from iris_cli.ops.loop.wait import CycleRunner, wait_for
 from iris_cli.ops.loop.watch import watch
 from tests.ops.loop.loop_lab import LoopLab
 from tests.support.fake_hosts import Entry
@@ -74,7 +74,7 @@ def test_under_wait(tmp_path: Path) -> None:
 def test_under_follow(tmp_path: Path) -> None:
     """Which reads logs about once a second, and leaves as much time between two cycles."""
     site, clock = asking(tmp_path)
-    with Caretaker(site.session(), least=1.0) as caretaker:
+    with CycleRunner(site.session(), least=1.0) as caretaker:
         while not clock.ended:
             caretaker.look()
             caretaker.pause(1.0)

@@ -24,7 +24,7 @@ def site(tmp_path: Path) -> Site:
 def test_a_large_log_is_compacted_and_the_session_goes_on(site: Site) -> None:
     session = site.session()
     before = session.view()
-    done = compaction.when_large(session, limit=100)
+    done = compaction.compact_if_large(session, limit=100)
     assert done is not None
     assert done.segment.last == before.seq
     assert session.view().seq == before.seq + 1
@@ -40,7 +40,7 @@ def test_a_large_log_is_compacted_and_the_session_goes_on(site: Site) -> None:
 def test_a_small_log_stays_as_it_is(site: Site) -> None:
     session = site.session()
     session.view()
-    assert compaction.when_large(session) is None
+    assert compaction.compact_if_large(session) is None
     assert not (session.state.path / "archive").exists()
 
 
@@ -50,9 +50,9 @@ def test_nobody_waits_for_whoever_holds_the_lock(site: Site) -> None:
     told: list[str] = []
     session.tell = told.append
     with site.session().state.locked("iris launch"):
-        assert compaction.when_large(session, limit=100) is None
+        assert compaction.compact_if_large(session, limit=100) is None
     assert told == []
-    assert compaction.when_large(session, limit=100) is not None
+    assert compaction.compact_if_large(session, limit=100) is not None
 
 
 @pytest.mark.parametrize("spoil", ["damage", "mode"])
@@ -66,7 +66,7 @@ def test_what_keeps_it_from_that_is_told_and_no_error(site: Site, spoil: str) ->
         log.write_bytes(b"x" + log.read_bytes()[1:])
     else:
         log.chmod(0o644)
-    assert compaction.when_large(session, limit=100) is None
+    assert compaction.compact_if_large(session, limit=100) is None
     assert len(told) == 1
     assert told[0].startswith("the log was not compacted: ")
 
@@ -77,7 +77,7 @@ def test_the_schedule_command_compacts_when_its_cycle_is_done(
     (tmp_path / "cluster.yaml").write_text("cluster: {name: lab}\n")
     iris = ["--config", str(tmp_path / "cluster.yaml")]
     assert app.run([*iris, "launch", "--no-schedule", "--name", "train", "--", "true"]) == 0
-    monkeypatch.setattr(compaction, "LARGE", 100)
+    monkeypatch.setattr(compaction, "LARGE_LOG", 100)
     assert app.run([*iris, "schedule", "--once"]) == 0
     assert "moved to archive/events-" in capsys.readouterr().err
     assert app.run([*iris, "log", "verify"]) == 0

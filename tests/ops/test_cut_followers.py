@@ -88,7 +88,7 @@ def small_numbers() -> Iterator[None]:
         patch.setattr(log_reading, "PIECE", 32)
         patch.setattr("iris_cli.ops.logs.log_reading.FIRST", 16)
         patch.setattr(follow, "TOGETHER", 60.0)
-        patch.setattr(follow, "_A_MOMENT", 60.0)
+        patch.setattr(follow, "_SHORT_WAIT", 60.0)
         yield
 
 

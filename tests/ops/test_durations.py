@@ -14,7 +14,7 @@ from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.core.model.job import JobState
 from iris_cli.core.model.task import Attempt
 from iris_cli.ops.cycle import observe
-from iris_cli.ops.cycle.answers import MOST_UPTIME
+from iris_cli.ops.cycle.answers import MAX_UPTIME
 from iris_cli.ops.cycle.replies import job_answer
 from iris_cli.ops.outcomes.durations import job_ran
 from iris_cli.ops.views.job_status import JobStatus, job_status
@@ -191,7 +191,7 @@ def test_a_reported_duration_comes_back_from_the_log(tmp_path: Path) -> None:
         *((None, 1.0), (1.0, None), (None, None)),
         *((1.0, 2.0), (0.0, 1e6), (1.0, 1.0 + 1e-9)),
         *((-1.0, -2.0), (5.0, -1.0), (math.inf, 1.0), (math.inf, math.inf), (math.nan, 1.0), (1.0, math.nan)),
-        *((1e300, 1.0), (1e12, 0.0), (MOST_UPTIME * 2, 0.0)),
+        *((1e300, 1.0), (1e12, 0.0), (MAX_UPTIME * 2, 0.0)),
     ],
 )
 @pytest.mark.parametrize("state", [RemoteState.EXITED, RemoteState.STOPPED, RemoteState.CANCELLED])
@@ -247,7 +247,7 @@ def weighed(
     )
     seen = replace(site.hosts["w0"].report(()), attempts=(told,))
     known = observe.known_of(cluster, seen.worker)
-    answer = observe.heard(session, known, now, seen)
+    answer = observe.validated_answer(session, known, now, seen)
     site.clock.time += waited
     draft = Draft(cluster, site.clock.time)
     observe.weigh(session, draft, [answer])

@@ -7,12 +7,12 @@ from pathlib import Path
 from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.model.job import JobState
 from iris_cli.core.model.task import TaskState
-from iris_cli.ops.cycle.environment import array_variables, line_of, place_of
+from iris_cli.ops.cycle.environment import array_variables, line_of, placement_of
 from tests.support.fake_runner import Site
 
 
 def variables(site: Site, index: int) -> dict[str, str]:
-    place = place_of(site.cluster, AttemptId(TaskId(JobId("j"), index), 0))
+    place = placement_of(site.cluster, AttemptId(TaskId(JobId("j"), index), 0))
     return array_variables(place, line_of(site.session().state, place.job, place.index))
 
 

@@ -11,7 +11,7 @@ from iris_cli.core.constraints import Constraint, ConstraintOp, constraints_to_j
 from iris_cli.core.ids import parse_attempt_id
 from iris_cli.core.model.job import EnvPreset
 from iris_cli.errors import UsageError
-from iris_cli.ops.cycle.environment import coordinator_port, environment, listens, place_of
+from iris_cli.ops.cycle.environment import coordinator_port, environment, listens, placement_of
 from tests.support.lab import Lab
 
 CONTRACT = [
@@ -43,7 +43,7 @@ GUARDS = {
 def env_of(
     lab: Lab, task: str, default: dict[str, str] | None = None, secrets: dict[str, str] | None = None
 ) -> dict[str, str]:
-    place = place_of(lab.cluster, parse_attempt_id(f"{task}/attempt-0"))
+    place = placement_of(lab.cluster, parse_attempt_id(f"{task}/attempt-0"))
     return environment(place, default or {}, secrets or {})
 
 
@@ -230,10 +230,10 @@ def test_a_preset_for_tasks_that_are_each_on_their_own_is_refused() -> None:
 def test_the_port_is_another_one_in_each_round_and_is_looked_at_where_somebody_will_listen() -> None:
     lab = Lab().worker("a", rack="r").worker("b", rack="r")
     lab.job("g", replicas=2, group_by="rack", max_retries_failure=1).schedule()
-    first, second = (place_of(lab.cluster, parse_attempt_id(f"g/task-{i}/attempt-0")) for i in (0, 1))
+    first, second = (placement_of(lab.cluster, parse_attempt_id(f"g/task-{i}/attempt-0")) for i in (0, 1))
     assert (listens(first), listens(second)) == (True, False)
     lab.reports("g/* running").reports("g/task-0 exited 1").reports("g/task-1 stopped").schedule()
-    again = place_of(lab.cluster, parse_attempt_id("g/task-0/attempt-1"))
+    again = placement_of(lab.cluster, parse_attempt_id("g/task-0/attempt-1"))
     assert coordinator_port(again) != coordinator_port(first)
 
 

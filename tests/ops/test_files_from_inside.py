@@ -18,10 +18,10 @@ from iris_cli.core.messages.observations import Silence
 from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import TaskState
 from iris_cli.core.model.worker import Worker, WorkerCondition
-from iris_cli.ops.cycle import mail
-from iris_cli.ops.cycle.answers import Fetched
+from iris_cli.ops.cycle import reply_queue
+from iris_cli.ops.cycle.answers import WorkspaceFetch
 from iris_cli.ops.cycle.environment import line_of
-from iris_cli.ops.cycle.transfers import FETCHED_AT_ONCE, fetch
+from iris_cli.ops.cycle.transfers import MAX_FETCHES, fetch
 from iris_cli.ops.session import Session
 from iris_cli.ops.workspace.archive import END, padding, tar_header
 from tests.ops.asking import EVAL, running
@@ -97,13 +97,13 @@ def test_a_slow_worker_holds_up_no_other_however_much_was_packed_there(
     site.cycle()
     site.cycle()
     quick = next(each for each in site.hosts.values() if each is not host).of("side")
-    for number in range(FETCHED_AT_ONCE + 1):
+    for number in range(MAX_FETCHES + 1):
         workspace = pack(slow, tar(bytes([number])))
         slow.ask(str(number), "submit", job={**EVAL, "name": f"eval-{number}", "workspace": workspace})
     quick.ask("1", "submit", job={**EVAL, "workspace": pack(quick)})
     has_come, waited = Event(), []
 
-    def slowly(session: Session, worker: Worker, *what: Any) -> Fetched | Silence:
+    def slowly(session: Session, worker: Worker, *what: Any) -> WorkspaceFetch | Silence:
         if worker.id == host.name:
             waited.append(has_come.wait(60))
             return fetch(session, worker, *what)
@@ -111,14 +111,14 @@ def test_a_slow_worker_holds_up_no_other_however_much_was_packed_there(
         has_come.set()
         return found
 
-    monkeypatch.setattr(mail, "fetch", slowly)
+    monkeypatch.setattr(reply_queue, "fetch", slowly)
     site.cycle()
     assert all(waited)
     assert quick.told("1") == {"job": "side/eval", "created": True}
-    for _ in range(FETCHED_AT_ONCE):
+    for _ in range(MAX_FETCHES):
         site.cycle()
-    assert [slow.told(str(number))["created"] for number in range(FETCHED_AT_ONCE + 1)] == [True] * (
-        FETCHED_AT_ONCE + 1
+    assert [slow.told(str(number))["created"] for number in range(MAX_FETCHES + 1)] == [True] * (
+        MAX_FETCHES + 1
     )
 
 

@@ -58,7 +58,7 @@ def test_what_was_found_is_removed_and_what_runs_stays(site: Site) -> None:
     assert site.attempt("d").token not in host_of(site, "d").reaped
     assert host_of(site, "d").running == ["d/task-0"]
     again = gc.find(site.session())
-    assert (again.workers, again.anything) == ((), False)
+    assert (again.workers, again.can_remove) == ((), False)
 
 
 def test_while_others_hold_the_lock_nothing_is_removed_that_would_have_to_be_written_down(site: Site) -> None:

@@ -21,7 +21,7 @@ from iris_cli.core.model.job import JobState
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.journal.log.record import decode_event, encode_event
 from iris_cli.ops.cycle import cycle, observe
-from iris_cli.ops.cycle.answers import MOST_TEXT, MOST_UPTIME, Seen, believed
+from iris_cli.ops.cycle.answers import MAX_TEXT, MAX_UPTIME, Observation, validated
 from iris_cli.ops.session import Session
 from tests.support.fake_runner import Site
 
@@ -32,9 +32,7 @@ SOAK = 4_000
 
 times = st.sampled_from([0.0, -1.0, 1e-9, 0.5, 59.0, 1e6, 1e12, 1e308, math.inf, -math.inf, math.nan])
 counts = st.sampled_from([0, 1, 4, 112, 1 << 20, 1 << 40, 1 << 70, -1])
-words = st.sampled_from(
-    ["", "oom", "setup", "lease", "\x1b]0;x\x07", "a\0b", "\udcff", "x" * (MOST_TEXT + 1)]
-)
+words = st.sampled_from(["", "oom", "setup", "lease", "\x1b]0;x\x07", "a\0b", "\udcff", "x" * (MAX_TEXT + 1)])
 texts = st.one_of(words, st.text(max_size=20))
 names = st.sampled_from(["boot-1", "w0-life", "", "another", "\udcff", "x" * 100])
 KEYS = ("accelerator-type", "agent-worker-number", "instance-id", "tpu-name", "zone", "preemptible", "\x1b")
@@ -55,7 +53,7 @@ def reports(token: Token) -> st.SearchStrategy[AttemptReport]:
     )
 
 
-def answers(token: Token) -> st.SearchStrategy[Seen]:
+def answers(token: Token) -> st.SearchStrategy[Observation]:
     """Anything that has the form of an answer of `w0`."""
     who = {"worker": st.sampled_from([W0, W0, W0, W1]), "boot_id": names, "incarnation": names}
     when = {"clock": times, "uptime": times}
@@ -87,20 +85,20 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Session:
     return session
 
 
-def weighed(session: Session, seen: Seen) -> Draft:
+def weighed(session: Session, seen: Observation) -> Draft:
     """The draft after the lie of `w0` was weighed beside a true word of `w2`."""
     cluster, now = session.cluster, session.clock.now()
     truth = WorkerReport(worker=W2, boot_id="boot-1", incarnation="w2-life")
     draft = Draft(cluster, now)
     batch = [
-        observe.heard(session, observe.known_of(cluster, worker), now, said)
+        observe.validated_answer(session, observe.known_of(cluster, worker), now, said)
         for worker, said in ((W0, seen), (W2, truth))
     ]
     observe.weigh(session, draft, batch)
     return draft
 
 
-def check(session: Session, seen: Seen) -> None:
+def check(session: Session, seen: Observation) -> None:
     draft = weighed(session, seen)
     assert session.faults == []
     # A host may say that it has shrunk, under what runs there: that is its own affair.
@@ -108,12 +106,12 @@ def check(session: Session, seen: Seen) -> None:
     for event in draft.events:
         assert decode_event(json.loads(json.dumps(encode_event(event), allow_nan=False))) == event
         for ran in (getattr(each, "ran", None) for each in (event, getattr(event, "end", None))):
-            assert ran is None or 0 <= ran <= MOST_UPTIME
+            assert ran is None or 0 <= ran <= MAX_UPTIME
     for each in (W1, W2):
         assert draft.cluster.workers[each].condition is WorkerCondition.HEALTHY
     untouched = [task for task in session.cluster.tasks.values() if task.job == "one"]
     assert untouched == [task for task in draft.cluster.tasks.values() if task.job == "one"]
-    if isinstance(believed(seen, W0, observe.known_of(session.cluster, W0).tokens), Silence):
+    if isinstance(validated(seen, W0, observe.known_of(session.cluster, W0).tokens), Silence):
         distrusted = draft.cluster.workers[W0]
         assert distrusted.condition is WorkerCondition.SUSPECT
         assert distrusted.reason.startswith("answer: implausible answer: ")
@@ -161,26 +159,26 @@ PROBE = ProbeReport(worker=W0, boot_id="boot-1", incarnation="w0-life", cpus=4, 
         (replace(HONEST, attempts=(replace(RUNS, exit_code=0),)), "contradictory facts"),
         (replace(HONEST, attempts=(replace(EXITED, exit_code=1 << 70),)), "contradictory facts"),
         (
-            replace(HONEST, attempts=(replace(EXITED, log_tail="x" * (MOST_TEXT + 1)),)),
+            replace(HONEST, attempts=(replace(EXITED, log_tail="x" * (MAX_TEXT + 1)),)),
             "output of an attempt",
         ),
         (replace(HONEST, attempts=(replace(EXITED, log_tail="\udcff"),)), "output of an attempt"),
         (replace(PROBE, cpus=1 << 40), "no host has so many cores or devices"),
         (replace(PROBE, gpus=1 << 20), "no host has so many cores or devices"),
         (replace(PROBE, memory=-1), "no host has so much memory"),
-        (replace(PROBE, warnings=("x" * (MOST_TEXT + 1),)), "its facts are not text"),
+        (replace(PROBE, warnings=("x" * (MAX_TEXT + 1),)), "its facts are not text"),
     ],
 )
-def test_what_can_t_be_true_is_no_answer(seen: Seen, why: str) -> None:
-    refused = believed(seen, W0, frozenset({FORGED}))
+def test_what_can_t_be_true_is_no_answer(seen: Observation, why: str) -> None:
+    refused = validated(seen, W0, frozenset({FORGED}))
     assert isinstance(refused, Silence)
     assert (refused.kind, refused.step) == ("protocol", "answer")
     assert why in refused.detail
 
 
 @pytest.mark.parametrize("seen", [HONEST, replace(HONEST, attempts=(EXITED,)), PROBE])
-def test_what_can_be_true_is_taken_as_it_is(seen: Seen) -> None:
-    assert believed(seen, W0, frozenset({FORGED})) is seen
+def test_what_can_be_true_is_taken_as_it_is(seen: Observation) -> None:
+    assert validated(seen, W0, frozenset({FORGED})) is seen
 
 
 def fails(*_: object) -> None:

@@ -16,7 +16,7 @@ from iris_cli.core.model.task import AttemptState, End, EndReason, TaskState
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 from iris_cli.ops.cycle import cycle, observe
-from iris_cli.ops.cycle.environment import Place
+from iris_cli.ops.cycle.environment import Placement
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.workers import workers
 from tests.support.fake_runner import Site
@@ -29,8 +29,8 @@ def polled(site: Site) -> Callable[[], None]:
     answers = []
     for question in observe.questions(session, seen, session.clock.now()):
         known = observe.known_of(seen, question.worker)
-        said = observe.asking(session, seen, session.read_at, question, known)()
-        answers.append(observe.heard(session, known, session.clock.now(), said))
+        said = observe.question_call(session, seen, session.read_at, question, known)()
+        answers.append(observe.validated_answer(session, known, session.clock.now(), said))
 
     def weigh() -> None:
         with session.transaction() as draft:
@@ -309,7 +309,7 @@ def test_a_worker_that_is_forgotten_while_it_is_probed_is_left_out(tmp_path: Pat
     site.cycle()
     site.hosts["w0"].meanwhile["probe"] = forget
     session = site.session()
-    stranger = workers.look_at(session, "w0")
+    stranger = workers.probe_unrecorded(session, "w0")
     with pytest.raises(NotFoundError, match="w0"):
         workers.accept(session, stranger)
 
@@ -319,7 +319,7 @@ def test_who_was_looked_at_before_a_reboot_is_not_accepted_after_it(tmp_path: Pa
     site.launch("one")
     site.cycle()
     session = site.session()
-    stranger = workers.look_at(session, "w0")  # then the operator thinks about it
+    stranger = workers.probe_unrecorded(session, "w0")  # then the operator thinks about it
     site.hosts["w0"].reboot()
     site.run(2)
     assert site.hosts["w0"].running == ["one/task-0"]
@@ -390,5 +390,5 @@ def test_what_can_not_be_sent_keeps_nobody_else_from_running(
     assert (site.state_of("bad"), site.state_of("good")) == (JobState.PENDING, JobState.RUNNING)
 
 
-def surrogate_in_bad(place: Place, default_env: object, secrets: object) -> dict[str, str]:
+def surrogate_in_bad(place: Placement, default_env: object, secrets: object) -> dict[str, str]:
     return {"IRIS_TASK_ID": str(place.attempt_id.task), "X": "\udcff" if "X" in place.job.env else ""}

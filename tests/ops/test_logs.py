@@ -11,7 +11,7 @@ from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.logs.follow import Follower
 from iris_cli.ops.logs.log_reading import PIECE
-from iris_cli.ops.logs.logs import Fetching, Query, TaskLog, fetch
+from iris_cli.ops.logs.logs import LogFetch, Query, TaskLog, fetch
 from tests.ops.world import World
 from tests.support.lab import Lab
 
@@ -59,7 +59,7 @@ def test_all_of_very_much_comes_piece_by_piece(world: World) -> None:
     said = {rank: "".join(f"{rank} {number:_>90}\n" for number in range(30_000)) for rank in range(2)}
     for rank, text in said.items():
         world.says(f"train/task-{rank}", text + "unfinished")
-    fetching = Fetching(world.session(), "train", Query(tail=None))
+    fetching = LogFetch(world.session(), "train", Query(tail=None))
     came = {0: "", 1: ""}
     for turn in fetching.turns():
         assert sum(len(text.text) for text in turn) <= fetching.tasks * PIECE + 100
@@ -71,7 +71,7 @@ def test_all_of_very_much_comes_piece_by_piece(world: World) -> None:
 
 def test_who_falls_silent_in_the_middle_has_begun(world: World) -> None:
     world.says("train/task-0", "x" * 99 + "\n" + "y\n" * PIECE)
-    fetching = Fetching(world.session(), "train/task-0", Query(tail=None))
+    fetching = LogFetch(world.session(), "train/task-0", Query(tail=None))
     turns = fetching.turns()
     assert next(turns)[0].text.startswith("x" * 99)
     world.hosts.silent.add("a-0")
@@ -295,7 +295,7 @@ def test_all_that_was_pulled_is_handed_on_piece_by_piece(tmp_path: Path) -> None
     written = "".join(f"step {number}\n" for number in range(200_000))
     world.session().state.task_logs.put(AttemptId(TaskId(JobId("side"), 0), 0), "out", 0, written.encode())
     world.lab.advance("14d").reap("w")
-    fetching = Fetching(world.session(), "side", Query(tail=None, streams=("out",)))
+    fetching = LogFetch(world.session(), "side", Query(tail=None, streams=("out",)))
     pieces = [text.text for turn in fetching.turns() for text in turn]
     assert "".join(pieces) == written
     assert max(map(len, pieces)) <= PIECE + len("step 200000\n")

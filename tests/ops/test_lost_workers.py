@@ -14,7 +14,7 @@ from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import TaskState
 from iris_cli.ops.views.inventory import inventory
 from iris_cli.ops.views.status import cluster_status
-from iris_cli.ops.workers.workers import probe_again
+from iris_cli.ops.workers.workers import require_probes
 from tests.support.fake_runner import Clock, Entry, S, Site
 
 
@@ -228,7 +228,7 @@ def test_after_lines_of_the_log_were_lost_every_worker_is_probed_before_it_takes
     site.hosts["w1"].tokens[Token("f" * 32)] = Entry(S.RUNNING, "lost/task-0")
     session = site.session()
     with session.state.locked("iris log salvage") as writer:
-        assert probe_again(writer, site.clock.now()) == 2
+        assert require_probes(writer, site.clock.now()) == 2
     site.launch("next", replicas=2, cpu=3.0)
     site.cycle()
     assert site.hosts["w0"].calls[-3:] == ["probe", "poll", "prepare"]

@@ -226,7 +226,7 @@ def test_who_could_not_be_told_to_start_something_is_not_to_blame_that_it_does_n
             host.meanwhile["poll"] = partial(setattr, host, "silence", SilenceKind.UNREACHABLE)
             host.meanwhile["go"] = partial(setattr, host, "silence", None)
             cycle.run(session, dispatcher)
-            dispatcher.attend()
+            dispatcher.process_calls()
             site.clock.time += 61.0
     assert site.attempt("one").held_up == ""
     assert host.calls.count("go") > 3

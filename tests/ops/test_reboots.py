@@ -25,7 +25,7 @@ def by_a_probe(site: Site) -> None:
 
 def by_the_operators_word(site: Site) -> None:
     session = site.session()
-    workers.accept(session, workers.look_at(session, "w0"))
+    workers.accept(session, workers.probe_unrecorded(session, "w0"))
 
 
 def by_another_launch(site: Site) -> None:
@@ -37,7 +37,7 @@ def by_another_launch(site: Site) -> None:
             _, mine = cycle.assign(session, draft)
         dispatcher.begin(ask=False)
         dispatcher.start(mine)
-        dispatcher.attend()
+        dispatcher.process_calls()
 
 
 @pytest.mark.parametrize("found_out", [by_a_poll, by_a_probe, by_the_operators_word, by_another_launch])

@@ -9,7 +9,7 @@ import pytest
 from iris_cli.core.messages.observations import AttemptReport, RemoteState
 from iris_cli.ops.logs.follow import Follower
 from iris_cli.ops.logs.log_diff import diff
-from iris_cli.ops.logs.logs import Fetching, Query, fetch
+from iris_cli.ops.logs.logs import LogFetch, Query, fetch
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.render.console import Output
 from iris_cli.render.logs import log_lines
@@ -60,7 +60,7 @@ def test_followed_and_unlimited_logs_have_relative_paths_too(tmp_path: Path) -> 
     lab = gang("v4-8")
     world = World(lab, tmp_path / "state")
     world.says("train/task-0", traceback_of(lab, 0).rstrip("\n"))
-    fetching = Fetching(world.session(), "train", Query(tail=None, relative=True))
+    fetching = LogFetch(world.session(), "train", Query(tail=None, relative=True))
     turns = [text.text for turn in fetching.turns() for text in turn]
     rest = [line.text for log in fetching.logs({}) for line in log.lines]
     assert "".join(turns) + "\n".join(rest) == SHOWN.rstrip("\n")

@@ -17,7 +17,7 @@ from iris_cli.core.model.limits import Limits
 from iris_cli.core.model.task import TaskState
 from iris_cli.errors import LockedError
 from iris_cli.ops.cycle import cycle
-from iris_cli.ops.cycle.mail import MOST_ROUNDS
+from iris_cli.ops.cycle.reply_queue import MAX_POLLS
 from tests.ops.asking import EVAL, running
 from tests.support.fake_runner import Entry, Killed, S, Site
 
@@ -191,7 +191,7 @@ def test_a_child_of_a_job_that_ends_with_it_is_there_and_cancelled(tmp_path: Pat
     assert (site.state_of("train"), site.state_of("train/eval")) == (JobState.SUCCEEDED, JobState.KILLED)
 
 
-@pytest.mark.parametrize("many", [17, 16 * MOST_ROUNDS + 40])
+@pytest.mark.parametrize("many", [17, 16 * MAX_POLLS + 40])
 def test_an_end_waits_for_everything_that_was_asked_but_not_for_ever(tmp_path: Path, many: int) -> None:
     site, host, task = running(tmp_path, replicas=2)
     for number in range(many):
@@ -201,9 +201,9 @@ def test_an_end_waits_for_everything_that_was_asked_but_not_for_ever(tmp_path: P
     site.cycle()
     done = len(events(site, EndpointRegistered))
     assert len(events(site, AttemptEnded)) == 1
-    assert (done == many) is (many < 16 * MOST_ROUNDS)
-    assert done >= min(many, 16 * (MOST_ROUNDS - 2))
-    assert (JobId("train/eval") in site.cluster.jobs) is (many < 16 * MOST_ROUNDS)
+    assert (done == many) is (many < 16 * MAX_POLLS)
+    assert done >= min(many, 16 * (MAX_POLLS - 2))
+    assert (JobId("train/eval") in site.cluster.jobs) is (many < 16 * MAX_POLLS)
 
 
 def test_a_box_that_can_not_be_emptied_keeps_nothing_alive(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_box_that_can_not_be_emptied_keeps_nothing_alive(tmp_path: Path) -> No
     host.exits("train")
     site.cycle()
     assert site.state_of("train") is JobState.SUCCEEDED
-    assert len(host.calls) < 4 * MOST_ROUNDS
+    assert len(host.calls) < 4 * MAX_POLLS
 
 
 def test_a_start_that_ends_at_once_is_heard_out(tmp_path: Path) -> None:
@@ -317,8 +317,8 @@ def test_a_flood_is_worked_off_bit_by_bit_and_delays_nobody(tmp_path: Path) -> N
         task.outbox[f"{number:05}"] = b"{}"
     host.calls.clear()
     site.cycle()
-    assert len(task.outbox) == 10_000 - 16 * MOST_ROUNDS
-    assert len(host.calls) <= MOST_ROUNDS + 1
+    assert len(task.outbox) == 10_000 - 16 * MAX_POLLS
+    assert len(host.calls) <= MAX_POLLS + 1
 
 
 def test_children_are_limited(tmp_path: Path) -> None:

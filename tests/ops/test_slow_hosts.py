@@ -15,7 +15,7 @@ from iris_cli.core.model.task import AttemptState, TaskState
 from iris_cli.core.model.worker import WorkerCondition
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.cycle.cycle import CycleResult
-from iris_cli.ops.jobs.launch import launch, see_it_start
+from iris_cli.ops.jobs.launch import launch, wait_for_set_up
 from tests.ops.test_one_loop import SAFETY_NET, hanging, until, while_hanging
 from tests.support.fake_hosts import S
 from tests.support.fake_runner import Site
@@ -49,7 +49,7 @@ def start(site: Site, name: str, **asked: Any) -> CycleResult:
     session = site.session()
     job = launch(session, JobRequest(name=name, **{"command": ("true",), **asked}))
     result = cycle.run(session, patience=SAFETY_NET, job=job)
-    see_it_start(session, job)
+    wait_for_set_up(session, job)
     return result
 
 

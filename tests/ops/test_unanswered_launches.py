@@ -118,7 +118,7 @@ def test_a_loop_starts_it_in_its_next_cycle(tmp_path: Path, cut: Callable[[Host]
     with Dispatcher(session) as dispatcher:
         for _ in range(2):
             result = cycle.run(session, dispatcher)
-            cycle.linger(session, dispatcher, result)
+            cycle.finish_calls(session, dispatcher, result)
             heal(site.hosts["w1"])
             site.clock.time += 1.0
     assert site.state_of("train") is JobState.RUNNING
@@ -210,7 +210,7 @@ def test_a_poll_that_was_under_way_when_the_launch_was_cut_is_no_reason_to_wait(
     known = observe.known_of(session.view(), WorkerId("w0"))
     question = observe.Question(WorkerId("w0"), probe=False)
     asked_at = site.clock.now()
-    seen = observe.asking(session, session.cluster, session.read_at, question, known)()
+    seen = observe.question_call(session, session.cluster, session.read_at, question, known)()
     heal(host)
     site.clock.time += 1.0
     site.launch("one")
@@ -219,7 +219,7 @@ def test_a_poll_that_was_under_way_when_the_launch_was_cut_is_no_reason_to_wait(
     heal(host)
     site.clock.time += 1.0
     with session.transaction() as draft:
-        observe.weigh(session, draft, [observe.heard(session, known, asked_at, seen)])
+        observe.weigh(session, draft, [observe.validated_answer(session, known, asked_at, seen)])
     site.cycle(1.0)
     assert site.state_of("one") is JobState.RUNNING
 

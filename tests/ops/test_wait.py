@@ -15,7 +15,7 @@ from iris_cli.core.model.job import JobState
 from iris_cli.errors import ExitCode
 from iris_cli.ops.cycle.cycle import CycleResult, run
 from iris_cli.ops.loop import wait
-from iris_cli.ops.loop.wait import Waited, wait_for
+from iris_cli.ops.loop.wait import WaitResult, wait_for
 from iris_cli.ops.session import Session
 from tests.ops.world import World
 from tests.support.fake_hosts import Entry, Host
@@ -49,7 +49,7 @@ S, F, K, U, R = (
     ],
 )
 def test_the_worst_end_decides(states: list[JobState], code: int) -> None:
-    waited = Waited({JobId(f"job-{number}"): state for number, state in enumerate(states)})
+    waited = WaitResult({JobId(f"job-{number}"): state for number, state in enumerate(states)})
     assert waited.exit_code == code
 
 

@@ -11,7 +11,7 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.messages.observations import SilenceKind
 from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.ops.cycle import cycle
-from iris_cli.ops.cycle.mail import MOST_WAITS
+from iris_cli.ops.cycle.reply_queue import MAX_WAITS
 from iris_cli.ops.jobs.launch import launch
 from iris_cli.ops.loop.wait import wait_for
 from iris_cli.ops.loop.watch import watch
@@ -67,10 +67,10 @@ def test_whoever_watches_knows_the_waits_and_hears_of_an_end_that_somebody_else_
 def test_too_many_waits_are_refused(tmp_path: Path) -> None:
     site, _, task = running(tmp_path)
     task.ask("0", "submit", job=EVAL)
-    for number in range(MOST_WAITS + 2):
+    for number in range(MAX_WAITS + 2):
         task.ask(f"1.{number:03}", "wait", job="train/eval")
     site.cycle()
-    refused = [name for name in task.inbox if f"already waiting for {MOST_WAITS} jobs" in task.told(name)]
+    refused = [name for name in task.inbox if f"already waiting for {MAX_WAITS} jobs" in task.told(name)]
     assert len(refused) == 2
 
 

@@ -14,7 +14,7 @@ from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.model.job import JobRequest, JobState
 from iris_cli.ops.cycle.cycle import CycleResult
 from iris_cli.ops.jobs.cancel import Cancelled
-from iris_cli.ops.loop.wait import Waited
+from iris_cli.ops.loop.wait import WaitResult
 from iris_cli.ops.views.job_status import job_status
 from iris_cli.ops.views.status import cluster_status
 from iris_cli.ops.views.why import why
@@ -335,6 +335,6 @@ def test_a_wait_whose_time_is_over_promises_only_cycles_that_come(
     no_cycles: str, then: str, screen: Screen
 ) -> None:
     lab = Lab().worker("w").job("job").schedule()
-    result = Waited({JobId("job"): JobState.PENDING})
+    result = WaitResult({JobId("job"): JobState.PENDING})
     show = partial(jobs.show_waited, cluster=lab.cluster, waited=result, no_cycles=no_cycles)
     assert screen.told(show).splitlines()[0] == f"timed out: {then}"

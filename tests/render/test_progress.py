@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from iris_cli.ops.progress import Far
+from iris_cli.ops.progress import ProgressState
 from iris_cli.render import progress
 from iris_cli.render.console import Output
 from iris_cli.render.progress import ProgressLine, words
@@ -67,7 +67,9 @@ def line(time: Time, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Pro
     ],
     ids=str,
 )
-def test_a_line_says_what_is_done_how_far_and_for_how_long(far: Far, width: int, shown: str) -> None:
+def test_a_line_says_what_is_done_how_far_and_for_how_long(
+    far: ProgressState, width: int, shown: str
+) -> None:
     assert words(far, 3.7, width) == shown
 
 
@@ -127,7 +129,7 @@ def test_after_a_pause_it_begins_anew(line: ProgressLine, time: Time, terminal: 
 def test_the_newest_that_has_something_to_say_is_shown(
     line: ProgressLine, time: Time, terminal: Terminal
 ) -> None:
-    def broken() -> Far:
+    def broken() -> ProgressState:
         raise RuntimeError("dictionary changed size during iteration")
 
     with (

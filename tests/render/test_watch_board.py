@@ -190,11 +190,11 @@ def test_a_line_for_many_has_the_time_of_the_last() -> None:
 
 
 def test_looking_on_tells_what_is_about_these_jobs(tmp_path: Path) -> None:
-    from iris_cli.ops.loop.watch import look_on
+    from iris_cli.ops.loop.watch import follow_log
 
     lab = Lab().worker("w", cpu=8)
     session: Session = session_of(lab, tmp_path / "state")
-    steps = look_on(session, every=2.0, about=lambda: ("mine",))
+    steps = follow_log(session, every=2.0, about=lambda: ("mine",))
     assert next(steps).news == ()
     before = len(lab.log)
     lab.job("mine", cpu=1.0).job("other", cpu=1.0).schedule()

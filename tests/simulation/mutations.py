@@ -170,7 +170,7 @@ def _take_over_unsaid() -> Iterator[None]:
     is_to_prepare = dispatch.Dispatcher._is_to_prepare
 
     def eager(self: dispatch.Dispatcher, attempt: Attempt) -> bool:
-        lacking = self._readiness.said.get(attempt.token) is S.ABSENT
+        lacking = self._readiness.states.get(attempt.token) is S.ABSENT
         return is_to_prepare(self, attempt) or (lacking and self._has_expired(attempt))
 
     def has_expired(self: dispatch.Dispatcher, attempt: Attempt) -> bool:
@@ -180,7 +180,7 @@ def _take_over_unsaid() -> Iterator[None]:
         patch.object(attempts, "take_over", lambda draft, limits: None),
         patch.object(dispatch.Dispatcher, "_is_to_prepare", eager),
         patch.object(
-            dispatch.Dispatcher, "_prepare", _expired_too(dispatch.Dispatcher._prepare, has_expired)
+            dispatch.Dispatcher, "_prepare_call", _expired_too(dispatch.Dispatcher._prepare_call, has_expired)
         ),
     ):
         yield
@@ -227,8 +227,8 @@ def _absent_for_good() -> Iterator[None]:
 
 
 def _all_acknowledged(known_of: Any) -> Any:
-    def of(cluster: Cluster, worker: Any, **also: Any) -> observe.Known:
-        known: observe.Known = known_of(cluster, worker, **also)
+    def of(cluster: Cluster, worker: Any, **also: Any) -> observe.CallContext:
+        known: observe.CallContext = known_of(cluster, worker, **also)
         return replace(known, acknowledged=frozenset(known.attempts))
 
     return of

@@ -196,7 +196,7 @@ class Program:
                 machine = self.site.network.addresses.get(worker.id)
                 if machine is not None:
                     self.site.network.known_keys[worker.id] = machine.key
-                stranger = workers.look_at(session, worker.id)
+                stranger = workers.probe_unrecorded(session, worker.id)
                 session.clock.sleep(self._operator.choice((1.0, 5.0, 60.0)))  # the operator reads, and thinks
                 workers.accept(session, stranger)
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from iris_cli.core.lifecycle import children
-from iris_cli.ops.cycle.mail import Mail
+from iris_cli.ops.cycle.reply_queue import ReplyQueue
 from tests.simulation.simulation import run
 
 _SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "240"))
@@ -43,7 +43,7 @@ def _counted_each_time() -> AbstractContextManager[Any]:
 
 
 def _not_waited_for() -> AbstractContextManager[Any]:
-    return patch.object(Mail, "taken", lambda _self, answer: answer)
+    return patch.object(ReplyQueue, "with_deferred", lambda _self, answer: answer)
 
 
 @pytest.mark.parametrize("broken", [_counted_each_time, _not_waited_for])

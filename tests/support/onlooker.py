@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-from iris_cli.ops.progress import Far, HowFar
+from iris_cli.ops.progress import GetProgress, ProgressState
 
 
 class Onlooker:
     """Stands in for `Session.progress`."""
 
     def __init__(self) -> None:
-        self._asked: list[HowFar] = []
+        self._asked: list[GetProgress] = []
 
-    def __call__(self, how_far: HowFar) -> AbstractContextManager[None]:
+    def __call__(self, how_far: GetProgress) -> AbstractContextManager[None]:
         self._asked.append(how_far)
         return nullcontext()
 
-    def sees(self, what: str) -> Far:
+    def sees(self, what: str) -> ProgressState:
         """How far the last thing is that begins with these words."""
         return [far for far in (each() for each in self._asked) if far[0].startswith(what)][-1]

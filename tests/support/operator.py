@@ -18,7 +18,7 @@ from iris_cli.clock import SystemClock
 from iris_cli.journal.files.runners import LOOP, Runner
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.loop import start
-from iris_cli.ops.loop.start import Place
+from iris_cli.ops.loop.start import LoopCommand
 from tests.house.rules import ROOT
 from tests.support.command_server import command_server
 from tests.support.waiting import until
@@ -61,9 +61,9 @@ class Operator:
             code = server.wait(pid)
             return subprocess.CompletedProcess(words, code, out.read_text("utf-8"), err.read_text("utf-8"))
 
-    def place(self) -> Place:
+    def place(self) -> LoopCommand:
         names = ("--config", self.directory / "cluster.yaml", "--state-dir", self.directory / "state")
-        return Place(
+        return LoopCommand(
             program=(sys.executable, "-m", "iris_cli", *map(str, names), "loop", "run"),
             directory=self.directory,
             state=self.state,

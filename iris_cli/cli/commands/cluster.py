@@ -98,11 +98,11 @@ def _write(
     iris: Context, proposal: "Proposal", machines: "list[OldMachine]", *, yes: bool, dry_run: bool
 ) -> bool:
     """Write the file if it changes and the user agrees; return whether it was written."""
-    from iris_cli.ops.setup.cluster_import.run import refused
+    from iris_cli.ops.setup.cluster_import.run import edit_error
     from iris_cli.render.imported import show_written
 
     if proposal.by_hand:
-        raise refused(proposal)
+        raise edit_error(proposal)
     if dry_run or not proposal.diff:
         return False
     question = f"Write {proposal.path}{_and_forget(machines)}?"

@@ -44,4 +44,4 @@ def execute(
     show_executed(iris.output, results)
     if any(each.silence for each in results):
         return ExitCode.UNREACHABLE
-    return ExitCode.OK if all(each.well for each in results) else ExitCode.FAILED
+    return ExitCode.OK if all(each.succeeded for each in results) else ExitCode.FAILED

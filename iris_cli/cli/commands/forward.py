@@ -46,8 +46,8 @@ def forward(
     wanted = operation.parse_wanted(port)
     session = iris.session("iris forward")
     task = operation.find_task(session.view(), what, wanted)
-    place = operation.place_of(session.cluster, task.id, wanted.remote)
-    there = place if isinstance(place, operation.Place) else None
+    place = operation.port_location(session.cluster, task.id, wanted.remote)
+    there = place if isinstance(place, operation.PortLocation) else None
     local = wanted.local or (wanted.remote if isinstance(wanted.remote, int) else there and there.port)
     assert local  # an endpoint name is found only if registered, with its port
     forwarding = operation.Forward(

@@ -45,7 +45,7 @@ def gc(
     if not iris.output.as_json and (not (iris.output.quiet and yes) or dry_run):
         render.show_garbage(iris.output, found)
     question = f"Remove {format_memory(found.bytes)}?"
-    wanted = found.anything and not dry_run
+    wanted = found.can_remove and not dry_run
     if wanted and consent.given(iris, question, yes=yes, to="remove"):
         found = operation.remove(session, found, age)
         if not iris.output.as_json:

@@ -143,10 +143,10 @@ def _with_file(said: "JobRequest", path: Path) -> "JobRequest":
     from msgspec.structs import replace
 
     from iris_cli.config.job_script import load_job_script
-    from iris_cli.ops.workspace.pack import place_of_script
+    from iris_cli.ops.workspace.pack import name_of_script
 
     whole = merge_requests(said, load_job_script(path))
-    return replace(whole, command=(f"./{place_of_script(whole)}", *(said.command or ())))
+    return replace(whole, command=(f"./{name_of_script(whole)}", *(said.command or ())))
 
 
 def _ask(iris: Context, wanted: "JobRequest", options: Mapping[str, Any]) -> int:
@@ -167,7 +167,7 @@ def _submit(
 ) -> "JobId":
     """Submit a job; return its id. `stays`: this command then runs cycles until the job ends."""
     from iris_cli.ops.jobs.launch import launch as submit
-    from iris_cli.ops.jobs.launch import unanswered
+    from iris_cli.ops.jobs.launch import unreachable_workers
     from iris_cli.render import jobs as render
 
     job_id = submit(session, wanted)
@@ -178,7 +178,7 @@ def _submit(
         try:
             if not (stays or session.cluster.job_state(job_id).terminal):
                 why = iris.why_no_cycles()
-            silent = unanswered(session, job_id, coming=not why)
+            silent = unreachable_workers(session, job_id, has_next_cycle=not why)
             cycles = iris.cycles_for_json(session)
         finally:  # the job is submitted: print its id even if interrupted
             render.show_launched(iris.output, session.cluster, job_id, result, silent, why, cycles)
@@ -200,12 +200,12 @@ def _submit(
 
 def _cycle(session: "Session", job_id: "JobId", show: Callable[..., None], *, tell: bool) -> None:
     from iris_cli.ops.cycle.cycle import run
-    from iris_cli.ops.jobs.launch import see_it_start
+    from iris_cli.ops.jobs.launch import wait_for_set_up
 
     result = None
     try:
         result = run(session, job=job_id)
-        see_it_start(session, job_id)
+        wait_for_set_up(session, job_id)
     except BaseException:  # print the job's id and state also if interrupted
         show(result, stays=False)
         raise
@@ -227,10 +227,10 @@ def _stay(iris: Context, session: "Session", job_id: "JobId", *, wait: bool, fol
 
 
 def _show_plan(iris: Context, wanted: "JobRequest") -> int:
-    from iris_cli.ops.jobs.launch import dry_run, shipped
+    from iris_cli.ops.jobs.launch import dry_run, files_to_ship
     from iris_cli.render import plans as render
 
     session = iris.session("iris launch --dry-run")
     made, cluster, job_id = dry_run(session, wanted)
-    render.show_plan(iris.output, made, cluster, job_id, shipped=shipped(session, wanted))
+    render.show_plan(iris.output, made, cluster, job_id, shipped=files_to_ship(session, wanted))
     return ExitCode.OK

@@ -68,7 +68,7 @@ def salvage(
     """Truncate a damaged log before the damage. The old log is kept; without --yes only prints what would be lost."""
     from iris_cli.journal.log.position import FaultKind
     from iris_cli.ops.checks.log_checks import verified
-    from iris_cli.ops.workers.workers import probe_again
+    from iris_cli.ops.workers.workers import require_probes
     from iris_cli.render.event_log import show_accepted
 
     iris: Context = context.obj
@@ -91,7 +91,7 @@ def salvage(
         if not verdict.sound_until.seq:
             return _cut(iris, verdict, yes=True)
         with state.locked("iris log salvage", accept_loss=True) as writer:
-            probe_again(writer, iris.clock.now())
+            require_probes(writer, iris.clock.now())
             show_accepted(iris.output, writer.messages, writer.seq)
         return ExitCode.OK
     return _cut(iris, verdict, yes=yes)
@@ -137,16 +137,16 @@ def export(
 def _cut(iris: Context, verdict: "VerifyReport", *, yes: bool) -> int:
     from iris_cli.journal.layout import LOG
     from iris_cli.journal.log.salvage import salvage as cut
-    from iris_cli.ops.workers.workers import probe_again
+    from iris_cli.ops.workers.workers import require_probes
     from iris_cli.render.event_log import show_salvage, show_verdict
 
     directory = iris.state_path_in_use
     if not yes:
         show_verdict(iris.output, directory / LOG, verdict)
-        from iris_cli.ops.checks.log_checks import ONLY_HISTORY, only_history_is_lost
+        from iris_cli.ops.checks.log_checks import ONLY_HISTORY, is_only_history_lost
 
         kept = verdict.sound_until.seq
-        spared = only_history_is_lost(iris.state_of(None), verdict)
+        spared = is_only_history_lost(iris.state_of(None), verdict)
         lost = verdict.last - kept
         raise LogDamagedError(
             f"nothing changed: salvage would keep {kept} transactions and drop {lost} after the damage",
@@ -158,5 +158,5 @@ def _cut(iris: Context, verdict: "VerifyReport", *, yes: bool) -> int:
     show_salvage(iris.output, report)
     if report.kept:  # otherwise no log is left
         with iris.state_of(None).locked("iris log salvage") as writer:
-            probe_again(writer, iris.clock.now())
+            require_probes(writer, iris.clock.now())
     return ExitCode.OK

@@ -91,14 +91,14 @@ def logs(
 def _show_all(iris: Context, session: "Session", what: str, query: "Query", *, folded: bool) -> int:
     """Print complete logs in pieces, so that memory use does not grow with their size."""
     from iris_cli.ops.logs.follow import Step
-    from iris_cli.ops.logs.logs import Fetching
+    from iris_cli.ops.logs.logs import LogFetch
     from iris_cli.render.logs.log_lines import LogPrinter
 
-    fetching = Fetching(session, what, query)
+    fetching = LogFetch(session, what, query)
     iris.output.warnings(session.messages)
     with closing(LogPrinter(iris.output, prefixed=fetching.tasks > 1, folded=folded)) as printer:
         for texts in fetching.turns():
-            printer.step(Step(texts=texts, is_turn=True))
+            printer.step(Step(texts=texts, is_full_poll=True))
         found = fetching.logs({})
         printer.step(Step(texts=[line.as_text() for log in found for line in log.lines]))
     printer.notes(found)

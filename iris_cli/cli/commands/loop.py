@@ -50,7 +50,7 @@ def start(context: typer.Context) -> None:
     """
     from iris_cli.config.schema import Mode
     from iris_cli.ops.loop import start as operation
-    from iris_cli.ops.loop.start import logins_kill
+    from iris_cli.ops.loop.start import logout_kills_processes
     from iris_cli.ops.views.cycles import work_left
     from iris_cli.render import cycles as render
 
@@ -66,8 +66,8 @@ def start(context: typer.Context) -> None:
         operation.end(iris.state, iris.clock)
         render.show_nothing_to_do(iris.output)
         return
-    render.show_started(iris.output, operation.start(operation.place_of(iris)))
-    if logins_kill(os.environ):
+    render.show_started(iris.output, operation.start(operation.loop_command(iris)))
+    if logout_kills_processes(os.environ):
         iris.output.message("it ends when you log out; to keep it: loginctl enable-linger")
 
 
@@ -93,7 +93,7 @@ def show(context: typer.Context) -> None:
     """Show what runs cycles, and the end of the loop's log."""
     from iris_cli.journal.files.runners import read_loop_order
     from iris_cli.ops.loop.cron.entry import last_lines
-    from iris_cli.ops.loop.start import log_of, logins_kill
+    from iris_cli.ops.loop.start import logout_kills_processes, loop_log
     from iris_cli.ops.views.cycles import cycles_of, with_invalid_configuration
     from iris_cli.render import cycles as render
 
@@ -106,8 +106,8 @@ def show(context: typer.Context) -> None:
         read_loop_order(iris.state.path),
         mode=None if invalid else iris.config.loop,
         invalid=invalid,
-        log=last_lines(log_of(iris.state.path)),
-        killed_at_logout=logins_kill(os.environ),
+        log=last_lines(loop_log(iris.state.path)),
+        killed_at_logout=logout_kills_processes(os.environ),
     )
 
 
@@ -154,17 +154,17 @@ def _run(iris: Context, lock_fd: int | None) -> None:
     """Run the loop until it ends, or replace this process after an upgrade."""
     from iris_cli import __version__
     from iris_cli.ops.loop import process, start
-    from iris_cli.ops.loop.run import Leaving
-    from iris_cli.ops.loop.start import place_of
+    from iris_cli.ops.loop.run import LoopEnd
+    from iris_cli.ops.loop.start import loop_command
     from iris_cli.render.cycles import LoopLog
 
-    process.settle()
-    start.take_streams(iris.state_path_in_use)
+    process.set_up_process()
+    start.redirect_streams(iris.state_path_in_use)
     log = LoopLog(iris.clock.now)
     if not process.await_configuration(iris, log.say):
         log.say("ended: it was stopped")
         return
-    program = place_of(iris).program
+    program = loop_command(iris).program
 
     def begin(session: "Session") -> None:
         session.tell = lambda message: log.say(message)
@@ -172,12 +172,12 @@ def _run(iris: Context, lock_fd: int | None) -> None:
 
     def report(session: "Session", turn: "Turn") -> None:
         log.turn(session.cluster, turn)
-        start.rotate_log(session.state.path)
+        start.rotate_loop_log(session.state.path)
 
     ended = process.serve(iris, program, lock_fd, begin=begin, report=report)
-    log.say("another loop runs already" if ended is None else f"ended: {ended.leaving}")
-    if ended is not None and ended.leaving is Leaving.UPGRADE:
-        process.become(program, ended.held)
+    log.say("another loop runs already" if ended is None else f"ended: {ended.reason}")
+    if ended is not None and ended.reason is LoopEnd.UPGRADE:
+        process.replace_process(program, ended.held)
 
 
 def _is_needed(iris: Context) -> bool:

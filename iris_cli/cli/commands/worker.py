@@ -15,7 +15,7 @@ from iris_cli.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from iris_cli.core.model.worker import Worker
     from iris_cli.ops.session import Session
-    from iris_cli.ops.workers.workers import Probed
+    from iris_cli.ops.workers.workers import ProbeResult
 
 
 _EXAMPLES = """
@@ -138,11 +138,11 @@ def probe(
     return ExitCode.UNREACHABLE if silent else ExitCode.OK
 
 
-def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bool) -> "list[Probed]":
+def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bool) -> "list[ProbeResult]":
     """Show the keys of all new workers and ask once; show known workers one by one, with boot and incarnation."""
     from iris_cli.ops.workers import workers
 
-    new, known = workers.to_accept_keys(session, iris.transport, names)
+    new, known = workers.workers_without_key(session, iris.transport, names)
     if not new and not known:
         raise UsageError(
             "all workers have a host key on record",
@@ -152,14 +152,14 @@ def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bo
     return [*first, *(_accept(iris, session, worker.id, yes=yes) for worker in known)]
 
 
-def _take_first(iris: Context, session: "Session", new: "list[Worker]", *, yes: bool) -> "list[Probed]":
+def _take_first(iris: Context, session: "Session", new: "list[Worker]", *, yes: bool) -> "list[ProbeResult]":
     from iris_cli.core.messages.observations import Silence
     from iris_cli.ops.workers import workers
-    from iris_cli.ops.workers.workers import Probed
+    from iris_cli.ops.workers.workers import ProbeResult
     from iris_cli.render import probes as render
 
-    shown = workers.look_at_keys(session, iris.transport, new)
-    silent = [Probed(each.key, each.worker) for each in shown if isinstance(each.key, Silence)]
+    shown = workers.read_keys(session, iris.transport, new)
+    silent = [ProbeResult(each.key, each.worker) for each in shown if isinstance(each.key, Silence)]
     keys = [each for each in shown if not isinstance(each.key, Silence)]
     for line in render.keys(keys):
         (iris.output.message if yes else iris.output.warning)(line)
@@ -170,11 +170,11 @@ def _take_first(iris: Context, session: "Session", new: "list[Worker]", *, yes: 
     return [*workers.accept_keys(session, iris.transport, keys), *silent]
 
 
-def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "Probed":
+def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "ProbeResult":
     """Show host key, boot and incarnation of the host that answers as this worker; accept it after consent."""
     from iris_cli.ops.names import find_worker
     from iris_cli.ops.workers import workers as operation
-    from iris_cli.ops.workers.workers import Probed
+    from iris_cli.ops.workers.workers import ProbeResult
     from iris_cli.remote.transport import NoAnswer
     from iris_cli.render import probes as render
 
@@ -183,10 +183,10 @@ def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "Prob
     try:
         presented = iris.transport.presented_key(target, session.limits.connect_timeout)
     except NoAnswer as silence:
-        return Probed(silence.silence(worker.id), worker)
+        return ProbeResult(silence.silence(worker.id), worker)
     known = iris.transport.known_fingerprints(target)
     with iris.transport.trusting(worker.id, presented) as transport:
-        stranger = operation.look_at(iris.session("iris worker probe", transport), name)
+        stranger = operation.probe_unrecorded(iris.session("iris worker probe", transport), name)
     tell = iris.output.message if yes else iris.output.warning
     tell(f"{name} shows {presented.type} {presented.fingerprint}; on record: {', '.join(known) or 'none'}")
     for line in render.who(stranger):

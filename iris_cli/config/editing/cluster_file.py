@@ -1,6 +1,6 @@
-"""A `cluster.yaml` to edit: its entries as written, and the edits so far.
+"""A `cluster.yaml` to edit: its entries, and the edits.
 
-Text that can't be edited safely stays unchanged; what to write there is collected in `by_hand`.
+Text that can't be edited safely is not changed; the edits that the user must make are collected in `by_hand`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _PORT = pattern(r"[^:]+(:[0-9]{1,5})")
 SLICES = "slices"
 WORKERS = "workers"
 _KEYS = {SLICES: ("name", "type", "hosts"), WORKERS: ("id", "tpu", "host")}
-_COMMENT_OR_NOTHING = pattern(r"[ \t]*(#[^\n]*)?\r?\n?")
+_COMMENT_OR_BLANK = pattern(r"[ \t]*(#[^\n]*)?\r?\n?")
 _END_OF_DOCUMENT = pattern(r"(^|\n)(\.\.\.|---)")
 
 
 class NotEditable(Exception):  # noqa: N818 - not an error: the caller reports it
-    """Text that can't be edited safely; the message completes a sentence that begins with its name."""
+    """The text can't be edited safely. The message is the second half of a sentence, after the name of the text."""
 
 
 def host_edits(text: str, hosts: TextNode, addresses: Sequence[str]) -> list[Edit]:
-    """Return edits that make the list, or the single host, contain these addresses. Raises NotEditable."""
+    """Return the edits that replace the hosts of a list, or a single host, by these addresses. Raises NotEditable."""
     items = hosts.items or (hosts,)
     if len(items) == len(addresses) and not any("[" in _host(each) for each in items):
         pairs = zip(items, addresses, strict=True)
@@ -54,8 +54,8 @@ def _host(item: TextNode) -> str:
 
 
 def _host_edit(item: TextNode, address: str) -> Edit:
-    place = item.pairs["host"].value if item.pairs else item
-    return Edit(place.start, place.end, quoted(address + _port(_host(item))))
+    node = item.pairs["host"].value if item.pairs else item
+    return Edit(node.start, node.end, quoted(address + _port(_host(item))))
 
 
 def _port(host: str) -> str:
@@ -93,20 +93,20 @@ class Entry(Struct, frozen=True, kw_only=True):
         return {key: pair.value.text(key) for key in pair.value.pairs} if pair is not None else {}
 
     def text_of(self, key: str) -> str:
-        """Return the text of a key in the entry or under its attributes; "" if absent."""
+        """Return the text of a key in the entry or its attributes; "" if neither has it."""
         attributes = self.node.pairs.get("attributes")
         return self.node.text(key) or (attributes.value.text(key) if attributes else "")
 
 
 class ClusterFile:
-    """The text of a file and its edits so far. Raises ConfigError for an invalid file."""
+    """The text of a file, and its edits. Raises ConfigError for an invalid file."""
 
     def __init__(self, path: Path, data: bytes) -> None:
         self.path, self.data = path, data
         self.edits: list[Edit] = []
         self.by_hand: list[str] = []
-        self._sections: list[Edit] = []  # new sections, after everything else added at the end
-        self._touched: set[str] = set()
+        self._sections: list[Edit] = []  # new sections, written after other edits at the end
+        self._edited: set[str] = set()
         self.config = load_cluster_config(self.path, self.data)
         self._mark = "\ufeff" if self.data.startswith(b"\xef\xbb\xbf") else ""
         self.text = self.data.decode("utf-8-sig")
@@ -134,12 +134,12 @@ class ClusterFile:
     # Changes
 
     def add(self, kind: str, entries: Sequence[Sequence[str]]) -> None:
-        """Add entries after the existing ones; each is a list of lines, the first one begins with its dash."""
+        """Add entries after the existing entries. Each is a list of lines, of which the first begins with its dash."""
         try:
             self._add(kind, entries)
         except NotEditable as reason:
             lines = [f"  {line}" for each in entries for line in each]
-            self._refuse(f"under {kind}, which {reason}", lines)
+            self._add_by_hand(f"under {kind}, which {reason}", lines)
 
     def _add(self, kind: str, entries: Sequence[Sequence[str]]) -> None:
         if self._root.flow:
@@ -152,7 +152,8 @@ class ClusterFile:
             raise NotEditable("is written in [ ]")
         elif pair.value.items:
             column = pair.value.column
-            self.edits.append(self._lines(self._behind(pair.value.end, column), _indented(entries, column)))
+            end = self._after_item(pair.value.end, column)
+            self.edits.append(self._lines(end, _indented(entries, column)))
         else:
             if "\n" in self.text[pair.value.start : pair.value.end]:
                 raise NotEditable("is an empty list of several lines")
@@ -174,27 +175,27 @@ class ClusterFile:
     def set_type(self, entry: Entry, value: str) -> None:
         self._set(entry, _KEYS[entry.kind][1], quoted(value))
 
-    def _set(self, entry: Entry, key: str, written: str) -> None:
-        self._touched.add(entry.name)
+    def _set(self, entry: Entry, key: str, text: str) -> None:
+        self._edited.add(entry.name)
         pair = entry.node.pairs.get(key)
         anchor = entry.node.pairs[_KEYS[entry.kind][2]].value
         if pair is not None:
             gap = "" if pair.value.end > pair.value.start else " "
-            self.edits.append(Edit(pair.value.start, pair.value.end, gap + written))
+            self.edits.append(Edit(pair.value.start, pair.value.end, gap + text))
         elif entry.node.flow:
             end = entry.node.end - 1  # the brace
             last = max(each.value.end for each in entry.node.pairs.values())
-            self.edits.append(Edit(min(last, end), min(last, end), f", {key}: {written}"))
+            self.edits.append(Edit(min(last, end), min(last, end), f", {key}: {text}"))
         else:
-            line = f"{' ' * entry.node.column}{key}: {written}"
+            line = f"{' ' * entry.node.column}{key}: {text}"
             self.edits.append(self._lines(self._line_end(anchor.end), [line]))
 
     def set_labels(self, entry: Entry, labels: Mapping[str, str]) -> None:
-        """Set the labels of an entry. If the keys stay, only values are edited."""
+        """Set the labels of an entry. If the keys are the same, only values are edited."""
         pair = entry.node.pairs.get("labels")
         before = entry.labels
         if pair is not None and before and before.keys() == labels.keys():
-            self._touched.add(entry.name)
+            self._edited.add(entry.name)
             for key, label in pair.value.pairs.items():
                 if before[key] != labels[key]:
                     gap = " " * (label.value.start == label.value.end)
@@ -202,32 +203,36 @@ class ClusterFile:
                         Edit(label.value.start, label.value.end, gap + label_value(labels[key]))
                     )
         elif pair is not None and not pair.value.flow and "#" in self.text[pair.value.start : pair.value.end]:
-            self._refuse(f"in {entry.name}, where labels has comments in it", [f"labels: {labelled(labels)}"])
+            self._add_by_hand(
+                f"in {entry.name}, where labels has comments in it", [f"labels: {labelled(labels)}"]
+            )
         else:
             self._set(entry, "labels", labelled(labels))
 
     def set_addresses(self, entry: Entry, addresses: Sequence[str]) -> None:
-        """Set the hosts of an entry, in order; ports stay."""
-        self._touched.add(entry.name)
+        """Set the hosts of an entry, in order. Ports are kept."""
+        self._edited.add(entry.name)
         try:
             self.edits += host_edits(self.text, entry.node.pairs[_KEYS[entry.kind][2]].value, addresses)
         except NotEditable as reason:
-            self._refuse(f"in {entry.name}, where the list {reason}", [f"hosts: [{', '.join(addresses)}]"])
+            self._add_by_hand(
+                f"in {entry.name}, where the list {reason}", [f"hosts: [{', '.join(addresses)}]"]
+            )
 
     def remove(self, entry: Entry) -> None:
-        """Remove an entry with the comments inside it; comments above it stay."""
-        self._touched.add(entry.name)
-        whole = self._root.pairs[entry.kind].value
-        if whole.flow:
-            self._refuse(f"{entry.kind} is written in [ ]", [f"without {entry.name}"])
+        """Remove an entry with the comments inside it. Comments above it are kept."""
+        self._edited.add(entry.name)
+        section = self._root.pairs[entry.kind].value
+        if section.flow:
+            self._add_by_hand(f"{entry.kind} is written in [ ]", [f"without {entry.name}"])
             return
-        start = self._dash(entry.node.start, whole.column)
-        self.edits.append(Edit(start, self._behind(entry.node.end, whole.column), ""))
+        start = self._dash(entry.node.start, section.column)
+        self.edits.append(Edit(start, self._after_item(entry.node.end, section.column), ""))
 
-    def _refuse(self, where: str, lines: Sequence[str]) -> None:
+    def _add_by_hand(self, where: str, lines: Sequence[str]) -> None:
         self.by_hand += [f"{where}:", *lines]
 
-    # The outcome
+    # The result
 
     def new_text(self) -> str:
         return apply(self.text, self._all())
@@ -242,10 +247,10 @@ class ClusterFile:
     def outcome(
         self, addresses: Mapping[str, tuple[str, ...]], labels: Mapping[str, Mapping[str, str]] | None = None
     ) -> tuple[bytes, ClusterConfig]:
-        """Return the new file and its configuration.
+        """Return the new content and its configuration.
 
-        Raises ConfigError if it would be invalid, or differ from the intended result: touched entries have these
-        addresses and labels, and all others are unchanged.
+        Raises ConfigError if it is invalid, or not as intended: edited entries must have these addresses and labels,
+        and all other entries must be unchanged.
         """
         data = (self._mark + self.new_text()).encode("utf-8")
         if overlapping(self._all()):
@@ -256,34 +261,34 @@ class ClusterFile:
             message = f"{self.path} would become invalid"
             raise ConfigError(message, problems=error.problems, hint=error.hint) from error
         before = {
-            (each.kind, each.name): each.workers for each in self.entries if each.name not in self._touched
+            (each.kind, each.name): each.workers for each in self.entries if each.name not in self._edited
         }
         after = {(each.kind, each.name): each.workers for each in found.entries}
-        is_written = {each.name: each.addresses for each in found.entries}
-        has_labels = {each.name: each.labels for each in found.entries}
+        new_addresses = {each.name: each.addresses for each in found.entries}
+        new_labels = {each.name: each.labels for each in found.entries}
         if (
             _without_hosts(found.config) != _without_hosts(self.config)
             or any(after.get(key) != workers for key, workers in before.items())
-            or any(is_written.get(name) != wanted for name, wanted in addresses.items())
-            or any(has_labels.get(name) != wanted for name, wanted in (labels or {}).items())
+            or any(new_addresses.get(name) != wanted for name, wanted in addresses.items())
+            or any(new_labels.get(name) != wanted for name, wanted in (labels or {}).items())
         ):
             raise _not_safe(self.path)
         return data, found.config
 
-    # Places in the text
+    # Positions in the text
 
     def _line_end(self, position: int) -> int:
         """Return the position after the line feed of a line, or the end of the text."""
         end = self.text.find("\n", position)
         return len(self.text) if end < 0 else end + 1
 
-    def _behind(self, position: int, column: int) -> int:
-        """Return the position after the last line of an item with its dash in this column, including its comments."""
+    def _after_item(self, position: int, column: int) -> int:
+        """Return the position after an item with its dash in this column, including the item's comments."""
         end = at = self._line_end(position)
         while at < len(self.text):
             after = self._line_end(at)
             line = self.text[at:after]
-            if not _COMMENT_OR_NOTHING.fullmatch(line):
+            if not _COMMENT_OR_BLANK.fullmatch(line):
                 break
             at = after
             if line.strip() and len(line) - len(line.lstrip(" ")) > column:
@@ -304,7 +309,7 @@ class ClusterFile:
         return self._line_end(last) if found else len(self.text)
 
     def _lines(self, position: int, lines: Sequence[str]) -> Edit:
-        """Return an edit that inserts lines before the one that begins at the position."""
+        """Return an edit that inserts lines before the line that begins at the position."""
         text = "".join(line + self._break for line in lines)
         if position == len(self.text) and self.text and not self.text.endswith("\n"):
             text = self._break + text.removesuffix(self._break)

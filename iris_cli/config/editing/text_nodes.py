@@ -14,10 +14,10 @@ from iris_cli.config.yaml_source import parser_events
 
 
 class TextNode(Struct, frozen=True):
-    """A value and its text from `start` to `end`, without a trailing comment.
+    """A value, and the `start` and `end` of its text without a comment at its end.
 
-    `column` is that of its first character; for a block list, of its dashes. `flow`: written in braces or brackets. An
-    empty value is at the position after its key's colon. A scalar's value is its parsed text.
+    `column` is the column of its first character; for a block list, of its dashes. `flow`: it is written in braces or
+    brackets. An empty value has the position after the colon of its key. The value of a scalar is its parsed text.
     """
 
     start: int
@@ -37,7 +37,7 @@ class TextNode(Struct, frozen=True):
         return self.value if isinstance(self.value, tuple) else ()
 
     def text(self, key: str) -> str:
-        """Return the scalar of a key of this mapping, "" if absent."""
+        """Return the scalar of a key of this mapping; "" if there is none."""
         pair = self.pairs.get(key)
         return pair.value.value if pair is not None and isinstance(pair.value.value, str) else ""
 
@@ -50,7 +50,7 @@ class Pair(Struct, frozen=True):
 
 
 def parse_nodes(text: str) -> TextNode:
-    """Parse a text in which `read_yaml` found no fault; return its root."""
+    """Return the root of a text that `read_yaml` has accepted."""
     events = parser_events(text)
     next(events)  # the start of the stream
     next(events)  # the start of the document
@@ -84,8 +84,8 @@ def _scalar(text: str, event: yaml.ScalarEvent, after: int) -> TextNode:
     start, column, end = _span(event)
     if start == end:
         return TextNode(after, after, column, flow=False, value="")
-    written = text[start:end].rstrip()  # the parser includes empty lines after a block scalar
-    return TextNode(start, start + len(written), column, flow=False, value=event.value)
+    source = text[start:end].rstrip()  # the parser includes empty lines after a block scalar
+    return TextNode(start, start + len(source), column, flow=False, value=event.value)
 
 
 def _span(event: yaml.Event) -> tuple[int, int, int]:
@@ -104,7 +104,7 @@ class Edit(Struct, frozen=True):
 
 
 def apply(text: str, edits: Sequence[Edit]) -> str:
-    """Return the text with all edits applied; edits at one position keep their order."""
+    """Return the text with all edits applied; edits at the same position are applied in order."""
     pieces, at = [], 0
     for edit in _ordered(edits):
         pieces += [text[at : edit.start], edit.text]
@@ -123,7 +123,7 @@ def _ordered(edits: Sequence[Edit]) -> list[Edit]:
 
 def unified_diff(text: str, edits: Sequence[Edit], name: str) -> list[str]:
     """Return the edits in the format of `diff -u`, one item per line; empty if nothing changes."""
-    old, new = StringIO(text), StringIO(apply(text, edits))  # files: only a line feed ends a line
+    old, new = StringIO(text), StringIO(apply(text, edits))  # unlike `splitlines`, splits only at line feeds
     shown: list[str] = []
     for line in difflib.unified_diff([*old], [*new], name if text else "/dev/null", name):
         shown.append(line.removesuffix("\n").removesuffix("\r"))

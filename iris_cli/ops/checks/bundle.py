@@ -1,4 +1,4 @@
-"""Bug report bundle: one text file without secrets, hosts and users, for `iris doctor --bundle`."""
+"""Bundle for bug reports: one text file without secrets, hosts and users, for `iris doctor --bundle`."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from iris_cli.ops.workplace import user_name
 from iris_cli.remote.ssh.config import Hop, Routes
 from iris_cli.remote.transport import NoAnswer
 
-MOST_EVENTS = 300
-"""Number of last transactions of the event log."""
-_MOST_LINES = 100  # of the loop's log
-_MOST_TAIL = 4 << 20  # bytes read from the end of a file
+MAX_EVENTS = 300
+"""Maximum number of transactions, taken from the end of the event log."""
+_MAX_LINES = 100  # lines of the loop's log
+_MAX_TAIL = 4 << 20  # bytes read from the end of a file
 _PACKAGES = ("typer", "rich", "paramiko", "filelock", "msgspec", "PyYAML", "google-cloud-tpu")
 _WORDS = """
 type tpu gpu zone region known_hosts provider runtime accelerator topology addresses replace_lost loop autoscale
 silent_after priority idle_timeout memory grace timeout setup_timeout scheduling_timeout taints limits
 """
 _SHOWN = frozenset(_WORDS.split())
-"""Keys of `cluster.yaml` whose text is a word of a known kind. Numbers are always shown."""
+"""Keys of `cluster.yaml` with values from a known set of words. These are shown, and so are all numbers."""
 _NAMES = frozenset(("name", "id", "remote_dir"))
-"""Keys whose text is shown unless a part of it is known to be sensitive."""
+"""Keys with values that are shown, except parts that are known to be sensitive."""
 _HOSTS = frozenset(("host", "hosts", "proxy_jump", "login"))
 _FIELDS = """
 type at actor name program worker task job id state reason error cause condition detail chosen text kind trigger
@@ -52,7 +52,7 @@ origin attempt attempts env_preset replace_lost known_hosts incarnation boot_id 
 topology request digest hash host user proxy_jump address token allocation node login
 """
 _TEXTS = frozenset(_FIELDS.split())
-"""Fields of events whose text is shown, redacted; the text of any other field is hidden."""
+"""Fields of events with text that is shown after redaction; the text of other fields is hidden."""
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class Part(Struct, frozen=True, kw_only=True):
 
 
 class Sources(Struct, frozen=True, kw_only=True):
-    """Sources of a bundle. `hosts` and `users` are the known names, `secrets` values to hide."""
+    """Sources of a bundle. `hosts` and `users` are names to replace, `secrets` values to hide."""
 
     config: Path | None
     state: Path | None
@@ -82,7 +82,7 @@ class Sources(Struct, frozen=True, kw_only=True):
 def sources_of(
     config: Path | None, state: Path | None, findings: Sequence[Finding], session: Session | None
 ) -> Sources:
-    """Collect sensitive names and values: from configuration, log, SSH configuration and this machine."""
+    """Collect sensitive names and values from configuration, log, SSH configuration and this machine."""
     machine, home = os.uname().nodename, Path.home().name
     hosts, users = {machine, machine.partition(".")[0]}, {user_name(), home, os.environ.get("SUDO_USER", "")}
     secrets: set[str] = set()
@@ -101,7 +101,7 @@ def sources_of(
 
 
 def _hops(connections: Iterable[Connection]) -> Iterator[Hop]:
-    """Yield the SSH servers on the way to these hosts, as far as the SSH configuration can be read."""
+    """Yield the SSH servers on the routes to these hosts; none where the SSH configuration can't be read."""
     with suppress(NoAnswer):
         routes = Routes(SSH_CONFIG.expanduser())
         for connection in connections:
@@ -112,19 +112,19 @@ def _hops(connections: Iterable[Connection]) -> Iterator[Hop]:
 def _cluster_of(session: Session) -> Cluster:
     try:
         return session.view()
-    except IrisError:  # reported in the findings
+    except IrisError:  # it is in the findings
         return Cluster()
 
 
 def bundle(sources: Sources) -> tuple[Part, ...]:
-    """Collect and redact the parts. Hosts and users found in one part are redacted in all."""
+    """Collect and redact the parts. Hosts and users found in one part are redacted in all parts."""
     root = _config_of(sources.config)
     redactor = _redactor(sources, root)
-    log = _tail(sources.state, LOG, MOST_EVENTS)
+    log = _tail(sources.state, LOG, MAX_EVENTS)
     events = [_event(line) for line in log]
     for each in events:
         _learn(each, redactor)
-    for _ in range(2):  # in the second pass all names are known from the start
+    for _ in range(2):  # in the second pass, all names are known
         parts = (
             _versions(),
             _configuration(root, redactor),
@@ -148,7 +148,7 @@ def write_bundle(path: Path, parts: Iterable[Part]) -> None:
 
 
 def check_new(path: Path) -> None:
-    """Raise UsageError if the path exists, even as a dangling link."""
+    """Raise UsageError if the path exists, even if it is a dangling link."""
     if os.path.lexists(path):
         raise _exists(path)
 
@@ -162,8 +162,8 @@ def _exists(path: Path) -> UsageError:
 
 def _redactor(sources: Sources, root: Node | None) -> Redactor:
     redactor = Redactor()
-    for name, place in (("state", sources.state), ("config", sources.config and sources.config.parent)):
-        for path in (place.absolute(), place.resolve()) if place is not None else ():
+    for name, directory in (("state", sources.state), ("config", sources.config and sources.config.parent)):
+        for path in (directory.absolute(), directory.resolve()) if directory is not None else ():
             redactor.know_path(str(path), f"<{name}>")
     redactor.know_path(str(Path.home()), "~")
     redactor.know_hosts(sources.hosts)
@@ -181,7 +181,7 @@ def _redactor(sources: Sources, root: Node | None) -> Redactor:
 
 
 def _learn(entry: Any, redactor: Redactor, key: str = "") -> None:
-    """Find hosts, users and values to hide in one transaction of the log."""
+    """Register the hosts, users and secret values of one transaction of the log."""
     if isinstance(entry, Mapping):
         for name, value in entry.items():
             _learn(value, redactor, key if key in ("env", "labels", "metadata") else str(name))
@@ -199,7 +199,7 @@ def _learn(entry: Any, redactor: Redactor, key: str = "") -> None:
 
 
 def _is_plain(text: str) -> bool:
-    """Return True for values without information, whose hiding would obscure other words."""
+    """Return True for common words and numbers. Hiding these everywhere would make the bundle unreadable."""
     return text.lower() in (
         "true",
         "false",
@@ -236,26 +236,26 @@ def _config_of(path: Path | None) -> Node | None:
 
 
 def _scalars(node: Node | None, key: str) -> Iterator[tuple[str, str]]:
-    """Yield each text of a configuration with its nearest key that is not a user-defined name."""
+    """Yield each text of a configuration, with the nearest key above it that the user didn't choose."""
     if node is None:
         return
     if isinstance(node.value, dict):
-        for name, below in node.value.items():
-            yield from _scalars(below, _below(key, name))
+        for name, entry in node.value.items():
+            yield from _scalars(entry, _key_of_entry(key, name))
     elif isinstance(node.value, tuple):
-        for below in node.value:
-            yield from _scalars(below, key)
+        for entry in node.value:
+            yield from _scalars(entry, key)
     elif isinstance(node.value, str) and not _is_plain(node.value):
         yield key, node.value
 
 
-_WHOLE = frozenset(("env", "labels", "attributes", "notify", "limits"))
-"""Mappings of a configuration that are shown or hidden as a whole."""
+_AS_A_WHOLE = frozenset(("env", "labels", "attributes", "notify", "limits"))
+"""Mappings of a configuration with entries that are all shown, or all hidden."""
 
 
-def _below(key: str, name: str) -> str:
-    """Return the key that decides about an entry of a mapping."""
-    return key if key in _WHOLE else name
+def _key_of_entry(key: str, name: str) -> str:
+    """Return the key that decides whether an entry of a mapping is shown."""
+    return key if key in _AS_A_WHOLE else name
 
 
 def _configuration(root: Node | None, redactor: Redactor) -> Part:
@@ -268,21 +268,21 @@ def _config_lines(node: Node | None, redactor: Redactor, key: str, depth: int) -
         return
     margin = "  " * depth
     if isinstance(node.value, dict):
-        for name, below in node.value.items():
-            inner = _below(key, name)
+        for name, entry in node.value.items():
+            entry_key = _key_of_entry(key, name)
             shown = redactor.text(name)
-            if isinstance(below.value, dict | tuple):
+            if isinstance(entry.value, dict | tuple):
                 yield f"{margin}{shown}:"
-                yield from _config_lines(below, redactor, inner, depth + 1)
+                yield from _config_lines(entry, redactor, entry_key, depth + 1)
             else:
-                yield f"{margin}{shown}: {_config_value(below, redactor, inner)}"
+                yield f"{margin}{shown}: {_config_value(entry, redactor, entry_key)}"
     elif isinstance(node.value, tuple):
-        for below in node.value:
-            if isinstance(below.value, dict | tuple):
+        for entry in node.value:
+            if isinstance(entry.value, dict | tuple):
                 yield f"{margin}-"
-                yield from _config_lines(below, redactor, key, depth + 1)
+                yield from _config_lines(entry, redactor, key, depth + 1)
             else:
-                yield f"{margin}- {_config_value(below, redactor, key)}"
+                yield f"{margin}- {_config_value(entry, redactor, key)}"
 
 
 def _config_value(node: Node, redactor: Redactor, key: str) -> str:
@@ -322,14 +322,14 @@ def _events(entries: Sequence[Any], redactor: Redactor) -> Part:
         each if isinstance(each, str) else json.dumps(_shown(each, redactor, ""), separators=(",", ":"))
         for each in entries
     )
-    return Part(name="events", about=f"the last {MOST_EVENTS} transactions, redacted", lines=lines)
+    return Part(name="events", about=f"the last {MAX_EVENTS} transactions, redacted", lines=lines)
 
 
 def _shown(value: Any, redactor: Redactor, key: str) -> Any:
-    """Return a value of the log without sensitive data. Text of unknown fields is hidden."""
+    """Return a value of the log without sensitive data. The text of fields that are not in `_TEXTS` is hidden."""
     if isinstance(value, Mapping):
         return {
-            redactor.text(str(name)): _shown(each, redactor, key if key in _OWN_KEYS else str(name))
+            redactor.text(str(name)): _shown(each, redactor, key if key in _USER_KEYS else str(name))
             for name, each in value.items()
             if name not in ("crc", "prev")
         }
@@ -340,27 +340,27 @@ def _shown(value: Any, redactor: Redactor, key: str) -> Any:
     return redactor.text(value) if key in _TEXTS else _hidden(value)
 
 
-_OWN_KEYS = frozenset(("env", "labels", "metadata", "attributes", "secret_files"))
-"""Mappings of events with user-defined keys; their values are hidden."""
+_USER_KEYS = frozenset(("env", "labels", "metadata", "attributes", "secret_files"))
+"""Mappings in events with keys that the user chose; their values are hidden."""
 
 
 def _loop(state: Path | None, redactor: Redactor) -> Part:
-    lines = tuple(map(redactor.text, _tail(state, LOOP_LOG, _MOST_LINES)))
+    lines = tuple(map(redactor.text, _tail(state, LOOP_LOG, _MAX_LINES)))
     return Part(
-        name=LOOP_LOG, about=f"the last {_MOST_LINES} lines of the background loop, redacted", lines=lines
+        name=LOOP_LOG, about=f"the last {_MAX_LINES} lines of the background loop, redacted", lines=lines
     )
 
 
-def _tail(state: Path | None, name: str, most: int) -> list[str]:
+def _tail(state: Path | None, name: str, limit: int) -> list[str]:
     """Return the last lines of a file in the state directory; [] if it can't be read."""
     if state is None:
         return []
     try:
         with (state / name).open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _MOST_TAIL))
-            data = file.read(_MOST_TAIL)
+            file.seek(max(0, size - _MAX_TAIL))
+            data = file.read(_MAX_TAIL)
     except OSError:
         return []
     lines = data.decode("utf-8", "replace").splitlines()
-    return lines[1:][-most:] if size > _MOST_TAIL else lines[-most:]
+    return lines[1:][-limit:] if size > _MAX_TAIL else lines[-limit:]

@@ -33,7 +33,7 @@ _ROOT_CAUSES = (
     ExitCode.NOT_WRITABLE,
     ExitCode.UNREACHABLE,
 )
-"""Exit codes to report first: later failures may result from earlier ones."""
+"""Exit codes of failures that may cause other failures, in the order in which they are reported."""
 
 
 def fine(subject: str, text: str, *, hidden_if_ok: bool = False) -> Finding:
@@ -54,7 +54,7 @@ def failed_by(subject: str, error: IrisError) -> Finding:
 
 
 def exit_code(findings: Iterable[Finding]) -> ExitCode:
-    """Return 0 if nothing failed, else the code of the failure to fix first."""
+    """Return 0 if nothing failed, otherwise the code of the failure to fix first."""
     codes = {finding.code for finding in findings if finding.level is Level.FAIL}
     if not codes:
         return ExitCode.OK

@@ -28,28 +28,30 @@ SSH_CONFIG = Path("~/.ssh/config")
 
 
 def check_keys(connections: Iterable[Connection]) -> list[Finding]:
-    """Return the problems of the SSH keys, each once for all affected hosts."""
+    """Return the problems of SSH keys, one finding for all hosts with the same problem."""
     try:
         routes = Routes(SSH_CONFIG.expanduser())
     except NoAnswer as error:
         return [failure("keys", error.detail, error.hint)]
     faults: dict[tuple[str, str], list[str]] = {}
-    ways = list(dict.fromkeys(connections))
-    for connection, fault in _tried(routes, ways):
+    unique = list(dict.fromkeys(connections))
+    for connection, fault in _key_problems(routes, unique):
         if fault is not None:
             faults.setdefault((fault.detail, fault.hint), []).append(connection.host)
     if not faults:
-        return [fine("keys", "every host has a key to offer")] if ways else []
+        return [fine("keys", "every host has a key to offer")] if unique else []
     findings = []
     for (detail, hint), hosts in faults.items():
         more = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
-        who = "" if len(hosts) == len(ways) else f"for {hosts[0]}{more}: "
-        findings.append(failure("keys", who + detail, hint))
+        hosts_text = "" if len(hosts) == len(unique) else f"for {hosts[0]}{more}: "
+        findings.append(failure("keys", hosts_text + detail, hint))
     return findings
 
 
-def _tried(routes: Routes, connections: Iterable[Connection]) -> Iterator[tuple[Connection, NoAnswer | None]]:
-    """Yield each connection with the key problem of its first failing hop, or None; each key offer is checked once."""
+def _key_problems(
+    routes: Routes, connections: Iterable[Connection]
+) -> Iterator[tuple[Connection, NoAnswer | None]]:
+    """Yield each connection with the key problem on its route, or None. Equal sets of keys are checked only once."""
     ring = KeyRing()
     known: dict[object, NoAnswer | None] = {}
     for connection in connections:
@@ -73,12 +75,12 @@ def _fault(ring: KeyRing, hop: Hop) -> NoAnswer | None:
         return error
 
 
-_NOBODY = "none"
-LEAST_DISK = 1 << 30  # bytes; a launch needs little, but a disk with less is nearly full
+_NO_CLUSTER = "none"
+MIN_DISK = 1 << 30  # bytes; a disk with less free space is nearly full
 
 
 class Answer(Struct, frozen=True):
-    """A worker's answer, and the minimum skew of its clock in seconds, positive if ahead of this machine."""
+    """A worker's answer. Its clock differs from this machine's by at least `skew` seconds; positive: it is ahead."""
 
     worker: Worker
     seen: ProbeReport | Silence
@@ -93,11 +95,11 @@ def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = 
     for answer in answers:
         if isinstance(answer.seen, Silence) and not _is_reported(answer.seen, reported):
             host = session.hosts.get(answer.worker.id)
-            whole = host is not None and host.slice in gone
-            yield unanswered(answer.worker, answer.seen, host, whole_slice=whole)
+            is_whole_slice = host is not None and host.slice in gone
+            yield unanswered(answer.worker, answer.seen, host, whole_slice=is_whole_slice)
     skews = [each.skew for each in answers if isinstance(each.seen, ProbeReport)]
-    ours_is_wrong = len(skews) > 1 and (min(skews) > MAX_SKEW or max(skews) < -MAX_SKEW)
-    if ours_is_wrong:
+    is_local_clock_wrong = len(skews) > 1 and (min(skews) > MAX_SKEW or max(skews) < -MAX_SKEW)
+    if is_local_clock_wrong:
         yield warning(
             "clock",
             f"this machine's clock is {_apart(-skews[0])} the clock of every host",
@@ -109,7 +111,7 @@ def check_hosts(session: Session, cluster: Cluster, reported: Collection[str] = 
         known = answer.worker.id in cluster.workers
         refusal = facts_of(session, cluster, answer.seen).refusal if known else ""
         host = session.hosts.get(answer.worker.id)
-        skew = 0.0 if ours_is_wrong else answer.skew
+        skew = 0.0 if is_local_clock_wrong else answer.skew
         yield from answered(answer.worker, host, answer.seen, skew, refusal)
     yield from shared_directories([each.seen for each in answers if isinstance(each.seen, ProbeReport)])
 
@@ -119,7 +121,7 @@ def _is_reported(silence: Silence, reported: Collection[str]) -> bool:
 
 
 def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
-    """Return the log's workers with their present connections, and configured workers not in the log."""
+    """Return the workers in the log, with their present connections, and configured workers that are not in the log."""
     new = (host for worker, host in session.hosts.items() if worker not in cluster.workers)
     unprobed = (
         Worker(id=host.worker, connection=host.connection, condition=WorkerCondition.UNPROBED) for host in new
@@ -133,13 +135,13 @@ def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
 
 def _silent_slices(session: Session, answers: Iterable[Answer]) -> set[str]:
     """Return the slices without a reachable VM."""
-    reached: dict[str, bool] = {}
+    reachable: dict[str, bool] = {}
     for answer in answers:
         host, seen = session.hosts.get(answer.worker.id), answer.seen
         if host is not None and host.slice is not None:
-            away = isinstance(seen, Silence) and seen.kind in _OUT_OF_REACH
-            reached[host.slice] = reached.get(host.slice, False) or not away
-    return {name for name, any_vm in reached.items() if not any_vm}
+            is_away = isinstance(seen, Silence) and seen.kind in _UNREACHABLE_KINDS
+            reachable[host.slice] = reachable.get(host.slice, False) or not is_away
+    return {name for name, has_vm in reachable.items() if not has_vm}
 
 
 def unanswered(
@@ -147,22 +149,22 @@ def unanswered(
 ) -> Finding:
     """Return the finding for a silent worker; `whole_slice`: no VM of its slice answered."""
     fix = silence.hint or _FIXES.get(silence.kind, "").format(login=_login(worker.connection), id=worker.id)
-    slice_name, zone = _of_google(host) if host is not None else ("", "")
+    slice_name, zone = _google_slice(host) if host is not None else ("", "")
     if slice_name and silence.kind is SilenceKind.AUTH:
         login = f"gcloud compute tpus tpu-vm ssh {slice_name} --zone {zone} --worker all --command true"
         fix = f"{login}  # adds your key; or {fix}"
     if slice_name and whole_slice:
         fix = f"gcloud compute tpus tpu-vm describe {slice_name} --zone {zone}  # does it still exist?"
-    # The text omits worker and address, which the subject and the fix contain, so that equal findings merge.
-    place = re.compile(rf"worker {re.escape(worker.id)} at \S+: ")
-    text = f"no answer: {silence.step}: {place.sub('', silence.detail, count=1)}"
+    # Without worker and address, which are in the subject and the fix, equal findings can be merged.
+    address = re.compile(rf"worker {re.escape(worker.id)} at \S+: ")
+    text = f"no answer: {silence.step}: {address.sub('', silence.detail, count=1)}"
     return failure(f"worker {worker.id}", text, fix, ExitCode.UNREACHABLE)
 
 
 def answered(
     worker: Worker, host: HostConfig | None, report: ProbeReport, skew: float, refusal: str = ""
 ) -> list[Finding]:
-    """Return the findings about a worker that answered; `refusal` is why it can't be used."""
+    """Return the findings about a worker that answered. `refusal`: why it can't be used, or ''."""
     findings = [*_identity(worker, report), *_health(worker, report, skew, refusal)]
     if host is not None:
         findings += [
@@ -177,7 +179,7 @@ def answered(
 
 
 def differences(host: HostConfig, report: ProbeReport) -> list[str]:
-    """Return the differences between configuration and host. The configuration takes precedence."""
+    """Return the differences between configuration and host. iris uses the values of the configuration."""
     found = dict(report.metadata)
     probed = build_worker_attributes(dict(found)) if found else {}
     texts = [
@@ -196,7 +198,7 @@ def differences(host: HostConfig, report: ProbeReport) -> list[str]:
 
 
 def shared_directories(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
-    """Yield workers that are one host, or share one iris directory: they would see each other's attempts."""
+    """Yield findings about workers that are the same host, or share one iris directory."""
     by_incarnation: dict[str, list[WorkerId]] = {}
     for report in reports:
         if not report.incarnation:  # never probed
@@ -212,9 +214,8 @@ def shared_directories(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
 
 
 def _ask(session: Session, workers: Sequence[Worker]) -> Iterator[Answer]:
-    # Created once, not in each thread. Without a log there is no cluster id, and no host has files of this
-    # cluster.
-    runner = session.runner if session.cluster_id else session.make_runner(_NOBODY)
+    # Created here, before threads use it. Without a log there is no cluster id; then no host has files of the cluster.
+    runner = session.runner if session.cluster_id else session.make_runner(_NO_CLUSTER)
 
     def one(worker: Worker) -> Answer:
         before = session.clock.now()
@@ -222,7 +223,7 @@ def _ask(session: Session, workers: Sequence[Worker]) -> Iterator[Answer]:
         after = session.clock.now()
         if isinstance(seen, Silence):
             return Answer(worker, seen)
-        # The clock was read between both times: only the excess is certain.
+        # The clock was read at some time between these two, so that only the rest is certainly skew.
         skew = seen.clock - min(max(seen.clock, before), after)
         return Answer(worker, seen, skew)
 
@@ -235,10 +236,10 @@ def _identity(worker: Worker, report: ProbeReport) -> Iterator[Finding]:
     if not worker.incarnation:
         return
     if report.incarnation != worker.incarnation:
-        what = "its iris directory was replaced" + (
+        change = "its iris directory was replaced" + (
             "" if report.boot_id == worker.boot_id else ", and it has rebooted: it may have been re-created"
         )
-        yield failure(subject, what, f"iris worker probe --accept-key {worker.id}  # if that is expected")
+        yield failure(subject, change, f"iris worker probe --accept-key {worker.id}  # if that is expected")
     elif report.boot_id != worker.boot_id:
         yield warning(subject, "was rebooted; its tasks are gone", "iris schedule --once  # records it")
 
@@ -253,7 +254,7 @@ def _health(worker: Worker, report: ProbeReport, skew: float, refusal: str) -> I
             f"its clock is {_apart(skew)} this machine's",
             f"ssh {_login(worker.connection)} sudo timedatectl set-ntp true",
         )
-    if report.disk_free < LEAST_DISK:
+    if report.disk_free < MIN_DISK:
         yield warning(
             subject,
             f"only {format_memory(report.disk_free)} of disk free",
@@ -268,13 +269,13 @@ def _apart(skew: float) -> str:
     return f"{format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'}"
 
 
-def _of_google(host: HostConfig) -> tuple[str, str]:
-    """Return the slice of a host and its zone, as gcloud knows them; "" outside Google Cloud."""
+def _google_slice(host: HostConfig) -> tuple[str, str]:
+    """Return the slice of a host and its zone, for gcloud commands; "" outside Google Cloud."""
     zone = host.attributes.get(ZONE_ATTRIBUTE_KEY)
     return (host.slice, str(zone)) if host.slice is not None and zone is not None else ("", "")
 
 
-_OUT_OF_REACH = (SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT)
+_UNREACHABLE_KINDS = (SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT)
 _REFUSED = "iris worker probe  # after fixing the host"
 _FIXES: Mapping[SilenceKind, str] = {
     SilenceKind.UNREACHABLE: "ssh {login} true  # is it up?",
@@ -287,7 +288,7 @@ _FIXES: Mapping[SilenceKind, str] = {
 
 
 def _login(connection: Connection) -> str:
-    """Return the arguments of `ssh` for the route that iris uses."""
+    """Return the arguments for `ssh` to use the same route as iris."""
     jump = ["-J", connection.proxy_jump] if connection.proxy_jump else []
     port = ["-p", str(connection.port)] if connection.port else []
     key = ["-i", connection.key] if connection.key else []

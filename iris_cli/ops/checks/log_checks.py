@@ -1,4 +1,4 @@
-"""Checks of the event log: each verdict with its fix."""
+"""Checks of the event log for `iris doctor`, with a fix for each finding."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from iris_cli.journal.log.scan import Scan
 from iris_cli.journal.log.verify import VerifyReport, verify
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.checks.findings import Finding, failed_by, failure, fine, warning
-from iris_cli.ops.cycle.compaction import LARGE, size_of_log
-from iris_cli.ops.progress import Far, Progress
+from iris_cli.ops.cycle.compaction import LARGE_LOG, size_of_log
+from iris_cli.ops.progress import Progress, ProgressState
 
-_ALIKE = 10  # findings shown per fix: one flipped bit in compressed bytes damages thousands of lines
+_MAX_PER_FIX = 10  # findings shown: one flipped bit in compressed bytes damages thousands of lines
 
 
 def verified(directory: Path, progress: Progress) -> VerifyReport:
-    """Verify every line of archive and log with a progress line. Raises the errors of `verify`."""
-    begun: list[tuple[str, Scan]] = []
+    """Verify every line of archive and log, and report progress. Raises the errors of `verify`."""
+    scans: list[tuple[str, Scan]] = []
 
-    def how_far() -> Far:
-        file, scan = begun[-1]
+    def how_far() -> ProgressState:
+        file, scan = scans[-1]
         return f"reading {file}", *scan.progress
 
     with progress(how_far):
-        return verify(directory, lambda *scan: begun.append(scan), replayed=True)
+        return verify(directory, lambda *scan: scans.append(scan), replayed=True)
 
 
 def check_log(
-    state: StateDir, large: int = LARGE, progress: Progress = lambda _: nullcontext()
+    state: StateDir, large: int = LARGE_LOG, progress: Progress = lambda _: nullcontext()
 ) -> Iterator[Finding]:
-    """Yield findings on the validity of every line of archive and log, its length against HEAD, and its size."""
+    """Yield findings on the validity of every line of archive and log, and on the size of the log."""
     try:
         verdict = verified(state.path, progress)
     except NotFoundError:
@@ -47,18 +47,19 @@ def check_log(
     except IrisError as error:
         yield failed_by("log", error)
         return
-    spared = bool(verdict.findings) and only_history_is_lost(state, verdict)
-    alike: Counter[str] = Counter()
+    only_archive = bool(verdict.findings) and is_only_history_lost(state, verdict)
+    number_by_fix: Counter[str] = Counter()
     for fault in verdict.findings:
-        place = f"{fault.file}, " if fault.file.startswith(ARCHIVE) else ""
-        fix = _SPARED.format(_path(state.path, ARCHIVE)) if spared else fix_of(fault, state.path)
-        alike[fix] += 1
-        if alike[fix] <= _ALIKE:
-            yield failure("log", f"{place}{fault}", fix, ExitCode.LOG_DAMAGED)
-    for fix, number in alike.items():
-        if number > _ALIKE:
-            what = f"{number - _ALIKE} more places, which `iris log verify` lists"
-            yield failure("log", what, fix, ExitCode.LOG_DAMAGED)
+        file = f"{fault.file}, " if fault.file.startswith(ARCHIVE) else ""
+        archive = _path(state.path, ARCHIVE)
+        fix = _RESTORE_ARCHIVE.format(archive) if only_archive else fix_of(fault, state.path)
+        number_by_fix[fix] += 1
+        if number_by_fix[fix] <= _MAX_PER_FIX:
+            yield failure("log", f"{file}{fault}", fix, ExitCode.LOG_DAMAGED)
+    for fix, number in number_by_fix.items():
+        if number > _MAX_PER_FIX:
+            text = f"{number - _MAX_PER_FIX} more places, which `iris log verify` lists"
+            yield failure("log", text, fix, ExitCode.LOG_DAMAGED)
     if verdict.ok:
         archived = f", with {count(verdict.segments, 'segment')} of its archive" if verdict.segments else ""
         yield fine("log", f"{count(verdict.records, 'transaction')}{archived}, all valid")
@@ -70,8 +71,8 @@ def check_log(
         yield warning("log", f"it has {format_memory(size)}", "iris log compact")
 
 
-def only_history_is_lost(state: StateDir, verdict: VerifyReport) -> bool:
-    """Return True if only the archive is damaged and the snapshot has its result."""
+def is_only_history_lost(state: StateDir, verdict: VerifyReport) -> bool:
+    """Return True if only the archive is damaged: the snapshot contains the state at its end."""
     if any(each.file == LOG and each.kind is not FaultKind.MISSING for each in verdict.findings):
         return False
     try:
@@ -81,7 +82,7 @@ def only_history_is_lost(state: StateDir, verdict: VerifyReport) -> bool:
 
 
 ONLY_HISTORY = "only history is lost (the snapshot has the state), unless iris is upgraded"
-_SPARED = f"restore it into {{}} from a copy, or leave it: {ONLY_HISTORY}"
+_RESTORE_ARCHIVE = f"restore it into {{}} from a copy, or leave it: {ONLY_HISTORY}"
 
 
 def fix_of(fault: Fault, directory: Path) -> str:

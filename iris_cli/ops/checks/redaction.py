@@ -1,6 +1,6 @@
-"""Redaction for public text: hosts, addresses and users get pseudonyms, secrets are hidden.
+"""Redact text for publication: replace hosts, addresses and users by pseudonyms, and hide secrets.
 
-The same host has the same pseudonym everywhere. In doubt text is hidden: rather too much than too little.
+The same host has the same pseudonym everywhere. Text that may be sensitive is hidden.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
-SHORTEST_SECRET = 4
-"""Least characters of a value to hide everywhere; a shorter one would hide parts of ordinary words."""
-_JOINED = 6  # minimum characters for replacing a known name within words
+MIN_SECRET = 4
+"""Minimum number of characters of a value that is hidden everywhere; shorter ones are parts of ordinary words."""
+_MIN_WITHIN_WORDS = 6  # characters of a name that is replaced within words, too
 _PLAIN = frozenset(("iris", "localhost", "127.0.0.1", "::1", "", "none"))
 _FILES = (
     "py|sh|yaml|yml|json|jsonl|log|txt|toml|lock|tmp|part|pub|gz|tar|so|md|conf|cfg|csv|html|cpp|cc|h|c|js"
@@ -33,7 +33,7 @@ _TOKEN = re.compile(r"(?<![\w+/=-])(?=[\w+/=.-]*[0-9])(?=[\w+/=.-]*[A-Za-z])[\w+
 
 
 class Redactor:
-    """Redactor of text. Register all sensitive names and values first."""
+    """Redact text. Register all sensitive names and values before the first text."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}  # lower case name to pseudonym
@@ -42,7 +42,7 @@ class Redactor:
         self._paths: dict[str, str] = {}
 
     def know_hosts(self, names: Iterable[str]) -> None:
-        """Register names and addresses of hosts; `host:port` and `[v6]:port` refer to the host."""
+        """Register names and addresses of hosts; the port of `host:port` or `[v6]:port` is ignored."""
         for name in names:
             self._pseudonym("host", _without_port(name))
 
@@ -51,14 +51,14 @@ class Redactor:
             self._pseudonym("user", name)
 
     def know_secrets(self, values: Iterable[str]) -> None:
-        """Register values to hide everywhere, and each of their lines."""
+        """Register values to hide everywhere, each as a whole and line by line."""
         for value in values:
             lines = (value, *value.splitlines(), *(line.strip() for line in value.splitlines()))
-            self._secrets.update(line for line in lines if len(line) >= SHORTEST_SECRET)
+            self._secrets.update(line for line in lines if len(line) >= MIN_SECRET)
         self.__dict__.pop("_hidden", None)
 
     def know_path(self, path: str, name: str) -> None:
-        """Register a directory that is shown under another name."""
+        """Register a directory that is shown as `name`."""
         if len(path) > 1:
             self._paths[path.rstrip("/")] = name
 
@@ -71,7 +71,7 @@ class Redactor:
         return self._pseudonym("user", name)
 
     def text(self, text: str) -> str:
-        """Return the text without secrets, addresses, names of hosts and users, and local paths."""
+        """Return the text without secrets, addresses, URLs, names of hosts and users, and registered paths."""
         text = self._hidden.sub("<secret>", text)
         for path in sorted(self._paths, key=len, reverse=True):
             text = text.replace(path, self._paths[path])
@@ -85,7 +85,7 @@ class Redactor:
 
     def _pseudonym(self, kind: str, name: str) -> str:
         folded = name.strip("[]").lower()
-        if folded in _PLAIN or _IS_ONE.fullmatch(folded):
+        if folded in _PLAIN or _PSEUDONYM.fullmatch(folded):
             return name
         if folded not in self._names:
             self._counts[kind] = self._counts.get(kind, 0) + 1
@@ -102,13 +102,13 @@ class Redactor:
         return _any_of(sorted(self._names, key=len, reverse=True), _word, re.IGNORECASE)
 
 
-_IS_ONE = re.compile(r"(?:host|user|token)-\d+")
+_PSEUDONYM = re.compile(r"(?:host|user|token)-\d+")
 
 
 def _word(name: str) -> str:
-    """Return a pattern for a name; only a long name matches within words, to avoid chance matches."""
+    """Return a pattern for a name. Only a long name matches within words, because short ones match by chance."""
     escaped = re.escape(name)
-    return escaped if len(name) >= _JOINED else rf"(?<![\w-]){escaped}(?![\w-])"
+    return escaped if len(name) >= _MIN_WITHIN_WORDS else rf"(?<![\w-]){escaped}(?![\w-])"
 
 
 def _any_of(words: Iterable[str], pattern: Callable[[str], str], flags: int = 0) -> re.Pattern[str]:

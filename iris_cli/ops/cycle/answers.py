@@ -1,6 +1,6 @@
-"""Validate worker answers: an implausible answer counts as silence. Convert a probe to the worker facts in the log.
+"""Validate the content of worker answers, and convert a probe to the worker facts in the log.
 
-The worker protocol has checked the form of an answer; this module checks its content.
+An implausible answer counts as silence. The form of an answer was already checked by `remote`.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from iris_cli.ops.session import Session
 if TYPE_CHECKING:
     from iris_cli.remote.task_runner import LogChunk
 
-MOST_TEXT = 64 << 10  # characters of a log tail, or of all text in a probe
-MOST_UPTIME = 100 * 366 * 86400.0  # seconds; a clock beyond this is invalid
-MOST_CPUS, MOST_DEVICES, MOST_MEMORY = 1 << 16, 1 << 10, 1 << 60
-_LONGEST_ID = 64
-_SLACK = 5.0  # seconds between two readings of a worker's clock
+MAX_TEXT = 64 << 10  # characters of a log tail, or of all text in a probe
+MAX_UPTIME = 100 * 366 * 86400.0  # seconds; a larger uptime or age is invalid
+MAX_CPUS, MAX_DEVICES, MAX_MEMORY = 1 << 16, 1 << 10, 1 << 60
+_MAX_ID_LENGTH = 64
+_CLOCK_SLACK = 5.0  # seconds between two readings of a worker's clock
 
-MOST_REQUESTS = 16  # of one attempt in one answer
+MAX_REQUESTS = 16  # of one attempt in one answer
 
 
 class LogPieces(Struct, frozen=True, kw_only=True):
-    """Pieces of logs read on a worker. As evidence they show only that the worker is reachable."""
+    """Pieces of logs read on a worker. They say nothing about its attempts."""
 
     worker: WorkerId
     boot_id: str
@@ -53,8 +53,8 @@ class LogPieces(Struct, frozen=True, kw_only=True):
     uptime: float = 0.0
 
 
-class Fetched(Struct, frozen=True, kw_only=True):
-    """Result of fetching a task's workspace into the state directory; `problem` is set if it can't be fetched."""
+class WorkspaceFetch(Struct, frozen=True, kw_only=True):
+    """Result of fetching a task's workspace into the state directory. `problem` says why it failed, if it did."""
 
     worker: WorkerId
     boot_id: str
@@ -64,63 +64,63 @@ class Fetched(Struct, frozen=True, kw_only=True):
     uptime: float = 0.0
 
 
-Seen = WorkerReport | ProbeReport | ReapReport | LogPieces | Fetched | Silence
+Observation = WorkerReport | ProbeReport | ReapReport | LogPieces | WorkspaceFetch | Silence
 
 
-def believed(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Seen:
-    """Return the answer, or a Silence if it is implausible. `worker` and `asked` are the subject of the call."""
-    doubt = next(doubts(seen, worker, asked), None)
-    if doubt is None:
-        return seen
+def validated(answer: Observation, worker: WorkerId, tokens: frozenset[Token]) -> Observation:
+    """Return the answer to a call to `worker` about the attempts `tokens`, or a Silence if it is implausible."""
+    problem = next(_problems(answer, worker, tokens), None)
+    if problem is None:
+        return answer
     return Silence(
-        worker=worker, kind=SilenceKind.PROTOCOL, step="answer", detail=f"implausible answer: {doubt}"
+        worker=worker, kind=SilenceKind.PROTOCOL, step="answer", detail=f"implausible answer: {problem}"
     )
 
 
-def doubts(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Iterator[str]:
+def _problems(answer: Observation, worker: WorkerId, tokens: frozenset[Token]) -> Iterator[str]:
     """Yield reasons why an answer is implausible, without quoting its content."""
-    if seen.worker != worker:
+    if answer.worker != worker:
         yield "it is about another worker"
-    if isinstance(seen, Silence):
+    if isinstance(answer, Silence):
         return
-    if not all(_is_id(text) for text in (seen.boot_id, seen.incarnation)):
+    if not all(_is_id(text) for text in (answer.boot_id, answer.incarnation)):
         yield "its boot id or incarnation is malformed"
-    if not (_is_time(seen.clock) and _is_time(seen.uptime)):
+    if not (_is_time(answer.clock) and _is_time(answer.uptime)):
         yield "its clock is invalid"
-    elif isinstance(seen, ProbeReport):
-        yield from _of_probe(seen)
-    elif isinstance(seen, ReapReport):
-        if not asked.issuperset(seen.tokens):
+    elif isinstance(answer, ProbeReport):
+        yield from _probe_problems(answer)
+    elif isinstance(answer, ReapReport):
+        if not tokens.issuperset(answer.tokens):
             yield "it names attempts it was not asked about"
-    elif isinstance(seen, WorkerReport):
-        yield from _of_report(seen, asked)
+    elif isinstance(answer, WorkerReport):
+        yield from _report_problems(answer, tokens)
 
 
-def _of_report(seen: WorkerReport, asked: frozenset[Token]) -> Iterator[str]:
-    told = [report.token for report in seen.attempts]
-    if len(set(told)) != len(told):
+def _report_problems(answer: WorkerReport, tokens: frozenset[Token]) -> Iterator[str]:
+    reported = [report.token for report in answer.attempts]
+    if len(set(reported)) != len(reported):
         yield "it names an attempt twice"
-    if not asked.issuperset(told):
+    if not tokens.issuperset(reported):
         yield "it names attempts it was not asked about"
-    for report in seen.attempts:
-        yield from _of_attempt(report, seen.uptime)
-    yield from _of_requests(seen, asked)
+    for report in answer.attempts:
+        yield from _attempt_problems(report, answer.uptime)
+    yield from _request_problems(answer, tokens)
 
 
-def _of_requests(seen: WorkerReport, asked: frozenset[Token]) -> Iterator[str]:
-    counts = Counter(each.token for each in seen.requests)
-    if not asked.issuperset((*counts, *seen.asking)):
+def _request_problems(answer: WorkerReport, tokens: frozenset[Token]) -> Iterator[str]:
+    counts = Counter(each.token for each in answer.requests)
+    if not tokens.issuperset((*counts, *answer.asking)):
         yield "it has requests it was not asked for"
-    elif max(counts.values(), default=0) > MOST_REQUESTS:
+    elif max(counts.values(), default=0) > MAX_REQUESTS:
         yield "an attempt has too many requests"
-    elif len({(each.token, each.id) for each in seen.requests}) != len(seen.requests):
+    elif len({(each.token, each.id) for each in answer.requests}) != len(answer.requests):
         yield "an attempt used a request id twice"
-    elif any(not is_request_id(each.id) or len(each.data or b"") > MOST_BYTES for each in seen.requests):
+    elif any(not is_request_id(each.id) or len(each.data or b"") > MOST_BYTES for each in answer.requests):
         yield "a request is malformed"
 
 
-def _of_attempt(report: AttemptReport, uptime: float) -> Iterator[str]:
-    since_boot = uptime + _SLACK if uptime else math.inf
+def _attempt_problems(report: AttemptReport, uptime: float) -> Iterator[str]:
+    since_boot = uptime + _CLOCK_SLACK if uptime else math.inf
     ages = [age for age in (report.started_ago, report.ended_ago) if age is not None]
     if not _is_time(report.last_output_ago or 0.0):
         yield "the output time of an attempt is invalid"
@@ -128,7 +128,7 @@ def _of_attempt(report: AttemptReport, uptime: float) -> Iterator[str]:
         yield "the start or end time of an attempt is invalid"
     elif any(age > since_boot for age in ages):
         yield "an attempt started or ended before the host booted"
-    elif report.state is RemoteState.EXITED and len(ages) == 2 and ages[1] > ages[0] + _SLACK:
+    elif report.state is RemoteState.EXITED and len(ages) == 2 and ages[1] > ages[0] + _CLOCK_SLACK:
         yield "an attempt ended before it started"
     if not report.consistent:
         yield f"contradictory facts about an attempt that is {report.state}"
@@ -140,32 +140,32 @@ def _of_attempt(report: AttemptReport, uptime: float) -> Iterator[str]:
         yield "the facts about an attempt are malformed"
 
 
-def _of_probe(seen: ProbeReport) -> Iterator[str]:
+def _probe_problems(answer: ProbeReport) -> Iterator[str]:
     if not (
-        0 <= seen.cpus <= MOST_CPUS and 0 <= seen.chips <= MOST_DEVICES and 0 <= seen.gpus <= MOST_DEVICES
+        0 <= answer.cpus <= MAX_CPUS and 0 <= answer.chips <= MAX_DEVICES and 0 <= answer.gpus <= MAX_DEVICES
     ):
         yield "no host has so many cores or devices"
-    if not all(0 <= size <= MOST_MEMORY for size in (seen.memory, seen.disk_free)):
+    if not all(0 <= size <= MAX_MEMORY for size in (answer.memory, answer.disk_free)):
         yield "no host has so much memory or disk"
-    words = [seen.gpu_variant, *seen.warnings, *(text for pair in seen.metadata for text in pair)]
+    words = [answer.gpu_variant, *answer.warnings, *(text for pair in answer.metadata for text in pair)]
     if not _is_text("\n".join(words)):
         yield "its facts are not text"
 
 
 def _is_id(text: str) -> bool:
-    return len(text) <= _LONGEST_ID and text.isascii() and (not text or text.isprintable())
+    return len(text) <= _MAX_ID_LENGTH and text.isascii() and (not text or text.isprintable())
 
 
 def _is_time(seconds: float) -> bool:
-    return 0 <= seconds <= MOST_UPTIME  # also false for NaN
+    return 0 <= seconds <= MAX_UPTIME  # also false for NaN
 
 
 def _is_text(text: str) -> bool:
-    return len(text) <= MOST_TEXT and not any("\ud800" <= char <= "\udfff" for char in text)
+    return len(text) <= MAX_TEXT and not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def token_of(worker: WorkerId, incarnation: str) -> Token:
-    """Return the token of a worker's set-up: deterministic, so it runs once and needs no event in the log."""
+    """Return the token of a worker's set-up. It is computed from the worker, so the log need not record it."""
     return Token(sha256(f"set-up of {worker} {incarnation}".encode()).hexdigest()[:32])
 
 
@@ -174,7 +174,7 @@ def facts_of(session: Session, cluster: Cluster, report: ProbeReport) -> WorkerU
     worker = cluster.workers[report.worker]
     host = session.hosts.get(worker.id)
     declared = dict(host.attributes) if host is not None else worker.own_attributes
-    built = build_worker_attributes(_found(report), declared)
+    built = build_worker_attributes(_probed_attributes(report), declared)
     refusal = _refusal(cluster, worker, report, built.errors)
     return WorkerUpdated(
         worker=worker.id,
@@ -193,7 +193,7 @@ def facts_of(session: Session, cluster: Cluster, report: ProbeReport) -> WorkerU
     )
 
 
-def _found(report: ProbeReport) -> dict[str, object]:
+def _probed_attributes(report: ProbeReport) -> dict[str, object]:
     found: dict[str, object] = dict(report.metadata)
     if report.gpus:
         found[constraints.DEVICE_TYPE_ATTRIBUTE_KEY] = "gpu"
@@ -203,8 +203,8 @@ def _found(report: ProbeReport) -> dict[str, object]:
 
 
 def _refusal(cluster: Cluster, worker: Worker, report: ProbeReport, errors: tuple[str, ...]) -> str:
-    """Return the reason why the worker can't be used, or ""."""
-    refused = [text.removeprefix("refused: ") for text in report.warnings if text.startswith("refused: ")]
+    """Return the reasons why the worker can't be used, or ""."""
+    reasons = [text.removeprefix("refused: ") for text in report.warnings if text.startswith("refused: ")]
     twin = next(
         (
             other.id
@@ -214,16 +214,16 @@ def _refusal(cluster: Cluster, worker: Worker, report: ProbeReport, errors: tupl
         None,
     )
     if twin is not None:
-        refused.append(f"same host as {twin}: two workers share one iris directory")
-    foreign = cluster.foreign(
+        reasons.append(f"same host as {twin}: two workers share one iris directory")
+    unknown = cluster.foreign(
         token for token in report.tokens if token != token_of(worker.id, report.incarnation)
     )
-    if foreign:
-        refused.append(
-            f"{count(len(foreign), 'attempt')} not in the log (was the state directory restored?): "
+    if unknown:
+        reasons.append(
+            f"{count(len(unknown), 'attempt')} not in the log (was the state directory restored?): "
             f"iris worker unwedge {worker.id} stops them"
         )
-    return "; ".join((*errors, *refused))
+    return "; ".join((*errors, *reasons))
 
 
 def _chips_by_type(accelerator_type: object) -> int:
@@ -236,5 +236,5 @@ def _gpus(host: HostConfig | None, report: ProbeReport) -> int:
     return declared.count if declared is not None and declared.kind == "gpu" else report.gpus
 
 
-def _first(said: float | None, found: float) -> float:
-    return found if said is None else said
+def _first(declared: float | None, probed: float) -> float:
+    return probed if declared is None else declared

@@ -12,18 +12,18 @@ from iris_cli.core import AttemptId, Cluster, Token, Worker, WorkerId
 from iris_cli.core.messages.observations import Silence, SilenceKind
 from iris_cli.errors import IrisError
 from iris_cli.ops.cycle import observe
-from iris_cli.ops.cycle.answers import Seen
+from iris_cli.ops.cycle.answers import Observation
 from iris_cli.ops.cycle.environment import (
     array_variables,
     coordinator_port,
     environment,
     line_of,
     listens,
-    place_of,
+    placement_of,
 )
-from iris_cli.ops.cycle.observe import Answer, Known, Question, known_of
+from iris_cli.ops.cycle.observe import Answer, CallContext, Question, known_of
 from iris_cli.ops.cycle.requests import Key, LogReading
-from iris_cli.ops.progress import Far
+from iris_cli.ops.progress import ProgressState
 from iris_cli.ops.secret_values import secret_values
 from iris_cli.ops.session import Session
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 
 class Call(Struct, frozen=True, kw_only=True):
-    """One call of the worker protocol, with the worker's known state at the call.
+    """One call of the worker protocol: the function `act`, and the worker's state in the log at the call.
 
-    `question` is set if the call probes or polls; `starts` are the attempts that it prepares or starts,
-    `goes` the prepared attempts that it tells to start, `reads` the pieces of logs that it reads for tasks. A
-    call that `ships` a workspace (by hash) or `fetches` one for a request may be slow; other calls to the
-    worker don't wait for it.
+    `question` is set if the call probes or polls. `starts` are the attempts that it prepares, or prepares and
+    starts; `goes` the prepared attempts that it starts; `reads` the pieces of logs that it reads for tasks.
+    `ships` is the hash of a workspace that it sends, `fetches` the request for which it fetches one: such a
+    transfer may be slow, so other calls to the worker don't wait for it.
     """
 
-    known: Known
-    act: Callable[[], Seen]
+    context: CallContext
+    act: Callable[[], Observation]
     question: Question | None = None
     starts: tuple[AttemptId, ...] = ()
     goes: tuple[Token, ...] = ()
@@ -53,157 +53,161 @@ class Call(Struct, frozen=True, kw_only=True):
     @property
     def launching(self) -> tuple[AttemptId, ...]:
         """Attempts that the call prepares or starts."""
-        return (*self.starts, *(self.known.attempts[token] for token in self.goes))
+        return (*self.starts, *(self.context.attempts[token] for token in self.goes))
 
     @property
-    def aside(self) -> str:
-        """Empty for calls that a worker takes one at a time; for transfers their hash or request key."""
+    def transfer(self) -> str:
+        """The hash or request key of a transfer; '' for other calls, of which a worker gets one at a time."""
         return self.ships or " ".join(self.fetches or ())
 
     @property
     def worker(self) -> WorkerId:
-        return self.known.worker
+        return self.context.worker
 
 
-Returned = tuple[Call, Answer]
-Enough = Callable[[], bool]
-"""Predicate that is True once the caller needs no more answers."""
+FinishedCall = tuple[Call, Answer]
+StopCondition = Callable[[], bool]
+"""Returns True once the caller needs no more answers."""
 
-_FEW = 3
-"""Most workers named in a progress line."""
+_MAX_NAMES = 3
+"""Maximum number of workers named in a progress line."""
 
 
 class Calls:
-    """Calls of one invocation. Calls are sent only while there is room, so a deadline starts at once."""
+    """Calls of one invocation. A call is sent only if a thread is free, because its timeout begins at once."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._fan_out: FanOut[Returned] | None = None
-        self._under_way: dict[tuple[WorkerId, str], Call] = {}
-        self._answered = 0  # since the last idle moment
+        self._fan_out: FanOut[FinishedCall] | None = None
+        self._open: dict[tuple[WorkerId, str], Call] = {}
+        self._answered = 0  # number of calls answered since no call was open
 
     def __len__(self) -> int:
-        return len(self._under_way)
+        return len(self._open)
 
     @property
     def full(self) -> bool:
         """True if another call would have to wait for a thread."""
-        return len(self._under_way) >= max(self._session.limits.max_dispatch_parallelism, 1)
+        return len(self._open) >= max(self._session.limits.max_dispatch_parallelism, 1)
 
     def busy(self, worker: WorkerId) -> bool:
-        """Return True if a call to this worker is under way, transfers not counted."""
-        return (worker, "") in self._under_way
+        """Return True if a call to this worker is open, transfers not counted."""
+        return (worker, "") in self._open
 
-    def under_way(self) -> list[Call]:
+    def open_calls(self) -> list[Call]:
         """Return the calls without an answer."""
-        return list(self._under_way.values())
+        return list(self._open.values())
 
     @property
-    def asked(self) -> set[WorkerId]:
-        """Workers with a question under way."""
-        return {call.worker for call in self._under_way.values() if call.question}
+    def questioned_workers(self) -> set[WorkerId]:
+        """Workers with an open question."""
+        return {call.worker for call in self._open.values() if call.question}
 
     @property
-    def occupied(self) -> set[WorkerId]:
-        """Workers with a call under way, transfers not counted."""
-        return {call.worker for call in self._under_way.values() if not call.aside}
+    def busy_workers(self) -> set[WorkerId]:
+        """Workers with an open call, transfers not counted."""
+        return {call.worker for call in self._open.values() if not call.transfer}
 
     @property
-    def working(self) -> bool:
-        """True if a call other than a question is under way."""
-        return any(call.question is None for call in self._under_way.values())
+    def has_orders(self) -> bool:
+        """True if a call other than a question is open."""
+        return any(call.question is None for call in self._open.values())
 
     @property
-    def listening(self) -> bool:
-        """True if a call other than a launch or a transfer is under way."""
-        return any(not (call.launching or call.aside) for call in self._under_way.values())
+    def awaits_reports(self) -> bool:
+        """True if a call is open that is neither a launch nor a transfer."""
+        return any(not (call.launching or call.transfer) for call in self._open.values())
 
     def send(self, call: Call) -> None:
-        """Send a call to a worker that isn't busy. The caller checks `full` first."""
+        """Send a call to a worker that isn't busy, while the calls are not `full`."""
         if self._fan_out is None:
             self._fan_out = self._session.make_fan_out(self._session.limits.max_dispatch_parallelism)
-        self._answered = self._answered if self._under_way else 0
-        self._under_way[call.worker, call.aside] = call
-        self._fan_out.submit(lambda: (call, self._carry_out(call)))
+        self._answered = self._answered if self._open else 0
+        self._open[call.worker, call.transfer] = call
+        self._fan_out.submit(lambda: (call, self._run(call)))
 
-    def take(self, patience: float | None = None) -> list[Returned]:
-        """Return the finished calls, after waiting up to `patience` seconds for one; without limit if None."""
+    def take(self, patience: float | None = None) -> list[FinishedCall]:
+        """Return the finished calls. Wait for the first one up to `patience` seconds, or without limit if None."""
         if self._fan_out is None:
             return []
-        with self._session.progress(self._how_far):
+        with self._session.progress(self._progress):
             returned = self._fan_out.take(patience)
         for call, _ in returned:
-            del self._under_way[call.worker, call.aside]
+            del self._open[call.worker, call.transfer]
         self._answered += len(returned)
         return returned
 
-    def _how_far(self) -> Far:
-        """Return the progress of all calls except workspace shipments, which report their own."""
-        calls = [call for call in self.under_way() if not call.ships]
-        if len(calls) <= _FEW:
-            what = f"waiting for {', '.join(dict.fromkeys(call.worker for call in calls))}" if calls else ""
+    def _progress(self) -> ProgressState:
+        """Return the progress of all calls except workspace shipments, which report their own progress."""
+        calls = [call for call in self.open_calls() if not call.ships]
+        if len(calls) <= _MAX_NAMES:
+            action = f"waiting for {', '.join(dict.fromkeys(call.worker for call in calls))}" if calls else ""
         else:
-            what = "starting" if any(call.starts or call.goes for call in calls) else "polling workers"
-        return what, self._answered, self._answered + len(calls), "answer"
+            action = "starting" if any(call.starts or call.goes for call in calls) else "polling workers"
+        return action, self._answered, self._answered + len(calls), "answer"
 
-    def _carry_out(self, call: Call) -> Answer:
-        """Carry out a call in its own thread. An internal error counts as a local Silence, so other calls continue."""
-        asked_at = self._session.clock.now()
+    def _run(self, call: Call) -> Answer:
+        """Run a call in its own thread. An internal error becomes a local Silence, so that other calls continue."""
+        called_at = self._session.clock.now()
         try:
-            return observe.heard(self._session, call.known, asked_at, call.act(), call.launching)
+            return observe.validated_answer(
+                self._session, call.context, called_at, call.act(), call.launching
+            )
         except Exception as error:
             detail = f"internal error: {type(error).__name__}: {error}"
-            seen = Silence(worker=call.worker, kind=SilenceKind.LOCAL, step="call", detail=detail)
-            return observe.heard(self._session, call.known, asked_at, seen, call.launching)
+            observation = Silence(worker=call.worker, kind=SilenceKind.LOCAL, step="call", detail=detail)
+            return observe.validated_answer(
+                self._session, call.context, called_at, observation, call.launching
+            )
 
     def close(self) -> list[Call]:
-        """Stop waiting. Return the calls under way, which may still take effect on their workers."""
+        """Stop waiting. Return the open calls, which may still take effect on their workers."""
         if self._fan_out is not None:
             self._fan_out.close()
         self._fan_out = None
-        left = self.under_way()
-        self._under_way.clear()
+        left = self.open_calls()
+        self._open.clear()
         return left
 
 
 def never() -> bool:
-    """Return False: wait for all answers."""
+    """Return False: the StopCondition that waits for all answers."""
     return False
 
 
 def not_sent(worker: WorkerId, step: str, error: IrisError) -> Silence:
-    """Return a Silence for a local failure before anything was sent: it is no evidence against the worker."""
+    """Return the Silence for a failure on this machine before the call was sent: it is not the worker's fault."""
     return Silence(
         worker=worker, kind=SilenceKind.LOCAL, step=step, detail=error.message, hint=error.hint, sent=False
     )
 
 
 def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) -> LaunchRequest:
-    """Return the launch request of an attempt. Raises MissingSecretError, or ValueError for text no shell accepts."""
+    """Return the launch request of an attempt. Raises MissingSecretError, ValueError for text that no shell accepts."""
     from iris_cli.remote.launch_request import LaunchRequest, command_text, environment_text
 
-    place = place_of(cluster, attempt_id)
-    secrets = secret_values(place.job)
-    line = line_of(session.state, place.job, place.index)
-    host = session.hosts.get(place.worker.id)
+    placement = placement_of(cluster, attempt_id)
+    secrets = secret_values(placement.job)
+    line = line_of(session.state, placement.job, placement.index)
+    host = session.hosts.get(placement.worker.id)
     default_env = host.env if host is not None else session.config.defaults.env
     request = LaunchRequest(
-        token=place.attempt.token,
-        argv=place.job.command,
-        env={**environment(place, default_env, secrets), **array_variables(place, line)},
-        workspace=place.job.workspace.hash if place.job.workspace is not None else "",
-        setup=place.job.setup,
-        setup_timeout=place.job.setup_timeout,
-        timeout=place.job.timeout,
-        signal=place.job.signal,
-        lease=place.job.lease,
-        grace=place.job.grace,
-        memory=place.job.resources.memory if place.job.memory_limit else 0,
-        exclusive=place.on_tpu,
-        ports=(*((coordinator_port(place),) if listens(place) else ()), *place.attempt.ports),
+        token=placement.attempt.token,
+        argv=placement.job.command,
+        env={**environment(placement, default_env, secrets), **array_variables(placement, line)},
+        workspace=placement.job.workspace.hash if placement.job.workspace is not None else "",
+        setup=placement.job.setup,
+        setup_timeout=placement.job.setup_timeout,
+        timeout=placement.job.timeout,
+        signal=placement.job.signal,
+        lease=placement.job.lease,
+        grace=placement.job.grace,
+        memory=placement.job.resources.memory if placement.job.memory_limit else 0,
+        exclusive=placement.on_tpu,
+        ports=(*((coordinator_port(placement),) if listens(placement) else ()), *placement.attempt.ports),
         device_wait=session.limits.device_wait,
-        image=place.job.image,
-        gpus=bool(place.attempt.gpus),
+        image=placement.job.image,
+        gpus=bool(placement.attempt.gpus),
     )
     command_text(request), environment_text(request)
     return request
@@ -217,7 +221,7 @@ def prepare_call(
     *,
     go: bool,
 ) -> Call:
-    """Return the call that prepares attempts, and with `go` starts them."""
+    """Return the call that prepares attempts; if `go` is True, it also starts them."""
     act = partial(
         session.runner.prepare,
         session.target(worker),
@@ -226,11 +230,11 @@ def prepare_call(
         incarnation=worker.incarnation,
         go=go,
     )
-    return Call(known=known_of(cluster, worker.id), act=act, starts=tuple(requests))
+    return Call(context=known_of(cluster, worker.id), act=act, starts=tuple(requests))
 
 
 def go_call(session: Session, cluster: Cluster, worker: Worker, tokens: Sequence[Token]) -> Call:
-    """Return the call that starts prepared attempts; a worker in another boot or incarnation refuses it."""
+    """Return the call that starts prepared attempts. The worker rejects it if its boot or incarnation changed."""
     act = partial(
         session.runner.go,
         session.target(worker),
@@ -238,4 +242,4 @@ def go_call(session: Session, cluster: Cluster, worker: Worker, tokens: Sequence
         boot_id=worker.boot_id,
         incarnation=worker.incarnation,
     )
-    return Call(known=known_of(cluster, worker.id), act=act, goes=tuple(tokens))
+    return Call(context=known_of(cluster, worker.id), act=act, goes=tuple(tokens))

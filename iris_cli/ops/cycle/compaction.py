@@ -13,16 +13,16 @@ from iris_cli.journal.log.compact import Compacted
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.session import Session
 
-LARGE = 64 << 20
+LARGE_LOG = 64 << 20
 """Size in bytes above which a cycle compacts the log."""
 
 
 def compact(state: StateDir, command: str, timeout: float) -> tuple[Compacted | None, tuple[str, ...]]:
     """Move the log to the archive. Return the result (None if nothing was moved) and messages. Raises IrisError."""
-    seen = state.load()  # read most of the log before taking the lock
-    if seen.committed and seen.cluster is not None:
-        state.keep(seen.cluster, always=True)  # so that readers need no archive
-    return state.compact(command, timeout, after_seq=seen.seq)
+    loaded = state.load()  # read most of the log before taking the lock
+    if loaded.committed and loaded.cluster is not None:
+        state.keep(loaded.cluster, always=True)  # the snapshot, so that readers need no archive
+    return state.compact(command, timeout, after_seq=loaded.seq)
 
 
 def size_of_log(directory: Path) -> int:
@@ -32,13 +32,13 @@ def size_of_log(directory: Path) -> int:
     return 0
 
 
-def when_large(session: Session, limit: int | None = None) -> Compacted | None:
+def compact_if_large(session: Session, limit: int | None = None) -> Compacted | None:
     """Compact a log of more than `limit` bytes (default: LARGE). Report a failure instead of raising it."""
-    if size_of_log(session.state.path) <= (LARGE if limit is None else limit):
+    if size_of_log(session.state.path) <= (LARGE_LOG if limit is None else limit):
         return None
-    session.state.keep(session.cluster, always=True)  # so that readers need no archive
+    session.state.keep(session.cluster, always=True)  # the snapshot, so that readers need no archive
     try:
-        done, messages = session.state.compact(session.command, 0.0, after_seq=session.cluster.seq)
+        result, messages = session.state.compact(session.command, 0.0, after_seq=session.cluster.seq)
     except LockedError:
         return None  # another invocation holds the lock; a later cycle tries again
     except IrisError as error:
@@ -46,9 +46,9 @@ def when_large(session: Session, limit: int | None = None) -> Compacted | None:
         return None
     for message in messages:
         session.tell(message)
-    return done
+    return result
 
 
-def words(done: Compacted) -> str:
+def compaction_words(result: Compacted) -> str:
     """Return a message with the previous size of the log and the archive segment that holds its lines."""
-    return f"compacted the log: {format_memory(done.bytes_before)} moved to {done.segment.file}"
+    return f"compacted the log: {format_memory(result.bytes_before)} moved to {result.segment.file}"

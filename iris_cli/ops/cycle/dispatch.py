@@ -1,6 +1,6 @@
-"""Carry out the requests in the log: poll, stop, start. No lock is held during a call.
+"""Send the calls that the log requires: polls, stops, starts. No lock is held during a call.
 
-Launching is idempotent per token: any invocation can dispatch an attempt whose dispatcher died.
+Launching is idempotent per token: if an invocation dies, another one can dispatch its attempts again.
 """
 
 from __future__ import annotations
@@ -20,57 +20,57 @@ from iris_cli.core.lifecycle import attempts, workers
 from iris_cli.core.messages.observations import RemoteState, Silence, SilenceKind, WorkerReport
 from iris_cli.errors import IrisError
 from iris_cli.ops.cycle import observe
-from iris_cli.ops.cycle.answers import Seen
-from iris_cli.ops.cycle.calls import Call, Calls, Enough, go_call, launch_request, never, prepare_call
-from iris_cli.ops.cycle.mail import Mail
+from iris_cli.ops.cycle.answers import Observation
+from iris_cli.ops.cycle.calls import Call, Calls, StopCondition, go_call, launch_request, never, prepare_call
 from iris_cli.ops.cycle.observe import Answer, Question
-from iris_cli.ops.cycle.orders import Readiness, Strays, attempt_of, stop_order
+from iris_cli.ops.cycle.orders import Readiness, StaleAttempts, attempt_of, stop_order
 from iris_cli.ops.cycle.reap import reap_call
+from iris_cli.ops.cycle.reply_queue import ReplyQueue
 from iris_cli.ops.cycle.requests import Outcomes
 from iris_cli.ops.cycle.transfers import Shipping
 from iris_cli.ops.secret_values import MissingSecretError
 from iris_cli.ops.session import Session
 
-_EVER = math.inf
+_FOREVER = math.inf
 R = TypeVar("R")
 V = TypeVar("V")
 Item = tuple[AttemptId, Attempt]
 
-_LACKING = frozenset({RemoteState.ABSENT, RemoteState.PREPARING})
-"""States in which an attempt still has to be prepared: no files yet, or its preparation may have been cut off."""
+_UNPREPARED = frozenset({RemoteState.ABSENT, RemoteState.PREPARING})
+"""States of an attempt that must be prepared: it has no files yet, or its preparation may have been interrupted."""
 
 
 class Dispatcher:
-    """Event loop of one invocation: weighs arriving answers in one transaction, then sends the calls that follow.
+    """Event loop of one invocation: record the answers received in one transaction, then send the calls that follow.
 
-    A hanging worker keeps its call and delays no other worker. A loop keeps one dispatcher, so a slow call can finish
-    in a later cycle. Each order is sent once per cycle.
+    The call to a hanging worker stays open and delays no other worker. A loop keeps one dispatcher, so a slow call can
+    finish in a later cycle. Each order is sent once per cycle.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.cluster = session.cluster  # as of the last decision
         self._read_at = session.read_at
-        self.seen: list[Seen] = []  # answers to this cycle's questions
-        self.ended: dict[Token, AttemptId] = {}  # attempts whose end was seen; cleared by the caller
-        self.wrote: set[Token] = set()  # attempts that have output
+        self.observations: list[Observation] = []  # answers to this cycle's questions
+        self.ended: dict[Token, AttemptId] = {}  # attempts with a recorded end; `copy_ended_logs` clears it
+        self.with_output: set[Token] = set()  # attempts that have output
         self.requests = 0  # number of task requests received so far
-        self._old = 0  # entries of `seen` to drop when the next cycle begins
+        self._old = 0  # number of `observations` to drop when the next cycle begins
         self.calls = Calls(session)
         self._to_stop: dict[WorkerId, None] = {}
         self._to_ask: dict[WorkerId, Question] = {}
         self._to_start: dict[WorkerId, None] = {}
         self._to_reap: dict[WorkerId, None] = {}
         self._readiness = Readiness()
-        self._mail = Mail()
+        self._replies = ReplyQueue()
         self._shipping = Shipping(session)
-        self._has_shipped = False  # since the last decision
-        self._mine: set[Token] = set()  # assigned by this invocation, not sent yet
-        self._strays = Strays()
-        self._begun: set[tuple[Token, AttemptState]] = set()
-        self._answers: list[Answer] = []  # not weighed yet
+        self._was_shipped = False  # since the last decision
+        self._unsent: set[Token] = set()  # assigned by this invocation, not sent yet
+        self._stale = StaleAttempts()
+        self._sent: set[tuple[Token, AttemptState]] = set()  # in this cycle
+        self._answers: list[Answer] = []  # not recorded yet
         self._silent: set[WorkerId] = set()  # in this cycle; polled again in the next one
-        self._not_sent: dict[Token, tuple[AttemptId, str]] = {}  # certainly not sent, not committed yet
+        self._not_sent: dict[Token, tuple[AttemptId, str]] = {}  # not recorded yet; with the reason
 
     def __enter__(self) -> Dispatcher:
         return self
@@ -80,33 +80,33 @@ class Dispatcher:
     ) -> None:
         calls = self.calls.close()
         if kind is None or issubclass(kind, (KeyboardInterrupt, GeneratorExit)):
-            self._leave({attempt_id for call in calls for attempt_id in call.launching})
+            self._release({attempt_id for call in calls for attempt_id in call.launching})
 
-    def _leave(self, launching: set[AttemptId]) -> None:
-        """Give up attempts that are unsent or unanswered. If the write fails, the dispatch lease ends them later."""
+    def _release(self, launching: set[AttemptId]) -> None:
+        """Leave unsent and unanswered attempts to other invocations; if the write fails, when their lease expires."""
 
         def rule(draft: Draft) -> None:
             live = draft.cluster.live_attempts()
-            left = [each for each, attempt in live if each in launching or attempt.token in self._mine]
+            left = [each for each, attempt in live if each in launching or attempt.token in self._unsent]
             attempts.release_dispatch(draft, left)
 
-        if launching or self._mine:
+        if launching or self._unsent:
             with suppress(IrisError):
                 self.session.decide(rule)
 
     @property
-    def unheard(self) -> set[WorkerId]:
-        """Workers with a question queued or under way."""
-        return {*self._to_ask, *self.calls.asked}
+    def unanswered(self) -> set[WorkerId]:
+        """Workers with a queued or open question."""
+        return {*self._to_ask, *self.calls.questioned_workers}
 
-    def said(self, token: Token) -> RemoteState | None:
-        """Return the state of the attempt as its worker reported it in this cycle, or None."""
-        return self._readiness.said.get(token)
+    def reported_state(self, token: Token) -> RemoteState | None:
+        """Return the state of the attempt that its worker reported in this cycle, or None."""
+        return self._readiness.states.get(token)
 
     @property
-    def engaged(self) -> set[WorkerId]:
-        """Workers with a call under way or queued, including transfers."""
-        under_way = {call.worker for call in self.calls.under_way()}
+    def workers_with_calls(self) -> set[WorkerId]:
+        """Workers with an open or queued call, including transfers."""
+        under_way = {call.worker for call in self.calls.open_calls()}
         return under_way.union(self._to_stop, self._to_ask, self._to_start)
 
     def decide(self, rule: Callable[[Draft], R]) -> R:
@@ -123,83 +123,86 @@ class Dispatcher:
 
     def _take_cluster(self) -> None:
         self.cluster, self._read_at = self.session.cluster, self.session.read_at
-        self._mail.look(self.cluster)
+        self._replies.queue_ended_waits(self.cluster)
 
     def begin(self, *, ask: bool = True) -> int:
-        """Begin a new cycle: orders may be sent once more. Return the number of workers to poll."""
+        """Begin a new cycle, in which each order may be sent again. Return the number of workers to poll."""
         self._take_cluster()
-        del self.seen[: self._old]
+        del self.observations[: self._old]
         self._old = 0
         self._readiness.begin(self.cluster)
-        self._mail.begin()
+        self._replies.begin()
         self._shipping.begin()
-        self._begun.clear()
+        self._sent.clear()
         self._silent.clear()
-        mine, self._mine = self._mine, set()
+        unsent, self._unsent = self._unsent, set()
         for attempt_id, attempt in self.cluster.live_attempts():
             if attempt.state is AttemptState.STOPPING:
                 self._to_stop[attempt.worker] = None
-            elif attempt.token in mine and not attempt.taken_over:
+            elif attempt.token in unsent and not attempt.taken_over:
                 self.start([attempt_id])
         asked = observe.questions(self.session, self.cluster, self.session.clock.now()) if ask else []
         self._to_ask = {each.worker: each for each in asked if not self.calls.busy(each.worker)}
         return len(self._to_ask)
 
-    def concluded(self) -> None:
-        """End the cycle: later answers belong to the next one. Workers that answered may remove files now."""
-        self._old = len(self.seen)
-        self._to_reap = {seen.worker: None for seen in self.seen if not isinstance(seen, Silence)}
+    def end_cycle(self) -> None:
+        """End the cycle: later answers belong to the next one. Workers that have answered may now delete old files."""
+        self._old = len(self.observations)
+        self._to_reap = {each.worker: None for each in self.observations if not isinstance(each, Silence)}
 
-    def start(self, mine: Iterable[AttemptId]) -> None:
+    def start(self, assigned: Iterable[AttemptId]) -> None:
         """Queue the start of attempts that this invocation has just assigned."""
-        for attempt_id in mine:
+        for attempt_id in assigned:
             attempt = self.cluster.attempt(attempt_id)
-            self._mine.add(attempt.token)
+            self._unsent.add(attempt.token)
             self._to_start[attempt.worker] = None
 
-    def attend(self, *, patience: float = _EVER, until: float = _EVER, enough: Enough = never) -> bool:
-        """Send queued calls and weigh their answers in turn. Return True once no call is under way.
+    def process_calls(
+        self, *, patience: float = _FOREVER, until: float = _FOREVER, is_done: StopCondition = never
+    ) -> bool:
+        """Send queued calls and record their answers. Return True once no call is open.
 
-        Return False if `enough()`, after `patience` seconds without an answer, or at the monotonic time
-        `until`; a later call continues. Raises the errors of `Session.transaction`; no answer is lost then.
+        Return False if `is_done()`, after `patience` seconds without an answer, or at the monotonic time `until`;
+        the next call of this method continues. Raises the errors of `Session.transaction`, and then keeps the answers.
         """
         while True:
             self.send()
             if self._answers or self._not_sent:
-                self._weigh()
+                self._record_answers()
                 continue
             if not self.calls:
                 return True
-            is_enough = enough()
-            wait = 0.0 if is_enough else min(patience, until - self.session.clock.monotonic())
-            if (wait <= 0 and not is_enough) or not self._listen(wait):
+            had_enough = is_done()
+            wait = 0.0 if had_enough else min(patience, until - self.session.clock.monotonic())
+            if (wait <= 0 and not had_enough) or not self._listen(wait):
                 return False
 
     def send(self) -> None:
-        """Send calls while there is room: stops, answers, questions, starts, log reads, removals, transfers."""
-        self._readiness.look_again()
-        self._begin(self._to_stop, lambda worker, _: self._stop(worker))
-        self._begin(self._mail.to_answer, partial(self._mail.answer_call, self.session, self.cluster))
-        self._begin(self._to_ask, self._ask)
-        self._begin(self._to_start, lambda worker, _: self._start(worker))
-        self._begin(self._mail.to_read, partial(self._mail.read_call, self.session, self.cluster))
-        self._begin(self._to_reap, lambda worker, _: reap_call(self.session, self.cluster, worker))
+        """Send calls while threads are free: stops, replies, questions, starts, log reads, removals, transfers."""
+        self._readiness.recheck_gangs()
+        self._send_each(self._to_stop, lambda worker, _: self._stop_call(worker))
+        replies, where = self._replies, (self.session, self.cluster)
+        self._send_each(replies.to_answer, partial(replies.answer_call, *where))
+        self._send_each(self._to_ask, self._question_call)
+        self._send_each(self._to_start, lambda worker, _: self._start_call(worker))
+        self._send_each(replies.to_read, partial(replies.read_call, *where))
+        self._send_each(self._to_reap, lambda worker, _: reap_call(self.session, self.cluster, worker))
         if not self.calls.full:
-            aside = (self._shipping.calls(self.cluster), self._mail.fetch_calls(self.session, self.cluster))
-            for call in chain(*aside):
+            fetches = self._replies.fetch_calls(self.session, self.cluster)
+            for call in chain(self._shipping.calls(self.cluster), fetches):
                 self.calls.send(call)
 
-    def _begin(self, waiting: dict[WorkerId, V], call_of: Callable[[Worker, V], Call | None]) -> None:
+    def _send_each(self, waiting: dict[WorkerId, V], call_of: Callable[[Worker, V], Call | None]) -> None:
         now = self.session.clock.now()
-        unweighed = {answer.known.worker for answer in self._answers}
+        unrecorded = {answer.context.worker for answer in self._answers}
         for worker_id in list(waiting):
             if self.calls.full:
                 return
-            if self.calls.busy(worker_id) or worker_id in unweighed:
-                continue  # wait until that answer is weighed
+            if self.calls.busy(worker_id) or worker_id in unrecorded:
+                continue  # the last answer must be recorded first
             task = waiting[worker_id]
             worker = self.cluster.workers.get(worker_id)
-            if worker is not None and self._is_left_alone(worker, now):
+            if worker is not None and self._is_backing_off(worker, now):
                 self._give_up(worker_id, f"the worker is {worker.condition}: {worker.reason}")
                 worker = None
             waiting.pop(worker_id, None)
@@ -209,32 +212,32 @@ class Dispatcher:
             if call is not None:
                 self.calls.send(call)
 
-    def _is_left_alone(self, worker: Worker, now: float) -> bool:
+    def _is_backing_off(self, worker: Worker, now: float) -> bool:
         return worker.id in self._silent or workers.is_backing_off(
             self.cluster, worker, now, self.session.limits
         )
 
-    def _stop(self, worker: Worker) -> Call | None:
+    def _stop_call(self, worker: Worker) -> Call | None:
         orders = []
         for attempt_id, attempt in self.cluster.live_on(worker.id):
-            if attempt.state is AttemptState.STOPPING and self._first_time(attempt):
+            if attempt.state is AttemptState.STOPPING and self._mark_sent(attempt):
                 orders.append(stop_order(self.cluster, attempt_id, attempt))
-        strays = self._strays.take(worker.id)
-        if not orders and not strays:
+        stale = self._stale.take(worker.id)
+        if not orders and not stale:
             return None
-        act = partial(self.session.runner.stop, self.session.target(worker), [*orders, *strays.items()])
-        return Call(known=observe.known_of(self.cluster, worker.id, also=strays), act=act)
+        act = partial(self.session.runner.stop, self.session.target(worker), [*orders, *stale.items()])
+        return Call(context=observe.known_of(self.cluster, worker.id, also=stale), act=act)
 
-    def _ask(self, worker: Worker, question: Question) -> Call | None:
+    def _question_call(self, worker: Worker, question: Question) -> Call | None:
         if worker.condition is WorkerCondition.UNTRUSTED and not (question.probe or question.stops):
-            return None  # reports of an untrusted worker are not used
+            return None  # an untrusted worker is only probed
         known = observe.known_of(self.cluster, worker.id, also=dict(question.stops))
-        held = self._mail.held(known.attempts)
-        act = observe.asking(self.session, self.cluster, self._read_at, question, known, held)
-        return Call(known=known, act=act, question=question)
+        open_requests = self._replies.open_requests(known.attempts)
+        act = observe.question_call(self.session, self.cluster, self._read_at, question, known, open_requests)
+        return Call(context=known, act=act, question=question)
 
-    def _start(self, worker: Worker) -> Call | None:
-        """Return the next call that starts attempts on the worker: single tasks at once, others are prepared first."""
+    def _start_call(self, worker: Worker) -> Call | None:
+        """Return the next call that starts attempts on the worker, or None. Simple tasks need only one call."""
         direct: list[Item] = []
         staged: list[Item] = []
         ready: list[Token] = []
@@ -242,7 +245,7 @@ class Dispatcher:
             if attempt.state is not AttemptState.ASSIGNED:
                 continue
             job = self.cluster.jobs[attempt_id.task.job]
-            if self._shipping.holds_up(worker.id, job):
+            if self._shipping.must_wait(worker.id, job):
                 continue
             if self._readiness.is_prepared(attempt):
                 if job.client:
@@ -250,31 +253,31 @@ class Dispatcher:
                 if not job.is_gang or self._readiness.is_ready(self.cluster, job.id):
                     ready.append(attempt.token)
             elif self._is_to_prepare(attempt):
-                in_two = job.is_gang or job.setup or job.workspace or job.client
-                (staged if in_two else direct).append((attempt_id, attempt))
+                needs_two_calls = job.is_gang or job.setup or job.workspace or job.client
+                (staged if needs_two_calls else direct).append((attempt_id, attempt))
         for items, go in ((direct, True), (staged, False)):
-            call = self._prepare(worker, items, go=go)
+            call = self._prepare_call(worker, items, go=go)
             if call is not None:
                 return call
-        self._readiness.told_to_start(ready)
+        self._readiness.record_go(ready)
         return go_call(self.session, self.cluster, worker, ready) if ready else None
 
     def _is_to_prepare(self, attempt: Attempt) -> bool:
-        """Return True if it is unsent by this invocation, or adopted, lacking on its worker and unsent this cycle."""
-        if attempt.token in self._mine:
+        """Return True if this invocation has yet to send it, or took it over and must send it again in this cycle."""
+        if attempt.token in self._unsent:
             return True
-        adopted = attempt.taken_over or attempt.acknowledged
-        lacking = self._readiness.said.get(attempt.token) in _LACKING
-        return adopted and lacking and (attempt.token, attempt.state) not in self._begun
+        was_sent = attempt.taken_over or attempt.acknowledged
+        is_unprepared = self._readiness.states.get(attempt.token) in _UNPREPARED
+        return was_sent and is_unprepared and (attempt.token, attempt.state) not in self._sent
 
-    def _prepare(self, worker: Worker, items: list[Item], *, go: bool) -> Call | None:
-        """Return a call that prepares those attempts that this invocation may send now, or None."""
+    def _prepare_call(self, worker: Worker, items: list[Item], *, go: bool) -> Call | None:
+        """Return a call that prepares the attempts that this invocation may send now, or None."""
         requests = {}
         for attempt_id, attempt in items:
-            self._first_time(attempt)
-            self._mine.discard(attempt.token)
+            self._mark_sent(attempt)
+            self._unsent.discard(attempt.token)
             if self._has_expired(attempt):
-                continue  # the process slept: another invocation may have taken it over
+                continue  # this process was suspended: another invocation may have taken over the attempt
             try:
                 requests[attempt_id] = launch_request(self.session, self.cluster, attempt_id)
             except MissingSecretError:
@@ -285,113 +288,113 @@ class Dispatcher:
             return None
         return prepare_call(self.session, self.cluster, worker, requests, go=go)
 
-    def _first_time(self, attempt: Attempt) -> bool:
-        """Return True if the attempt was not sent in this state in this cycle, and record that it is sent."""
-        new = (attempt.token, attempt.state) not in self._begun
-        self._begun.add((attempt.token, attempt.state))
-        return new
+    def _mark_sent(self, attempt: Attempt) -> bool:
+        """Record that the attempt is sent in this state. Return True if it was not yet sent in this cycle."""
+        is_new = (attempt.token, attempt.state) not in self._sent
+        self._sent.add((attempt.token, attempt.state))
+        return is_new
 
     def _has_expired(self, attempt: Attempt) -> bool:
         lease = self.session.limits.dispatch_lease
-        late = not 0 <= self.session.clock.now() - attempt.assigned_at < lease
-        return late and not attempt.taken_over and not attempt.acknowledged
+        is_late = not 0 <= self.session.clock.now() - attempt.assigned_at < lease
+        return is_late and not attempt.taken_over and not attempt.acknowledged
 
     def _give_up(self, worker: WorkerId, why: str) -> None:
-        """Record that unsent attempts of a worker in back-off were not sent, and refuse its log reads."""
-        self._mail.refuse_readings(self.cluster, worker, why)
+        """Record that the unsent attempts of an unreachable worker were not sent, and refuse its log reads."""
+        self._replies.refuse_readings(self.cluster, worker, why)
         for attempt_id, attempt in self.cluster.live_on(worker):
-            if attempt.token in self._mine:
-                self._mine.discard(attempt.token)
+            if attempt.token in self._unsent:
+                self._unsent.discard(attempt.token)
                 self._not_sent[attempt.token] = (attempt_id, why)
 
     def _listen(self, patience: float) -> bool:
         """Receive answers, waiting at most `patience` seconds. Return False if none arrived."""
         returned = self.calls.take(None if math.isinf(patience) else patience)
         for call, answer in returned:
-            self._heard(call, answer)
+            self._receive(call, answer)
         return bool(returned)
 
-    def _heard(self, call: Call, answer: Answer) -> None:
-        seen, worker = answer.seen, call.worker
-        self._mail.was_read(self.cluster, call, seen)
+    def _receive(self, call: Call, answer: Answer) -> None:
+        observation, worker = answer.observation, call.worker
+        self._replies.finish_call(self.cluster, call, observation)
         if call.ships:
-            self._shipped(call, seen)
-        if call.aside and isinstance(seen, Silence) and seen.kind is SilenceKind.LOCAL:
-            return  # a local fault says nothing about the worker
-        if isinstance(seen, WorkerReport):
-            self.wrote.update(report.token for report in seen.attempts if report.output_bytes)
-        self.requests += len(answer.asked)
-        self._answers.append(self._mail.taken(answer))
+            self._end_shipment(call, observation)
+        if call.transfer and isinstance(observation, Silence) and observation.kind is SilenceKind.LOCAL:
+            return  # the transfer failed on this machine: nothing to record about the worker
+        if isinstance(observation, WorkerReport):
+            self.with_output.update(report.token for report in observation.attempts if report.output_bytes)
+        self.requests += len(answer.requests)
+        self._answers.append(self._replies.with_deferred(answer))
         self._to_stop[worker] = self._to_start[worker] = None
         if call.question is not None:
-            self.seen.append(seen)
-        rest = observe.rest_of(call.question, answer)
-        if rest is not None:
-            self._to_ask[worker] = rest
-        if not isinstance(seen, Silence):
-            self._readiness.was_told(call.goes)
-            if isinstance(seen, WorkerReport) and seen.lacking and call.starts:
-                self._lacking(call, seen)
+            self.observations.append(observation)
+        next_question = observe.next_question(call.question, answer)
+        if next_question is not None:
+            self._to_ask[worker] = next_question
+        if not isinstance(observation, Silence):
+            self._readiness.record_go_answer(call.goes)
+            if isinstance(observation, WorkerReport) and observation.lacking and call.starts:
+                self._requeue(call, observation)
         else:
             self._silent.add(worker)
-            why = f"{seen.step}: {seen.detail}"
+            why = f"{observation.step}: {observation.detail}"
             if worker in self.cluster.workers:
                 self._give_up(worker, why)
-            for token, attempt_id in answer.known.attempts.items():
-                if attempt_id in call.starts and not seen.sent:
+            for token, attempt_id in answer.context.attempts.items():
+                if attempt_id in call.starts and not observation.sent:
                     self._not_sent[token] = (attempt_id, why)
 
-    def _lacking(self, call: Call, seen: WorkerReport) -> None:
-        """Queue attempts that lack a workspace again: the worker has done nothing for them."""
-        for token, attempt_id in self._shipping.lacking(self.cluster, call, seen).items():
+    def _requeue(self, call: Call, observation: WorkerReport) -> None:
+        """Queue again the attempts that the worker did not prepare because it lacks their workspace."""
+        for token, attempt_id in self._shipping.record_missing(self.cluster, call, observation).items():
             attempt = attempt_of(self.cluster, attempt_id)
             if attempt is not None and not (attempt.taken_over or self._has_expired(attempt)):
-                self._mine.add(token)
+                self._unsent.add(token)
 
-    def _shipped(self, call: Call, seen: Seen) -> None:
-        """Allow waiting attempts to be prepared, or record them as not sent if the workspace could not be sent."""
-        self._has_shipped = True
-        for token, attempt_id in self._shipping.answered(call, seen).items():
-            self._begun.discard((token, AttemptState.ASSIGNED))
-            if isinstance(seen, Silence) and token in self._mine:
-                self._mine.discard(token)
-                self._not_sent[token] = (attempt_id, f"{seen.step}: {seen.detail}")
+    def _end_shipment(self, call: Call, observation: Observation) -> None:
+        """Let the attempts that waited for the workspace be prepared; if the transfer failed, note them as not sent."""
+        self._was_shipped = True
+        for token, attempt_id in self._shipping.end_shipment(call, observation).items():
+            self._sent.discard((token, AttemptState.ASSIGNED))
+            if isinstance(observation, Silence) and token in self._unsent:
+                self._unsent.discard(token)
+                self._not_sent[token] = (attempt_id, f"{observation.step}: {observation.detail}")
 
-    def _weigh(self) -> None:
-        """Record the answers received. The state may have changed since the calls, so everything is decided again."""
+    def _record_answers(self) -> None:
+        """Record the answers received. All is decided again, because the state may have changed since the calls."""
 
         def rule(draft: Draft) -> tuple[observe.States, Outcomes]:
             given_up = self._record_not_sent(draft)
-            if self._has_shipped:  # may have taken longer than the dispatch lease
+            if self._was_shipped:  # the transfer may have taken longer than the dispatch lease
                 attempts.take_over(draft, self.session.limits)
-            states, outcomes = observe.weigh(self.session, draft, self._answers, self.unheard)
-            for seen in (answer.seen for answer in self._answers):
-                if isinstance(seen, WorkerReport):
-                    held_up = self._readiness.give_up(draft, seen, states, self.session.limits)
-                    given_up.update(dict.fromkeys(held_up))
-            observe.settle(self.session, draft, given_up, self.unheard)
+            states, outcomes = observe.weigh(self.session, draft, self._answers, self.unanswered)
+            for observation in (answer.observation for answer in self._answers):
+                if isinstance(observation, WorkerReport):
+                    fenced = self._readiness.fence_late(draft, observation, states, self.session.limits)
+                    given_up.update(dict.fromkeys(fenced))
+            observe.settle(self.session, draft, given_up, self.unanswered)
             return states, outcomes
 
-        said, outcomes = self.decide(rule)
-        self._readiness.said |= said
-        self._mail.take_in(self.cluster, outcomes.values())
-        self._to_ask = {**self._mail.questions(self._answers), **self._to_ask}
-        self._strays.find(self.cluster, self._answers)
-        told = dict.fromkeys(mine.task.job for each in self._answers for mine in each.known.attempts.values())
+        states, outcomes = self.decide(rule)
+        self._readiness.states |= states
+        self._replies.queue_outcomes(self.cluster, outcomes.values())
+        self._to_ask = {**self._replies.questions(self._answers), **self._to_ask}
+        self._stale.find(self.cluster, self._answers)
+        jobs = dict.fromkeys(key.task.job for each in self._answers for key in each.context.attempts.values())
         self._answers.clear()
         self._not_sent.clear()
-        self._has_shipped = False
+        self._was_shipped = False
         known = self.cluster.jobs
-        gangs = [job for job in told if job in known and known[job].is_gang]
-        self._to_start.update(dict.fromkeys(self._readiness.where_ready(self.cluster, gangs)))
+        gangs = [job for job in jobs if job in known and known[job].is_gang]
+        self._to_start.update(dict.fromkeys(self._readiness.workers_to_start(self.cluster, gangs)))
 
     def _record_not_sent(self, draft: Draft) -> dict[JobId, None]:
-        """Record that attempts never started, if their dispatch lease still holds. Return their jobs."""
-        recorded: dict[JobId, None] = {}
+        """Record the attempts that were not sent, if their dispatch lease has not expired. Return their jobs."""
+        jobs: dict[JobId, None] = {}
         for token, (attempt_id, why) in self._not_sent.items():
             attempt = attempt_of(draft.cluster, attempt_id)
             if attempt is None or attempt.token != token or self._has_expired(attempt):
                 continue
             attempts.record_not_sent(draft, attempt_id, why)
-            recorded[attempt_id.task.job] = None
-        return recorded
+            jobs[attempt_id.task.job] = None
+        return jobs

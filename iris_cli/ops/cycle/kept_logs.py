@@ -1,7 +1,7 @@
 """Copy the output of ended attempts to the state directory, and search it for known causes.
 
-An attempt that wrote output is due once a cycle has seen its end. A stream of up to `limits.keep_logs` bytes
-is copied whole; of a longer one the last 512 KiB. Output that could not be copied is due in the next cycle.
+The output of an attempt is due once a cycle has recorded its end, until it is copied. A stream of at most
+`limits.keep_logs` bytes is copied as a whole, otherwise its last 512 KiB.
 """
 
 from __future__ import annotations
@@ -23,50 +23,48 @@ from iris_cli.ops.views.cycles import attempt_of, logs_to_copy
 if TYPE_CHECKING:
     from iris_cli.remote.output_calls import LogChunk
 
-MOST_OF_A_JOB = 4
-"""Failed attempts of a job searched per cycle; the search stops after twice as many failed rounds or tasks."""
+_MAX_SEARCHED = 4
+"""Maximum number of a job's failed attempts searched per cycle; none is searched after twice as many failures."""
 
-_OF_A_WORKER = 64  # attempts whose output is copied per cycle
-_IN_A_CALL = 8  # attempts: 8 MiB at most
+_MAX_PER_WORKER = 64  # attempts whose output is copied per cycle
+_MAX_PER_CALL = 8  # attempts: 8 MiB at most
 _STREAMS = ("out", "err")
 _SEARCHED = {"out": 16 << 10, "err": 48 << 10}  # bytes from the end
-_BEFORE, _BEHIND = 2000, 1000  # bytes around the line that shows the cause
-_PATIENCE = (
-    3.0  # seconds without an answer, after which the rest waits for the next cycle: starts must not wait
-)
-_DAY = 86_400.0
+_BEFORE, _AFTER = 2000, 1000  # bytes kept before and after the line that shows the cause
+_PATIENCE = 3.0  # seconds without an answer, after which the rest is left to the next cycle
+_MAX_AGE = 86_400.0  # seconds since the end of an attempt whose output is copied
 
 Due = tuple[AttemptId, Attempt]
 
 
 def copy_logs(session: Session, ended: Mapping[Token, AttemptId]) -> None:
-    """Copy the output of attempts that have just ended, and of those left by an earlier cycle."""
+    """Copy the output of attempts that have just ended, and output that is still due from an earlier cycle."""
     if not session.limits.keep_logs:
         return
     if ended:
         session.state.logs_due.add(ended)
     by_worker: dict[WorkerId, list[Due]] = {}
     for attempt_id, attempt in _due(session):
-        of_worker = by_worker.setdefault(attempt.worker, [])
-        if len(of_worker) < _OF_A_WORKER:
-            of_worker.append((attempt_id, attempt))
+        attempts = by_worker.setdefault(attempt.worker, [])
+        if len(attempts) < _MAX_PER_WORKER:
+            attempts.append((attempt_id, attempt))
     if not by_worker:
         return
-    _ = session.runner  # created once, before any thread uses it
-    chosen = _chosen(session.cluster, [due for of_worker in by_worker.values() for due in of_worker])
-    act = partial(_copy_from, session, by_worker, chosen)
+    _ = session.runner  # creates it before threads use it
+    to_search = _to_search(session.cluster, [due for attempts in by_worker.values() for due in attempts])
+    act = partial(_copy_from, session, by_worker, to_search)
     for _batch in session.fan_out(list(by_worker), act, what="copying logs", patience=_PATIENCE):
         pass
 
 
 def _due(session: Session) -> list[Due]:
-    """Return the attempts whose output can be copied, earliest end first. Drop those that ended over a day ago."""
+    """Return the attempts whose output is due, earliest end first. Drop those that ended more than a day ago."""
     cluster, files = session.cluster, session.state.logs_due
     due = files.all()
     found = logs_to_copy(cluster, due)
     for token, attempt_id in due.items():
         attempt = attempt_of(cluster, attempt_id, token)
-        if attempt is None or not 0 <= session.clock.now() - (attempt.ended_at or 0.0) <= _DAY:
+        if attempt is None or not 0 <= session.clock.now() - (attempt.ended_at or 0.0) <= _MAX_AGE:
             files.remove(token)
     return sorted(found, key=lambda each: (each[1].ended_at or 0.0, each[0]))
 
@@ -74,7 +72,7 @@ def _due(session: Session) -> list[Due]:
 def _copy_from(
     session: Session,
     by_worker: Mapping[WorkerId, Sequence[Due]],
-    chosen: Container[AttemptId],
+    to_search: Container[AttemptId],
     worker_id: WorkerId,
 ) -> None:
     """Copy output from one worker, a few attempts at a time. Runs in its own thread."""
@@ -88,31 +86,31 @@ def _copy_from(
             kept = {name: (offset, masked(data, values)) for name, (offset, data) in streams.items()}
             try:
                 _write(session, attempt_id, kept, listed_at)
-                if attempt_id in chosen and attempt.end is not None:
-                    searched = b"".join(kept[name][1][-most:] for name, most in _SEARCHED.items())
-                    _keep_cause(session, attempt_id, attempt.end, searched)
+                if attempt_id in to_search and attempt.end is not None:
+                    output = b"".join(kept[name][1][-size:] for name, size in _SEARCHED.items())
+                    _keep_cause(session, attempt_id, attempt.end, output)
                 session.state.logs_due.remove(attempt.token)
             except NotWritableError:
-                return  # a full disk is reported where it stops a cycle
+                return  # the cycle reports a full disk when it writes the log
 
 
 def _batches(due: Sequence[Due]) -> Iterator[Sequence[Due]]:
-    for first in range(0, len(due), _IN_A_CALL):
-        yield due[first : first + _IN_A_CALL]
+    for first in range(0, len(due), _MAX_PER_CALL):
+        yield due[first : first + _MAX_PER_CALL]
 
 
 def _read(
     session: Session, worker_id: WorkerId, tokens: Sequence[Token]
 ) -> list[dict[str, tuple[int, bytes]]] | None:
-    """Return both streams of each attempt as (offset, bytes). Return None without an answer."""
+    """Return both streams of each attempt as (offset, bytes), or None if the worker does not answer."""
     from iris_cli.remote.output_calls import MAX_LOG_PIECE, LogPiece
 
     target = session.target(session.cluster.workers[worker_id])
 
-    def pieces(places: Sequence[tuple[Token, str, int]]) -> tuple[LogChunk, ...] | None:
+    def pieces(starts: Sequence[tuple[Token, str, int]]) -> tuple[LogChunk, ...] | None:
         wanted = [
             LogPiece(token=token, stream=name, offset=offset, limit=MAX_LOG_PIECE)
-            for token, name, offset in places
+            for token, name, offset in starts
         ]
         answer = session.runner.pieces(target, wanted)
         return None if isinstance(answer, Silence) else answer
@@ -124,11 +122,11 @@ def _read(
     for number, end in enumerate(ends):
         name, token = _STREAMS[number % len(_STREAMS)], tokens[number // len(_STREAMS)]
         start, read = 0 if end.size <= session.limits.keep_logs else end.offset, b""
-        while (place := start + len(read)) < end.offset:
-            more = pieces([(token, name, place)])
+        while (offset := start + len(read)) < end.offset:
+            more = pieces([(token, name, offset)])
             if more is None or not more[0].data:
                 return None
-            read += more[0].data[: end.offset - place]
+            read += more[0].data[: end.offset - offset]
         found[number // len(_STREAMS)][name] = (start, read + end.data)
     return found
 
@@ -146,8 +144,8 @@ def _write(
         logs.finish(attempt_id, listed_at)
 
 
-def _chosen(cluster: Cluster, ended: Sequence[Due]) -> frozenset[AttemptId]:
-    """Return failed attempts with long output to search, unless a log tail of their job shows the cause."""
+def _to_search(cluster: Cluster, ended: Sequence[Due]) -> frozenset[AttemptId]:
+    """Return the failed attempts to search: their output is long, and no log tail of their job shows a cause."""
     of_job: dict[JobId, list[tuple[AttemptId, End]]] = {}
     for attempt_id, attempt in ended:
         end = attempt.end
@@ -155,19 +153,19 @@ def _chosen(cluster: Cluster, ended: Sequence[Due]) -> frozenset[AttemptId]:
             of_job.setdefault(attempt_id.task.job, []).append((attempt_id, end))
     chosen: list[AttemptId] = []
     for job, failed in of_job.items():
-        shown = any(cause_in(end.log_tail.encode("utf-8", "replace"), end) for _, end in failed)
-        if not shown and _failed_before(cluster, job, len(failed)) < 2 * MOST_OF_A_JOB:
+        is_known = any(cause_in(end.log_tail.encode("utf-8", "replace"), end) for _, end in failed)
+        if not is_known and _failed_before(cluster, job, len(failed)) < 2 * _MAX_SEARCHED:
             long = [each for each, end in failed if len(end.log_tail.encode("utf-8", "replace")) >= KEPT]
-            chosen += long[:MOST_OF_A_JOB]
+            chosen += long[:_MAX_SEARCHED]
     return frozenset(chosen)
 
 
-def _failed_before(cluster: Cluster, job_id: JobId, now: int) -> int:
-    """Return the number of failures of a job before these `now`: repeated failures usually share a cause."""
+def _failed_before(cluster: Cluster, job_id: JobId, new: int) -> int:
+    """Return the number of a job's failures before the `new` ones. Repeated failures usually have the same cause."""
     job = cluster.jobs[job_id]
     if job.is_gang:
         return job.failed_rounds
-    return sum(task.failures + (task.state is TaskState.FAILED) for task in cluster.tasks_of(job_id)) - now
+    return sum(task.failures + (task.state is TaskState.FAILED) for task in cluster.tasks_of(job_id)) - new
 
 
 def _keep_cause(session: Session, attempt: AttemptId, end: End, output: bytes) -> None:
@@ -176,6 +174,6 @@ def _keep_cause(session: Session, attempt: AttemptId, end: End, output: bytes) -
         return
     line = found.line.strip("…").encode("utf-8", "replace")
     at = max(0, output.find(line))
-    lines = output[max(0, at - _BEFORE) : at + len(line) + _BEHIND][:MAX_EXCERPT]
+    lines = output[max(0, at - _BEFORE) : at + len(line) + _AFTER][:MAX_EXCERPT]
     if cause_in(lines, end) is not None:
         session.state.task_logs.keep_excerpt(attempt, lines)

@@ -1,4 +1,4 @@
-"""Choose the workers to poll, and weigh their answers: polling needs no lock, weighing does."""
+"""Choose the workers to poll, and record their answers. Polling needs no lock, recording does."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from iris_cli.core.messages.observations import (
     WorkerReport,
 )
 from iris_cli.ops.cycle import requests
-from iris_cli.ops.cycle.answers import MOST_UPTIME, Fetched, LogPieces, Seen, believed, facts_of
-from iris_cli.ops.cycle.quiet import with_places
-from iris_cli.ops.cycle.requests import Asked, Key, Outcomes
+from iris_cli.ops.cycle.answers import MAX_UPTIME, LogPieces, Observation, WorkspaceFetch, facts_of, validated
+from iris_cli.ops.cycle.quiet import with_stack_places
+from iris_cli.ops.cycle.requests import Key, Outcomes, TaskRequest
 from iris_cli.ops.secret_values import known_values, masked
 from iris_cli.ops.session import ReadAt, Session
 
-_ON_ITS_WAY = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
+_STARTING = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
 
 States = dict[Token, RemoteState]
-"""Last state that workers reported for each token."""
+"""The state that a worker last reported for each attempt."""
 
 
 class Question(Struct, frozen=True):
-    """One worker to probe, to poll for its live attempts, or both in this order.
+    """One worker to probe (if `probe`), then to poll for its live attempts.
 
-    `stops` are its ghosts, each with its grace in seconds: they are stopped first after the probe.
+    `stops` are its ghosts, each with its grace in seconds. They are stopped after the probe, before the poll.
     """
 
     worker: WorkerId
@@ -44,11 +44,11 @@ class Question(Struct, frozen=True):
     stops: tuple[tuple[Token, float], ...] = ()
 
 
-class Known(Struct, frozen=True):
-    """State of a worker when it was polled: boot id and incarnation, and its live attempts by token.
+class CallContext(Struct, frozen=True):
+    """State of a worker at a call: boot id and incarnation, and its live attempts by token.
 
-    `reaped` are the attempts whose files it was told to remove. An answer may be weighed much later, because
-    another invocation holds the lock or this process was stopped.
+    `reaped` are the attempts whose files the call removes. The context is kept because the answer may be recorded
+    much later: another invocation may hold the lock, or this process may be suspended.
     """
 
     worker: WorkerId
@@ -65,25 +65,25 @@ class Known(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """Answer of a worker, the time of the answer and of the call, and the worker's known state at the call.
+    """Answer of a worker. `at` is the time of the answer, `called_at` that of the call.
 
-    `asked` are requests of its tasks. The end of attempts in `deferred` is weighed after their remaining
+    `requests` are requests of its tasks. The ends of attempts in `deferred` are recorded after their remaining
     requests. `launching` are the attempts that the call prepares or starts.
     """
 
-    seen: Seen
+    observation: Observation
     at: float
-    known: Known
-    asked_at: float | None = None
-    asked: tuple[Asked, ...] = ()
+    context: CallContext
+    called_at: float | None = None
+    requests: tuple[TaskRequest, ...] = ()
     deferred: frozenset[Token] = frozenset()
     launching: tuple[AttemptId, ...] = ()
 
 
-def known_of(cluster: Cluster, worker: WorkerId, also: Iterable[Token] = ()) -> Known:
-    """Return the known state of a worker before a call; `also` adds tokens of attempts that ended in the log."""
+def known_of(cluster: Cluster, worker: WorkerId, also: Iterable[Token] = ()) -> CallContext:
+    """Return the context of a call to a worker. `also`: further tokens about which the worker may report."""
     live = list(cluster.live_on(worker))
-    return Known(
+    return CallContext(
         worker=worker,
         identity=_identity(cluster, worker),
         attempts={attempt.token: attempt_id for attempt_id, attempt in live},
@@ -92,35 +92,39 @@ def known_of(cluster: Cluster, worker: WorkerId, also: Iterable[Token] = ()) -> 
     )
 
 
-def heard(
-    session: Session, known: Known, asked_at: float, seen: Seen, launching: tuple[AttemptId, ...] = ()
+def validated_answer(
+    session: Session,
+    context: CallContext,
+    called_at: float,
+    observation: Observation,
+    launching: tuple[AttemptId, ...] = (),
 ) -> Answer:
-    """Return the answer of a worker after validation: an implausible one becomes a Silence."""
-    said = believed(seen, known.worker, known.tokens)
-    asked = requests.read(said, known.attempts)
-    return Answer(said, session.clock.now(), known, asked_at, asked, launching=launching)
+    """Return the answer of a worker after validation: an implausible answer becomes a Silence."""
+    valid = validated(observation, context.worker, context.tokens)
+    task_requests = requests.read(valid, context.attempts)
+    return Answer(valid, session.clock.now(), context, called_at, task_requests, launching=launching)
 
 
 def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
-    """Return the workers to poll: new ones, those with claims or ghosts, and unhealthy ones after their back-off.
+    """Return one question per worker to poll: new, with claims or ghosts, or unhealthy and not in back-off.
 
-    A healthy idle worker is polled only as a witness for another worker's silence, or at most once a day to remove
-    files. Healthy workers come first, because others may answer slowly.
+    A healthy idle worker is polled only to find out whether another worker's silence is a problem of the network, and
+    at most once a day to remove files. Healthy workers come first, because others may answer slowly.
     """
-    asked = []
+    found = []
     for worker in cluster.workers.values():
         if workers.is_backing_off(cluster, worker, now, session.limits):
             continue
         probe = _needs_probe(session, worker, now)
         stops = _stops(cluster, worker.id)
-        well = worker.condition is WorkerCondition.HEALTHY
+        is_healthy = worker.condition is WorkerCondition.HEALTHY
         reap = reaping.due(cluster, worker, now, session.limits, pause=reaping.PAUSE_WITHOUT_POLLS)
-        if probe or worker.claims or stops or reap or not well:
-            asked.append(Question(worker.id, probe, stops))
-    witnesses = failure_detection.witnesses(cluster, {question.worker: None for question in asked})
-    asked += [Question(worker, probe=False) for worker in witnesses]
+        if probe or worker.claims or stops or reap or not is_healthy:
+            found.append(Question(worker.id, probe, stops))
+    witnesses = failure_detection.witnesses(cluster, {question.worker: None for question in found})
+    found += [Question(worker, probe=False) for worker in witnesses]
     return sorted(
-        asked, key=lambda each: cluster.workers[each.worker].condition is not WorkerCondition.HEALTHY
+        found, key=lambda each: cluster.workers[each.worker].condition is not WorkerCondition.HEALTHY
     )
 
 
@@ -140,15 +144,15 @@ def _needs_probe(session: Session, worker: Worker, now: float) -> bool:
     return workers.is_quarantine_over(worker, now, session.limits)
 
 
-def asking(
+def question_call(
     session: Session,
     cluster: Cluster,
     read_at: ReadAt,
     question: Question,
-    known: Known,
-    held: Sequence[Key] = (),
-) -> Callable[[], Seen]:
-    """Return the call for a question, or for its first part; the worker omits requests in `held`."""
+    context: CallContext,
+    open_requests: Sequence[Key] = (),
+) -> Callable[[], Observation]:
+    """Return the call for a question, or for its first part; the worker omits requests in `open_requests`."""
     worker = cluster.workers[question.worker]
     target = session.target(worker)
     if question.probe:
@@ -156,65 +160,66 @@ def asking(
     if question.stops:
         return partial(session.runner.stop, target, question.stops)
 
-    def poll() -> Seen:
+    def poll() -> Observation:
         renew = failure_detection.may_renew_leases(worker, session.age(read_at), session.limits)
-        seen = session.runner.poll(target, list(known.attempts), renew=renew, held=held)
-        return with_places(session, cluster, target, known.attempts, seen)
+        observation = session.runner.poll(target, list(context.attempts), renew=renew, held=open_requests)
+        return with_stack_places(session, cluster, target, context.attempts, observation)
 
     return poll
 
 
-def rest_of(question: Question | None, answer: Answer) -> Question | None:
-    """Return the rest of the question after an answer, or a new question if the host rebooted; None if complete."""
-    if isinstance(answer.seen, Silence):
+def next_question(question: Question | None, answer: Answer) -> Question | None:
+    """Return the remaining part of the question after an answer, or a poll if the host rebooted, or None."""
+    if isinstance(answer.observation, Silence):
         return None
     if question is None:
-        return Question(answer.known.worker, probe=False) if rebooted(answer) else None
+        return Question(answer.context.worker, probe=False) if has_rebooted(answer) else None
     if not (question.probe or question.stops):
         return None
-    rest = structs.replace(question, probe=False, stops=question.stops if question.probe else ())
-    return rest if rest.stops or answer.known.attempts else None
+    remaining = structs.replace(question, probe=False, stops=question.stops if question.probe else ())
+    return remaining if remaining.stops or answer.context.attempts else None
 
 
-def rebooted(answer: Answer) -> bool:
-    """Return True if the host rebooted and its answer omits attempts that ran before."""
-    seen, known = answer.seen, answer.known
-    if isinstance(seen, Silence) or known.identity is None or known.identity[1] != seen.incarnation:
+def has_rebooted(answer: Answer) -> bool:
+    """Return True if the host rebooted, and its answer lacks attempts that ran before the reboot."""
+    observation, known = answer.observation, answer.context.identity
+    if isinstance(observation, Silence) or known is None or known[1] != observation.incarnation:
         return False
-    told = {report.token for report in seen.attempts} if isinstance(seen, WorkerReport) else set()
-    return known.identity[0] != seen.boot_id and not told.issuperset(known.attempts)
+    reports = observation.attempts if isinstance(observation, WorkerReport) else ()
+    is_complete = {each.token for each in reports}.issuperset(answer.context.attempts)
+    return known[0] != observation.boot_id and not is_complete
 
 
 def weigh(
-    session: Session, draft: Draft, batch: Iterable[Answer], unheard: Container[WorkerId] = ()
+    session: Session, draft: Draft, batch: Iterable[Answer], unanswered: Container[WorkerId] = ()
 ) -> tuple[States, Outcomes]:
-    """Weigh a batch of answers on the draft. Return the reported states and the outcomes of requests.
+    """Record a batch of answers on the draft. Return the reported states and the outcomes of requests.
 
-    Each answer is weighed separately: a fault in one does not affect the others.
+    Each answer is recorded separately: an internal error in one does not affect the others.
     """
     states: States = {}
     outcomes: Outcomes = {}
     touched: dict[JobId, None] = {}
     for answer in batch:
-        worker = answer.known.worker
-        if _identity(draft.cluster, worker) != answer.known.identity:
-            continue  # worker forgotten, rebooted or re-created: the answer is about its predecessor
+        worker = answer.context.worker
+        if _identity(draft.cluster, worker) != answer.context.identity:
+            continue  # the worker was forgotten, rebooted or re-created since the call
         affected = {attempt_id.task.job: None for attempt_id, _ in draft.cluster.live_on(worker)}
-        kept = len(draft.events)
+        events_before = len(draft.events)
         try:
-            told, decided = _weigh_one(session, draft, answer)
-            states |= told
-            outcomes |= decided
+            new_states, new_outcomes = _weigh_one(session, draft, answer)
+            states |= new_states
+            outcomes |= new_outcomes
         except Exception as error:
-            draft.roll_back(kept)
+            draft.roll_back(events_before)
             session.fault(f"checking the answer of {worker}", error)
             detail = f"the check failed: {type(error).__name__}"
-            useless = Silence(worker=worker, kind=SilenceKind.PROTOCOL, step="answer", detail=detail)
-            workers.record_silence(draft, useless, session.limits)
+            silence = Silence(worker=worker, kind=SilenceKind.PROTOCOL, step="answer", detail=detail)
+            workers.record_silence(draft, silence, session.limits)
         # A gang's verdict may have waited for this answer; other jobs change only if events were recorded.
-        news = len(draft.events) > kept
-        touched.update((job, None) for job in affected if news or draft.cluster.jobs[job].is_gang)
-    settle(session, draft, touched, unheard)
+        has_changed = len(draft.events) > events_before
+        touched.update((job, None) for job in affected if has_changed or draft.cluster.jobs[job].is_gang)
+    settle(session, draft, touched, unanswered)
     return states, outcomes
 
 
@@ -224,133 +229,134 @@ def _identity(cluster: Cluster, worker_id: WorkerId) -> tuple[str, str] | None:
 
 
 def settle(
-    session: Session, draft: Draft, touched: Iterable[JobId], unheard: Container[WorkerId] = ()
+    session: Session, draft: Draft, touched: Iterable[JobId], unanswered: Container[WorkerId] = ()
 ) -> None:
-    """Settle the rounds and jobs affected by the last answers. A fault in one does not affect the others."""
+    """Settle these jobs and their rounds. An internal error in one does not affect the others."""
     for job in touched:
-        kept = len(draft.events)
+        events_before = len(draft.events)
         try:
             if draft.cluster.jobs[job].is_gang:
-                gangs.decide_round(draft, job, session.limits, unheard)
+                gangs.decide_round(draft, job, session.limits, unanswered)
             jobs.end_if_decided(draft, job)
         except Exception as error:
-            draft.roll_back(kept)
+            draft.roll_back(events_before)
             session.fault(f"settling {job}", error)
 
 
-def weigh_silence(session: Session, draft: Draft, seen: Iterable[Seen]) -> None:
-    """Weigh the silences of a cycle at its end, together with all of its answers."""
+def weigh_silence(session: Session, draft: Draft, observations: Iterable[Observation]) -> None:
+    """At the end of a cycle, decide from all of its answers which silent workers and leases count as lost."""
     policies = {
         worker: session.hosts[worker].replace_lost if worker in session.hosts else session.config.replace_lost
         for worker in draft.cluster.workers
     }
-    said = (each for each in seen if not isinstance(each, LogPieces | Fetched))
-    touched = failure_detection.count_silences(draft, said, policies, session.limits)
+    about_attempts = (each for each in observations if not isinstance(each, LogPieces | WorkspaceFetch))
+    touched = failure_detection.count_silences(draft, about_attempts, policies, session.limits)
     touched += failure_detection.end_leases(draft, session.limits)
     settle(session, draft, dict.fromkeys(touched))
 
 
-def settle_waiting(session: Session, draft: Draft, unheard: Container[WorkerId] = ()) -> None:
-    """Settle the rounds whose verdict waited for evidence that may never come."""
+def settle_waiting(session: Session, draft: Draft, unanswered: Container[WorkerId] = ()) -> None:
+    """Settle the rounds without a verdict: their missing evidence may never arrive."""
     waiting = [job.id for job in draft.cluster.open_jobs() if job.is_gang and not job.end]
-    settle(session, draft, waiting, unheard)
+    settle(session, draft, waiting, unanswered)
 
 
-_NOTHING: tuple[States, Outcomes] = ({}, {})
+_NO_RESULT: tuple[States, Outcomes] = ({}, {})
 
 
 def _weigh_one(session: Session, draft: Draft, answer: Answer) -> tuple[States, Outcomes]:
-    seen = answer.seen
-    known = answer.known
-    if isinstance(seen, Silence):
-        launching = bool(answer.launching)
-        workers.record_silence(draft, seen, session.limits, sent_at=answer.asked_at, launching=launching)
-        if launching and seen.sent:
+    observation = answer.observation
+    context = answer.context
+    if isinstance(observation, Silence):
+        is_launch = bool(answer.launching)
+        sent_at = answer.called_at
+        workers.record_silence(draft, observation, session.limits, sent_at=sent_at, launching=is_launch)
+        if is_launch and observation.sent:
             _give_up_launches(draft, answer)
-        if known.reaped and seen.sent:
-            reaping.record_reaped(draft, known.worker, tuple(known.reaped.values()))
-        return _NOTHING
-    if isinstance(seen, LogPieces | Fetched):
-        return _NOTHING
-    if answer.asked_at is not None:
-        workers.record_clock(draft, seen.worker, seen.clock, answer.asked_at, answer.at)
-    if isinstance(seen, ProbeReport):
-        found = facts_of(session, draft.cluster, seen)
+        if context.reaped and observation.sent:
+            reaping.record_reaped(draft, context.worker, tuple(context.reaped.values()))
+        return _NO_RESULT
+    if isinstance(observation, LogPieces | WorkspaceFetch):
+        return _NO_RESULT
+    if answer.called_at is not None:
+        workers.record_clock(draft, observation.worker, observation.clock, answer.called_at, answer.at)
+    if isinstance(observation, ProbeReport):
+        found = facts_of(session, draft.cluster, observation)
         identity.apply_probe(draft, found, session.limits)
-        return _NOTHING
-    if isinstance(seen, ReapReport):
-        if (seen.boot_id, seen.incarnation) == known.identity:
-            gone = {known.reaped[token] for token in seen.tokens}
-            reaping.record_reaped(draft, known.worker, tuple(known.reaped.values()), gone)
-        return _NOTHING
-    if draft.cluster.workers[seen.worker].condition is WorkerCondition.UNTRUSTED:
+        return _NO_RESULT
+    if isinstance(observation, ReapReport):
+        if (observation.boot_id, observation.incarnation) == context.identity:
+            gone = {context.reaped[token] for token in observation.tokens}
+            reaping.record_reaped(draft, context.worker, tuple(context.reaped.values()), gone)
+        return _NO_RESULT
+    if draft.cluster.workers[observation.worker].condition is WorkerCondition.UNTRUSTED:
         _give_up_launches(draft, answer)
-        return _NOTHING  # only a probe restores trust
-    if not identity.check_identity(draft, seen, session.limits):
+        return _NO_RESULT  # only a probe restores trust
+    if not identity.check_identity(draft, observation, session.limits):
         _give_up_launches(draft, answer)  # a worker in another boot or incarnation refuses them
-        return _NOTHING
-    return _weigh_report(session, draft, answer, seen)
+        return _NO_RESULT
+    return _weigh_report(session, draft, answer, observation)
 
 
 def _give_up_launches(draft: Draft, answer: Answer) -> None:
-    """Release attempts that a call was to launch and its answer does not confirm, for the next cycle to dispatch."""
-    live = [attempt_id for attempt_id, _ in draft.cluster.live_on(answer.known.worker)]
+    """Release the attempts that the call should have launched but its answer does not confirm, for the next cycle."""
+    live = [attempt_id for attempt_id, _ in draft.cluster.live_on(answer.context.worker)]
     attempts.release_dispatch(draft, (each for each in live if each in answer.launching))
 
 
 def _weigh_report(
-    session: Session, draft: Draft, answer: Answer, seen: WorkerReport
+    session: Session, draft: Draft, answer: Answer, observation: WorkerReport
 ) -> tuple[States, Outcomes]:
-    """Weigh a worker's report on its attempts, and their requests.
+    """Record a worker's report on its attempts, and decide their requests.
 
-    Requests are decided after reports of live attempts, since a child needs a running parent, and before ends.
+    The requests come after the reports of live attempts, because a child job needs a running parent, and before ends.
     """
-    identity.apply_ghost_reports(draft, seen.worker, seen.attempts)
-    by_token = {attempt.token: attempt_id for attempt_id, attempt in draft.cluster.live_on(seen.worker)}
+    identity.apply_ghost_reports(draft, observation.worker, observation.attempts)
+    by_token = {attempt.token: name for name, attempt in draft.cluster.live_on(observation.worker)}
     waited = max(0.0, draft.at - answer.at)
     deferred = set(answer.deferred)
 
-    def weigh_attempts(over: bool) -> None:
-        for report in seen.attempts:
+    def weigh_attempts(has_ended: bool) -> None:
+        for report in observation.attempts:
             attempt_id = by_token.get(report.token)
-            if attempt_id is None or (report.state in FINAL_STATES) is not over:
+            if attempt_id is None or (report.state in FINAL_STATES) is not has_ended:
                 continue
-            if report.state is RemoteState.ABSENT and report.token not in answer.known.acknowledged:
+            if report.state is RemoteState.ABSENT and report.token not in answer.context.acknowledged:
                 continue  # may have been launched after the report
             attempt = draft.cluster.attempt(attempt_id)
-            if over and report.token in deferred and attempt.stop is None:
-                continue  # its remaining requests come first
-            lived = max(0.0, draft.at - attempt.assigned_at)
-            report = _masked(draft, attempt_id, _aged(report, waited, lived))
+            if has_ended and report.token in deferred and attempt.stop is None:
+                continue  # its end is recorded after its remaining requests
+            max_age = max(0.0, draft.at - attempt.assigned_at)
+            report = _masked(draft, attempt_id, _with_current_ages(report, waited, max_age))
             attempts.apply_report(draft, attempt_id, report, session.limits)
 
-    weigh_attempts(over=False)
-    asked = (each for each in answer.asked if by_token.get(each.token) == each.attempt)
-    outcomes = requests.carry_out(session, draft, asked)
-    deferred.update(token for (token, _), each in outcomes.items() if each.waits_for_files)
-    weigh_attempts(over=True)
-    return {report.token: report.state for report in seen.attempts}, outcomes
+    weigh_attempts(has_ended=False)
+    task_requests = (each for each in answer.requests if by_token.get(each.token) == each.attempt)
+    outcomes = requests.carry_out(session, draft, task_requests)
+    deferred.update(token for (token, _), each in outcomes.items() if each.needs_workspace)
+    weigh_attempts(has_ended=True)
+    return {report.token: report.state for report in observation.attempts}, outcomes
 
 
-def _aged(report: AttemptReport, waited: float, lived: float) -> AttemptReport:
-    """Return the report with its ages advanced to the present; none precedes the assignment.
+def _with_current_ages(report: AttemptReport, waited: float, max_age: float) -> AttemptReport:
+    """Return the report with its ages increased by the `waited` seconds since the answer, to at most `max_age`.
 
-    Ages of attempts that are still starting are not advanced. `ran` comes from the worker's clock alone, so
-    setting this machine's clock does not change it.
+    Ages of attempts that are still starting are not increased. `ran` uses only the worker's clock, so setting this
+    machine's clock does not change it.
     """
-    ran = _ran(report)
-    heard_for = waited
-    if report.state in _ON_ITS_WAY:
+    ran = _run_time(report)
+    age = waited
+    if report.state in _STARTING:
         waited = 0.0
     started, ended = (
-        None if ago is None else min(round(ago + waited, 3), lived)
+        None if ago is None else min(round(ago + waited, 3), max_age)
         for ago in (report.started_ago, report.ended_ago)
     )
-    return structs.replace(report, started_ago=started, ended_ago=ended, ran=ran, waited=heard_for)
+    return structs.replace(report, started_ago=started, ended_ago=ended, ran=ran, waited=age)
 
 
 def _masked(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> AttemptReport:
-    """Return the report with known secret values of the job masked in its log tail."""
+    """Return the report with the job's secret values masked in its log tail."""
     values = known_values(draft.cluster.jobs[attempt_id.task.job]) if report.log_tail else ()
     if not values:
         return report
@@ -358,9 +364,9 @@ def _masked(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> Attem
     return structs.replace(report, log_tail=tail)
 
 
-def _ran(report: AttemptReport) -> float | None:
-    """Return the seconds from start to end by the worker's clock; None if unreported or impossible."""
+def _run_time(report: AttemptReport) -> float | None:
+    """Return the seconds from start to end by the worker's clock; None if they are unknown or impossible."""
     started, ended = report.started_ago, report.ended_ago
     if report.state not in FINAL_STATES or started is None or ended is None:
         return None
-    return round(started - ended, 3) if 0 <= ended <= started <= MOST_UPTIME else None
+    return round(started - ended, 3) if 0 <= ended <= started <= MAX_UPTIME else None

@@ -1,4 +1,4 @@
-"""Ask where the programs of tasks are that just went quiet: in a stuck gang, the odd one out is in another place."""
+"""Find out where a program is when its task goes quiet. In a stuck gang, one rank may be in a different place."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ if TYPE_CHECKING:
 
     from iris_cli.remote.transport import Target
 
-_MOST_OF_A_CALL = 8  # attempts of one worker; those beyond it are marked without a place
-_SECONDS = 5.0  # for the stacks of one worker: starts must not wait
+_MAX_ATTEMPTS = 8  # attempts of one worker for which stacks are read
+_TIMEOUT = 5.0  # seconds for the stacks of one worker: starts on it must wait for them
 
 
-def with_places(
+def with_stack_places(
     session: Session,
     cluster: Cluster,
     target: Target,
     attempts: Mapping[Token, AttemptId],
-    seen: WorkerReport | Silence,
+    report: WorkerReport | Silence,
 ) -> WorkerReport | Silence:
-    """Return the worker's report with the places of programs that went quiet, its ages advanced to their answer."""
-    if isinstance(seen, Silence):
-        return seen
-    quiet = [each.token for each in seen.attempts if _is_news(session, cluster, attempts, each)]
+    """Return the report with the stack places of programs that went quiet, its ages advanced by the time that took."""
+    if isinstance(report, Silence):
+        return report
+    quiet = [each.token for each in report.attempts if _has_gone_quiet(session, cluster, attempts, each)]
     if not quiet:
-        return seen
-    asked_at = session.clock.monotonic()
-    found = session.runner.stacks.read(target, quiet[:_MOST_OF_A_CALL], seconds=_SECONDS)
+        return report
+    called_at = session.clock.monotonic()
+    found = session.runner.stacks.read(target, quiet[:_MAX_ATTEMPTS], seconds=_TIMEOUT)
     places = {} if isinstance(found, Silence) else {each.token: place_of(each.programs) for each in found}
-    passed = session.clock.monotonic() - asked_at
+    passed = session.clock.monotonic() - called_at
 
-    def later(ago: float | None) -> float | None:
+    def increased(ago: float | None) -> float | None:
         return None if ago is None else ago + passed
 
     reports = (
         structs.replace(
             each,
             place=places.get(each.token, ""),
-            started_ago=later(each.started_ago),
-            ended_ago=later(each.ended_ago),
-            last_output_ago=later(each.last_output_ago),
+            started_ago=increased(each.started_ago),
+            ended_ago=increased(each.ended_ago),
+            last_output_ago=increased(each.last_output_ago),
         )
-        for each in seen.attempts
+        for each in report.attempts
     )
     return structs.replace(
-        seen, attempts=tuple(reports), clock=seen.clock + passed, uptime=seen.uptime + passed
+        report, attempts=tuple(reports), clock=report.clock + passed, uptime=report.uptime + passed
     )
 
 
-def _is_news(
+def _has_gone_quiet(
     session: Session, cluster: Cluster, attempts: Mapping[Token, AttemptId], report: AttemptReport
 ) -> bool:
     attempt_id = attempts.get(report.token)

@@ -1,4 +1,4 @@
-"""Remove files of attempts that ended long ago and unused caches from workers. Results are kept."""
+"""Delete the files of attempts that ended long ago, and unused caches, on workers. Outputs are kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iris_cli.ops.session import Session
 
 
 def in_use(cluster: Cluster, worker: WorkerId) -> list[str]:
-    """Return the workspace hashes and set-up keys that live or possibly live attempts use on the worker."""
+    """Return the workspace hashes and set-up keys that live attempts and ghosts use on the worker."""
     from iris_cli.remote.launch_request import set_up_key
 
     attempts = [attempt_id for attempt_id, _ in cluster.live_on(worker)]
@@ -30,17 +30,17 @@ def in_use(cluster: Cluster, worker: WorkerId) -> list[str]:
     return list(used)
 
 
-def any_kept(cluster: Cluster, attempts: Iterable[AttemptId]) -> bool:
-    """Return True if one of these attempts had a workspace or a set-up."""
+def use_caches(cluster: Cluster, attempts: Iterable[AttemptId]) -> bool:
+    """Return True if any of these attempts had a workspace or a set-up command."""
     jobs = (cluster.jobs[each.task.job] for each in attempts)
     return any(job.workspace is not None or job.setup for job in jobs)
 
 
-def unused(
+def unused_bytes(
     session: Session, cluster: Cluster, worker: Worker, unused_for: float, *, remove: bool
 ) -> int | Silence:
-    """Return the bytes unused for `unused_for` seconds on the worker; with `remove`, the bytes left after removal."""
-    seen = session.runner.caches.unused(
+    """Return the bytes in caches unused for `unused_for` seconds. If `remove`, delete them and return what is left."""
+    report = session.runner.caches.unused(
         session.target(worker),
         boot_id=worker.boot_id,
         incarnation=worker.incarnation,
@@ -48,27 +48,27 @@ def unused(
         unused_for=unused_for,
         remove=remove,
     )
-    return seen if isinstance(seen, Silence) else seen.bytes
+    return report if isinstance(report, Silence) else report.bytes
 
 
 def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None:
-    """Return the call that removes due files from the worker; None if nothing is due or an attempt starts or stops."""
+    """Return the call that deletes old files on the worker; None if there are none, or an attempt starts or stops."""
     due = reaping.due(cluster, worker, session.clock.now(), session.limits)
     if not due or any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(worker.id)):
         return None
     reaped = {cluster.attempt(attempt_id).token: attempt_id for attempt_id in due}
     known = structs.replace(observe.known_of(cluster, worker.id), reaped=reaped)
     act = partial(session.runner.reap, session.target(worker), list(reaped))
-    if any_kept(cluster, due):
-        act = partial(_with_caches, session, cluster, worker, act)
-    return Call(known=known, act=act)
+    if use_caches(cluster, due):
+        act = partial(_reap_with_caches, session, cluster, worker, act)
+    return Call(context=known, act=act)
 
 
-def _with_caches(
+def _reap_with_caches(
     session: Session, cluster: Cluster, worker: Worker, act: Callable[[], ReapReport | Silence]
 ) -> ReapReport | Silence:
-    """Reap attempts, then unused caches: a cache becomes removable no later than the last attempt that used it."""
-    seen = act()
-    if not isinstance(seen, Silence):
-        unused(session, cluster, worker, session.limits.reap_after, remove=True)
-    return seen
+    """Delete the files of attempts, then unused caches. Caches are unused at the latest when their attempts are old."""
+    report = act()
+    if not isinstance(report, Silence):
+        unused_bytes(session, cluster, worker, session.limits.reap_after, remove=True)
+    return report

@@ -20,23 +20,23 @@ from iris_cli.ops.views.job_status import endpoint_rows
 Reading = messages.Status | messages.Tasks | messages.Endpoints
 
 
-class Place(Struct, frozen=True):
-    """Location of a piece of a log."""
+class LogLocation(Struct, frozen=True):
+    """The worker and the attempt of a log."""
 
     worker: WorkerId
     token: Token
 
 
-def reply(cluster: Cluster, asker: AttemptId, request: Reading | messages.Wait) -> messages.Answer:
-    """Return the answer from the state. Raises NotFoundError for a job that the task may not see."""
-    job = visible(cluster, asker, request.job)
+def reply(cluster: Cluster, requester: AttemptId, request: Reading | messages.Wait) -> messages.Answer:
+    """Return the answer to a read-only request. Raises NotFoundError for a job that the task may not see."""
+    job = visible(cluster, requester, request.job)
     answer = job_answer(cluster, job)
     if isinstance(request, messages.Tasks):
         return {"tasks": to_builtins(answer.tasks)}
     if isinstance(request, messages.Endpoints):
         return {"endpoints": to_builtins(answer.endpoints)}
-    said: Mapping[str, Any] = to_builtins(answer)
-    return said
+    fields: Mapping[str, Any] = to_builtins(answer)
+    return fields
 
 
 def job_answer(cluster: Cluster, job_id: JobId) -> messages.JobAnswer:
@@ -89,9 +89,9 @@ def _task(task: Task, display: str) -> messages.TaskPart:
     )
 
 
-def place_of_log(cluster: Cluster, asker: AttemptId, request: messages.Logs) -> Place:
-    """Return the location of a task's log. Raises NotFoundError if there is no output to read."""
-    job = visible(cluster, asker, request.task.job)
+def log_location(cluster: Cluster, requester: AttemptId, request: messages.Logs) -> LogLocation:
+    """Return the location of a task's log. Raises NotFoundError if the task has no output, or it was deleted."""
+    job = visible(cluster, requester, request.task.job)
     if request.task not in cluster.tasks:
         last = cluster.jobs[job].replicas - 1
         raise NotFoundError(f"{job} has no task-{request.task.index}", hint=f"the last one is task-{last}")
@@ -104,4 +104,4 @@ def place_of_log(cluster: Cluster, asker: AttemptId, request: messages.Logs) -> 
         raise NotFoundError(
             f"the output of {request.task} was removed", hint="limits.reap_after sets how long output is kept"
         )
-    return Place(attempt.worker, attempt.token)
+    return LogLocation(attempt.worker, attempt.token)

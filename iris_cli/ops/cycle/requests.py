@@ -1,6 +1,6 @@
-"""Requests of running tasks: read before the lock is taken, decided under it together with the worker's report.
+"""Requests of running tasks. They are read before the lock is taken, and decided together with the worker's report.
 
-The log records a request that changes something with its attempt and id, so reading it again changes nothing. A
+A request that changes something is recorded with its attempt and id, so that reading it again changes nothing. A
 read-only request is answered later, from the committed state.
 """
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 Key = tuple[Token, RequestId]
 
 
-class Asked(Struct, frozen=True):
-    """One request of an attempt, or the error from reading it. `digest` identifies the job to submit."""
+class TaskRequest(Struct, frozen=True):
+    """One request of an attempt, or the error from reading it. `digest` is the hash of the job to submit."""
 
     attempt: AttemptId
     token: Token
@@ -41,35 +41,35 @@ class Asked(Struct, frozen=True):
 
 
 class LogReading(Struct, frozen=True):
-    """A task's request for a piece of a log: `token` is the attempt whose log is read, `asked` the request."""
+    """A task's request for a piece of a log. `token` is the attempt with that log."""
 
-    asked: Asked
+    request: TaskRequest
     token: Token
     piece: messages.Logs
 
 
 class Outcome(Struct, frozen=True):
-    """Result of a request: its answer, or the request itself if it changes nothing and is answered later."""
+    """Result of a request: its answer, or the request itself if it is answered later."""
 
-    asked: Asked
-    said: messages.Answer | messages.Request
+    request: TaskRequest
+    result: messages.Answer | messages.Request
 
     @property
-    def waits_for_files(self) -> bool:
-        """True if the decision waits until the job's workspace has been fetched."""
-        return isinstance(self.said, messages.Submit)
+    def needs_workspace(self) -> bool:
+        """True if the job's workspace must be fetched before the request can be decided."""
+        return isinstance(self.result, messages.Submit)
 
 
 Outcomes = dict[Key, Outcome]
 
 
-def read(seen: object, attempts: Mapping[Token, AttemptId]) -> tuple[Asked, ...]:
-    """Return the requests of known attempts in an answer of their worker."""
-    found = seen.requests if isinstance(seen, WorkerReport) else ()
-    return tuple(_asked(attempts[each.token], each) for each in found if each.token in attempts)
+def read(observation: object, attempts: Mapping[Token, AttemptId]) -> tuple[TaskRequest, ...]:
+    """Return the requests in a worker's answer, without those of unknown attempts."""
+    found = observation.requests if isinstance(observation, WorkerReport) else ()
+    return tuple(_request_of(attempts[each.token], each) for each in found if each.token in attempts)
 
 
-def _asked(attempt: AttemptId, file: OutboxFile) -> Asked:
+def _request_of(attempt: AttemptId, file: OutboxFile) -> TaskRequest:
     from iris_cli.config.request_reading import read_request  # slow to load, and most tasks send no requests
     from iris_cli.config.request_text import digest_of
 
@@ -80,45 +80,45 @@ def _asked(attempt: AttemptId, file: OutboxFile) -> Asked:
             raise UsageError(f"a request takes at most {messages.MOST_BYTES} bytes, not {file.size}")
         request = read_request(file.data)
         digest = digest_of(request.job) if isinstance(request, messages.Submit) else ""
-    except Exception as error:  # includes our own faults: the rest of the worker's report must still count
+    except Exception as error:  # internal errors, too: the rest of the worker's report must be recorded
         request = error
-    return Asked(attempt, file.token, file.id, request, digest)
+    return TaskRequest(attempt, file.token, file.id, request, digest)
 
 
-def carry_out(session: Session, draft: Draft, asked: Iterable[Asked]) -> Outcomes:
-    """Decide the requests in order on the draft. A request that fails is refused without affecting the others."""
+def carry_out(session: Session, draft: Draft, request: Iterable[TaskRequest]) -> Outcomes:
+    """Decide the requests in order on the draft. A request that fails is refused; the others are not affected."""
     outcomes: Outcomes = {}
-    for each in asked:
-        kept = len(draft.events)
-        said: messages.Answer | messages.Request
+    for each in request:
+        events_before = len(draft.events)
+        result: messages.Answer | messages.Request
         try:
-            said = _decide(session, draft, each)
+            result = _decide(session, draft, each)
         except IrisError as error:
-            if draft.events[kept:]:
-                draft.roll_back(kept)
-            said = messages.refusal_of(error)
+            if draft.events[events_before:]:
+                draft.roll_back(events_before)
+            result = messages.refusal_of(error)
         except Exception as error:
-            draft.roll_back(kept)
+            draft.roll_back(events_before)
             session.fault(f"handling a request of {each.attempt}", error)
-            said = messages.Refusal(kind="refused", message="internal error in this request")
-        outcomes[each.key] = Outcome(each, said)
+            result = messages.Refusal(kind="refused", message="internal error in this request")
+        outcomes[each.key] = Outcome(each, result)
     return outcomes
 
 
-def _decide(session: Session, draft: Draft, asked: Asked) -> messages.Answer | messages.Request:
+def _decide(session: Session, draft: Draft, request: TaskRequest) -> messages.Answer | messages.Request:
     from iris_cli.core.lifecycle import children
 
-    match asked.request:
+    match request.request:
         case messages.Submit(job=job):
-            return _submit(session, draft, asked, job)
+            return _submit(session, draft, request, job)
         case messages.Cancel(job=job_id, reason=reason):
-            cancelled = children.cancel_visible(draft, asked.attempt, job_id, reason)
+            cancelled = children.cancel_visible(draft, request.attempt, job_id, reason)
             return {"job": job_id, "cancelled": cancelled, "state": draft.cluster.job_state(job_id).value}
         case messages.RegisterEndpoint() as wanted:
-            children.register_endpoint(draft, asked.attempt, asked.id, wanted, session.limits)
+            children.register_endpoint(draft, request.attempt, request.id, wanted, session.limits)
             return {"name": wanted.name, "port": wanted.port}
         case messages.RemoveEndpoint(name=name):
-            return {"removed": children.remove_endpoint(draft, asked.attempt, asked.id, name)}
+            return {"removed": children.remove_endpoint(draft, request.attempt, request.id, name)}
         case Exception() as unread:
             raise unread
         case other:
@@ -126,18 +126,18 @@ def _decide(session: Session, draft: Draft, asked: Asked) -> messages.Answer | m
 
 
 def _submit(
-    session: Session, draft: Draft, asked: Asked, wanted: JobRequest
+    session: Session, draft: Draft, request: TaskRequest, wanted: JobRequest
 ) -> messages.Answer | messages.Request:
-    """Submit the child; return the request unchanged if it is valid but its workspace has not arrived yet."""
+    """Submit the child job. If it is valid but its workspace is missing, return the request unchanged."""
     from iris_cli.core.lifecycle.children import submit_child
 
-    kept = len(draft.events)
-    origin = Origin(asked.attempt, asked.id, asked.digest)
+    events_before = len(draft.events)
+    origin = Origin(request.attempt, request.id, request.digest)
     child, created = submit_child(draft, origin, with_lines(wanted), _submission(session, draft))
-    if any(isinstance(event, JobSubmitted) for event in draft.events[kept:]):
+    if any(isinstance(event, JobSubmitted) for event in draft.events[events_before:]):
         if wanted.workspace is not None and not session.state.workspaces.has(wanted.workspace.hash):
-            draft.roll_back(kept)
-            return asked.request  # type: ignore[return-value]  # an unreadable request submits nothing
+            draft.roll_back(events_before)
+            return request.request  # type: ignore[return-value]  # an unreadable request submits nothing
         if wanted.each_line is not None:
             session.state.lines.put([text_of(wanted.each_line)])
     return {"job": child, "created": created}

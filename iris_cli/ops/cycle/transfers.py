@@ -1,4 +1,4 @@
-"""Workspace transfers: to workers that lack them, and from tasks that packed one for a child job."""
+"""Workspace transfers: to workers that lack the workspace, and from tasks that packed one for a child job."""
 
 from __future__ import annotations
 
@@ -15,81 +15,86 @@ from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.messages.observations import RemoteState, Silence, WorkerReport
 from iris_cli.errors import NotWritableError, WorkspaceGoneError
 from iris_cli.ops.cycle import observe
-from iris_cli.ops.cycle.answers import Fetched, Seen
+from iris_cli.ops.cycle.answers import Observation, WorkspaceFetch
 from iris_cli.ops.cycle.calls import Call, not_sent
 from iris_cli.ops.cycle.orders import attempt_of
-from iris_cli.ops.progress import Far
+from iris_cli.ops.progress import ProgressState
 from iris_cli.ops.session import Session
-from iris_cli.ops.workspace.archive import OddTarError, TarCheck
+from iris_cli.ops.workspace.archive import InvalidTarError, TarCheck
 
-SHIPPED_AT_ONCE = 16
-"""Most workers that receive a workspace at once: they share the uplink, and other calls need room."""
-_PIECE = 256 << 10
+MAX_SHIPMENTS = 16
+"""Maximum number of workers that receive a workspace at a time: they share the uplink, and other calls need threads."""
+_PIECE = 256 << 10  # bytes
 
-Cargo = tuple[WorkerId, str]
+Delivery = tuple[WorkerId, str]
 """A worker, and the hash of the workspace that it lacks."""
 
 
 class Shipping:
-    """Workspaces that workers reported as lacking, and the state of their transfers in this cycle."""
+    """Workspaces that workers reported as missing, and the state of their transfers in this cycle."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._progress = Progress(session)
-        self._wanted: dict[Cargo, dict[Token, AttemptId]] = {}  # attempts that wait for it
-        self._under_way: set[Cargo] = set()
-        self._done: set[Cargo] = set()  # in this cycle, with any result
+        self._wanted: dict[Delivery, dict[Token, AttemptId]] = {}  # the attempts that wait for each
+        self._open: set[Delivery] = set()
+        self._done: set[Delivery] = set()  # in this cycle, successful or not
 
     def begin(self) -> None:
-        """Begin a new cycle: failed transfers may be retried. Transfers under way continue."""
+        """Begin a new cycle, in which failed transfers may be retried. Open transfers continue."""
         self._done.clear()
-        self._wanted = {cargo: who for cargo, who in self._wanted.items() if cargo in self._under_way}
+        self._wanted = {each: waiting for each, waiting in self._wanted.items() if each in self._open}
 
-    def holds_up(self, worker: WorkerId, job: Job) -> bool:
+    def must_wait(self, worker: WorkerId, job: Job) -> bool:
         """Return True if attempts of this job wait for their workspace on the worker."""
         return job.workspace is not None and (worker, job.workspace.hash) in self._wanted
 
-    def lacking(self, cluster: Cluster, call: Call, seen: WorkerReport) -> dict[Token, AttemptId]:
+    def record_missing(self, cluster: Cluster, call: Call, report: WorkerReport) -> dict[Token, AttemptId]:
         """Record the workspaces that a worker lacks. Return the attempts that wait for them."""
-        absent = {report.token for report in seen.attempts if report.state is RemoteState.ABSENT}
+        absent = {each.token for each in report.attempts if each.state is RemoteState.ABSENT}
         waiting = {}
-        for token, attempt_id in call.known.attempts.items():
+        for token, attempt_id in call.context.attempts.items():
             workspace = cluster.jobs[attempt_id.task.job].workspace
-            if token in absent and attempt_id in call.starts and workspace and workspace.hash in seen.lacking:
+            if (
+                token in absent
+                and attempt_id in call.starts
+                and workspace
+                and workspace.hash in report.lacking
+            ):
                 self._wanted.setdefault((call.worker, workspace.hash), {})[token] = attempt_id
                 waiting[token] = attempt_id
         return waiting
 
     def calls(self, cluster: Cluster) -> Iterator[Call]:
-        """Yield the next transfers, while there is room."""
-        for cargo, who in self._wanted.items():
-            if len(self._under_way) >= SHIPPED_AT_ONCE:
+        """Yield the next transfers, until MAX_SHIPMENTS are open."""
+        for delivery, waiting in self._wanted.items():
+            if len(self._open) >= MAX_SHIPMENTS:
                 return
-            worker = cluster.workers.get(cargo[0])
-            if cargo in self._done or cargo in self._under_way or worker is None:
+            worker = cluster.workers.get(delivery[0])
+            if delivery in self._done or delivery in self._open or worker is None:
                 continue
-            waiting = {token: each for token, each in who.items() if _waits(cluster, each, token)}
+            waiting = {token: each for token, each in waiting.items() if _waits(cluster, each, token)}
             if not waiting:
-                self._done.add(cargo)
+                self._done.add(delivery)
                 continue
-            self._under_way.add(cargo)
+            self._open.add(delivery)
             workspace = cluster.jobs[next(iter(waiting.values())).task.job].workspace
             assert workspace is not None
             act = partial(self._ship, worker, workspace, list(waiting))
-            yield Call(known=observe.known_of(cluster, worker.id), act=act, ships=workspace.hash)
+            yield Call(context=observe.known_of(cluster, worker.id), act=act, ships=workspace.hash)
 
-    def answered(self, call: Call, seen: Seen) -> dict[Token, AttemptId]:
-        """Record the result of a transfer. Return the attempts that no longer wait for it, sent or failed."""
-        cargo = (call.worker, call.ships)
-        self._under_way.discard(cargo)
-        self._done.add(cargo)
-        if isinstance(seen, WorkerReport) and call.ships in seen.lacking:
-            there = {report.token for report in seen.attempts if report.state is RemoteState.ABSENT}
-            if there:
+    def end_shipment(self, call: Call, observation: Observation) -> dict[Token, AttemptId]:
+        """Record the end of a transfer, successful or not. Return the attempts that waited for it."""
+        delivery = (call.worker, call.ships)
+        self._open.discard(delivery)
+        self._done.add(delivery)
+        if isinstance(observation, WorkerReport) and call.ships in observation.lacking:
+            is_absent = any(report.state is RemoteState.ABSENT for report in observation.attempts)
+            if is_absent:
                 return {}  # another invocation is sending it: wait until the next cycle
-        return self._wanted.pop(cargo, {})
+        return self._wanted.pop(delivery, {})
 
-    def _ship(self, worker: Worker, workspace: Workspace, tokens: list[Token]) -> Seen:
+    def _ship(self, worker: Worker, workspace: Workspace, tokens: list[Token]) -> Observation:
         """Send a workspace to a worker. Runs in its own thread."""
         from iris_cli.remote.task_runner import Shipment
 
@@ -123,14 +128,14 @@ class Progress:
         self._session = session
         self._lock = Lock()
         self._sending = 0  # number of workers being sent to
-        self._total = self._sent = 0  # bytes since the last idle moment
+        self._total = self._sent = 0  # bytes, counted since no transfer was open
         self._name = ""
 
     def of(self, workspace: Workspace, size: int, file: BinaryIO) -> Iterator[bytes]:
-        """Yield a file in pieces; a piece counts as sent when the next one is requested."""
+        """Yield a file in pieces. A piece counts as sent when the next piece is requested."""
         self._begin(size, workspace)
         try:
-            with self._session.progress(self._how_far):
+            with self._session.progress(self._progress):
                 file.seek(0)
                 while piece := file.read(_PIECE):
                     yield piece
@@ -148,7 +153,7 @@ class Progress:
             self._total += size
             self._name = workspace.name or "a workspace"
 
-    def _how_far(self) -> Far:
+    def _progress(self) -> ProgressState:
         return f"sending {self._name} to {count(self._sending, 'worker')}", self._sent, self._total, "bytes"
 
 
@@ -157,14 +162,14 @@ def _waits(cluster: Cluster, attempt_id: AttemptId, token: Token) -> bool:
     return attempt is not None and attempt.token == token and attempt.state is AttemptState.ASSIGNED
 
 
-FETCHED_AT_ONCE = 4
-"""Most fetches at a time: other calls need room."""
+MAX_FETCHES = 4
+"""Maximum number of fetches at a time: other calls need threads."""
 
-_GZIP = 31  # zlib: the header and trailer of gzip
-_CHUNK = 1 << 20
-_LEAST = 64 << 10  # minimum bytes per piece
-_SLOWEST = 256 << 10  # minimum bytes per second on average
-_START = 120.0  # seconds granted in addition: a busy worker, a call that had to wait
+_GZIP = 31  # zlib's `wbits` for data with gzip's header and trailer
+_CHUNK = 1 << 20  # bytes
+_MIN_PIECE = 64 << 10  # bytes
+_MIN_SPEED = 256 << 10  # bytes per second on average
+_EXTRA_TIME = 120.0  # seconds allowed in addition, for a busy worker and for calls that had to wait
 
 
 class _SilentError(Exception):
@@ -173,28 +178,31 @@ class _SilentError(Exception):
         self.silence = silence
 
 
-class _UnfitError(Exception):
+class _InvalidError(Exception):
     """The worker's file is not the requested workspace; the message says why."""
 
 
-def fetch(session: Session, worker: Worker, token: Token, wanted: Workspace) -> Fetched | Silence:
-    """Fetch a workspace from a task's worker. Runs in its own thread. An interrupted fetch stores nothing."""
+def fetch(session: Session, worker: Worker, token: Token, wanted: Workspace) -> WorkspaceFetch | Silence:
+    """Fetch a workspace from a task's worker, in a thread of its own. An interrupted fetch stores nothing."""
     problem = ""
     try:
         if not session.state.workspaces.has(wanted.hash):
-            session.state.workspaces.put(_checked(_unpacked(_packed(session, worker, token, wanted)), wanted))
-    except (_UnfitError, OddTarError) as error:
+            files = _decompress(_download(session, worker, token, wanted))
+            session.state.workspaces.put(_verify(files, wanted))
+    except (_InvalidError, InvalidTarError) as error:
         problem = f"can't fetch its workspace: {error}"
     except _SilentError as error:
         return error.silence
     except NotWritableError as error:
         return not_sent(worker.id, "fetch", error)
-    return Fetched(worker=worker.id, boot_id=worker.boot_id, incarnation=worker.incarnation, problem=problem)
+    return WorkspaceFetch(
+        worker=worker.id, boot_id=worker.boot_id, incarnation=worker.incarnation, problem=problem
+    )
 
 
-def _packed(session: Session, worker: Worker, token: Token, wanted: Workspace) -> Iterator[bytes]:
-    """Yield the worker's file in pieces: at most as many bytes as its size at the start."""
-    target, offset, begun = session.target(worker), 0, session.clock.monotonic()
+def _download(session: Session, worker: Worker, token: Token, wanted: Workspace) -> Iterator[bytes]:
+    """Yield the worker's file in pieces, up to the size that the first piece reports."""
+    target, offset, start = session.target(worker), 0, session.clock.monotonic()
     size: int | None = None
     name = f"fetching {wanted.name or 'a workspace'}"
     with session.progress(lambda: (name, offset, size or 0, "bytes")):
@@ -203,19 +211,19 @@ def _packed(session: Session, worker: Worker, token: Token, wanted: Workspace) -
             if isinstance(piece, Silence):
                 raise _SilentError(piece)
             if not piece.version.inode:
-                raise _UnfitError("not a regular file, or missing")
+                raise _InvalidError("not a regular file, or missing")
             size = size or piece.version.size
-            if size > wanted.size + (wanted.size >> 8) + _CHUNK:  # more than gzip adds to any content
-                raise _UnfitError(f"{format_memory(size)}, expected {format_memory(wanted.size)}")
-            if len(piece.data) < max(1, min(_LEAST, size - offset)):  # tiny pieces would take days
-                raise _UnfitError("it is truncated")
+            if size > wanted.size + (wanted.size >> 8) + _CHUNK:  # gzip never adds so much
+                raise _InvalidError(f"{format_memory(size)}, expected {format_memory(wanted.size)}")
+            if len(piece.data) < max(1, min(_MIN_PIECE, size - offset)):  # tiny pieces would take days
+                raise _InvalidError("it is truncated")
             offset += len(piece.data)
-            if session.clock.monotonic() - begun > _START + offset / _SLOWEST:
-                raise _UnfitError("the transfer is too slow")
+            if session.clock.monotonic() - start > _EXTRA_TIME + offset / _MIN_SPEED:
+                raise _InvalidError("the transfer is too slow")
             yield piece.data
 
 
-def _unpacked(packed: Iterator[bytes]) -> Iterator[bytes]:
+def _decompress(packed: Iterator[bytes]) -> Iterator[bytes]:
     unpacker = zlib.decompressobj(wbits=_GZIP)
     try:
         for data in packed:
@@ -223,22 +231,22 @@ def _unpacked(packed: Iterator[bytes]) -> Iterator[bytes]:
                 yield unpacker.decompress(data, _CHUNK)
                 data = unpacker.unconsumed_tail
     except zlib.error as error:
-        raise _UnfitError(f"it is damaged ({error})") from error
+        raise _InvalidError(f"it is damaged ({error})") from error
     yield unpacker.flush()
     if not unpacker.eof or unpacker.unused_data:
-        raise _UnfitError("it is damaged (wrong end)")
+        raise _InvalidError("it is damaged (wrong end)")
 
 
-def _checked(chunks: Iterator[bytes], wanted: Workspace) -> Iterator[bytes]:
-    """Yield the chunks, and raise _UnfitError before the archive counts as complete if the content is wrong."""
+def _verify(chunks: Iterator[bytes], wanted: Workspace) -> Iterator[bytes]:
+    """Yield the chunks. Raise _InvalidError, after the last chunk at the latest, if the content is not the expected."""
     digest, size, check = sha256(), 0, TarCheck()
     for chunk in chunks:
         digest.update(chunk)
         size += len(chunk)
         if size > wanted.size:
-            raise _UnfitError(f"it unpacks to more than {format_memory(wanted.size)}")
+            raise _InvalidError(f"it unpacks to more than {format_memory(wanted.size)}")
         check.feed(chunk)
         yield chunk
     if (digest.hexdigest(), size) != (wanted.hash, wanted.size):
-        raise _UnfitError("its content has changed")
+        raise _InvalidError("its content has changed")
     check.end()

@@ -1,1 +1,1 @@
-"""Export of a job to another engine: a JobSet for Kubernetes, a batch script for Slurm."""
+"""Export a job to another engine: as a JobSet for Kubernetes, or as a batch script for Slurm."""

@@ -1,4 +1,4 @@
-"""Job fields with their counterparts in Slurm and in a JobSet, for the notes of an export and the docs."""
+"""The counterparts of a job's fields in Slurm and in a JobSet, for the notes of an export and the docs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Engine(StrEnum):
 
 
 class ExportNote(Struct, frozen=True):
-    """A note on an export. `lost`: no counterpart in the engine; otherwise an action for the user."""
+    """A note on an export. `lost`: the engine has no counterpart; otherwise the user must do something."""
 
     field: str
     text: str
@@ -30,7 +30,7 @@ class ExportNote(Struct, frozen=True):
 
 
 class Counterpart(NamedTuple):
-    """One field of a job, by its name in a job file. An empty text: the engine has no counterpart."""
+    """The counterparts of one field, named as in a job file; '' if the engine has none."""
 
     field: str
     sbatch: str
@@ -85,26 +85,26 @@ COUNTERPARTS = (
     Counterpart("spread", "", ""),
 )
 # fmt: on
-"""All fields of a job file except `force`, which only affects submission."""
+"""All fields of a job file except `force`, which matters only for the submission."""
 
 _PLAIN_JOB = Job(id=JobId("job"))
 UNLIMITED = _PLAIN_JOB.max_retries_preemption
-"""Number of retries that is exported as unlimited, the engines' own behavior."""
-_TOLD_ELSEWHERE = frozenset({"tpu", "constraints", "prefer", "workdir", "image"})
-"""Fields that share an attribute or are only partly in the job record: the engine modules note them."""
+"""Number of retries that is exported as unlimited, which is the default of the engines."""
+_NOTED_ELSEWHERE = frozenset({"tpu", "constraints", "prefer", "workdir", "image"})
+"""Fields for which the modules of the engines add notes."""
 
 
 def without_counterpart(job: Job, engine: Engine) -> list[ExportNote]:
-    """Return notes on the fields that the job sets and that have no counterpart in the engine."""
+    """Return a note on each field that the job sets and that has no counterpart in the engine."""
     return [
         lost(row.field)
         for row in COUNTERPARTS
-        if not row.of(engine) and row.field not in _TOLD_ELSEWHERE and _is_set(job, row)
+        if not row.of(engine) and row.field not in _NOTED_ELSEWHERE and _is_set(job, row)
     ]
 
 
 def lost(field: str, text: str = "no counterpart") -> ExportNote:
-    """Return a note on a field that the engine does not keep, or keeps in part."""
+    """Return a note on a field that is not exported, or only in part."""
     return ExportNote(field, text, lost=True)
 
 
@@ -113,10 +113,10 @@ def to_do(field: str, text: str) -> ExportNote:
     return ExportNote(field, text, lost=False)
 
 
-def lost_constraints(unkept: Iterable[Constraint]) -> list[ExportNote]:
-    """Return notes on constraints that the engine does not keep."""
-    found = {False: "prefer", True: "constraints"}
-    return [lost(found[each.required], f"no counterpart: {format_constraint(each)}") for each in unkept]
+def lost_constraints(constraints: Iterable[Constraint]) -> list[ExportNote]:
+    """Return a note on each of these constraints, which are not exported."""
+    names = {False: "prefer", True: "constraints"}
+    return [lost(names[each.required], f"no counterpart: {format_constraint(each)}") for each in constraints]
 
 
 def _is_set(job: Job, row: Counterpart) -> bool:

@@ -1,4 +1,4 @@
-"""Task variables of an export: fixed values, and values that a shell computes."""
+"""Task variables of an export: fixed values, and values that the exported script computes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from iris_cli.ops.cycle.environment import JAX_PORT, MEGASCALE_PORT
 from iris_cli.ops.export.source import Source
 
 
-def fixed(source: Source, tasks: int, slices: int) -> dict[str, str]:
-    """Return the variables with one value for all tasks. The worker is unknown, so its attributes are empty."""
+def fixed_variables(source: Source, tasks: int, slices: int) -> dict[str, str]:
+    """Return the variables that are the same for all tasks. The worker is unknown, so its attributes are empty."""
     job = source.job
     return {
         "IRIS_JOB_ID": job.id,
@@ -26,15 +26,15 @@ def fixed(source: Source, tasks: int, slices: int) -> dict[str, str]:
 
 
 def named_ports(job: Job, base: str) -> dict[str, str]:
-    """Return a port number for each named port: `base`, a shell expression, plus its position."""
+    """Return a port number for each named port: the shell expression `base`, plus the position of the name."""
     return {f"IRIS_PORT_{name.upper()}": f"$(({base} + {n}))" for n, name in enumerate(job.ports, 1)}
 
 
-def of_rank(job: Job, ranks: int, slices: int) -> dict[str, str]:
-    """Return a rank's rendezvous variables, from IRIS_HOSTS, IRIS_COORDINATOR_ADDRESS and IRIS_RANK."""
-    own = {*job.env, *job.secrets}
+def rank_variables(job: Job, ranks: int, slices: int) -> dict[str, str]:
+    """Return the variables with which a rank finds its peers, computed from IRIS_HOSTS and other IRIS_* variables."""
+    set_by_job = {*job.env, *job.secrets}
     preset = _PRESETS[job.env_preset](str(ranks)) if job.env_preset is not None else {}
-    found = {name: value for name, value in preset.items() if name not in own}
+    found = {name: value for name, value in preset.items() if name not in set_by_job}
     if job.resources.device_type == "tpu" and (job.is_gang or ranks > 1):
         found["JAX_COORDINATOR_PORT"] = str(JAX_PORT)
         if slices > 1:

@@ -1,4 +1,4 @@
-"""Export of a job to another engine, with notes on everything lost."""
+"""Export a job to another engine, with notes on what is not exported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from iris_cli.ops.export.source import Source
 
 
 class Export(Struct, frozen=True, kw_only=True):
-    """A job for another engine. `text` is the whole file; its comments repeat the notes."""
+    """A job for another engine. `text` is the file; its comments contain the notes, too."""
 
     job: JobId
     engine: Engine
@@ -35,9 +35,9 @@ def export(
     queue: str | None = None,
     strict: bool = False,
 ) -> Export:
-    """Return the job in the engine's format; `image` overrides the job's image.
+    """Return the job in the engine's format. `image` overrides the job's image.
 
-    Raises UsageError, with `strict` also if anything has no counterpart in the engine.
+    Raises UsageError; if `strict`, also if a field can't be exported.
     """
     if image is not None:
         source = structs.replace(source, image=image)
@@ -52,7 +52,7 @@ def export(
         comments = map(shell.comment, _comments(source, notes))
         text = "\n".join(comments) + "\n" + yaml_text(document)
     if strict:
-        _refuse(engine, notes)
+        _check_complete(engine, notes)
     return Export(job=source.job.id, engine=engine, text=text, notes=tuple(notes))
 
 
@@ -61,16 +61,16 @@ def _in_order(notes: Sequence[ExportNote]) -> list[ExportNote]:
     return sorted(dict.fromkeys(notes), key=lambda note: not note.lost)
 
 
-def told(note: ExportNote) -> str:
-    """Return the note as one line."""
+def note_line(note: ExportNote) -> str:
+    """Return a note as one line."""
     return f"{'not exported' if note.lost else 'to do'}: {note.field}: {note.text}"
 
 
 def _comments(source: Source, notes: Sequence[ExportNote]) -> list[str]:
-    return [f"The iris job {source.job.id}, written by iris export.", *map(told, notes)]
+    return [f"The iris job {source.job.id}, written by iris export.", *map(note_line, notes)]
 
 
-def _refuse(engine: Engine, notes: Sequence[ExportNote]) -> None:
+def _check_complete(engine: Engine, notes: Sequence[ExportNote]) -> None:
     fields = list(dict.fromkeys(note.field for note in notes if note.lost))
     if fields:
         raise UsageError(

@@ -1,8 +1,8 @@
 """TPU types on GKE: node labels, topology, and VMs of a slice.
 
-From GKE's tables of TPU versions and machine types ("Plan TPUs in GKE"), and the list of slice shapes of XPK,
-Google's tool for such clusters. They differ from the TPU API: `v5litepod-8` and `v6e-8` are two VMs of 4
-chips on GKE, one VM of 8 in the API.
+Sources: GKE's tables of TPU versions and machine types ("Plan TPUs in GKE"), and the slice shapes in XPK, Google's
+tool for TPU clusters on GKE. They differ from the TPU API: `v5litepod-8` and `v6e-8` are two VMs with 4 chips each on
+GKE, but one VM with 8 chips in the API.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _V5P_AND_V7 = """
 """
 _V7_SMALL = "1x1x1 2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x8x8"
 
-# The node label's value, and the topologies. A name counts TensorCores, two per chip, or chips.
+# The value of the node label, and the topologies. The number in a name is that of TensorCores (two per chip) or chips.
 _FAMILIES = {
     "v4": ("tpu-v4-podslice", _V4),
     "v5litepod": ("tpu-v5-lite-podslice", "2x4 4x4 4x8 8x8 8x16 16x16"),
@@ -61,7 +61,7 @@ class GkeTpu(Struct, frozen=True):
 
 
 def gke_tpu(name: str) -> GkeTpu:
-    """Return the type with this canonical name. Raises UsageError for one that GKE does not have."""
+    """Return the type with this canonical name. Raises UsageError if GKE does not have it."""
     found = gke_types().get(name)
     if found is None:
         near = did_you_mean(name, gke_types()) or "docs/leaving.md names the families that GKE has"

@@ -1,7 +1,7 @@
 """JobSet for Kubernetes and Kueue: one replicated job, with a child job for each slice of a gang.
 
-Names of labels, annotations and fields are those of Kubernetes 1.29, JobSet (`jobset.x-k8s.io/v1alpha2`),
-Kueue and GKE.
+The names of labels, annotations and fields are defined by Kubernetes 1.29, JobSet (`jobset.x-k8s.io/v1alpha2`), Kueue
+and GKE.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from iris_cli.ops.export.counterparts import (
     to_do,
     without_counterpart,
 )
-from iris_cli.ops.export.environment import fixed
+from iris_cli.ops.export.environment import fixed_variables
 from iris_cli.ops.export.gke_tpu import GkeTpu, gke_tpu
 from iris_cli.ops.export.names import dns_label, is_label_value
 from iris_cli.ops.export.source import Source
@@ -39,7 +39,7 @@ from iris_cli.ops.export.source import Source
 Fields = dict[str, Any]
 
 NO_IMAGE = "IMAGE"
-"""Placeholder for a missing image: an invalid name, so that no pod starts by mistake."""
+"""Placeholder for a missing image. It is an invalid name, so that no pod starts by mistake."""
 
 _QUEUE = pattern(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?")
 _NODE_POOL = "cloud.google.com/gke-nodepool"
@@ -47,7 +47,7 @@ _DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """Number of child jobs and of their pods; `tpu` is None for a job without TPUs."""
+    """Number of child jobs (`slices`), and of pods in each. `tpu` is None for a job without TPUs."""
 
     slices: int
     pods: int  # per slice
@@ -59,7 +59,7 @@ class Shape(Struct, frozen=True, kw_only=True):
 
 
 def job_set(source: Source, queue: str | None) -> tuple[Fields, list[ExportNote]]:
-    """Return the document, and notes. Raises UsageError."""
+    """Return the JobSet, and notes. Raises UsageError."""
     if queue is not None and _QUEUE.fullmatch(queue) is None:
         raise UsageError(
             f"--queue {queue[:80]!r} is not the name of a LocalQueue", hint="kubectl get localqueues"
@@ -111,12 +111,12 @@ def _shape(source: Source) -> Shape:
 
 def _labels(job: Job, queue: str | None) -> Fields:
     """Return the queue label, and the job labels that are valid in Kubernetes."""
-    fit = {
+    valid = {
         name: value
         for name, value in job.labels.items()
         if name and is_label_value(name) and is_label_value(value)
     }
-    return {**fit, **({"kueue.x-k8s.io/queue-name": queue} if queue is not None else {})}
+    return {**valid, **({"kueue.x-k8s.io/queue-name": queue} if queue is not None else {})}
 
 
 def _annotations(source: Source, shape: Shape) -> Fields:
@@ -130,7 +130,7 @@ def _annotations(source: Source, shape: Shape) -> Fields:
 
 
 def _failure_policy(source: Source) -> Fields:
-    """Return retries of a gang as restarts of the JobSet: none at its time limit, uncharged after a lost node."""
+    """Return the retries of a gang as restarts of the JobSet: not counted after a lost node, none after a timeout."""
     job = source.job
     rules = [{"name": "timelimit", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}]
     if job.max_retries_preemption:
@@ -148,10 +148,10 @@ def _failure_policy(source: Source) -> Fields:
 def _child(source: Source, shape: Shape) -> Fields:
     """Return the fields of each child job."""
     job = source.job
-    at_a_time = min(job.max_running or shape.pods, shape.pods)
+    parallelism = min(job.max_running or shape.pods, shape.pods)
     return {
         "completionMode": "Indexed",
-        "parallelism": at_a_time,
+        "parallelism": parallelism,
         "completions": shape.pods,
         **_retries(source, shape),
         "template": {"spec": _pod(source, shape)},
@@ -159,7 +159,7 @@ def _child(source: Source, shape: Shape) -> Fields:
 
 
 def _retries(source: Source, shape: Shape) -> Fields:
-    """Return retry fields: a gang's pods are never replaced individually, independent tasks are."""
+    """Return the fields for retries. The pods of a gang are never replaced one by one, those of other jobs are."""
     job = source.job
     if source.is_group:
         found: Fields = {"backoffLimit": 0}
@@ -207,13 +207,13 @@ def _container(source: Source, shape: Shape) -> Fields:
 
 def _env(source: Source, shape: Shape) -> Iterator[Fields]:
     job = source.job
-    fixed_ones = fixed(source, shape.tasks, shape.slices)
-    for name, value in {**source.default_env, **job.env, **fixed_ones}.items():
+    fixed = fixed_variables(source, shape.tasks, shape.slices)
+    for name, value in {**source.default_env, **job.env, **fixed}.items():
         if name not in job.secrets:
             yield {"name": name, "value": _literal(value)}
     for name in job.secrets:
         yield {"name": name, "valueFrom": {"secretKeyRef": {"name": _secret(job), "key": name}}}
-    for name, field in pod_script.of_pod(source).items():
+    for name, field in pod_script.pod_fields(source).items():
         yield {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}}
 
 
@@ -222,7 +222,7 @@ def _secret(job: Job) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return the text escaped for fields in which Kubernetes expands `$(NAME)`, and reads `$$` as `$`."""
+    """Return the text escaped for fields in which Kubernetes expands `$(NAME)` and replaces `$$` by `$`."""
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 
@@ -249,7 +249,7 @@ def _check_script(document: Fields) -> None:
 
 
 def _without_empty(value: Any) -> Any:
-    """Return the value without empty mappings and lists, except the volume's."""
+    """Return the value without empty mappings and lists, except `emptyDir: {}`."""
     if isinstance(value, Mapping):
         pairs = ((key, each if key == "emptyDir" else _without_empty(each)) for key, each in value.items())
         return {key: each for key, each in pairs if key == "emptyDir" or each not in ({}, [])}
@@ -284,8 +284,8 @@ def _notes(source: Source, shape: Shape) -> Iterator[ExportNote]:
 def _lost_shape(source: Source, shape: Shape) -> Iterator[ExportNote]:
     job = source.job
     if shape.tpu is not None and shape.tasks != job.replicas:
-        here = describe(shape.tpu.name, job.replicas // job.slices if job.is_gang else 1)
+        tpu_type = describe(shape.tpu.name, job.replicas // job.slices if job.is_gang else 1)
         pods = f"{count(shape.pods, 'pod')} with {count(shape.tpu.chips_per_vm, 'chip')} each"
-        yield lost("tpu", f"{here} is {pods} on GKE: IRIS_NUM_TASKS is {shape.tasks}, not {job.replicas}")
+        yield lost("tpu", f"{tpu_type} is {pods} on GKE: IRIS_NUM_TASKS is {shape.tasks}, not {job.replicas}")
     if pod_script.hosts_length(source, shape.slices, shape.pods) > MAX_STRING:
         yield lost("name", "the names of all pods take more than a variable can hold: IRIS_HOSTS is empty")

@@ -1,4 +1,4 @@
-"""Node selection for pods: selectors for TPUs, and constraints with a matching node label."""
+"""Node selection for pods: selectors for TPUs, and affinity for constraints that match a node label."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def selector(tpu: GkeTpu | None) -> dict[str, str]:
 
 
 def affinity(job: Job) -> dict[str, Any]:
-    """Return node affinity for required constraints on region, zone and preemptibility; {} if there are none."""
+    """Return the node affinity for required constraints on region, zone and preemptible; {} if there are none."""
     terms = [*_terms(job)]
     if not terms:
         return {}
@@ -46,7 +46,7 @@ def affinity(job: Job) -> dict[str, Any]:
 
 
 def _terms(job: Job) -> Iterator[dict[str, Any]]:
-    for each in filter(_is_kept, job.constraints):
+    for each in filter(_is_exported, job.constraints):
         if each.key in _LABELS:
             values = [str(value.value) for value in each.operands]
             yield {"key": _LABELS[each.key], "operator": _OPERATORS[each.op], "values": values}
@@ -56,11 +56,11 @@ def _terms(job: Job) -> Iterator[dict[str, Any]]:
 
 
 def notes(job: Job) -> list[ExportNote]:
-    """Return notes on the constraints without a matching node label."""
-    return lost_constraints(each for each in job.constraints if not _is_kept(each))
+    """Return a note on each constraint without a matching node label."""
+    return lost_constraints(each for each in job.constraints if not _is_exported(each))
 
 
-def _is_kept(constraint: Constraint) -> bool:
+def _is_exported(constraint: Constraint) -> bool:
     if not constraint.required:
         return False
     if constraint.key == PREEMPTIBLE_ATTRIBUTE_KEY:

@@ -1,4 +1,4 @@
-"""Container script before the program: variables of the rank, and the set-up."""
+"""The script that a container runs before the program: it sets the rank's variables and runs the set-up."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from iris_cli.ops.export.source import Source
 TASK_DIR = "/iris"
 """Directory of the task: a volume that is deleted with the pod."""
 
-_PORTS = 20_000  # each pod has its own address, so ports are free
+_PORTS = 20_000  # the first port; each pod has an address of its own, so its ports are free
 
 
 def replicated_job(source: Source) -> str:
     return "slice" if source.is_group else "task"
 
 
-def of_pod(source: Source) -> dict[str, str]:
-    """Return variables set from fields of the pod: labels and annotations of JobSet and Kubernetes."""
+def pod_fields(source: Source) -> dict[str, str]:
+    """Return the fields of the pod that give the values of variables: annotations of JobSet and Kubernetes."""
     found = {
         "IRIS_WORKER_ID": "spec.nodeName",
         "IRIS_SLICE_INDEX": "metadata.annotations['jobset.sigs.k8s.io/job-index']",
@@ -41,7 +41,7 @@ def hosts_length(source: Source, slices: int, pods: int) -> int:
 
 
 def script(source: Source, slices: int, pods: int) -> str:
-    """Return the script: its arguments are the set-up, if there is one, and the program with its arguments."""
+    """Return the script. Its arguments are the set-up command, if there is one, and the program with its arguments."""
     return "\n".join(_lines(source, slices, pods)) + "\n"
 
 
@@ -65,7 +65,7 @@ def _lines(source: Source, slices: int, pods: int) -> Iterator[str]:
     )
     ranks = slices * pods if source.is_group else 1
     yield f"IRIS_RANK={'$IRIS_TASK_INDEX' if source.is_group else 0}"
-    yield from shell.computed(environment.of_rank(job, ranks, slices))
+    yield from shell.computed(environment.rank_variables(job, ranks, slices))
     if job.indexes:
         yield from shell.index_at("IRIS_TASK_INDEX", job.indexes)
     if source.lines:
@@ -77,7 +77,7 @@ def _lines(source: Source, slices: int, pods: int) -> Iterator[str]:
 
 
 def _hosts(source: Source, slices: int, pods: int) -> Iterator[str]:
-    """Yield IRIS_FIRST and IRIS_HOSTS by JobSet's naming rule for pods; IRIS_HOSTS is empty if too long."""
+    """Yield lines that set IRIS_FIRST and IRIS_HOSTS to JobSet's names of pods; IRIS_HOSTS is '' if too long."""
     name = dns_label(source.job.id)
     host = f"{name}-{replicated_job(source)}"
     if not source.is_group:

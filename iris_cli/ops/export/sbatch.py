@@ -1,6 +1,6 @@
 """Slurm batch script: options for `sbatch`, and an `srun` that sets every rank's environment.
 
-It uses only POSIX sh, and commands of Slurm and coreutils. Below the submission directory it creates
+The script uses only POSIX sh, and commands of Slurm and coreutils. In the directory of the submission it creates
 `iris-out/JOB-ID` for the outputs of the tasks and the exit code of the rank that failed first.
 """
 
@@ -30,23 +30,23 @@ from iris_cli.ops.export.counterparts import (
 )
 from iris_cli.ops.export.source import Source
 
-MOST_BYTES = 4 << 20
-"""Most bytes of a script: Slurm's default `max_script_size`."""
+MAX_BYTES = 4 << 20
+"""Maximum size of a script in bytes: Slurm's default `max_script_size`."""
 
 _PARTITION = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.,+-]{0,200}")
 _MODEL = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,62}")
-_USUAL_ARRAY = 1000  # the largest index that Slurm accepts by default (MaxArraySize)
+_DEFAULT_MAX_INDEX = 1000  # the largest array index that Slurm accepts by default (MaxArraySize)
 
 
 def batch_script(source: Source, queue: str | None) -> tuple[list[str], list[str], list[ExportNote]]:
-    """Return the options and the lines of the script, and notes. Raises UsageError."""
+    """Return the options of the script, its other lines, and notes. Raises UsageError."""
     if queue is not None and _PARTITION.fullmatch(queue) is None:
         raise UsageError(f"--queue {queue[:80]!r} is not the name of a partition", hint="`sinfo` lists them")
     options = [f"#SBATCH {option}" for option in (*_options(source), *_partition(queue))]
     body = [*_begin(source), *_variables(source), *_run(source), *_end(source)]
-    if (size := sum(len(line.encode()) + 1 for line in (*options, *body))) > MOST_BYTES:
+    if (size := sum(len(line.encode()) + 1 for line in (*options, *body))) > MAX_BYTES:
         raise UsageError(
-            f"the script takes {size} bytes, and Slurm accepts {MOST_BYTES}", hint="put the data into a file"
+            f"the script takes {size} bytes, and Slurm accepts {MAX_BYTES}", hint="put the data into a file"
         )
     return options, body, [*without_counterpart(source.job, Engine.SBATCH), *_notes(source)]
 
@@ -82,7 +82,7 @@ def _options(source: Source) -> Iterator[str]:
 
 
 def _resources(job: Job) -> Iterator[str]:
-    """Yield options for explicit resources: iris's defaults are no demands, and many sites track no memory."""
+    """Yield options for resources that differ from iris's defaults: many sites don't account for memory."""
     resources = job.resources
     yield from _cores(job)
     if resources.memory != DEFAULT_RESOURCES.memory:
@@ -103,20 +103,20 @@ def _is_model(variant: str) -> bool:
 
 
 def _from_shell(job: Job) -> list[str]:
-    """Return the secrets that come from the shell of `sbatch`."""
+    """Return the secrets that are read from the environment of `sbatch`."""
     return [name for name in job.secrets if name not in job.secret_files]
 
 
 def _begin(source: Source) -> Iterator[str]:
-    """Yield the steps that need Slurm's commands, before the job's own PATH is set."""
+    """Yield the lines that need Slurm's commands: they come before the job's PATH is set."""
     job = source.job
     yield from ("", "IRIS_STOPPING=", "trap IRIS_STOPPING=1 TERM")
     yield from (
         f"IRIS_{name.upper()}=$(command -v {name})" for name in ("srun", "scontrol", "squeue", "scancel")
     )
     if job.after:
-        told = f"submit it with --dependency=afterok:ID: it runs after {', '.join(job.after)}"
-        yield f'[ -n "${{SLURM_JOB_DEPENDENCY-}}" ] || {{ echo {shell.quoted(told)} >&2; exit 2; }}'
+        message = f"submit it with --dependency=afterok:ID: it runs after {', '.join(job.after)}"
+        yield f'[ -n "${{SLURM_JOB_DEPENDENCY-}}" ] || {{ echo {shell.quoted(message)} >&2; exit 2; }}'
     if source.workdir:
         yield f"cd -- {shell.quoted(source.workdir)} || exit"
     yield f"IRIS_OUT=$SLURM_SUBMIT_DIR/iris-out/{job.id}-${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"
@@ -130,14 +130,14 @@ _PORT = "$((20000 + (SLURM_JOB_ID * 97 + ${SLURM_RESTART_COUNT:-0} * 7) % 10000)
 
 
 def _variables(source: Source) -> Iterator[str]:
-    """Yield the environment shared by all ranks, lowest precedence first."""
+    """Yield lines that set the variables that all ranks share; later lines override earlier ones."""
     job = source.job
     yield from ("", "# The variables that all ranks have in common.")
     yield from shell.exports(_settable({**source.default_env, **job.env}))
     for name, file in job.secret_files.items():
         yield f"{name}=$(cat -- {shell.quoted(file)}) && export {name} || exit"
     yield from (f': "${{{name}:?export this secret before sbatch}}"' for name in _from_shell(job))
-    yield from shell.exports(environment.fixed(source, job.replicas, job.slices))
+    yield from shell.exports(environment.fixed_variables(source, job.replicas, job.slices))
     port = str(JAX_PORT) if job.resources.device_type == "tpu" else "$IRIS_PORTS"
     yield from shell.computed(
         {
@@ -163,7 +163,7 @@ def _settable(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run(source: Source) -> Iterator[str]:
-    """Yield the program, and the `srun` that starts it on each node."""
+    """Yield lines that define the program, and start it on each node with `srun`."""
     job, env = source.job, {**source.default_env, **source.job.env}
     kept = [f"{name}={value}" for name, value in env.items() if is_reserved_by_shells(name)]
     words = [*(("env", *kept) if kept else ()), *job.command]
@@ -178,7 +178,7 @@ def _run(source: Source) -> Iterator[str]:
         "'",
     )
     setup = '"$IRIS_SETUP" ' if job.setup else ""
-    # Since Slurm 22.05 a step does not inherit the cores per task from its job's options.
+    # Since Slurm 22.05, `srun` does not inherit --cpus-per-task from the options of the job.
     cores = "".join(f" {option}" for option in _cores(job))
     yield f'"$IRIS_SRUN" --kill-on-bad-exit=1 --export=ALL{cores} \\'
     yield f'    /bin/sh -c "$IRIS_EACH_RANK" iris "$IRIS_RECORD" {setup}"$@"'
@@ -186,7 +186,7 @@ def _run(source: Source) -> Iterator[str]:
 
 
 def _each_rank(source: Source) -> Iterator[str]:
-    """Yield each rank's steps around the program, without single quotes."""
+    """Yield the script that each rank runs, which includes the program. It contains no single quotes."""
     job = source.job
     yield "IRIS_RANK=$SLURM_PROCID IRIS_RECORD=$1 IRIS_CODE=0"
     if source.is_group:
@@ -200,11 +200,11 @@ def _each_rank(source: Source) -> Iterator[str]:
             "IRIS_OUTPUT_DIR": "$IRIS_TASK_DIR/output",
         }
     )
-    found = environment.of_rank(job, job.replicas if job.is_gang else 1, job.slices)
+    found = environment.rank_variables(job, job.replicas if job.is_gang else 1, job.slices)
     yield from shell.computed({name: value for name, value in found.items() if not name.startswith("SLURM_")})
-    early = [job.signal.name] if job.signal is not None else []
-    # The signal is for the program; the waiting shell must survive it.
-    yield f"trap : {' '.join(dict.fromkeys(('HUP', 'INT', 'QUIT', 'TERM', 'USR1', 'USR2', *early)))}"
+    extra_signals = [job.signal.name] if job.signal is not None else []
+    # The shell that waits for the program must survive the program's signals.
+    yield f"trap : {' '.join(dict.fromkeys(('HUP', 'INT', 'QUIT', 'TERM', 'USR1', 'USR2', *extra_signals)))}"
     yield from ('mkdir -p "$IRIS_OUTPUT_DIR" || exit', "shift")
     if job.setup:
         yield from ('/bin/sh -c "$1" </dev/null || IRIS_CODE=$?', "shift")
@@ -215,7 +215,7 @@ def _each_rank(source: Source) -> Iterator[str]:
 
 
 def _end(source: Source) -> Iterator[str]:
-    """Yield the retries, and the exit with the code of the rank that failed first."""
+    """Yield lines that retry the job, or exit with the code of the rank that failed first."""
     job = source.job
     yield from ("", "# The exit code of the rank that failed first.")
     yield from (
@@ -237,7 +237,7 @@ def _end(source: Source) -> Iterator[str]:
 
 
 def _fails_fast(source: Source) -> bool:
-    """Return True if a failed independent task ends the others."""
+    """Return True if the failure of an independent task ends the other tasks."""
     return not (source.is_group or source.job.keep_going)
 
 
@@ -301,10 +301,10 @@ def _to_do(source: Source) -> Iterator[ExportNote]:
         yield to_do("secrets", f"export {names} in the shell of sbatch")
     if source.workdir:
         yield to_do("workdir", f"every node must see {source.workdir}")
-    if job.indexes and job.indexes[-1] > _USUAL_ARRAY:
+    if job.indexes and job.indexes[-1] > _DEFAULT_MAX_INDEX:
         yield to_do("array", f"index {job.indexes[-1]} needs a MaxArraySize above it (1001 by default)")
 
 
 def commands(options: Iterable[str], body: Iterable[str], comments: Iterable[str]) -> str:
-    """Return the script as text: `sbatch` reads its options before the first command."""
+    """Return the script as text. The options come first, because `sbatch` reads them up to the first command."""
     return "\n".join(("#!/bin/sh", *map(shell.comment, comments), *options, *body)) + "\n"

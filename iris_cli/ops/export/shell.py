@@ -1,6 +1,6 @@
 """Words, comments and variables of shell scripts, in printable characters.
 
-The variables of a script begin with `IRIS_`, which no variable of a job does.
+The variables of a script begin with `IRIS_`; variables of jobs can't.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import groupby
 
 
 def quoted(text: str) -> str:
-    """Return the text as one word of a POSIX shell. Of control characters only tabs and line feeds stay literal."""
+    """Return the text as one word of a POSIX shell. Control characters except tab and line feed are escaped."""
     if text.replace("\t", "").replace("\n", "").isprintable():
         return shlex.quote(text)
     return "".join(_pieces(text))
@@ -35,12 +35,12 @@ def exports(variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def computed(variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield lines that set variables to expressions in double quotes, without single quotes."""
+    """Yield lines that set variables to shell expressions. The lines contain no single quotes if the values don't."""
     return (f'export {name}="{value}"' for name, value in variables.items())
 
 
 def position_of(index: str, indexes: Iterable[int]) -> Iterator[str]:
-    """Yield lines that set IRIS_TASK_INDEX to the position of a variable's value among `indexes`."""
+    """Yield lines that set IRIS_TASK_INDEX to the position, in `indexes`, of the value of the variable `index`."""
     yield "IRIS_TASK_INDEX=0"
     yield f"for IRIS_INDEX in {' '.join(map(str, indexes))}; do"
     yield f'    [ "$IRIS_INDEX" != "${index}" ] || break'
@@ -49,7 +49,7 @@ def position_of(index: str, indexes: Iterable[int]) -> Iterator[str]:
 
 
 def index_at(position: str, indexes: Iterable[int]) -> Iterator[str]:
-    """Yield lines that set IRIS_ARRAY_INDEX to the element of `indexes` at the position in a variable."""
+    """Yield lines that set IRIS_ARRAY_INDEX to the element of `indexes` at the value of the variable `position`."""
     yield f"IRIS_AT=${position}"
     yield f"for IRIS_ARRAY_INDEX in {' '.join(map(str, indexes))}; do"
     yield '    [ "$IRIS_AT" != 0 ] || break'
@@ -59,7 +59,7 @@ def index_at(position: str, indexes: Iterable[int]) -> Iterator[str]:
 
 
 def line_of_task(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines that set IRIS_EACH_LINE by IRIS_TASK_INDEX."""
+    """Yield lines that set IRIS_EACH_LINE to the line of the task IRIS_TASK_INDEX."""
     yield "case $IRIS_TASK_INDEX in"
     yield from (f"{task}) IRIS_EACH_LINE={quoted(line)} ;;" for task, line in enumerate(lines))
     yield from ("esac", "export IRIS_EACH_LINE")

@@ -1,4 +1,4 @@
-"""Source of an export: a job of the state directory, or of a job file."""
+"""The source of an export: a job in the state directory, or a job file."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _YAML = (".yaml", ".yml")
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """A job, with the data that its record only refers to.
+    """A job, with data that is not in its record.
 
-    `default_env`: the environment that `cluster.yaml` gives every task. `workdir`: the directory that a job
-    file ships. `lines`: the `--each-line` line of each task.
+    `default_env`: the variables that `cluster.yaml` sets for all tasks. `workdir`: the directory that a job file
+    ships. `lines`: the line of each task with `--each-line`.
     """
 
     job: Job
@@ -53,7 +53,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 def from_state(session: Session, name: str) -> Source:
-    """Return a job of the state directory, open or ended. Raises NotFoundError, UsageError."""
+    """Return an open or ended job of the state directory. Raises NotFoundError, UsageError."""
     cluster = session.view()
     job = cluster.jobs[find_job(cluster, name)]
     if job.client:
@@ -66,23 +66,23 @@ def from_state(session: Session, name: str) -> Source:
     return Source(job=job, default_env=session.config.defaults.env, lines=kept, image=job.image)
 
 
-def defaults_of(place: Workplace) -> Defaults:
-    """Return the defaults in `cluster.yaml`; empty without such a file. Raises ConfigError."""
+def defaults_of(script: Workplace) -> Defaults:
+    """Return the defaults in `cluster.yaml`; empty if there is no such file. Raises ConfigError."""
     try:
-        place.config_file  # noqa: B018 - reading it finds the file
+        script.config_file  # noqa: B018 - reading it finds the file
     except ConfigError:
-        if place.config_path is not None or os.environ.get("IRIS_CONFIG"):
+        if script.config_path is not None or os.environ.get("IRIS_CONFIG"):
             raise
         return Defaults()
-    return place.config.defaults
+    return script.config.defaults
 
 
 def from_file(path: Path, defaults: Defaults) -> Source:
     """Return the job of a job file or a job script, without submitting it. Raises ConfigError, UsageError."""
-    told = load_job_file(path) if path.suffix in _YAML else _script(path)
-    request = merge_requests(told, defaults.job)
+    job_request = load_job_file(path) if path.suffix in _YAML else _script(path)
+    request = merge_requests(job_request, defaults.job)
     after = tuple(map(parse_job_id, request.after or ()))
-    # The other engine has its own workers, images and jobs.
+    # These refer to workers, images and jobs of the other engine, so they are not checked.
     accepted = structs.replace(with_lines(request), after=None, image=None, force=True)
     job = accept(Cluster(), accepted, _shapes(request))
     lines = request.each_line
@@ -96,22 +96,22 @@ def from_file(path: Path, defaults: Defaults) -> Source:
 
 
 def is_job_file(path: Path) -> bool:
-    """Return True if the name is that of a job file or a job script, not of a job."""
+    """Return True if the path names a job file or a job script, False if it is the name of a job."""
     return path.suffix in _YAML or is_script(path)
 
 
 def _script(path: Path) -> JobRequest:
-    """Return the request of a job script, which runs at its own path. Raises ConfigError, UsageError."""
-    request, place = load_job_script(path), path.resolve()
-    if not os.access(place, os.X_OK):
+    """Return the request of a job script, which is run from its own path. Raises ConfigError, UsageError."""
+    request, script = load_job_script(path), path.resolve()
+    if not os.access(script, os.X_OK):
         raise UsageError(f"{clip(str(path))} is not executable", hint=f"chmod +x {clip(str(path))}")
-    top = Path(request.workdir).resolve() if request.workdir is not None else place.parent
-    program = f"./{place.relative_to(top)}" if place.is_relative_to(top) else str(place)
+    top = Path(request.workdir).resolve() if request.workdir is not None else script.parent
+    program = f"./{script.relative_to(top)}" if script.is_relative_to(top) else str(script)
     return structs.replace(request, command=(program,), workdir=str(top), job_script=None)
 
 
 def _shapes(request: JobRequest) -> Fleet:
-    """Return a virtual worker for a type that only GKE's table has, with its number of VMs."""
+    """Return a fictitious worker for a TPU type that only GKE has, so that the job is accepted."""
     known = gke_types().get(request.tpu or "")
     if known is None or lookup(known.name) is not None:
         return ()

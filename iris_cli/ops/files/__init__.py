@@ -1,1 +1,1 @@
-"""Files of tasks: pull outputs, remove leftovers."""
+"""Files of tasks: pull outputs, delete unneeded files."""

@@ -1,7 +1,7 @@
 """Garbage collection: files of ended attempts on workers, and unneeded files in the state directory.
 
-Files are found and measured first, then removed with the operator's consent. Excludes attempts that are live,
-or whose end is not proven.
+Files are found and measured first, then deleted with the operator's consent. Excludes files of attempts that are
+live, or whose end is not proven.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from iris_cli.ops.cycle.calls import Call
 from iris_cli.ops.cycle.observe import Answer
 from iris_cli.ops.session import Session
 
-_UNSURE = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
+_UNKNOWN_STATE = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
 
 
 class WorkerFiles(Struct, frozen=True, kw_only=True):
-    """Files of ended attempts on one worker, in bytes by attempt.
+    """Files of ended attempts on one worker. `sizes` are bytes by attempt.
 
-    `removed` are the removed attempts, `left` those whose removal takes longer. `caches` are bytes of long
-    unused workspaces and set-ups, `caches_removed` the removed part. `problem` says why the sizes are unknown
-    or the files can't be removed now; `silent`: the worker did not answer.
+    `removed` are the attempts whose files were deleted, `left` those whose deletion takes longer. `caches`: bytes of
+    workspaces and set-ups that were unused for long; `caches_removed`: deleted bytes of these. `problem` says why the
+    sizes are unknown or nothing can be deleted now; `silent`: the worker did not answer.
     """
 
     worker: WorkerId
@@ -53,7 +53,7 @@ class WorkerFiles(Struct, frozen=True, kw_only=True):
 
 
 class Garbage(Struct, frozen=True, kw_only=True):
-    """All files found; `files` are in the state directory."""
+    """All files that were found. `files` are in the state directory, the others on workers."""
 
     workers: tuple[WorkerFiles, ...] = ()
     files: tuple[Leftover, ...] = ()
@@ -65,8 +65,8 @@ class Garbage(Struct, frozen=True, kw_only=True):
         return sum(each.bytes for each in self.workers) + sum(each.bytes for each in self.files)
 
     @property
-    def anything(self) -> bool:
-        """True if something can be removed now."""
+    def can_remove(self) -> bool:
+        """True if any file can be deleted now."""
         return bool(self.files) or any(
             (each.sizes or each.caches) and not each.problem for each in self.workers
         )
@@ -76,24 +76,24 @@ def find(session: Session, older_than: float = 0.0) -> Garbage:
     """Measure files of attempts, and in the state directory, that are more than `older_than` seconds old."""
     cluster = session.view()
     now = session.clock.now()
-    shipped = any(job.workspace is not None for job in cluster.jobs.values())
+    has_workspaces = any(job.workspace is not None for job in cluster.jobs.values())
     workers = [
         (worker, ended)
         for worker in cluster.workers.values()
         if (ended := reaping.ended_before(cluster, worker, now - older_than))
-        or (shipped and worker.condition is WorkerCondition.HEALTHY)
+        or (has_workspaces and worker.condition is WorkerCondition.HEALTHY)
     ]
     found = [
         each
         for batch in session.fan_out(
             workers,
-            lambda item: _measure(session, cluster, *item, older_than if shipped else None),
+            lambda item: _measure(session, cluster, *item, older_than if has_workspaces else None),
             what="measuring",
         )
         for each in batch
         if each.sizes or each.caches or each.problem
     ]
-    order = {worker.id: place for place, (worker, _) in enumerate(workers)}
+    order = {worker.id: position for position, (worker, _) in enumerate(workers)}
     return Garbage(
         workers=tuple(sorted(found, key=lambda each: order[each.worker])),
         files=leftovers(session.state.path, now - older_than, _needed(cluster)),
@@ -109,45 +109,46 @@ def _measure(
     ended: Sequence[AttemptId],
     unused_for: float | None,
 ) -> WorkerFiles:
-    """Measure one worker in its own thread. Caches unused for `unused_for` seconds count; None skips them."""
-    nothing = WorkerFiles(worker=worker.id, sizes=dict.fromkeys(ended, 0))
-    if worker.condition in _UNSURE:
-        return structs.replace(nothing, problem=f"it is {worker.condition}: iris worker probe {worker.id}")
+    """Measure one worker, in a thread of its own, with caches unused for `unused_for` seconds (None: no caches)."""
+    unmeasured = WorkerFiles(worker=worker.id, sizes=dict.fromkeys(ended, 0))
+    if worker.condition in _UNKNOWN_STATE:
+        return structs.replace(unmeasured, problem=f"it is {worker.condition}: iris worker probe {worker.id}")
     sizes: dict[AttemptId, int] = {}
     for start in range(0, len(ended), BATCH):
         tokens = {cluster.attempt(each).token: each for each in ended[start : start + BATCH]}
-        said = session.runner.usage(session.target(worker), list(tokens))
-        if isinstance(said, Silence):
-            return structs.replace(nothing, problem=f"no answer: {said.detail}", silent=True)
-        if (said.boot_id, said.incarnation) != (worker.boot_id, worker.incarnation):
-            return structs.replace(nothing, problem=_ANOTHER)
-        sizes |= {attempt: dict(said.sizes).get(token, 0) for token, attempt in tokens.items()}
-    unused = 0 if unused_for is None else reap.unused(session, cluster, worker, unused_for, remove=False)
+        usage = session.runner.usage(session.target(worker), list(tokens))
+        if isinstance(usage, Silence):
+            return structs.replace(unmeasured, problem=f"no answer: {usage.detail}", silent=True)
+        if (usage.boot_id, usage.incarnation) != (worker.boot_id, worker.incarnation):
+            return structs.replace(unmeasured, problem=_ANOTHER)
+        sizes |= {attempt: dict(usage.sizes).get(token, 0) for token, attempt in tokens.items()}
+    unused: int | Silence = 0
+    if unused_for is not None:
+        unused = reap.unused_bytes(session, cluster, worker, unused_for, remove=False)
     if isinstance(unused, Silence):
-        return structs.replace(nothing, problem=f"no answer: {unused.detail}", silent=True)
-    return structs.replace(nothing, sizes=sizes, caches=unused)
+        return structs.replace(unmeasured, problem=f"no answer: {unused.detail}", silent=True)
+    return structs.replace(unmeasured, sizes=sizes, caches=unused)
 
 
 _ANOTHER = "the host was rebooted or re-created: iris schedule --once"
 
 
 def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage:
-    """Remove the files found, on reachable workers, in batches of attempts.
+    """Delete the files that were found, on reachable workers, in batches of attempts, and record this in the log.
 
-    `older_than` must equal the value given to `find`, in seconds. Raises LockedError, LogDamagedError and
-    NotWritableError, because removals are logged.
+    `older_than` must be the value given to `find`, in seconds. Raises LockedError, LogDamagedError, NotWritableError.
     """
     rows = {each.worker: each for each in found.workers}
-    asked: dict[WorkerId, set[AttemptId]] = {worker: set() for worker in rows}
-    while calls := _next_calls(session, rows, asked):
-        session.take_turn()  # before removing: a removal must be loggable
+    sent: dict[WorkerId, set[AttemptId]] = {worker: set() for worker in rows}
+    while calls := _next_calls(session, rows, sent):
+        session.take_turn()  # BEFORE deleting: the deletion must be recorded
         for batch in session.fan_out(calls, lambda call: _reap(session, call), what="removing"):
             with session.transaction() as draft:
                 observe.weigh(session, draft, batch)
             for answer in batch:
-                worker, attempts = answer.known.worker, tuple(answer.known.reaped.values())
-                asked[worker].update(attempts)
-                rows[worker] = _told(session.cluster, rows[worker], answer, attempts)
+                worker, attempts = answer.context.worker, tuple(answer.context.reaped.values())
+                sent[worker].update(attempts)
+                rows[worker] = _result(session.cluster, rows[worker], answer, attempts)
     _remove_caches(session, rows, older_than)
     return structs.replace(found, workers=tuple(rows.values()), files=_remove_files(session, found.files))
 
@@ -159,7 +160,7 @@ def _needed(cluster: Cluster) -> frozenset[str]:
 
 
 def _remove_files(session: Session, files: Sequence[Leftover]) -> tuple[Leftover, ...]:
-    """Remove files; check packed files again under the lock, since a new job may need them."""
+    """Delete files. Packed files are checked again under the lock, because a new job may need them."""
     if not any(each.packed for each in files):
         return tuple(map(remove_leftover, files))
     with session.transaction() as draft:
@@ -174,27 +175,28 @@ def _remove_files(session: Session, files: Sequence[Leftover]) -> tuple[Leftover
 
 def _remove_caches(session: Session, rows: dict[WorkerId, WorkerFiles], older_than: float) -> None:
     cluster = session.view()
-    full = [row for row in rows.values() if row.caches and not row.problem and row.worker in cluster.workers]
+    measured = (row for row in rows.values() if row.worker in cluster.workers and not row.problem)
+    with_caches = [row for row in measured if row.caches]
 
     def act(row: WorkerFiles) -> WorkerFiles:
         worker = cluster.workers[row.worker]
-        left = reap.unused(session, cluster, worker, older_than, remove=True)
+        left = reap.unused_bytes(session, cluster, worker, older_than, remove=True)
         if isinstance(left, Silence):
             return structs.replace(row, problem=f"no answer: {left.detail}", silent=True)
         return structs.replace(row, caches_removed=max(0, row.caches - left))
 
-    for batch in session.fan_out(full, act, what="removing"):
+    for batch in session.fan_out(with_caches, act, what="removing"):
         rows.update({row.worker: row for row in batch})
 
 
 def _next_calls(
-    session: Session, rows: dict[WorkerId, WorkerFiles], asked: Mapping[WorkerId, set[AttemptId]]
+    session: Session, rows: dict[WorkerId, WorkerFiles], sent: Mapping[WorkerId, set[AttemptId]]
 ) -> list[Call]:
-    """Return the next call for each worker: its oldest attempts, as far as they were found."""
+    """Return the next call for each worker. It deletes the files of the oldest attempts that were found."""
     cluster = session.view()
     calls = []
     for row in rows.values():
-        wanted = row.sizes.keys() - asked[row.worker]
+        wanted = row.sizes.keys() - sent[row.worker]
         if row.problem or not wanted or row.worker not in cluster.workers:
             continue
         outputs = cluster.outputs.get(row.worker)
@@ -205,19 +207,21 @@ def _next_calls(
             reaped = {cluster.attempt(attempt).token: attempt for attempt in batch}
             known = structs.replace(observe.known_of(cluster, row.worker), reaped=reaped)
             target = session.target(cluster.workers[row.worker])
-            calls.append(Call(known=known, act=partial(session.runner.reap, target, list(reaped))))
+            calls.append(Call(context=known, act=partial(session.runner.reap, target, list(reaped))))
     return calls
 
 
 def _reap(session: Session, call: Call) -> Answer:
-    """Run a call in its own thread."""
-    asked_at = session.clock.now()
-    return observe.heard(session, call.known, asked_at, call.act())
+    """Run a call, in a thread of its own."""
+    called_at = session.clock.now()
+    return observe.validated_answer(session, call.context, called_at, call.act())
 
 
-def _told(cluster: Cluster, row: WorkerFiles, answer: Answer, attempts: tuple[AttemptId, ...]) -> WorkerFiles:
-    if isinstance(answer.seen, Silence):
-        return structs.replace(row, problem=f"no answer: {answer.seen.detail}", silent=True)
+def _result(
+    cluster: Cluster, row: WorkerFiles, answer: Answer, attempts: tuple[AttemptId, ...]
+) -> WorkerFiles:
+    if isinstance(answer.observation, Silence):
+        return structs.replace(row, problem=f"no answer: {answer.observation.detail}", silent=True)
     gone = tuple(each for each in attempts if cluster.attempt(each).reaped_at is not None)
     left = tuple(each for each in attempts if each not in gone)
     return structs.replace(row, removed=(*row.removed, *gone), left=(*row.left, *left))

@@ -1,6 +1,6 @@
-"""Local directory for untrusted files: nothing is written outside of it, no link is followed.
+"""A local directory for untrusted files: nothing is written outside of it, no link is followed.
 
-A file is written under a temporary name and renamed when complete, so a kill leaves no partial file.
+A file has a temporary name until it is complete, so that an interrupted fetch leaves no incomplete file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from iris_cli.errors import UsageError
 
 _PART = b".iris-part-"
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
-_LONGEST = 4096  # bytes of a name with its directories
+_MAX_NAME = 4096  # bytes of a name with its directories
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -31,9 +31,9 @@ class BadNameError(Exception):
 def parts_of(name: bytes) -> tuple[bytes, ...]:
     """Return the directories and the name of a file, relative to the top. Raises BadNameError.
 
-    A control character becomes `%` and its number in hexadecimal digits, to keep names printable.
+    A control character is replaced by `%` and its hexadecimal number, so that names are printable.
     """
-    if len(name) > _LONGEST:
+    if len(name) > _MAX_NAME:
         raise BadNameError("its name is too long")
     if name.startswith(b"/"):
         raise BadNameError("its name is absolute")
@@ -47,7 +47,7 @@ def parts_of(name: bytes) -> tuple[bytes, ...]:
 
 @contextmanager
 def opened_tree(path: Path) -> Iterator[LocalTree]:
-    """Open the directory at `path`, created if needed, for one user at a time. Raises OSError and UsageError."""
+    """Create the directory at `path` if it is missing, and lock it for this process. Raises OSError, UsageError."""
     path.mkdir(parents=True, exist_ok=True)
     top = os.open(path, _DIRECTORY)
     try:
@@ -61,7 +61,7 @@ def opened_tree(path: Path) -> Iterator[LocalTree]:
 
 
 class LocalTree:
-    """Directory behind a descriptor. All methods raise OSError, also if a link is in the way."""
+    """A directory with an open descriptor. All methods raise OSError, also if a part of the path is a link."""
 
     def __init__(self, top: int) -> None:
         self._top = top
@@ -69,11 +69,11 @@ class LocalTree:
     @property
     def free(self) -> int:
         """Free bytes of its file system."""
-        room = os.fstatvfs(self._top)
-        return room.f_bavail * room.f_frsize
+        status = os.fstatvfs(self._top)
+        return status.f_bavail * status.f_frsize
 
     def has(self, parts: Sequence[bytes], size: int, mtime: int) -> bool:
-        """Return True if there is a regular file of this size and modification second."""
+        """Return True if a regular file with this size and modification time (in seconds) exists."""
         try:
             with self._parent(parts) as parent:
                 status = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
@@ -83,7 +83,7 @@ class LocalTree:
 
     @contextmanager
     def part(self, parts: Sequence[bytes], version: object) -> Iterator[Part]:
-        """Open the partial file of this version, with the bytes of an earlier fetch."""
+        """Open the incomplete file of this version. It may contain bytes of an earlier fetch."""
         key = hashlib.sha256(b"/".join(parts) + b"\0" + repr(version).encode()).hexdigest()[:32]
         name = _PART + key.encode()
         fd = os.open(name, _FILE | os.O_CREAT, 0o666, dir_fd=self._top)
@@ -93,15 +93,15 @@ class LocalTree:
             os.close(fd)
 
     def clean(self) -> None:
-        """Remove partial files, once all files are complete."""
+        """Delete incomplete files, after all files were fetched."""
         for name in map(os.fsencode, os.listdir(self._top)):
             if name.startswith(_PART):
                 with suppress(OSError):
                     os.unlink(name, dir_fd=self._top)
 
-    def put_in_place(self, name: bytes, parts: Sequence[bytes]) -> None:
+    def move_to_final_name(self, name: bytes, parts: Sequence[bytes]) -> None:
         """Rename a complete file to its final name."""
-        with self._parent(parts, make=True) as parent:
+        with self._parent(parts, create=True) as parent:
             with suppress(FileNotFoundError):
                 status = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
                 if stat.S_ISLNK(status.st_mode):
@@ -109,24 +109,24 @@ class LocalTree:
             os.replace(name, parts[-1], src_dir_fd=self._top, dst_dir_fd=parent)
 
     @contextmanager
-    def _parent(self, parts: Sequence[bytes], *, make: bool = False) -> Iterator[int]:
+    def _parent(self, parts: Sequence[bytes], *, create: bool = False) -> Iterator[int]:
         """Open the directory that contains a file; yield its descriptor."""
-        here = os.dup(self._top)
+        current = os.dup(self._top)
         try:
             for part in parts[:-1]:
-                if make:
+                if create:
                     with suppress(FileExistsError):
-                        os.mkdir(part, dir_fd=here)
-                below = os.open(part, _DIRECTORY, dir_fd=here)
-                os.close(here)
-                here = below
-            yield here
+                        os.mkdir(part, dir_fd=current)
+                below = os.open(part, _DIRECTORY, dir_fd=current)
+                os.close(current)
+                current = below
+            yield current
         finally:
-            os.close(here)
+            os.close(current)
 
 
 class Part:
-    """A partial file."""
+    """An incomplete file."""
 
     def __init__(self, tree: LocalTree, fd: int, name: bytes, parts: Sequence[bytes]) -> None:
         self._tree, self._fd, self._name, self._parts = tree, fd, name, parts
@@ -141,11 +141,11 @@ class Part:
             written = os.pwrite(self._fd, left, offset)
             left, offset = left[written:], offset + written
 
-    def begin_anew(self) -> None:
+    def truncate(self) -> None:
         os.ftruncate(self._fd, 0)
 
     def finish(self, size: int, mtime: int) -> None:
-        """Finish a complete file: set its size and modification time, then rename it."""
+        """Set the size and modification time of a complete file, then rename it."""
         os.ftruncate(self._fd, size)
         os.utime(self._fd, (mtime, mtime))
-        self._tree.put_in_place(self._name, self._parts)
+        self._tree.move_to_final_name(self._name, self._parts)

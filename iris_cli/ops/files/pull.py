@@ -1,4 +1,4 @@
-"""Pull the results of a job: files of `IRIS_OUTPUT_DIR` to a directory, output to the state directory."""
+"""Pull the results of a job: files of `IRIS_OUTPUT_DIR` to a directory, stdout and stderr to the state directory."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotWritableError, UsageError
 from iris_cli.journal.log.recovery import Damage
 from iris_cli.ops.files.local_tree import opened_tree
-from iris_cli.ops.files.pull_attempt import Puller, SilentError, Tally, in_few_words
-from iris_cli.ops.logs.logs import is_there, without_worker
+from iris_cli.ops.files.pull_attempt import Puller, SilentError, Tally, shortened
+from iris_cli.ops.logs.logs import has_output_on_worker, why_no_output
 from iris_cli.ops.names import select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.remote.output_calls import FileList, OutputCalls
 
-_TOGETHER = 16  # attempts in one list; more would leave little room for each
+_ATTEMPTS_PER_LIST = 16  # attempts listed in one call, whose answer has a size limit
 
 
 class PulledAttempt(Struct, frozen=True, kw_only=True):
-    """The files fetched from one attempt: `files` of `bytes`, and `log_bytes`; `unchanged` files existed before.
+    """Result of one attempt. `files` were fetched, in total `bytes`; `unchanged` files were not fetched again.
 
-    `problems` name the missing files; `silent`: its worker did not answer.
+    `log_bytes`: fetched bytes of stdout and stderr. `problems` name missing files. `silent`: its worker did not answer.
     """
 
     attempt: AttemptId
@@ -42,7 +42,7 @@ class PulledAttempt(Struct, frozen=True, kw_only=True):
 
 
 class Pulled(Struct, frozen=True, kw_only=True):
-    """All files that were fetched, by task and attempt. `directory` holds a directory for each task."""
+    """All files that were fetched, by task and attempt. `directory` contains one directory per task."""
 
     job: JobId
     directory: Path
@@ -60,41 +60,41 @@ def pull(
     number: int | None = None,
     calls: OutputCalls | None = None,
 ) -> Pulled:
-    """Fetch the files of a job, a task or an attempt; of all attempts by default.
+    """Fetch the files of a job, a task or an attempt; by default of all attempts.
 
-    An attempt's files go to `<directory>/<job>/task-<index>/attempt-<number>`. Equal local files are kept,
-    different ones replaced. Raises NotFoundError, UsageError, NotWritableError.
+    The files of an attempt are written to `<directory>/<job>/task-<index>/attempt-<number>`. Equal local files are
+    kept, different files replaced. Raises NotFoundError, UsageError, NotWritableError.
     """
     cluster = session.view()
-    chosen = _chosen(cluster, what, ranks, number)
+    selected = _attempts_with_files(cluster, what, ranks, number)
     by_worker: dict[WorkerId, list[tuple[AttemptId, Attempt]]] = {}
-    done: dict[AttemptId, PulledAttempt] = {}
-    for attempt_id, attempt in chosen:
-        if is_there(cluster, attempt):
+    rows: dict[AttemptId, PulledAttempt] = {}
+    for attempt_id, attempt in selected:
+        if has_output_on_worker(cluster, attempt):
             by_worker.setdefault(attempt.worker, []).append((attempt_id, attempt))
         else:
-            problem = without_worker(attempt, None)
-            done[attempt_id] = _row(directory, attempt_id, attempt, Tally(problems=[problem]))
+            problem = why_no_output(attempt, None)
+            rows[attempt_id] = _row(directory, attempt_id, attempt, Tally(problems=[problem]))
     if by_worker and calls is None:
         calls = session.runner.outputs
     work = _Work(session, cluster, directory, calls)
     with session.progress(lambda: ("pulling", work.bytes_moved, 0, "bytes")):
         for batch in session.fan_out(list(by_worker.items()), lambda item: work.pull_worker(*item), what=""):
-            done |= {row.attempt: row for rows in batch for row in rows}
-    job = chosen[0][0].task.job if chosen else JobId(what)
+            rows |= {row.attempt: row for rows in batch for row in rows}
+    job = selected[0][0].task.job if selected else JobId(what)
     return Pulled(
         job=job,
         directory=directory / job,
-        attempts=tuple(done[attempt_id] for attempt_id, _ in chosen),
+        attempts=tuple(rows[attempt_id] for attempt_id, _ in selected),
         messages=tuple(session.messages),
         log_damage=session.damage,
     )
 
 
-def _chosen(
+def _attempts_with_files(
     cluster: Cluster, what: str, ranks: Sequence[int], number: int | None
 ) -> list[tuple[AttemptId, Attempt]]:
-    """Return the attempts that may have written files, by task and number."""
+    """Return the selected attempts that may have written files, by task and number."""
     found = select_tasks(cluster, what, ranks=ranks, attempt=number)
     only_one = number is not None or _is_attempt(what)
     return [
@@ -122,8 +122,8 @@ def _row(directory: Path, attempt_id: AttemptId, attempt: Attempt, tally: Tally)
         bytes=tally.bytes,
         unchanged=tally.unchanged,
         log_bytes=tally.log_bytes,
-        notes=in_few_words(tally.notes),
-        problems=in_few_words(tally.problems),
+        notes=shortened(tally.notes),
+        problems=shortened(tally.problems),
     )
 
 
@@ -137,22 +137,22 @@ class _Work:
         self._lock = Lock()
         self.bytes_moved = 0
 
-    def moved(self, size: int) -> None:
-        """Add to the number of bytes fetched."""
+    def add_moved(self, size: int) -> None:
+        """Add to the number of fetched bytes."""
         with self._lock:
             self.bytes_moved += size
 
     def pull_worker(
         self, worker: WorkerId, attempts: Sequence[tuple[AttemptId, Attempt]]
     ) -> list[PulledAttempt]:
-        """Pull all attempts of one worker, in order. Runs in its own thread."""
+        """Pull all attempts of one worker, in order. Runs in a thread of its own."""
         rows: list[PulledAttempt] = []
-        for start in range(0, len(attempts), _TOGETHER):
-            some = attempts[start : start + _TOGETHER]
+        for start in range(0, len(attempts), _ATTEMPTS_PER_LIST):
+            batch = attempts[start : start + _ATTEMPTS_PER_LIST]
             listed_at = self._session.clock.now()
             try:
-                clock, lists = self._lists(worker, some)
-                for (attempt_id, attempt), found in zip(some, lists, strict=True):
+                clock, lists = self._lists(worker, batch)
+                for (attempt_id, attempt), found in zip(batch, lists, strict=True):
                     rows.append(self._pull_attempt(attempt_id, attempt, found, clock, listed_at))
             except SilentError as error:
                 return rows + [self._silent(*each, error.silence) for each in attempts[len(rows) :]]
@@ -168,12 +168,12 @@ class _Work:
         if isinstance(answer, Silence):
             raise SilentError(answer)
         lists = list(answer.lists)
-        for place, found in enumerate(lists):
-            if found.cut and len(lists) > 1:  # a single list has more room
-                alone = self._calls.list_files(target, [found.token])
-                if isinstance(alone, Silence):
-                    raise SilentError(alone)
-                lists[place] = alone.lists[0]
+        for index, found in enumerate(lists):
+            if found.cut and len(lists) > 1:  # list it again: the list of one attempt may be longer
+                single = self._calls.list_files(target, [found.token])
+                if isinstance(single, Silence):
+                    raise SilentError(single)
+                lists[index] = single.lists[0]
         return answer.clock, lists
 
     def _pull_attempt(
@@ -181,7 +181,7 @@ class _Work:
     ) -> PulledAttempt:
         """Pull one attempt. Raises SilentError and NotWritableError."""
         assert self._calls is not None
-        tally = Tally(moved=self.moved)
+        tally = Tally(add_moved=self.add_moved)
         target = self._session.target(self._cluster.workers[attempt.worker])
         puller = Puller(calls=self._calls, target=target, token=attempt.token, clock=clock, tally=tally)
         if found.gone and attempt.started_at is not None:

@@ -1,4 +1,4 @@
-"""Pull the files of one attempt, one after the other, over the worker's shared connection."""
+"""Pull the files of one attempt, one after the other, over the connection to its worker."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from iris_cli.ops.files.local_tree import BadNameError, LocalTree, Part, parts_o
 from iris_cli.remote import output_calls
 from iris_cli.remote.transport import Target
 
-SMALL = 64 << 10  # bytes of a file that is fetched together with others
+SMALL = 64 << 10  # bytes; files of at most this size are fetched together
 
 _TOP = b"output/"
 _STREAMS = {b"out": "out", b"err": "err"}
-_TRIES = 3  # for a file that changes during the fetch
-_FRESH = 2.0  # seconds: a file written this recently may change within the same second
-_MOST_WORDS = 5
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_TRIES = 3  # fetches of a file that changes during the fetch
+_FRESH = 2.0  # seconds; a younger file may change again within the same second of its modification time
+_MAX_MESSAGES = 5
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class SilentError(Exception):
@@ -35,9 +35,9 @@ class SilentError(Exception):
 
 
 class Tally(Struct, kw_only=True):
-    """Result for the files of one attempt; `moved` gets the bytes of each piece. `problems`: missing files."""
+    """Counts of one attempt. `problems` name missing files; `add_moved` gets the size of each fetched piece."""
 
-    moved: Callable[[int], None] = lambda _: None
+    add_moved: Callable[[int], None] = lambda _: None
     files: int = 0
     bytes: int = 0
     unchanged: int = 0
@@ -46,14 +46,14 @@ class Tally(Struct, kw_only=True):
     notes: list[str] = field(default_factory=list)
 
 
-class _Wanted(Struct, frozen=True):
+class _WantedFile(Struct, frozen=True):
     name: bytes
     parts: tuple[bytes, ...]
     version: output_calls.Version | None
 
 
 class Puller(Struct, kw_only=True):
-    """One attempt on one worker. `clock` is the worker's time when its files were listed."""
+    """Fetch the files of one attempt. `clock` is the worker's time at which its files were listed."""
 
     calls: output_calls.OutputCalls
     target: Target
@@ -74,8 +74,8 @@ class Puller(Struct, kw_only=True):
             self._fetch_group(tree, group)
         tree.clean()
 
-    def _wanted(self, found: output_calls.FileList, tree: LocalTree) -> Iterator[_Wanted]:
-        seen: set[tuple[bytes, ...]] = set()
+    def _wanted(self, found: output_calls.FileList, tree: LocalTree) -> Iterator[_WantedFile]:
+        used_names: set[tuple[bytes, ...]] = set()
         for name, version in found.files:
             if name in _STREAMS:
                 continue
@@ -83,18 +83,18 @@ class Puller(Struct, kw_only=True):
                 if not name.startswith(_TOP):
                     raise BadNameError("not a file of this attempt")
                 parts = parts_of(name.removeprefix(_TOP))
-                if parts in seen:
+                if parts in used_names:
                     raise BadNameError("another file has the same local name")
             except BadNameError as error:
                 self._problem(name, str(error))
                 continue
-            seen.add(parts)
+            used_names.add(parts)
             if version is not None and tree.has(parts, version.size, version.mtime):
                 self.tally.unchanged += 1
             else:
-                yield _Wanted(name, parts, version)
+                yield _WantedFile(name, parts, version)
 
-    def _fetch_group(self, tree: LocalTree, group: Sequence[_Wanted]) -> None:
+    def _fetch_group(self, tree: LocalTree, group: Sequence[_WantedFile]) -> None:
         if len(group) > 1:
             answer = self.calls.batch(self.target, self.token, [each.name for each in group])
             if isinstance(answer, Silence):
@@ -103,7 +103,7 @@ class Puller(Struct, kw_only=True):
                 for each, (version, data) in zip(group, answer, strict=True):
                     with self._writing(each), tree.part(each.parts, version) as part:
                         part.write(data, 0)
-                        self.tally.moved(len(data))
+                        self.tally.add_moved(len(data))
                         self._finish(part, version, len(data), changed=False)
                 return
         for each in group:
@@ -111,19 +111,19 @@ class Puller(Struct, kw_only=True):
                 self._fetch(tree, each)
 
     @contextmanager
-    def _writing(self, wanted: _Wanted) -> Iterator[None]:
-        """Convert an OSError while writing one file to a problem of that file, unless the disk is full."""
+    def _writing(self, wanted: _WantedFile) -> Iterator[None]:
+        """Report an OSError during the write of one file as a problem of this file, unless the disk is full."""
         try:
             yield
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in _DISK_ERRORS:
                 raise NotWritableError(
                     f"the files of {self.target.worker} can't be written: {error.strerror}",
                     hint="free some space, then pull again: it resumes",
                 ) from error
             self._problem(wanted.name, f"can't be written ({error.strerror or error})")
 
-    def _fetch(self, tree: LocalTree, wanted: _Wanted) -> None:
+    def _fetch(self, tree: LocalTree, wanted: _WantedFile) -> None:
         """Fetch one file, resuming an interrupted fetch. Raises OSError."""
         version = wanted.version
         for _ in range(_TRIES):
@@ -140,26 +140,26 @@ class Puller(Struct, kw_only=True):
     def _fetch_version(
         self, part: Part, name: bytes, version: output_calls.Version
     ) -> output_calls.Version | None:
-        """Fetch as many bytes as were listed. Return None when complete, else the changed file's version."""
+        """Fetch the listed number of bytes. Return None when complete, or the version of a file that was replaced."""
         offset, changed = min(part.size, version.size), False
         while True:
             piece = self._piece(name, offset)
-            now = piece.version
-            if now != version:
-                if now.inode != version.inode or now.size < version.size:
-                    part.begin_anew()
-                    return now
+            current = piece.version
+            if current != version:
+                if current.inode != version.inode or current.size < version.size:
+                    part.truncate()
+                    return current
                 changed = True
             data = piece.data[: version.size - offset]
             part.write(data, offset)
-            self.tally.moved(len(data))
+            self.tally.add_moved(len(data))
             offset += len(data)
             if offset >= version.size:
                 self._finish(part, version, version.size, changed=changed)
                 return None
             if not data:
-                part.begin_anew()
-                return now
+                part.truncate()
+                return current
 
     def _piece(self, name: bytes, offset: int, limit: int = output_calls.PIECE) -> output_calls.FilePiece:
         answer = self.calls.piece(self.target, self.token, name, offset, limit)
@@ -168,9 +168,9 @@ class Puller(Struct, kw_only=True):
         return answer
 
     def _finish(self, part: Part, version: output_calls.Version, size: int, *, changed: bool) -> None:
-        """Finish a file. One that may change within the same second is dated a second early, to be fetched again."""
-        early = changed or version.mtime > self.clock - _FRESH
-        part.finish(size, version.mtime - early)
+        """Finish a file. If it may still change, its time is set a second earlier, so that the next pull fetches it."""
+        may_change = changed or version.mtime > self.clock - _FRESH
+        part.finish(size, version.mtime - may_change)
         self.tally.files += 1
         self.tally.bytes += size
         if changed:
@@ -179,57 +179,57 @@ class Puller(Struct, kw_only=True):
     def pull_logs(
         self, found: output_calls.FileList, attempt: AttemptId, logs: PulledLogs, listed_at: float
     ) -> None:
-        """Fetch the output that isn't stored yet. Raises SilentError, NotWritableError.
+        """Fetch the part of stdout and stderr that isn't stored yet. Raises SilentError, NotWritableError.
 
-        An interrupted fetch stores the beginning; a complete one is the output as of `listed_at`, our clock.
+        An interrupted fetch stores the beginning. A complete copy is recorded as of `listed_at` (this machine's clock).
         """
-        whole = True
+        is_complete = True
         for name, version in found.files:
             stream = _STREAMS.get(name)
             if stream is None or version is None:
                 continue
-            if (kept := logs.size(attempt, stream)) > version.size:
+            if (stored := logs.size(attempt, stream)) > version.size:
                 logs.forget(attempt, stream)  # the file was replaced
-                kept = 0
+                stored = 0
             tries = _TRIES
-            while kept < version.size and tries:
-                data = self._piece(name, kept).data[: version.size - kept]
+            while stored < version.size and tries:
+                data = self._piece(name, stored).data[: version.size - stored]
                 if not data:
                     break
-                if not logs.put(attempt, stream, kept, data):
-                    kept, tries = logs.size(attempt, stream), tries - 1  # another pull restarted it
+                if not logs.put(attempt, stream, stored, data):
+                    stored, tries = logs.size(attempt, stream), tries - 1  # another pull has changed the copy
                     continue
-                kept += len(data)
+                stored += len(data)
                 self.tally.log_bytes += len(data)
-                self.tally.moved(len(data))
-            whole = whole and kept >= version.size
-        if whole:
+                self.tally.add_moved(len(data))
+            is_complete = is_complete and stored >= version.size
+        if is_complete:
             logs.finish(attempt, listed_at)
 
     def _problem(self, name: bytes, why: str) -> None:
         self.tally.problems.append(f"{_shown(name)}: {why}")
 
 
-def _groups(wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
-    """Yield groups of files: small ones together, as many as one call takes; others alone."""
-    group: list[_Wanted] = []
-    size = names = 0
+def _groups(wanted: Sequence[_WantedFile]) -> Iterator[list[_WantedFile]]:
+    """Yield groups of files to fetch in one call each: small files together, other files one by one."""
+    group: list[_WantedFile] = []
+    size = name_sizes = 0
     for each in wanted:
         if each.version is not None and each.version.size > SMALL:
             yield [each]
             continue
-        # A file of unknown size counts as small: a group that turns out too large is fetched one by one.
-        own = SMALL if each.version is None else each.version.size
-        own_name = 4 * len(each.name)
+        # A file of unknown size is treated as small. If a group is too large, its files are fetched one by one.
+        file_size = SMALL if each.version is None else each.version.size
+        name_size = 4 * len(each.name)
         if group and (
-            size + own > output_calls.PIECE
-            or names + own_name > output_calls.MAX_NAME_BYTES
+            size + file_size > output_calls.PIECE
+            or name_sizes + name_size > output_calls.MAX_NAME_BYTES
             or len(group) == output_calls.MAX_NAMES
         ):
             yield group
-            group, size, names = [], 0, 0
+            group, size, name_sizes = [], 0, 0
         group.append(each)
-        size, names = size + own, names + own_name
+        size, name_sizes = size + file_size, name_sizes + name_size
     if group:
         yield group
 
@@ -238,8 +238,8 @@ def _shown(name: bytes) -> str:
     return clip(name.decode("utf-8", "replace"))
 
 
-def in_few_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the distinct messages, limited to _MOST_WORDS and a count of the rest."""
-    each_once = list(dict.fromkeys(words))
-    more = len(each_once) - _MOST_WORDS
-    return (*each_once[:_MOST_WORDS], *([f"{count(more, 'more problem')}"] if more > 0 else []))
+def shortened(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the first _MAX_MESSAGES distinct messages, and the number of other ones."""
+    distinct = list(dict.fromkeys(words))
+    more = len(distinct) - _MAX_MESSAGES
+    return (*distinct[:_MAX_MESSAGES], *([f"{count(more, 'more problem')}"] if more > 0 else []))

@@ -12,11 +12,11 @@ from iris_cli.ops.cycle.cycle import send_stops
 from iris_cli.ops.names import EVERY_JOB, JobFilter, find_jobs
 from iris_cli.ops.session import Session
 
-_PAUSE = 1.0
+_PAUSE = 1.0  # seconds between two cycles
 
 
 class Cancelled(Struct):
-    """`over` had ended before; `stopping` are attempts whose end isn't proven yet."""
+    """Result of a cancellation. `over` are jobs that had already ended, `stopping` attempts whose end isn't proven."""
 
     cancelled: list[JobId] = field(default_factory=list)
     over: list[JobId] = field(default_factory=list)
@@ -33,7 +33,7 @@ def cancel(
 ) -> Cancelled:
     """Commit the cancellation of these jobs and of their children, then send the stops once.
 
-    With a filter only matching jobs are cancelled; without names, it applies to all open jobs. Raises
+    Only jobs that match the filter `wanted` are cancelled; without `names`, all open jobs that match. Raises
     NotFoundError if no job matches.
     """
     result = Cancelled()
@@ -42,7 +42,7 @@ def cancel(
         for job in chosen:
             (result.over if draft.cluster.job_state(job).terminal else result.cancelled).append(job)
         for job in result.cancelled:
-            jobs.cancel(draft, job, reason)  # a child may have ended with its parent
+            jobs.cancel(draft, job, reason)  # no effect on a child that has just ended with its parent
     send_stops(session)
     result.stopping = _stopping(session.cluster, result.cancelled + result.over)
     return result
@@ -58,13 +58,13 @@ def _chosen(cluster: Cluster, names: list[str], prefix: bool, wanted: JobFilter)
 
 
 def wait_until_stopped(session: Session, result: Cancelled) -> bool:
-    """Run cycles until no attempt is left. Return False if only silent or unkillable workers remain."""
-    whole = len(result.stopping)
-    with session.progress(lambda: ("stopping", whole - len(result.stopping), whole, "task")):
+    """Run cycles until no attempt is left. Return False if all remaining attempts are on unreachable workers."""
+    total = len(result.stopping)
+    with session.progress(lambda: ("stopping", total - len(result.stopping), total, "task")):
         while result.stopping:
             cycle.run(session, schedule=False)
             result.stopping = _stopping(session.cluster, result.cancelled + result.over)
-            if result.stopping and all(_stuck(session, attempt) for attempt in result.stopping):
+            if result.stopping and all(_is_unreachable(session, attempt) for attempt in result.stopping):
                 return False
             if result.stopping:
                 session.clock.sleep(_PAUSE)
@@ -72,12 +72,12 @@ def wait_until_stopped(session: Session, result: Cancelled) -> bool:
 
 
 def _stopping(cluster: Cluster, cancelled: list[JobId]) -> list[AttemptId]:
-    ours = tuple(f"{each}/" for each in cancelled)
-    family = [job.id for job in cluster.open_jobs() if f"{job.id}/".startswith(ours)]
-    return [attempt_id for job in family for attempt_id, _ in cluster.live_of(job)]
+    prefixes = tuple(f"{each}/" for each in cancelled)
+    with_children = [job.id for job in cluster.open_jobs() if f"{job.id}/".startswith(prefixes)]
+    return [attempt_id for job in with_children for attempt_id, _ in cluster.live_of(job)]
 
 
-def _stuck(session: Session, attempt_id: AttemptId) -> bool:
+def _is_unreachable(session: Session, attempt_id: AttemptId) -> bool:
     worker = session.cluster.workers[session.cluster.attempt(attempt_id).worker]
     return worker.quarantined or workers.is_backing_off(
         session.cluster, worker, session.clock.now(), session.limits

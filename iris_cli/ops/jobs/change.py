@@ -14,7 +14,7 @@ from iris_cli.ops.session import Session
 
 
 class Changed(Struct):
-    """`changed` are jobs that this call changed, `unchanged` jobs that already had the values."""
+    """Result of a change. `unchanged` are jobs that already had the new values."""
 
     changed: list[JobId]
     unchanged: list[JobId]

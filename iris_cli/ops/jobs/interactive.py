@@ -19,8 +19,8 @@ from iris_cli.core.model.task import PROGRAM_FAILURES
 from iris_cli.errors import ExitCode, IrisError, NotWritableError, UnreachableError
 from iris_cli.ops.jobs.cancel import cancel
 from iris_cli.ops.jobs.launch import launch
-from iris_cli.ops.loop.wait import Caretaker
-from iris_cli.ops.loop.watch import PASSING
+from iris_cli.ops.loop.wait import CycleRunner
+from iris_cli.ops.loop.watch import TRANSIENT_ERRORS
 from iris_cli.ops.session import Session
 from iris_cli.remote.launch_request import terminal_command
 from iris_cli.remote.transport import NoAnswer
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from iris_cli.remote.ssh.stream import ByteStream
 
 LEASE = 120.0
-"""Seconds after which a worker stops the program if no cycle has polled it: this machine may be gone too."""
+"""Seconds after which a worker stops the program if no cycle has polled it, because this machine may be gone."""
 _PAUSE = 0.2  # seconds between two checks
 _ALIVE = frozenset({RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.ORPHANED})
 
-_OF_THE_PROGRAM = PROGRAM_FAILURES - {EndReason.SETUP_FAILED} | {EndReason.OK, EndReason.TIMEOUT}
+_PROGRAM_ENDS = PROGRAM_FAILURES - {EndReason.SETUP_FAILED} | {EndReason.OK, EndReason.TIMEOUT}
 """End reasons whose exit code comes from the program."""
 
 
 class Terminal(Protocol):
-    """The terminal in front of the user."""
+    """The user's terminal."""
 
     name: str
 
@@ -48,11 +48,11 @@ class Terminal(Protocol):
         ...
 
     def attached(self, stream: ByteStream) -> AbstractContextManager[Event]:
-        """Connect it to a remote terminal; the event is set when that terminal has closed."""
+        """Connect it to a remote terminal. The event is set when the remote terminal has closed."""
         ...
 
 
-class Ran(Struct, frozen=True, kw_only=True):
+class ProgramEnd(Struct, frozen=True, kw_only=True):
     """End of the program: its exit code or None, the display of its task, and its worker or None."""
 
     job: JobId
@@ -67,11 +67,11 @@ def run(
     request: JobRequest,
     terminal: Terminal,
     show: Callable[[str], None],
-) -> Ran:
-    """Submit the job, wait for its start, and run its program on the terminal. Stop everything before returning.
+) -> ProgramEnd:
+    """Submit the job, wait for its start, and run its program on the terminal. Return when its attempt has ended.
 
-    This process holds a lock while it lives; a cycle that finds the lock free cancels the job. `show` prints messages
-    before and after the program. Raises IrisError, and KeyboardInterrupt before the program has started.
+    This process holds a lock. If the process is killed, a cycle finds the lock free and cancels the job. `show` prints
+    messages before and after the program. Raises IrisError, and KeyboardInterrupt before the start of the program.
     """
     session.begin()
     try:
@@ -80,7 +80,7 @@ def run(
         raise NotWritableError(f"{session.state.path}/run can't be used: {error.strerror}") from error
     job = None
     try:
-        own = structs.replace(
+        interactive_request = structs.replace(
             request,
             client=held.name,
             lease=LEASE if request.lease is None else request.lease,
@@ -88,11 +88,11 @@ def run(
             max_retries_preemption=0,
             silent_after=0.0,
         )
-        job = launch(session, own)
+        job = launch(session, interactive_request)
         show(f"{job} submitted; Ctrl-C cancels it until it starts")
         session.progress = lambda _: nullcontext()  # only the program writes to the terminal
-        with Caretaker(session) as caretaker:
-            return _Client(session, transport, job, terminal, show, caretaker).attend()
+        with CycleRunner(session) as runner:
+            return _Client(session, transport, job, terminal, show, runner).process_calls()
     except BaseException:
         if job is not None and not session.cluster.job_state(job).terminal:
             with suppress(IrisError):  # otherwise the next cycle cancels it: the lock is free
@@ -112,37 +112,37 @@ class _Client:
         job: JobId,
         terminal: Terminal,
         show: Callable[[str], None],
-        caretaker: Caretaker,
+        runner: CycleRunner,
     ) -> None:
         self._session = session
         self._transport = transport
         self._job = job
         self._terminal = terminal
         self._show = show
-        self._caretaker = caretaker
+        self._runner = runner
         self._shown = ""
 
-    def attend(self) -> Ran:
-        """Run cycles until the job and its attempt have ended; raise UnreachableError if the worker is silent."""
+    def process_calls(self) -> ProgramEnd:
+        """Run cycles until the job and its attempt have ended. Raises UnreachableError if the worker is silent."""
         while True:
-            cluster = self._caretaker.look()
+            cluster = self._runner.look()
             task = cluster.tasks_of(self._job)[0]
             attempt = task.current
             if cluster.job_state(self._job).terminal:
                 if attempt is None or not attempt.live:
-                    return self._ran(cluster, task, attempt)
+                    return self._program_end(cluster, task, attempt)
                 worker = cluster.workers.get(attempt.worker)
                 if worker is None or worker.condition is not WorkerCondition.HEALTHY:
                     raise UnreachableError(
                         f"no answer from {attempt.worker}: stopping {self._job}",
                         hint=f"iris status {self._job}",
                     )
-            elif attempt is not None and self._caretaker.said(attempt.token) is RemoteState.PREPARED:
+            elif attempt is not None and self._runner.reported_state(attempt.token) is RemoteState.PREPARED:
                 self._run_on_terminal(cluster.workers[attempt.worker], attempt)
                 continue
             elif attempt is None or not attempt.live:
-                self._tell(self._caretaker.reason(task.id))
-            self._caretaker.pause(_PAUSE)
+                self._tell(self._runner.reason(task.id))
+            self._runner.pause(_PAUSE)
 
     def _tell(self, reason: str) -> None:
         if reason and reason != self._shown:
@@ -162,47 +162,47 @@ class _Client:
             raise UnreachableError(f"{worker.id}: {error.step}: {error.detail}", hint=error.hint) from error
         try:
             self._show(f"{self._job} RUNNING on {worker.id}")
-            self._look_on(stream)
+            self._run_cycles(stream)
         finally:
             link.abort()
-        self._caretaker.hurry()
-        self._caretaker.look()
-        if stream.exit_status() is None or self._caretaker.said(attempt.token) in _ALIVE:
+        self._runner.hurry()
+        self._runner.look()
+        if stream.exit_status() is None or self._runner.reported_state(attempt.token) in _ALIVE:
             self._end()
 
-    def _look_on(self, stream: ByteStream) -> None:
-        unsaid: list[str] = []
-        told, self._session.tell = self._session.tell, unsaid.append
+    def _run_cycles(self, stream: ByteStream) -> None:
+        messages: list[str] = []
+        tell, self._session.tell = self._session.tell, messages.append
         try:
             with self._terminal.attached(stream) as ended:
                 while not ended.is_set():
-                    cluster = self._caretaker.look()
+                    cluster = self._runner.look()
                     if cluster.job_state(self._job).terminal and not cluster.live_of(self._job):
                         break
-                    self._caretaker.pause(_PAUSE)
+                    self._runner.pause(_PAUSE)
         finally:
-            self._session.tell = told
-            for words in unsaid:
-                told(words)
+            self._session.tell = tell
+            for words in messages:
+                tell(words)
 
     def _end(self) -> None:
-        """Cancel the job unless it has ended: without its terminal the program may still run."""
+        """Cancel the job unless it has ended, because its program may still run without the terminal."""
 
         def rule(draft: Draft) -> None:
             jobs.cancel_without_client(draft, [self._job])
 
         while not self._session.cluster.job_state(self._job).terminal:
-            with suppress(*PASSING):
+            with suppress(*TRANSIENT_ERRORS):
                 self._session.decide(rule)
                 break
-            self._caretaker.pause(_PAUSE)
-        self._caretaker.hurry()
+            self._runner.pause(_PAUSE)
+        self._runner.hurry()
 
-    def _ran(self, cluster: Cluster, task: Task, attempt: Attempt | None) -> Ran:
+    def _program_end(self, cluster: Cluster, task: Task, attempt: Attempt | None) -> ProgramEnd:
         end = attempt.end if attempt is not None else None
-        if end is not None and end.reason not in _OF_THE_PROGRAM:
+        if end is not None and end.reason not in _PROGRAM_ENDS:
             end = None
-        return Ran(
+        return ProgramEnd(
             job=self._job,
             worker=attempt.worker if attempt is not None else None,
             exit_code=end.exit_code if end is not None else None,
@@ -210,6 +210,6 @@ class _Client:
         )
 
 
-def exit_code(ran: Ran) -> int:
+def exit_code(end: ProgramEnd) -> int:
     """Return the exit code of the program, or NOT_RUN if it has none."""
-    return ExitCode.NOT_RUN if ran.exit_code is None else ran.exit_code
+    return ExitCode.NOT_RUN if end.exit_code is None else end.exit_code

@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from iris_cli.ops.workspace.pack import Listing
 
 
-_SETTING_UP = 10.0  # seconds: enough to unpack a directory, not to install a framework
-_FIRST_LOOK = 0.1
+_SET_UP_WAIT = 10.0  # seconds: enough to unpack a directory, but not to install a framework
+_FIRST_PAUSE = 0.1  # seconds
 _FORCE = "--force submits the job anyway"
 
 
 def launch(session: Session, request: JobRequest) -> JobId:
-    """Commit the job to the log; send nothing.
+    """Commit the job to the log. Nothing is sent to workers.
 
-    Its directory is packed BEFORE that, without the lock. The `--each-line` file is stored, since the log
-    holds only its hash.
+    Its directory is packed BEFORE the lock is taken. The lines of the `--each-line` file are stored separately, because
+    the log holds only their hash.
     """
     request = with_lines(request)
     if _ships(request):
@@ -54,22 +54,22 @@ def launch(session: Session, request: JobRequest) -> JobId:
 
         request = packed(session, request)
     with session.transaction() as draft:
-        job, slips = _submit(session, draft, request)
+        job, warnings = _submit(session, draft, request)
         if request.workspace is not None:
-            _check_kept(session, request.workspace)
+            _check_workspace(session, request.workspace)
         if request.each_line is not None:
             session.state.lines.put([text_of(request.each_line)])
-    _warn(session, slips)
+    _warn(session, warnings)
     return job
 
 
-def see_it_start(session: Session, job: JobId) -> None:
-    """Run cycles for a few seconds while its tasks are being set up, so they start before the next cycle."""
+def wait_for_set_up(session: Session, job: JobId) -> None:
+    """Run cycles for a few seconds while workers set up tasks of the job, so that these start soon."""
     from iris_cli.ops.cycle.cycle import run
 
-    until, pause = session.clock.monotonic() + _SETTING_UP, _FIRST_LOOK
-    left = whole = len(being_set_up(session.cluster, job))
-    with session.progress(lambda: ("setting up", whole - left, whole, "worker")):
+    until, pause = session.clock.monotonic() + _SET_UP_WAIT, _FIRST_PAUSE
+    left = total = len(being_set_up(session.cluster, job))
+    with session.progress(lambda: ("setting up", total - left, total, "worker")):
         while left and session.clock.monotonic() + pause < until:
             session.clock.sleep(pause)
             pause *= 2  # poll slow workers less often
@@ -81,13 +81,13 @@ def see_it_start(session: Session, job: JobId) -> None:
 
 
 def being_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:
-    """Return the workers that are preparing tasks of this job: files or set-up, not started yet."""
-    asked = cluster.jobs[job]
-    if not asked.workspace and not asked.setup:
+    """Return the workers that unpack files or run the set-up command for tasks of this job."""
+    record = cluster.jobs[job]
+    if not record.workspace and not record.setup:
         return []
     last = [task.attempts[-1] for task in cluster.tasks_of(job) if task.attempts]
     silent = _silent(cluster, job)
-    if silent and asked.is_gang:
+    if silent and record.is_gang:
         return []  # no rank starts before all are set up
     return [
         attempt.worker
@@ -96,11 +96,8 @@ def being_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:
     ]
 
 
-def unanswered(session: Session, job: JobId, *, coming: bool) -> dict[WorkerId, str]:
-    """Return the silent workers of a job's unstarted tasks, each with the reason and the time of the next retry.
-
-    `coming`: a next cycle is expected.
-    """
+def unreachable_workers(session: Session, job: JobId, *, has_next_cycle: bool) -> dict[WorkerId, str]:
+    """Return why workers of a job's unstarted tasks are unreachable, and when they are called again, by worker."""
     silent = _silent(session.cluster, job)
     if not silent:
         return {}
@@ -108,7 +105,7 @@ def unanswered(session: Session, job: JobId, *, coming: bool) -> dict[WorkerId, 
 
     now, limits = session.clock.now(), session.limits
     return {
-        name: f"{each.reason}; {next_retry_words(each, now, limits) if coming else 'no cycles are running'}"
+        name: f"{each.reason}; {next_retry_words(each, now, limits) if has_next_cycle else 'no cycles are running'}"
         for name, each in silent.items()
     }
 
@@ -129,16 +126,16 @@ def _ships(request: JobRequest) -> bool:
     return request.workdir is not None or request.job_script is not None
 
 
-def _check_kept(session: Session, workspace: Workspace) -> None:
-    """Raise WorkspaceGoneError if the workspace was removed; only a lock holder removes one."""
+def _check_workspace(session: Session, workspace: Workspace) -> None:
+    """Raise WorkspaceGoneError if the workspace was deleted. After this check it stays, because the lock is held."""
     if not session.state.workspaces.has(workspace.hash):
         raise WorkspaceGoneError(
             f"the packed workspace {workspace.hash[:12]} was removed", hint="launch it again"
         )
 
 
-def shipped(session: Session, request: JobRequest) -> Listing | None:
-    """Return the files to ship with the job, None if there are none; print warnings. Raises UsageError."""
+def files_to_ship(session: Session, request: JobRequest) -> Listing | None:
+    """Return the files to ship with the job, None if it ships none. Print warnings about them. Raises UsageError."""
     from iris_cli.ops.workspace.pack import listing, warn
 
     found = listing(session, request)
@@ -148,56 +145,56 @@ def shipped(session: Session, request: JobRequest) -> Listing | None:
 
 
 def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, Cluster, JobId | None]:
-    """Return the plan of a cycle that begins now, with the job if given; nothing is written or sent."""
+    """Return the plan of a cycle that begins now, after submitting `request` if given. Nothing is written or sent."""
     from iris_cli.ops.cycle.cycle import (
         assign,  # loads the whole scheduler, which a launch may not need
     )
 
     draft = Draft(session.view(), session.clock.now())
     request = request and with_lines(request)
-    job, slips = _submit(session, draft, request) if request is not None else (None, [])
-    made, _ = assign(session, draft)
-    _warn(session, slips)
-    return made, draft.cluster, job
+    job, warnings = _submit(session, draft, request) if request is not None else (None, [])
+    plan, _ = assign(session, draft)
+    _warn(session, warnings)
+    return plan, draft.cluster, job
 
 
 def _submit(session: Session, draft: Draft, request: JobRequest) -> tuple[JobId, list[str]]:
     """Submit on the draft. Return the job, and warnings about likely mistakes in it."""
     offered = offers(session, draft.cluster)
-    there = [each.attributes for each in offered]
+    fleet = [each.attributes for each in offered]
     if request.again is not None:
-        request = _again(session, draft.cluster, request)
-    whole = merge_requests(request, session.config.defaults.job)
-    job = draft.cluster.jobs[submit(draft, whole, there, session.limits)]
-    if not whole.force:
-        _check_can_start(whole, job)
+        request = _with_fields_of_job(session, draft.cluster, request)
+    complete = merge_requests(request, session.config.defaults.job)
+    job = draft.cluster.jobs[submit(draft, complete, fleet, session.limits)]
+    if not complete.force:
+        _check_can_start(complete, job)
         check_possible(job, offered)
     shared = [Constraint(job.coscheduling.group_by, ConstraintOp.EXISTS)] if job.coscheduling else []
-    slips = typo_warnings([*job.constraints, *shared], there)
-    return job.id, [*slips, *part_of_a_slice(job, there), *left_behind(whole)]
+    warnings = typo_warnings([*job.constraints, *shared], fleet)
+    return job.id, [*warnings, *part_of_a_slice(job, fleet), *left_behind(complete)]
 
 
-def _again(session: Session, cluster: Cluster, request: JobRequest) -> JobRequest:
-    """Return the request with the fields of the ended job that it names. Raises NotFoundError, UsageError."""
+def _with_fields_of_job(session: Session, cluster: Cluster, request: JobRequest) -> JobRequest:
+    """Return the request with the fields of the ended job in `again`. Raises NotFoundError, UsageError."""
     job = cluster.jobs[find_job(cluster, request.again or "")]
-    whole, state = resubmission_request(cluster, job, request), session.state
-    if whole.workdir is None and whole.workspace and not state.workspaces.has(whole.workspace.hash):
+    complete, state = resubmission_request(cluster, job, request), session.state
+    if complete.workdir is None and complete.workspace and not state.workspaces.has(complete.workspace.hash):
         raise UsageError(
             f"the workspace of {clip(job.id)} is no longer in the state directory",
             hint="--workdir . ships this directory",
         )
-    if whole.each_line is None and whole.lines and not state.lines.has(whole.lines.hash):
+    if complete.each_line is None and complete.lines and not state.lines.has(complete.lines.hash):
         raise UsageError(
             f"the --each-line file of {clip(job.id)} is no longer in the state directory",
             hint="add --each-line FILE",
         )
-    return whole
+    return complete
 
 
-def part_of_a_slice(job: Job, there: Sequence[Mapping[str, AttributeValue]]) -> list[str]:
-    """Return a warning for a single TPU task if every matching worker is one VM of a larger slice.
+def part_of_a_slice(job: Job, fleet: Sequence[Mapping[str, AttributeValue]]) -> list[str]:
+    """Return a warning for a single TPU task if all matching workers are VMs of larger slices.
 
-    Scale groups count only if no matching worker is registered or declared.
+    Scale groups are considered only if no matching worker exists.
     """
     device = job.resources.device
     if job.is_gang or device is None or device.kind != "tpu":
@@ -207,15 +204,15 @@ def part_of_a_slice(job: Job, there: Sequence[Mapping[str, AttributeValue]]) -> 
         wanted[DEVICE_VARIANT_ATTRIBUTE_KEY] = AttributeValue(device.variant)
     fitting = [
         each
-        for each in there
+        for each in fleet
         if all(each.get(key) == value for key, value in wanted.items())
         and all(constraint.matches(each) for constraint in job.constraints if constraint.required)
     ]
     workers = [
         each for each in fitting if TPU_NAME_ATTRIBUTE_KEY in each or SCALE_GROUP_ATTRIBUTE_KEY not in each
     ]
-    mates = Counter(each[TPU_NAME_ATTRIBUTE_KEY] for each in there if TPU_NAME_ATTRIBUTE_KEY in each)
-    sizes = {_slice_size(each, mates): each for each in reversed(workers or fitting)}
+    known_vms = Counter(each[TPU_NAME_ATTRIBUTE_KEY] for each in fleet if TPU_NAME_ATTRIBUTE_KEY in each)
+    sizes = {_slice_size(each, known_vms): each for each in reversed(workers or fitting)}
     if not sizes or min(sizes) == 1:
         return []
     size, first = sizes.popitem()
@@ -228,24 +225,24 @@ def part_of_a_slice(job: Job, there: Sequence[Mapping[str, AttributeValue]]) -> 
     ]
 
 
-def _slice_size(attributes: Mapping[str, AttributeValue], mates: Mapping[AttributeValue, int]) -> int:
-    """Return the number of VMs of a worker's slice: as reported, or as many as are known."""
-    told = attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
+def _slice_size(attributes: Mapping[str, AttributeValue], known_vms: Mapping[AttributeValue, int]) -> int:
+    """Return the number of VMs of a worker's slice: the number it reported, or the number of known VMs if larger."""
+    reported = attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
     name = attributes.get(TPU_NAME_ATTRIBUTE_KEY)
-    known = 1 if name is None else mates[name]
-    return max(known, told.value) if told is not None and isinstance(told.value, int) else known
+    known = 1 if name is None else known_vms[name]
+    return max(known, reported.value) if reported is not None and isinstance(reported.value, int) else known
 
 
 def _check_can_start(request: JobRequest, job: Job) -> None:
-    """Raise UsageError if the job lacks a secret or its program: it would wait or fail on any worker."""
+    """Raise UsageError if a secret or the program is missing: the job would wait forever, or fail on any worker."""
     if job.secrets:
         from iris_cli.ops.secret_values import NOT_SET, missing_secrets
 
         missing = missing_secrets(job)
         if missing:
-            what = "; ".join(f"secret {name}: {problem}" for name, problem in missing.items())
+            problems = "; ".join(f"secret {name}: {problem}" for name, problem in missing.items())
             unset = [f"export {name}=...; " for name, problem in missing.items() if problem == NOT_SET]
-            raise UsageError(f"not submitted: {what}", hint=f"{''.join(unset[:1])}{_FORCE}")
+            raise UsageError(f"not submitted: {problems}", hint=f"{''.join(unset[:1])}{_FORCE}")
     program = job.command[0]
     if (
         "/" in program
@@ -260,17 +257,17 @@ def _check_can_start(request: JobRequest, job: Job) -> None:
 
 def left_behind(request: JobRequest) -> list[str]:
     """Return a warning for each local file that the command names and that is not shipped."""
-    alone = request.job_script is not None and request.workdir is None
-    if not alone and (request.workdir is not None or request.workspace is not None):
+    is_script_alone = request.job_script is not None and request.workdir is None
+    if not is_script_alone and (request.workdir is not None or request.workspace is not None):
         return []
-    own = 1 if alone else 0  # the first word of its command is the script
+    first = 1 if is_script_alone else 0  # the first word of the command is the script, which is shipped
     return [
         f"{clip(word)} is not shipped: a task starts in an empty directory; --workdir . ships this directory"
-        for word in dict.fromkeys((request.command or ())[own:])
+        for word in dict.fromkeys((request.command or ())[first:])
         if not word.startswith("/") and os.path.isfile(word)  # absolute paths refer to the workers
     ]
 
 
-def _warn(session: Session, slips: list[str]) -> None:
-    for slip in slips:
-        session.tell(f"warning: {slip}")
+def _warn(session: Session, warnings: list[str]) -> None:
+    for warning in warnings:
+        session.tell(f"warning: {warning}")

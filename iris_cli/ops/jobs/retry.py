@@ -1,4 +1,4 @@
-"""Manual retry: stop a job's live attempts so that its tasks are placed again, uncharged."""
+"""Manual retry: stop a job's live attempts. Its tasks are placed again; the retry is uncharged."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from iris_cli.ops.session import Session
 
 
 class Retried(Struct):
-    """`retried`: attempts that this call ordered to stop. `stopping`: attempts whose end is not proven yet.
+    """Result of a retry. `retried`: attempts that it stops. `stopping`: attempts whose end is not proven yet.
 
-    Both are limited to `task` unless that is None.
+    Both are attempts of `task`; if it is None, of the job.
     """
 
     job: JobId
@@ -26,10 +26,10 @@ class Retried(Struct):
 
 
 def retry(session: Session, name: str) -> Retried:
-    """Commit the stop of a job's or a task's live attempts (of a gang the whole round); send the stops once.
+    """Commit the stop of a job's or a task's live attempts, and send the stops once. A gang's whole round is stopped.
 
-    The tasks are placed again, uncharged, when all of these attempts have ended. Raises NotFoundError;
-    UsageError for a job or a task that has ended.
+    The tasks are placed again, uncharged, when all of these attempts have ended. Raises NotFoundError, and UsageError
+    for a job or a task that has ended.
     """
     with session.transaction() as draft:
         job, task = _target(draft.cluster, name)

@@ -11,12 +11,12 @@ from iris_cli.ops.logs.log_reading import BOTH
 from iris_cli.ops.logs.logs import TaskLog
 
 TAIL = 500
-"""Lines of each rank and stream that are compared (default)."""
-MOST_SHOWN = 8
-"""Most groups of ranks compared line by line with the majority, smallest first."""
-MOST_LINES = 20
-"""Most lines of a difference that are kept."""
-_MOST_PAIRS = 1 << 22  # pairs of lines to compare: about a second
+"""Default number of lines of each rank and stream that are compared."""
+MAX_GROUPS = 8
+"""Maximum number of groups of ranks compared line by line with the majority, smallest group first."""
+MAX_LINES = 20
+"""Maximum number of lines of a difference."""
+_MAX_PAIRS = 1 << 22  # pairs of lines that are compared in about a second
 
 _MASKS = (
     (re.compile(r"\x1b\[[0-9;:]*m"), ""),
@@ -37,11 +37,11 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
 class Deviation(Struct, frozen=True, kw_only=True):
-    """Ranks that agree with each other and differ from the majority; the diff is that of the lowest rank.
+    """Ranks with equal logs that differ from the majority. The lowest of them is compared with the majority.
 
-    `behind` or `ahead` counts lines if nothing else differs; else `diff` has lines that begin with `-`
-    (majority) or `+`, and `more` counts those not shown. `compared` is false if there were too many groups.
-    `idle`: seconds since the last line of any running rank among them, None if unknown.
+    If a rank only has fewer or more lines at the end, `behind` or `ahead` counts them. Otherwise `diff` has lines that
+    begin with `-` (majority) or `+` (this rank), and `more` counts further lines. `compared` is false if there were too
+    many groups. `idle`: seconds since the last line of any running rank among them, None if unknown.
     """
 
     ranks: tuple[int, ...]
@@ -56,8 +56,8 @@ class Deviation(Struct, frozen=True, kw_only=True):
 class StreamDiff(Struct, frozen=True, kw_only=True):
     """One stream: the ranks of the majority, and the ranks that differ.
 
-    `lines` counts the lines of the majority. `coarse`: numbers were ignored, because all ranks differ in
-    them. `idle`: as in a deviation, of the majority.
+    `lines` counts the lines of the majority. `coarse`: numbers were ignored, because they differ in all ranks. `idle`:
+    seconds since the last line of any running rank of the majority, None if unknown.
     """
 
     stream: str
@@ -69,21 +69,21 @@ class StreamDiff(Struct, frozen=True, kw_only=True):
 
 
 def diff(logs: Sequence[TaskLog], tail: int | None) -> list[StreamDiff]:
-    """Compare the ranks by stream; ranks without any log are omitted.
+    """Compare the ranks, each stream separately. Ranks without a log are omitted.
 
-    Times, addresses, and numbers of ranks, workers and processes are ignored.
+    Times, addresses, and the numbers of ranks, workers and processes are ignored.
     """
     known = [log for log in logs if log.lines or not log.note]
     found = []
     for stream in BOTH:
-        said = {log.task.index: [line.text for line in log.lines if line.stream == stream] for log in known}
-        if any(said.values()):
+        texts = {log.task.index: [line.text for line in log.lines if line.stream == stream] for log in known}
+        if any(texts.values()):
             idle = {log.task.index: log.idle[stream] for log in known if stream in log.idle}
-            found.append(_dated(_diff(stream, said, tail), idle))
+            found.append(_with_idle(_diff(stream, texts, tail), idle))
     return found
 
 
-def _dated(found: StreamDiff, idle: Mapping[int, float]) -> StreamDiff:
+def _with_idle(found: StreamDiff, idle: Mapping[int, float]) -> StreamDiff:
     """Return the diff with the idle time of each group."""
 
     def last(ranks: Sequence[int]) -> float | None:
@@ -97,64 +97,68 @@ def _dated(found: StreamDiff, idle: Mapping[int, float]) -> StreamDiff:
 
 
 def masked(line: str, *, coarse: bool = False) -> str:
-    """Return a line with the parts masked that differ between equal ranks."""
-    for pattern, instead in _MASKS:
-        line = pattern.sub(instead, line)
+    """Return a line with the parts replaced that differ between equal ranks."""
+    for pattern, replacement in _MASKS:
+        line = pattern.sub(replacement, line)
     return _NUMBER.sub("N", line) if coarse else line
 
 
-def _diff(stream: str, said: dict[int, list[str]], tail: int | None) -> StreamDiff:
+def _diff(stream: str, texts: dict[int, list[str]], tail: int | None) -> StreamDiff:
     for coarse in (False, True):
         groups: dict[tuple[str, ...], list[int]] = {}
-        for rank, lines in said.items():
+        for rank, lines in texts.items():
             groups.setdefault(tuple(masked(line, coarse=coarse) for line in lines), []).append(rank)
         majority = max(groups, key=lambda each: (len(groups[each]), -groups[each][0]))
-        if 2 * len(groups[majority]) > len(said):
+        if 2 * len(groups[majority]) > len(texts):
             break
     ranks = groups.pop(majority)
     others = sorted(groups.items(), key=lambda each: (len(each[1]), each[1]))
-    shown = said[ranks[0]]
+    majority_lines = texts[ranks[0]]
     deviations = [
-        _deviation((majority, shown), (lines, said[own[0]]), tuple(own), tail)
-        if number < MOST_SHOWN
+        _deviation((majority, majority_lines), (lines, texts[own[0]]), tuple(own), tail)
+        if number < MAX_GROUPS
         else Deviation(ranks=tuple(own), compared=False)
         for number, (lines, own) in enumerate(others)
     ]
     return StreamDiff(
-        stream=stream, majority=tuple(ranks), lines=len(shown), deviations=tuple(deviations), coarse=coarse
+        stream=stream,
+        majority=tuple(ranks),
+        lines=len(majority_lines),
+        deviations=tuple(deviations),
+        coarse=coarse,
     )
 
 
-Said = tuple[Sequence[str], Sequence[str]]
+Texts = tuple[Sequence[str], Sequence[str]]
 """Masked lines, and the same lines as shown."""
 
 
-def _changes(most: Sequence[str], few: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
-    """Return opcodes like `SequenceMatcher.get_opcodes`. Above _MOST_PAIRS pairs, frequent lines are not matched."""
+def _changes(majority: Sequence[str], deviating: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+    """Return opcodes like `SequenceMatcher.get_opcodes`. Beyond _MAX_PAIRS pairs, frequent lines are not matched."""
     from difflib import SequenceMatcher  # rarely needed
 
-    if len(most) * len(few) <= _MOST_PAIRS:
-        return list(SequenceMatcher(None, most, few, autojunk=False).get_opcodes())
-    head = _common(most, few)
-    tail = _common(most[head:][::-1], few[head:][::-1])
-    end, stop = len(most) - tail, len(few) - tail
-    found = SequenceMatcher(None, most[head:end], few[head:stop]).get_opcodes()
+    if len(majority) * len(deviating) <= _MAX_PAIRS:
+        return list(SequenceMatcher(None, majority, deviating, autojunk=False).get_opcodes())
+    head = _common(majority, deviating)
+    tail = _common(majority[head:][::-1], deviating[head:][::-1])
+    end, stop = len(majority) - tail, len(deviating) - tail
+    found = SequenceMatcher(None, majority[head:end], deviating[head:stop]).get_opcodes()
     codes = [(kind, a + head, b + head, c + head, d + head) for kind, a, b, c, d in found]
-    before, after = ("equal", 0, head, 0, head), ("equal", end, len(most), stop, len(few))
+    before, after = ("equal", 0, head, 0, head), ("equal", end, len(majority), stop, len(deviating))
     return [*([before] if head else []), *codes, *([after] if tail else [])]
 
 
 def _common(some: Sequence[str], others: Sequence[str]) -> int:
     """Return the length of the common prefix."""
-    least = min(len(some), len(others))
-    return next((at for at in range(least) if some[at] != others[at]), least)
+    limit = min(len(some), len(others))
+    return next((at for at in range(limit) if some[at] != others[at]), limit)
 
 
-def _deviation(most: Said, few: Said, ranks: tuple[int, ...], tail: int | None) -> Deviation:
-    codes = _changes(most[0], few[0])
+def _deviation(majority: Texts, deviating: Texts, ranks: tuple[int, ...], tail: int | None) -> Deviation:
+    codes = _changes(majority[0], deviating[0])
     same = any(code[0] == "equal" for code in codes)
-    # If only the ends were read, a rank that is ahead or behind also begins at another line.
-    cut = tail is not None and tail in (len(most[0]), len(few[0]))
+    # If only the ends of the logs were read, a rank that is ahead or behind also begins with another line.
+    cut = tail is not None and tail in (len(majority[0]), len(deviating[0]))
     if same and cut and codes[0][0] in ("delete", "insert"):
         codes = codes[1:]
     changes = [code for code in codes if code[0] != "equal"]
@@ -169,8 +173,8 @@ def _deviation(most: Said, few: Said, ranks: tuple[int, ...], tail: int | None) 
         line
         for _, start, end, begin, stop in changes
         for line in (
-            *(f"-{text}" for text in most[1][start:end]),
-            *(f"+{text}" for text in few[1][begin:stop]),
+            *(f"-{text}" for text in majority[1][start:end]),
+            *(f"+{text}" for text in deviating[1][begin:stop]),
         )
     ]
-    return Deviation(ranks=ranks, diff=tuple(lines[:MOST_LINES]), more=max(0, len(lines) - MOST_LINES))
+    return Deviation(ranks=ranks, diff=tuple(lines[:MAX_LINES]), more=max(0, len(lines) - MAX_LINES))

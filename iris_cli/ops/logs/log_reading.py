@@ -1,4 +1,4 @@
-"""Log reading: one output file of an attempt, read in pieces over the network, returned in whole lines."""
+"""Read the output files of attempts in pieces from their workers, and return whole lines."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from iris_cli.remote.task_runner import LogChunk, LogPiece
 
 R = TypeVar("R")
 
-FIRST = 32 << 10  # bytes from the end that hold the last lines of most programs
+FIRST = 32 << 10  # bytes read from the end at first; they contain the last lines of most programs
 PIECE = 512 << 10  # bytes per call
-LONGEST = 64 << 10  # bytes of a line: a program that never ends its line must not fill our memory
-FARTHEST = 16 << 20  # bytes to go back for the last lines
+LONGEST = 64 << 10  # maximum bytes in a line: an endless line must not fill the memory
+FARTHEST = 16 << 20  # maximum bytes read from the end to find the last lines
 
 
-Asking = Generator[tuple[int, int], "LogChunk", R]
+Requests = Generator[tuple[int, int], "LogChunk", R]
 
 
 class LineCutter(Struct):
-    """Cutter of a byte stream into whole lines of text, independent of how the bytes are divided.
+    """Cut a byte stream into whole lines of text. The result does not depend on how the bytes are divided.
 
-    An incomplete line is held back. A line beyond LONGEST is cut, between characters. Of a line that a
-    progress bar overwrote only the last state is kept, as on a terminal. Lines are processed in bulk where
-    possible: there may be tens of thousands per second.
+    An incomplete line is held back. A line longer than LONGEST is cut between two characters. If a line was overwritten
+    with carriage returns, as by a progress bar, only its last text is returned. Lines are processed together where
+    possible, because there may be tens of thousands per second.
     """
 
     held: bytes = b""
@@ -42,20 +42,20 @@ class LineCutter(Struct):
         return _text(_short_lines(data[:end]) + b"".join(piece + b"\n" for piece in pieces))
 
     def rest(self) -> str:
-        """Return the held-back text as a line, once no more bytes will come."""
+        """Return the held-back text as a line, after the last byte."""
         held, self.held = self.held, b""
         return _text(held + b"\n") if held else ""
 
 
 def _short_lines(lines: bytes) -> bytes:
-    """Return the lines with long ones cut. Long lines are rare, so the search advances in steps of LONGEST."""
-    place = 0
-    while len(lines) - place > LONGEST:
-        end = lines.rfind(b"\n", place, place + LONGEST + 1)
+    """Cut the long lines among these. Such lines are rare, so the search advances in steps of LONGEST."""
+    start = 0
+    while len(lines) - start > LONGEST:
+        end = lines.rfind(b"\n", start, start + LONGEST + 1)
         if end < 0:
-            cut = (b"\n".join(_pieces(line)) + b"\n" for line in lines[place:-1].split(b"\n"))
-            return lines[:place] + b"".join(cut)
-        place = end + 1
+            cut = (b"\n".join(_pieces(line)) + b"\n" for line in lines[start:-1].split(b"\n"))
+            return lines[:start] + b"".join(cut)
+        start = end + 1
     return lines
 
 
@@ -78,76 +78,76 @@ def _text(lines: bytes) -> str:
 
 
 class LogStream:
-    """Read position in one file; `tail`: begin with its last `tail` whole lines, None for all of it.
+    """Read position in one file. `tail`: begin with its last `tail` whole lines; None for all lines.
 
-    Request `wanted`, pass the answer to `take`. `wanted` changes only after an answer, so missing answers
-    neither lose nor repeat lines.
+    The caller requests `wanted` and passes the answer to `take`. `wanted` changes only after an answer, so a missing
+    answer neither loses nor repeats lines.
     """
 
     def __init__(self, tail: int | None = None) -> None:
-        self.offset = 0  # bytes received, including held-back ones
+        self.offset = 0  # bytes received, including held-back bytes
         self.inode = 0
         self.at_end = False  # True if the last answer reached the end of the file
         self.replaced = False  # True if the file was replaced or truncated: reading restarts
         self.cutter = LineCutter()
         self._text = ""
         self._was_replaced = False
-        self._asking = self._ask(tail)
-        self.wanted = next(self._asking)
+        self._requests = self._make_requests(tail)
+        self.wanted = next(self._requests)
         """Offset (negative: from the end) and maximum number of bytes of the next request."""
 
     def take(self, chunk: LogChunk) -> str:
-        """Return the lines that this answer completes; it may have fewer bytes than requested."""
+        """Return the lines that this answer completes. It may have fewer bytes than were requested."""
         self._text = ""
         self._was_replaced, self.replaced = self.replaced, False
-        self.wanted = self._asking.send(chunk)
+        self.wanted = self._requests.send(chunk)
         return self._text
 
-    def _ask(self, tail: int | None) -> Asking[None]:
+    def _make_requests(self, tail: int | None) -> Requests[None]:
         if tail is not None:
-            yield from self._ask_for_last(tail)
+            yield from self._request_last(tail)
         while True:
-            self._go_on((yield self.offset, PIECE))
+            self._take_next((yield self.offset, PIECE))
 
-    def _go_on(self, chunk: LogChunk) -> None:
+    def _take_next(self, chunk: LogChunk) -> None:
         if not chunk.inode:
-            self.at_end = True  # missing; if it comes back it may be the same file
+            self.at_end = True  # the file is missing; if it reappears, it may be the same file
         elif chunk.size < self.offset or (self.inode and chunk.inode != self.inode):
             self._text = self.cutter.rest()
             self.offset, self.inode, self.replaced = 0, chunk.inode, True
-            self.at_end = self._was_replaced  # a worker that always reports this must not hold us
+            self.at_end = self._was_replaced  # end here if a worker reports a replacement each time
         else:
             self._text = self.cutter.feed(chunk.data)
             self.offset, self.inode = self.offset + len(chunk.data), chunk.inode
             self.at_end = not chunk.data or self.offset >= chunk.size
 
-    def _ask_for_last(self, count: int) -> Asking[None]:
-        """Read enough of the end to contain these lines, up to FARTHEST bytes. Later reads continue from there."""
+    def _request_last(self, count: int) -> Requests[None]:
+        """Read enough of the end to contain these lines, at most FARTHEST bytes. Later reads continue after it."""
         found = yield -FIRST, FIRST
         start, data, window = found.offset, found.data, FIRST
         while start + len(data) < found.size or (start and data.count(b"\n") <= count):
             window *= 4
             start = max(0, found.size - window)
-            data = yield from self._ask_for(start, found.size)
+            data = yield from self._request_range(start, found.size)
             if window >= FARTHEST:
                 break
         self.inode, self.offset, self.at_end = found.inode, start + len(data), True
         if start and b"\n" in data:
-            data = data.partition(b"\n")[2]  # starts inside a line: drop its rest
+            data = data.partition(b"\n")[2]  # drop the part of the first line
         self._text = last_lines(self.cutter.feed(data), count)
 
-    def _ask_for(self, start: int, end: int) -> Asking[bytes]:
+    def _request_range(self, start: int, end: int) -> Requests[bytes]:
         data = b""
         while start + len(data) < end:
             chunk = yield start + len(data), min(PIECE, end - start - len(data))
             if not chunk.data:
-                break  # the file was truncated meanwhile
+                break  # the file was truncated
             data += chunk.data
         return data
 
 
 def last_lines(text: str, count: int | None) -> str:
-    """Return the last `count` of whole lines, None for all."""
+    """Return the last `count` of these whole lines; all if None."""
     if count is None:
         return text
     lines = text.split("\n")[:-1]
@@ -155,9 +155,9 @@ def last_lines(text: str, count: int | None) -> str:
 
 
 BOTH = ("out", "err")
-MOST_PIECES = 128  # per call
-_MOST_OF_A_CALL = 1 << 20  # bytes
-_MOST_AT_ONCE = 64 << 20  # bytes of all calls under way
+MAX_PIECES = 128  # per call
+_MAX_CALL = 1 << 20  # bytes per call
+_MAX_TOTAL = 64 << 20  # bytes of all open calls
 
 
 class LogLine(Struct, frozen=True):
@@ -195,9 +195,9 @@ class LogText(Struct, frozen=True):
 class Reading:
     """An attempt whose output is being read, with its read positions.
 
-    `tail` is the number of last lines of each stream to begin with, None for all. `dated`: also request the
-    time of each stream's last write; `idle` then has its age in seconds, if known. `relative`: paths below
-    the work directory are shown relative to it.
+    `tail`: begin with this number of last lines of each stream; None for all lines. `dated`: also request the time of
+    each stream's last write; `idle` then has its age in seconds, if known. `relative`: show paths below the work
+    directory relative to it.
     """
 
     def __init__(
@@ -216,18 +216,18 @@ class Reading:
         self.id = attempt_id
         self.attempt = attempt
         self.tail = tail
-        self.texts: list[LogText] = []  # result of the last turn
-        self.silence: Silence | None = None  # why the last turn failed
+        self.texts: list[LogText] = []  # result of the last poll
+        self.silence: Silence | None = None  # why the last poll failed
         self.streams = {name: LogStream(tail) for name in streams}
 
     @property
     def at_end(self) -> bool:
-        """True if the last turn read everything available."""
+        """True if the last poll read everything that was available."""
         return self.silence is None and all(stream.at_end for stream in self.streams.values())
 
     @property
     def replaced(self) -> list[str]:
-        """Streams that the last turn found replaced or truncated."""
+        """Streams that the last poll found replaced or truncated."""
         if self.silence is not None:
             return []
         return [name for name, stream in self.streams.items() if stream.replaced]
@@ -237,18 +237,22 @@ class Reading:
         """True if none of its files exists."""
         return not any(stream.inode for stream in self.streams.values())
 
-    def wanted(self, most: int) -> list[LogPiece]:
-        """Return the next piece of each stream, of at most `most` bytes."""
+    def wanted(self, max_bytes: int) -> list[LogPiece]:
+        """Return the next piece of each stream, at most `max_bytes` long."""
         return [
             LogPiece(
-                token=self.attempt.token, stream=name, offset=offset, limit=min(limit, most), dated=self.dated
+                token=self.attempt.token,
+                stream=name,
+                offset=offset,
+                limit=min(limit, max_bytes),
+                dated=self.dated,
             )
             for name, stream in self.streams.items()
             for offset, limit in [stream.wanted]
         ]
 
     def take(self, chunks: Sequence[LogChunk]) -> None:
-        """Take the answers to `wanted`."""
+        """Add the answers to the pieces of `wanted`."""
         self.silence = None
         ages = zip(self.streams, (chunk.idle for chunk in chunks), strict=True)
         self.idle |= {name: idle for name, idle in ages if idle is not None}
@@ -256,16 +260,16 @@ class Reading:
         self.texts = [self.text(name, text) for name, text in zip(self.streams, texts, strict=True) if text]
 
     def fail(self, silence: Silence) -> None:
-        """Record that the worker did not answer; the next turn requests the same pieces."""
+        """Record that the worker did not answer. The next poll requests the same pieces."""
         self.texts, self.silence = [], silence
 
     def rest(self) -> list[LogText]:
-        """Return unfinished last lines, once no more output will come."""
+        """Return the unfinished last lines, after the end of the output."""
         rests = {name: stream.cutter.rest() for name, stream in self.streams.items()}
         return [self.text(name, text) for name, text in rests.items() if text]
 
     def text(self, stream: str, lines: str) -> LogText:
-        """Return whole lines of one stream, as they are to be shown."""
+        """Return whole lines of one stream as a LogText, with relative paths if `relative`."""
         shown = relative_paths(lines, self.attempt.token) if self._relative else lines
         return LogText(self.id, stream, shown)
 
@@ -279,43 +283,43 @@ def by_worker(readings: Sequence[Reading]) -> Mapping[WorkerId, list[Reading]]:
 
 
 def read(session: Session, cluster: Cluster, readings: Sequence[Reading]) -> Iterator[list[Reading]]:
-    """Run one turn of each reading, workers in parallel; yield them in batches as workers answer."""
+    """Poll once for each reading, workers in parallel. Yield the readings in batches as workers answer."""
     of_worker = by_worker(readings)
-    session.runner  # noqa: B018 - created once, before any thread uses it
+    session.runner  # noqa: B018 - creates it before threads use it
     for batch in session.fan_out(
-        list(of_worker), lambda worker: ask(session, cluster, of_worker[worker], len(of_worker))
+        list(of_worker), lambda worker: poll_worker(session, cluster, of_worker[worker], len(of_worker))
     ):
         yield [reading for answered in batch for reading in answered]
 
 
-def ask(
+def poll_worker(
     session: Session, cluster: Cluster, readings: Sequence[Reading], workers: int = 1
 ) -> Sequence[Reading]:
-    """Run one turn of attempts of the same worker: in one call unless there are too many pieces.
+    """Poll a worker once for readings of its attempts, in one call unless there are too many pieces.
 
-    `workers` are polled in parallel and share the memory for answers. Runs in its own thread.
+    The number of `workers` polled in parallel limits the size of each answer. Runs in a thread of its own.
     """
     target = session.target(cluster.workers[readings[0].attempt.worker])
-    step = MOST_PIECES // len(BOTH)
+    step = MAX_PIECES // len(BOTH)
     silence: Silence | None = None
     for start in range(0, len(readings), step):
-        some = readings[start : start + step]
-        streams = sum(len(reading.streams) for reading in some)
-        most = max(FIRST, min(_MOST_OF_A_CALL, _MOST_AT_ONCE // workers) // max(streams, 1))
+        group = readings[start : start + step]
+        streams = sum(len(reading.streams) for reading in group)
+        max_bytes = max(FIRST, min(_MAX_CALL, _MAX_TOTAL // workers) // max(streams, 1))
         if silence is None:
-            pieces = [piece for reading in some for piece in reading.wanted(most)]
+            pieces = [piece for reading in group for piece in reading.wanted(max_bytes)]
             answer = session.runner.pieces(target, pieces)
             if not isinstance(answer, Silence):
-                _hand_out(some, answer)
+                _distribute(group, answer)
                 continue
             silence = answer
-        for reading in some:
+        for reading in group:
             reading.fail(silence)
     return readings
 
 
-def _hand_out(readings: Sequence[Reading], chunks: Sequence[LogChunk]) -> None:
-    place = 0
+def _distribute(readings: Sequence[Reading], chunks: Sequence[LogChunk]) -> None:
+    start = 0
     for reading in readings:
-        reading.take(chunks[place : place + len(reading.streams)])
-        place += len(reading.streams)
+        reading.take(chunks[start : start + len(reading.streams)])
+        start += len(reading.streams)

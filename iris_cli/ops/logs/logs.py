@@ -1,4 +1,4 @@
-"""Output of tasks for `iris logs`: from workers, else from pulled copies, else from the log tail in the event log."""
+"""Output of tasks for `iris logs`: from workers, pulled copies, or the log tail in the event log, in this order."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from iris_cli.remote.task_runner import LogChunk
 _COMPARED = 200  # bytes
 
 
-class Remains(Struct, frozen=True, kw_only=True):
-    """Output from other sources than the worker. `texts` continue it, read lazily; `note` names the source.
+class OtherOutput(Struct, frozen=True, kw_only=True):
+    """Output of an attempt from other sources than its worker. `texts` are read lazily; `note` names the source.
 
     `kept`: from the event log; `pulled`: from a pulled copy; `whole`: complete to the end.
     """
@@ -42,23 +42,25 @@ class Remains(Struct, frozen=True, kw_only=True):
     whole: bool = False
 
 
-def remains(session: Session, reading: Reading, attempt: Attempt, why: str, *, begun: bool) -> Remains:
-    """Return the output of an attempt from other sources, when its worker can't be polled; `why` says why.
+def other_output(
+    session: Session, reading: Reading, attempt: Attempt, why: str, *, begun: bool
+) -> OtherOutput:
+    """Return the output of an attempt from other sources. `why`: the reason why its worker can't be polled.
 
-    `begun`: its beginning was shown already. Raises NotWritableError if a pulled copy can't be read.
+    `begun`: True if its beginning was shown already. Raises NotWritableError if a pulled copy can't be read.
     """
     logs, end = session.state.task_logs, attempt.end
     times = [at for name in reading.streams if (at := logs.written_at(reading.id, name)) is not None]
     pulled_at = max(times, default=None)
-    # Clocks may differ, and output complete before the end was not written again after it.
+    # Not sufficient: clocks may differ, and output that was complete before the end is not pulled again.
     whole = pulled_at is not None and attempt.ended_at is not None and pulled_at >= attempt.ended_at
     whole = whole and not logs.is_incomplete(reading.id)
-    whole = whole or (end is not None and _reaches(logs, reading, end.log_tail))
+    whole = whole or (end is not None and _ends_like(logs, reading, end.log_tail))
     kept = end.log_tail if end is not None and not begun else ""
     if not whole and any(logs.end(reading.id, name) is not None for name in reading.streams):
         texts = (text for name in reading.streams for text in _pulled(logs, reading, name))
         note = f"{why}; showing the end of its output, copied when it ended"
-        return Remains(texts=texts, anything=True, note=note, pulled=True, whole=True)
+        return OtherOutput(texts=texts, anything=True, note=note, pulled=True, whole=True)
     if pulled_at is not None and (whole or not kept):
         anything = any(
             logs.size(reading.id, name) > stream.offset for name, stream in reading.streams.items()
@@ -68,17 +70,17 @@ def remains(session: Session, reading: Reading, attempt: Attempt, why: str, *, b
         note = f"{why}; showing what was pulled {age} ago"
         if not anything and begun:
             note = why if whole else f"{why}; the end of its output is missing"
-        return Remains(texts=texts, anything=anything, note=note, pulled=True, whole=whole)
+        return OtherOutput(texts=texts, anything=anything, note=note, pulled=True, whole=whole)
     if kept:
         note = f"{why}; showing the last lines from the event log"
         if pulled_at is not None:
             note += f"; earlier output was pulled to {logs.path(reading.id, 'out').parent}"
-        return Remains(texts=(_kept_text(reading, kept),), anything=True, note=note, kept=True)
-    return Remains(note=f"{why}; the end of its output is missing" if begun else why)
+        return OtherOutput(texts=(_kept_text(reading, kept),), anything=True, note=note, kept=True)
+    return OtherOutput(note=f"{why}; the end of its output is missing" if begun else why)
 
 
-def _reaches(logs: PulledLogs, reading: Reading, log_tail: str) -> bool:
-    """Return True if the pulled copy ends like the log tail: with the end of `err`, if there is any."""
+def _ends_like(logs: PulledLogs, reading: Reading, log_tail: str) -> bool:
+    """Return True if the log tail ends with the end of the pulled copy: of its `err`, or of `out` if `err` is empty."""
     for name in ("err", "out"):
         if size := logs.size(reading.id, name):
             last = logs.read(reading.id, name, max(0, size - _COMPARED), _COMPARED).decode("utf-8", "replace")
@@ -93,7 +95,7 @@ def _pulled(logs: PulledLogs, reading: Reading, name: str) -> Iterator[LogText]:
     stream, end = reading.streams[name], logs.end(reading.id, name)
     first, last = end or (0, b"")
     size = first + len(last) if end else logs.size(reading.id, name)
-    if not stream.offset:  # the worker may have reported an empty file: show the copy's last lines
+    if not stream.offset:  # nothing was read, perhaps because the worker reported an empty file
         stream = reading.streams[name] = LogStream(reading.tail)
     while size > stream.offset:
         offset, limit = stream.wanted
@@ -109,17 +111,17 @@ def _pulled(logs: PulledLogs, reading: Reading, name: str) -> Iterator[LogText]:
 
 
 def _kept_text(reading: Reading, log_tail: str) -> LogText:
-    """Return the log tail as a text. It mixes both streams, so it is shown for either."""
+    """Return the log tail as a text. It contains both streams, so it is returned as the first one."""
     cutter = LineCutter()
     text = cutter.feed(log_tail.encode("utf-8", "replace")) + cutter.rest()
     return reading.text(next(iter(reading.streams)), last_lines(text, reading.tail))
 
 
 class Query(Struct, frozen=True, kw_only=True):
-    """Selection of output. `tail` lines of each stream, None for all of them; no `ranks` means every rank.
+    """Selection of output: the last `tail` lines of each stream (None: all), of these `ranks` ((): all).
 
-    Without an `attempt` the last one of each task is read. `streams` are of `out` and `err`; `dated`: also
-    get the time of the last write. `relative`: show paths below a task's work directory relative to it.
+    Without an `attempt`, the last attempt of each task is read. `streams`: `out`, `err` or both. `dated`: also get the
+    time of the last write. `relative`: show paths below a task's work directory relative to it.
     """
 
     tail: int | None = 20
@@ -133,9 +135,9 @@ class Query(Struct, frozen=True, kw_only=True):
 class TaskLog(Struct, frozen=True, kw_only=True):
     """The log of one task. `attempt` and `worker` are None if it was never placed.
 
-    `note` says why lines are missing. `kept`: the lines are the log tail of an attempt in the event log;
-    `pulled`: they are from a pulled copy. `silence` is why its worker could not be polled. `idle` is the age
-    in seconds of each stream's last write, for a running attempt and if requested.
+    `note` says why lines are missing. `kept`: the lines are the log tail in the event log; `pulled`: they are from a
+    pulled copy. `silence`: why its worker could not be polled. `idle`: the age in seconds of each stream's last write,
+    for a running attempt if requested.
     """
 
     task: TaskId
@@ -150,12 +152,12 @@ class TaskLog(Struct, frozen=True, kw_only=True):
     idle: Mapping[str, float] = field(default_factory=dict)
 
 
-class Fetching:
-    """Reader of the current logs of a job, a task or an attempt. Raises NotFoundError and UsageError."""
+class LogFetch:
+    """Read the present logs of a job, a task or an attempt. Raises NotFoundError and UsageError."""
 
     def __init__(self, session: Session, what: str, query: Query) -> None:
         self._session, self._view = session, look(session)
-        self._chosen = select_tasks(self._view.cluster, what, ranks=query.ranks, attempt=query.attempt)
+        self._tasks = select_tasks(self._view.cluster, what, ranks=query.ranks, attempt=query.attempt)
         self._readings = {
             task.id: Reading(
                 AttemptId(task.id, attempt.number),
@@ -165,21 +167,21 @@ class Fetching:
                 dated=query.dated,
                 relative=query.relative,
             )
-            for task, attempt in self._chosen
+            for task, attempt in self._tasks
             if attempt is not None
         }
         self._begun: set[TaskId] = set()
-        self._left: dict[TaskId, Remains] = {}  # output from other sources than workers
+        self._left: dict[TaskId, OtherOutput] = {}  # output from other sources than workers
 
     @property
     def tasks(self) -> int:
         """Number of tasks selected."""
-        return len(self._chosen)
+        return len(self._tasks)
 
     def turns(self) -> Iterator[list[LogText]]:
-        """Yield a piece of each log at a time, until all available output was read."""
+        """Yield a piece of each log at a time, until all available output has been read."""
         cluster = self._view.cluster
-        unread = [each for each in self._readings.values() if is_there(cluster, each.attempt)]
+        unread = [each for each in self._readings.values() if has_output_on_worker(cluster, each.attempt)]
         while unread:
             turn = [reading for batch in read(self._session, cluster, unread) for reading in batch]
             texts = [text for reading in turn for text in reading.texts]
@@ -191,9 +193,9 @@ class Fetching:
     def _turns_of_remains(self) -> Iterator[list[LogText]]:
         cluster = self._view.cluster
         for task, reading in self._readings.items():
-            if why := _why_elsewhere(cluster, reading):
+            if why := _why_not_from_worker(cluster, reading):
                 begun = task in self._begun
-                self._left[task] = remains(self._session, reading, reading.attempt, why, begun=begun)
+                self._left[task] = other_output(self._session, reading, reading.attempt, why, begun=begun)
         unread = [iter(each.texts) for each in self._left.values()]
         while unread:
             turn = [(texts, next(texts, None)) for texts in unread]
@@ -201,12 +203,12 @@ class Fetching:
             yield [text for _, text in turn if text is not None]
 
     def logs(self, texts: Mapping[TaskId, list[LogText]]) -> list[TaskLog]:
-        """Return the logs by task index, after the last turn; `texts` are the texts of all turns."""
+        """Return the logs by task index. `texts` are the texts of all `turns`, by task."""
         return [
             TaskLog(task=task.id, state=task.state, note=not_started(self._view, task))
             if task.id not in self._readings
             else self._log(task, self._readings[task.id], texts.get(task.id, []))
-            for task, _ in self._chosen
+            for task, _ in self._tasks
         ]
 
     def _log(self, task: Task, reading: Reading, texts: list[LogText]) -> TaskLog:
@@ -215,13 +217,13 @@ class Fetching:
 
 
 def fetch(session: Session, what: str, query: Query) -> list[TaskLog]:
-    """Return the end of the logs of a job, a task or an attempt, by index. Raises NotFoundError, UsageError."""
-    fetching = Fetching(session, what, query)
+    """Return the logs of a job, a task or an attempt, by task index. Raises NotFoundError, UsageError."""
+    logs_of_query = LogFetch(session, what, query)
     texts: dict[TaskId, list[LogText]] = {}
-    for turn in fetching.turns():
+    for turn in logs_of_query.turns():
         for text in turn:
             texts.setdefault(text.attempt.task, []).append(text)
-    return fetching.logs(texts)
+    return logs_of_query.logs(texts)
 
 
 def not_started(view: View, task: Task) -> str:
@@ -231,13 +233,13 @@ def not_started(view: View, task: Task) -> str:
     return f"has not started: {view.prospect(view.cluster.jobs[task.job], task.id)}"
 
 
-def is_there(cluster: Cluster, attempt: Attempt) -> bool:
-    """Return True if the attempt's worker is known and its output was not reaped."""
+def has_output_on_worker(cluster: Cluster, attempt: Attempt) -> bool:
+    """Return True if the attempt's worker is in the cluster, and its output was not deleted from the worker."""
     return attempt.worker in cluster.workers and attempt.reaped_at is None
 
 
-def without_worker(attempt: Attempt, silence: Silence | None) -> str:
-    """Return why a worker can't be polled."""
+def why_no_output(attempt: Attempt, silence: Silence | None) -> str:
+    """Return why the output can't be read from its worker."""
     if attempt.reaped_at is not None and attempt.ended_at is not None:
         kept = format_duration(attempt.reaped_at - attempt.ended_at)
         return f"output removed from worker {attempt.worker} {kept} after the end (limits.reap_after)"
@@ -251,17 +253,17 @@ def nothing_left(attempt: Attempt) -> str:
     return f"no files left on worker {attempt.worker}"
 
 
-def _why_elsewhere(cluster: Cluster, reading: Reading) -> str:
-    """Return why output must come from another source; "" if it need not, or if there never was output."""
+def _why_not_from_worker(cluster: Cluster, reading: Reading) -> str:
+    """Return why output must come from another source; "" if the worker has it, or if there was never any."""
     attempt = reading.attempt
-    if _out_of_reach(cluster, reading):
-        never = attempt.started_at is None and attempt.reaped_at is not None
-        return "" if never else without_worker(attempt, reading.silence)
+    if _is_unreachable(cluster, reading):
+        has_no_output = attempt.started_at is None and attempt.reaped_at is not None
+        return "" if has_no_output else why_no_output(attempt, reading.silence)
     return nothing_left(attempt) if reading.is_gone and attempt.end is not None else ""
 
 
-def _out_of_reach(cluster: Cluster, reading: Reading) -> bool:
-    return reading.silence is not None or not is_there(cluster, reading.attempt)
+def _is_unreachable(cluster: Cluster, reading: Reading) -> bool:
+    return reading.silence is not None or not has_output_on_worker(cluster, reading.attempt)
 
 
 def _task_log(
@@ -269,14 +271,14 @@ def _task_log(
     task: Task,
     reading: Reading,
     texts: list[LogText],
-    left: Remains | None,
+    left: OtherOutput | None,
     *,
     begun: bool,
 ) -> TaskLog:
-    """Return the log of a task; `texts` are unprinted texts, `left` describes output from other sources."""
+    """Return the log of a task. `texts` were not printed yet; `left` is its output from other sources, if any."""
     attempt, note = reading.attempt, left.note if left is not None else ""
-    out_of_reach = _out_of_reach(cluster, reading)
-    if (left is None and out_of_reach) or (left is not None and not (out_of_reach or left.anything)):
+    is_unreachable = _is_unreachable(cluster, reading)
+    if (left is None and is_unreachable) or (left is not None and not (is_unreachable or left.anything)):
         note = _nothing_written(attempt)
     lines = _lines([*texts, *reading.rest()], reading)
     if not lines and not begun and not note and reading.tail != 0:
@@ -308,6 +310,6 @@ def _nothing_written(attempt: Attempt) -> str:
     if attempt.end is not None and attempt.started_at is None:
         return f"attempt {attempt.number} never started: {end_words(attempt.end)}"
     if attempt.end is None and attempt.started_at is None:
-        how = "is being set up" if attempt.acknowledged else "is being sent"
-        return f"has not started: {how} on worker {attempt.worker}"
+        progress = "is being set up" if attempt.acknowledged else "is being sent"
+        return f"has not started: {progress} on worker {attempt.worker}"
     return "no output" + ("" if attempt.end is not None else " yet")

@@ -15,11 +15,11 @@ from iris_cli.ops.session import Session
 from iris_cli.remote.worker_calls import Program, Programs
 
 MAIN, CHILD, OTHER = "main", "child", "thread"
-"""The main thread of a rank's first Python program, of its further ones, and all other threads."""
+"""Kinds of threads: main thread of a rank's first Python program, of its other programs, and all other threads."""
 
 
 class RankStacks(Struct, frozen=True, kw_only=True):
-    """The answer or silence of one task's worker, or a note why it was not polled; `threads` by program."""
+    """The answer of one task's worker, or its silence, or a note why it was not polled. `threads` are by program."""
 
     task: TaskId
     worker: WorkerId | None = None
@@ -29,11 +29,11 @@ class RankStacks(Struct, frozen=True, kw_only=True):
     note: str = ""
 
     @property
-    def asked(self) -> bool:
+    def was_polled(self) -> bool:
         return self.answer is not None or self.silence is not None
 
     @property
-    def found(self) -> bool:
+    def has_stacks(self) -> bool:
         """True if there is any stack."""
         return any(self.threads)
 
@@ -43,7 +43,7 @@ class RankStacks(Struct, frozen=True, kw_only=True):
 
 
 class SharedStack(Struct, frozen=True, kw_only=True):
-    """Threads of one kind with equal stacks. `ranks` ascend; `threads` counts the threads of all ranks."""
+    """Threads of one kind with equal stacks. `ranks` are in ascending order; `threads` counts the threads."""
 
     kind: str
     frames: tuple[Frame, ...]
@@ -54,49 +54,49 @@ class SharedStack(Struct, frozen=True, kw_only=True):
 def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: str = "") -> list[RankStacks]:
     """Return the stacks of the running tasks of a job, or of one task, by rank. Each worker is polled once.
 
-    `consent` is a signal for programs that have not declared its purpose. Raises NotFoundError and UsageError.
+    `consent` is a signal that may be sent to programs that did not ask for it. Raises NotFoundError and UsageError.
     """
     cluster = session.view()
-    found: list[RankStacks] = []
+    has_stacks: list[RankStacks] = []
     by_worker: dict[WorkerId, list[tuple[Task, Attempt]]] = {}
     for task, attempt in select_tasks(cluster, what, ranks=ranks):
         if attempt is None or attempt.state not in (AttemptState.RUNNING, AttemptState.STOPPING):
             note = f"not running ({task_displays(cluster, task.job)[task.index]})"
-            found.append(RankStacks(task=task.id, worker=attempt.worker if attempt else None, note=note))
+            has_stacks.append(RankStacks(task=task.id, worker=attempt.worker if attempt else None, note=note))
         elif attempt.worker not in cluster.workers:
             note = f"worker {attempt.worker} is no longer in the cluster"
-            found.append(RankStacks(task=task.id, worker=attempt.worker, note=note))
+            has_stacks.append(RankStacks(task=task.id, worker=attempt.worker, note=note))
         else:
             by_worker.setdefault(attempt.worker, []).append((task, attempt))
 
     def ask(worker: WorkerId) -> list[RankStacks]:
-        mine = by_worker[worker]
-        tokens = [attempt.token for _, attempt in mine]
+        tasks = by_worker[worker]
+        tokens = [attempt.token for _, attempt in tasks]
         answer = session.runner.stacks.read(session.target(cluster.workers[worker]), tokens, consent=consent)
         if isinstance(answer, Silence):
-            return [RankStacks(task=task.id, worker=worker, silence=answer) for task, _ in mine]
-        return [_rank(task, worker, each) for (task, _), each in zip(mine, answer, strict=True)]
+            return [RankStacks(task=task.id, worker=worker, silence=answer) for task, _ in tasks]
+        return [_rank(task, worker, each) for (task, _), each in zip(tasks, answer, strict=True)]
 
     if by_worker:
-        _ = session.runner  # created once, before any thread uses it
+        _ = session.runner  # creates it before threads use it
         for batch in session.fan_out(list(by_worker), ask, what="reading stacks"):
             for results in batch:
-                found += results
-    return sorted(found, key=lambda each: each.task.index)
+                has_stacks += results
+    return sorted(has_stacks, key=lambda each: each.task.index)
 
 
 def places(results: Iterable[RankStacks]) -> list[SharedStack]:
-    """Return distinct stacks: main threads first, then by number of ranks, so deviating ranks come last."""
+    """Return the distinct stacks: main threads first, then by number of ranks, so that deviating ranks are last."""
     ranks: dict[tuple[str, tuple[Frame, ...]], list[int]] = {}
     for each in results:
         for kind, thread in _kinds(each):
             ranks.setdefault((kind, thread.frames), []).append(each.task.index)
-    found = [
-        SharedStack(kind=kind, frames=frames, ranks=tuple(sorted(set(those))), threads=len(those))
-        for (kind, frames), those in ranks.items()
+    has_stacks = [
+        SharedStack(kind=kind, frames=frames, ranks=tuple(sorted(set(numbers))), threads=len(numbers))
+        for (kind, frames), numbers in ranks.items()
     ]
     order = (MAIN, CHILD, OTHER)
-    return sorted(found, key=lambda each: (order.index(each.kind), -len(each.ranks), each.ranks))
+    return sorted(has_stacks, key=lambda each: (order.index(each.kind), -len(each.ranks), each.ranks))
 
 
 def _kinds(result: RankStacks) -> Iterator[tuple[str, Thread]]:

@@ -1,1 +1,1 @@
-"""Runners of cycles: the background loop, and the locks that make each runner visible."""
+"""Runners of cycles: the background loop, `iris watch`, `iris wait` and cron."""

@@ -18,26 +18,26 @@ SWITCH = "IRIS_LOOP"
 """Variable that keeps commands from starting a loop if set to `off`."""
 
 
-def starts_by_itself(where: Workplace, environ: Mapping[str, str] = os.environ) -> bool:
+def may_start(workplace: Workplace, environ: Mapping[str, str] = os.environ) -> bool:
     """Return True if a command may start the loop.
 
-    No loop starts inside a task: it would be stopped with the task. `iris loop stop` holds until `iris loop start`.
+    No loop starts inside a task, because it would be stopped with the task, and none after `iris loop stop`.
     """
     if environ.get(SWITCH, "").strip().lower() == Mode.OFF or "IRIS_TASK_DIR" in environ:
         return False
-    return where.config.loop is not Mode.OFF and not read_loop_order(where.state.path).stopped
+    return workplace.config.loop is not Mode.OFF and not read_loop_order(workplace.state.path).stopped
 
 
-def start_if_needed(where: Workplace, session: Session) -> int | None:
+def start_if_needed(workplace: Workplace, session: Session) -> int | None:
     """Start the loop if work is left and no cycles are running. Return its pid or None. Raises OSError, IrisError."""
-    if not starts_by_itself(where):
+    if not may_start(workplace):
         return None
     if not work_left(session.view(), session.config, session.state):
         return None
-    # After reading the log: a runner that ends releases its lock before it reads the log for the last time.
+    # AFTER reading the log: a runner that ends first releases its lock, then reads the log a last time.
     cycles = cycles_of(session.state, session.clock.now())
     if cycles.has_next_cycle or cycles.by == LOOP:  # a suspended loop keeps its lock
         return None
-    from iris_cli.ops.loop.start import place_of, spawn
+    from iris_cli.ops.loop.start import loop_command, spawn
 
-    return spawn(place_of(where))
+    return spawn(loop_command(workplace))

@@ -1,4 +1,4 @@
-"""Changes under a running process: `cluster.yaml`, which the loop rereads, and the installed program."""
+"""Detect changes of `cluster.yaml`, which the loop rereads, and of the installed program."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from iris_cli.errors import ConfigError
 
 
 class Configuration:
-    """The file at `path`, reread with `load`. `invalid`: its problem at the last check, '' if it is valid."""
+    """The configuration file at `path`, reread with `load`. `invalid` is its problem at the last check, or ''."""
 
     def __init__(self, path: Path, load: Callable[[], ClusterConfig], first: ClusterConfig) -> None:
         self.invalid = ""
         self.first = first
         self._path = path
         self._load = load
-        self._seen: tuple[int, ...] | None = None  # None: the first check reads it, since it may have changed
+        self._signature: tuple[int, ...] | None = None  # at the last check; None before the first one
 
-    def look(self) -> ClusterConfig | None:
-        """Return the configuration if it is valid and has changed since the last check."""
-        found = _signature(self._path)
-        if found == self._seen:
+    def changed_config(self) -> ClusterConfig | None:
+        """Return the configuration if it is valid and has changed since the last check, or at the first check."""
+        signature = _signature_of(self._path)
+        if signature == self._signature:
             return None
-        self._seen = found  # before reading: a concurrent change is read again
+        self._signature = signature  # before reading, so that a change during the read is noticed
         try:
             config = self._load()
         except ConfigError as error:
@@ -49,14 +49,14 @@ def change_warning(path: Path, warn: Callable[[str], None]) -> Callable[[], None
     """Return a function that warns once if the file changed, for a command that does not read it again."""
     before, warned = _content(path), False
 
-    def look() -> None:
+    def check() -> None:
         nonlocal warned
         now = None if warned or before is None else _content(path)
         if now not in (None, before):  # None: an editor is replacing the file
             warned = True
             warn(f"{path.name} has changed: restart this command to use it")
 
-    return look
+    return check
 
 
 def _content(path: Path) -> bytes | None:
@@ -68,24 +68,24 @@ def _content(path: Path) -> bytes | None:
 
 _VERSION = re.compile(r'^__version__ = "([^"\n]{1,80})"', re.MULTILINE)
 _SOURCE = Path(iris_cli.__file__)
-_PATIENCE = 120.0  # seconds for the new version to import everything: the machine may be busy
+_TIMEOUT = 120.0  # seconds for the new version to import everything: the machine may be busy
 
 
 def check(program: Sequence[str]) -> str:
     """Return the version of a program that can import everything a loop needs; '' if it can't."""
     try:
-        done = subprocess.run(  # noqa: S603 - our own program
+        result = subprocess.run(  # noqa: S603 - our own program
             [*program, "--check"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             check=False,
         )
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return result.stdout.strip() if result.returncode == 0 else ""
 
 
 class Installed:
@@ -93,20 +93,20 @@ class Installed:
 
     def __init__(self, program: Sequence[str]) -> None:
         self._program = program
-        self._seen = self._first_look = _signature(_SOURCE)
+        self._checked = self._last = _signature_of(_SOURCE)
 
     def newer(self) -> str:
-        """Return the installed version if it differs and can run; '' otherwise.
+        """Return the installed version if it differs from this one and can run; '' otherwise.
 
-        Two checks must find the same files: during an installation they are a mix of both versions.
+        Two calls must find the same files, because during an installation the files of both versions are mixed.
         """
-        found = _signature(_SOURCE)
-        if not found or found == self._seen:
+        signature = _signature_of(_SOURCE)
+        if not signature or signature == self._checked:
             return ""
-        if found != self._first_look:
-            self._first_look = found
+        if signature != self._last:
+            self._last = signature
             return ""
-        self._seen = found  # before the check: a broken version is checked once
+        self._checked = signature  # before the check, so that a broken version is checked only once
         version = _written_version()
         return (
             version if version not in ("", iris_cli.__version__) and check(self._program) == version else ""
@@ -120,10 +120,10 @@ def _written_version() -> str:
     return ""
 
 
-def _signature(path: Path) -> tuple[int, ...]:
-    """Return a value that changes with the file; empty while it is missing."""
+def _signature_of(path: Path) -> tuple[int, ...]:
+    """Return a value that changes when the file changes; () if it is missing."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return ()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,4 +1,4 @@
-"""Process of a background loop: its preparation before the first cycle, and its upgrade to a new version."""
+"""The process of a background loop: preparation before the first cycle, and upgrade to a new version."""
 
 from __future__ import annotations
 
@@ -17,82 +17,82 @@ from iris_cli.core.model.slice import Provider
 from iris_cli.errors import ConfigError
 from iris_cli.journal.files.runners import LOOP, HeldRunner, read_loop_order
 from iris_cli.ops.loop.changes import Configuration, Installed
-from iris_cli.ops.loop.run import LOOK, Leaving, Loop, Turn
-from iris_cli.ops.loop.start import COMMAND, owner_is_gone
+from iris_cli.ops.loop.run import CHECK_INTERVAL, Loop, LoopEnd, Turn
+from iris_cli.ops.loop.start import COMMAND, has_owner_ended
 from iris_cli.ops.session import Session
 from iris_cli.ops.workplace import Workplace
 
 _NICE = 10
-_NEVER_NEEDED = (
+_NOT_NEEDED = (
     *("iris_cli.__main__", "iris_cli.client", "iris_cli.cli.commands.demo", "iris_cli.demo.run"),
     *("iris_cli.capacity.gcp", "iris_cli.render.watch", "iris_cli.render.report"),
 )
 _LIBRARIES = ("paramiko", "cryptography.hazmat.primitives.asymmetric.ed25519", "yaml", "urllib.request")
 
 
-class Ended(Struct, frozen=True):
+class LoopResult(Struct, frozen=True):
     """The reason why a loop ended, and its lock."""
 
-    leaving: Leaving
+    reason: LoopEnd
     held: HeldRunner
 
 
 def load_everything() -> None:
-    """Import all modules of a loop up front: an upgrade may replace the files while it runs."""
+    """Import all modules of a loop at its start, because an upgrade may replace the files while it runs."""
     for module in pkgutil.walk_packages(iris_cli.__path__, "iris_cli.", onerror=lambda _: None):
-        if not module.name.startswith(_NEVER_NEEDED):
+        if not module.name.startswith(_NOT_NEEDED):
             import_module(module.name)
     for name in _LIBRARIES:
         import_module(name)
 
 
-def settle() -> None:
-    """Lower the process priority, create private files, and ignore SIGHUP."""
+def set_up_process() -> None:
+    """Lower the priority of this process, ignore SIGHUP, and make new files private."""
     os.umask(0o077)
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def await_configuration(place: Workplace, say: Callable[[str], None]) -> bool:
-    """Wait until `cluster.yaml` is valid: it may have changed since the start, or during an upgrade.
+def await_configuration(workplace: Workplace, say: Callable[[str], None]) -> bool:
+    """Wait until `cluster.yaml` is valid: it may have changed since the loop was started, or during an upgrade.
 
     Return False if the state directory is gone, or the operator stopped the loop.
     """
-    state, told = place.state_path_in_use, ""
+    state, last_problem = workplace.state_path_in_use, ""
     while True:
         try:
-            place.config  # noqa: B018 - loads it, cached if it is valid
+            workplace.config  # noqa: B018 - loads it, cached if it is valid
         except ConfigError as error:
             problem = f"no cycle: {error.message}"
         else:
             return True
-        if problem != told:
+        if problem != last_problem:
             say(problem)
-            told = problem
+            last_problem = problem
         if not state.is_dir() or read_loop_order(state).stopped:
             return False
-        place.clock.sleep(LOOK)
+        workplace.clock.sleep(CHECK_INTERVAL)
 
 
 def serve(
-    place: Workplace,
+    workplace: Workplace,
     program: Sequence[str],
     lock_fd: int | None,
     *,
     begin: Callable[[Session], None],
     report: Callable[[Session, Turn], None],
-) -> Ended | None:
-    """Run the loop to its end; return None if another one runs. `report` gets each turn. Raises IrisError, OSError."""
-    held = _lock(place, lock_fd)
+) -> LoopResult | None:
+    """Run the loop to its end; return None if another loop runs. `report` gets each turn. Raises IrisError, OSError."""
+    held = _lock(workplace, lock_fd)
     if held is None:
         return None
     load_everything()
-    path = place.config_file
-    configuration = Configuration(path, lambda: load_cluster_config(path), place.config)
+    path = workplace.config_file
+    configuration = Configuration(path, lambda: load_cluster_config(path), workplace.config)
     if any(each.template.provider is Provider.GCP for each in configuration.first.scale_groups):
         import_module("iris_cli.capacity.gcp.provider")
-    session = place.session(COMMAND)
+    session = workplace.session(COMMAND)
     begin(session)
     loop = Loop(
         session=session,
@@ -101,21 +101,20 @@ def serve(
         report=lambda turn: report(session, turn),
         began=read_loop_order(session.state.path),
         upgraded=Installed(program).newer,
-        orphaned=owner_is_gone,
+        orphaned=has_owner_ended,
     )
-    leaving = loop.run()
-    return Ended(leaving, loop.held)
+    return LoopResult(loop.run(), loop.held)
 
 
-def become(program: Sequence[str], held: HeldRunner) -> None:
-    """Replace this process by the installed program, keeping the lock, so there is always a loop. Raises OSError."""
+def replace_process(program: Sequence[str], held: HeldRunner) -> None:
+    """Replace this process by the installed program, which inherits the lock. Raises OSError."""
     os.set_inheritable(held.descriptor, True)
     os.execv(program[0], [*program, "--lock-fd", str(held.descriptor)])  # noqa: S606 - our own program
 
 
-def _lock(place: Workplace, lock_fd: int | None) -> HeldRunner | None:
-    runners, now = place.state.runners, place.clock.now()
-    interval = place.config.limits.loop_interval
+def _lock(workplace: Workplace, lock_fd: int | None) -> HeldRunner | None:
+    runners, now = workplace.state.runners, workplace.clock.now()
+    interval = workplace.config.limits.loop_interval
     if lock_fd is not None:
         held = runners.inherit(lock_fd, COMMAND, interval=interval, since=now)
         if held is not None:

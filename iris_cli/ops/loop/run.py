@@ -1,6 +1,6 @@
-"""Background loop: runs cycles until no work is left.
+"""The background loop: run cycles until no work is left.
 
-It is an ordinary invocation: it may be killed at any time, and the next invocation continues its work.
+The loop is an ordinary invocation. It may be killed at any time; the next invocation continues its work.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from iris_cli.ops import autoscale
 from iris_cli.ops.cycle import compaction, cycle
 from iris_cli.ops.cycle.dispatch import Dispatcher
 from iris_cli.ops.loop.changes import Configuration
-from iris_cli.ops.loop.watch import PASSING, words_of
+from iris_cli.ops.loop.watch import TRANSIENT_ERRORS, words_of
 from iris_cli.ops.secret_values import NOT_SET, missing_secrets
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.cycles import work_left
 
-SOON = 1.0
-"""Seconds to the next cycle after one in which something started, ended or was submitted, or a task sent a request."""
+SHORT_PAUSE = 1.0
+"""Seconds to the next cycle after a change: something started, ended or was submitted, or a task sent a request."""
 
 
 class Pace(Struct):
-    """Pause between cycles. `interval` in seconds is the longest pause."""
+    """Pause between cycles. `interval` is the longest pause in seconds."""
 
     interval: float
     _pause: float = 0.0
 
     def pause(self, cluster: Cluster, now: float, *, changed: bool) -> float:
-        """Return the seconds to the next cycle. Each pause doubles the previous one until something changes.
+        """Return the seconds to the next cycle: twice the last pause, or SHORT_PAUSE after a change.
 
-        `changed`: the log has grown, or a task sent a request, whose next one may come soon. A cycle also
-        follows the end of a known time limit or grace.
+        `changed`: True if the log has grown or a task sent a request. The pause ends early if a time limit or a grace
+        of a live attempt ends.
         """
-        self._pause = min(SOON if changed else max(SOON, 2 * self._pause), self.interval)
-        left = [at + SOON - now for at in _ends(cluster)]
+        self._pause = min(SHORT_PAUSE if changed else max(SHORT_PAUSE, 2 * self._pause), self.interval)
+        left = [at + SHORT_PAUSE - now for at in _deadlines(cluster)]
         return min([self._pause, *(each for each in left if each > 0)])
 
 
-def _ends(cluster: Cluster) -> Iterator[float]:
+def _deadlines(cluster: Cluster) -> Iterator[float]:
     """Yield the times at which time limits and graces of live attempts end."""
     for attempt_id, attempt in cluster.live_attempts():
         job = cluster.jobs[attempt_id.task.job]
@@ -57,11 +57,11 @@ def _ends(cluster: Cluster) -> Iterator[float]:
 
 
 _RESTART = "run `iris loop start` in a shell that has"
-_NAMED = 3
+_MAX_NAMES = 3  # jobs named in one problem
 
 
-def missing_here(cluster: Cluster) -> dict[JobId, dict[str, str]]:
-    """Return the secrets of open jobs that this process can't read, by job and name, with the reason."""
+def missing_in_loop(cluster: Cluster) -> dict[JobId, dict[str, str]]:
+    """Return why this process can't read secrets of open jobs: by job, then by the secret's name."""
     waiting = [job for job in cluster.open_jobs() if job.end is None and job.secrets]
     return {job.id: missing for job in waiting if (missing := missing_secrets(job))}
 
@@ -69,7 +69,7 @@ def missing_here(cluster: Cluster) -> dict[JobId, dict[str, str]]:
 def environment_troubles(
     cluster: Cluster, missing: Mapping[JobId, Mapping[str, str]], environ: Mapping[str, str] = os.environ
 ) -> Iterator[str]:
-    """Yield the problems of this process's environment: a missing agent, a refused key, missing secrets."""
+    """Yield the problems of this process's environment: a missing SSH agent, a rejected key, missing secrets."""
     refused = [each.id for each in cluster.workers.values() if each.condition is WorkerCondition.AUTH_FAILED]
     if refused:
         who = _who(refused)
@@ -85,9 +85,10 @@ def environment_troubles(
         for name, problem in problems.items():
             by_secret.setdefault((name, problem), []).append(job)
     for (name, problem), jobs in by_secret.items():
-        more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
-        of = f"secret {name} of {', '.join(jobs[:_NAMED])}{more}"
-        yield f"{of} is not in its environment; {_RESTART} it" if problem == NOT_SET else f"{of}: {problem}"
+        more = f" and {len(jobs) - _MAX_NAMES} more" if len(jobs) > _MAX_NAMES else ""
+        secret = f"secret {name} of {', '.join(jobs[:_MAX_NAMES])}{more}"
+        is_unset = problem == NOT_SET
+        yield f"{secret} is not in its environment; {_RESTART} it" if is_unset else f"{secret}: {problem}"
 
 
 def _who(workers: Sequence[WorkerId]) -> str:
@@ -95,7 +96,7 @@ def _who(workers: Sequence[WorkerId]) -> str:
 
 
 def _without_key(cluster: Cluster) -> dict[str, list[WorkerId]]:
-    """Return the workers that are not polled because this machine can't use a key for them, by reason."""
+    """Return the workers that can't be polled because of a problem with the SSH key on this machine, by problem."""
     found: dict[str, list[WorkerId]] = {}
     for each in cluster.workers.values():
         step, _, detail = each.reason.partition(": ")
@@ -104,15 +105,15 @@ def _without_key(cluster: Cluster) -> dict[str, list[WorkerId]]:
     return found
 
 
-LOOK = 1.0
+CHECK_INTERVAL = 1.0
 """Seconds between two checks for a reason to end and for new log entries."""
 
 SCALE_EVERY = 30.0
-"""Seconds between two passes of the autoscaler: each lists the provider's slices."""
+"""Seconds between two passes of the autoscaler. Each pass lists the provider's slices."""
 
 
-class Leaving(StrEnum):
-    """Reason why a loop ends."""
+class LoopEnd(StrEnum):
+    """The reason why a loop ends."""
 
     DONE = "nothing left to do"
     STOPPED = "stopped"
@@ -124,7 +125,7 @@ class Leaving(StrEnum):
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """Result of one turn: a cycle, or why it did not run."""
+    """One turn of the loop: the result of its cycle, or why it did not run."""
 
     result: cycle.CycleResult | None = None
     trouble: str = ""
@@ -132,10 +133,10 @@ class Turn(Struct, frozen=True, kw_only=True):
 
 
 class Loop(Struct):
-    """One loop. `held` is its lock, `began` the operator's order at its start.
+    """One loop. `held` is its lock, `began` the operator's order when it started.
 
-    `report` gets each turn. `upgraded` returns the version that replaced this one, or ''. `orphaned` returns
-    True if the process that owns the loop has ended.
+    `report` gets each turn. `upgraded` returns the newly installed version, or ''. `orphaned` returns True if the
+    process that owns the loop has ended.
     """
 
     session: Session
@@ -149,53 +150,53 @@ class Loop(Struct):
     _scaled_at: float = float("-inf")
     _result: cycle.CycleResult = field(default_factory=cycle.CycleResult)
 
-    def run(self) -> Leaving:
+    def run(self) -> LoopEnd:
         """Run cycles until there is a reason to end. Raises IrisError if no cycle can ever run again."""
         session = self.session
-        session.runs_as, session.recorded = LOOP, self._recorded
+        session.runs_as, session.cycle_details = LOOP, self._cycle_details
         pace = Pace(session.limits.loop_interval)
         with Dispatcher(session) as dispatcher:
-            if (leaving := self._leaving()) is not None:
-                return leaving
+            if (end_reason := self._end_reason()) is not None:
+                return end_reason
             requests = 0
             while True:
                 seq = session.cluster.seq
                 self.report(self._turn(dispatcher))
-                if not self._trouble and not self._work() and self._let_go():
-                    return Leaving.DONE
+                if not self._trouble and not self._work() and self._release():
+                    return LoopEnd.DONE
                 pace.interval = session.limits.loop_interval
-                asked, requests = dispatcher.requests != requests, dispatcher.requests
-                changed = (session.cluster.seq != seq or asked) and not self._trouble
+                has_requests, requests = dispatcher.requests != requests, dispatcher.requests
+                changed = (session.cluster.seq != seq or has_requests) and not self._trouble
                 pause = pace.pause(session.cluster, session.clock.now(), changed=changed)
-                if (leaving := self._rest(dispatcher, pause)) is not None:
-                    return leaving
+                if (end_reason := self._wait(dispatcher, pause)) is not None:
+                    return end_reason
 
-    def _leaving(self) -> Leaving | None:
+    def _end_reason(self) -> LoopEnd | None:
         if not self.held.is_in_place():
-            return Leaving.GONE
+            return LoopEnd.GONE
         if self.orphaned():
-            return Leaving.ORPHANED
+            return LoopEnd.ORPHANED
         order = read_loop_order(self.session.state.path)
         if self.began.stopped:
-            return Leaving.STOPPED
+            return LoopEnd.STOPPED
         if order.turn != self.began.turn:
-            return Leaving.STOPPED if order.stopped else Leaving.REPLACED
+            return LoopEnd.STOPPED if order.stopped else LoopEnd.REPLACED
         if self.session.config.loop is Mode.OFF:
-            return Leaving.OFF
-        self._follow_configuration()  # before an upgrade: the next version can't start with an invalid one
-        return Leaving.UPGRADE if not self.configuration.invalid and self.upgraded() else None
+            return LoopEnd.OFF
+        self._reload_configuration()  # first, because an upgraded loop can't start with an invalid one
+        return LoopEnd.UPGRADE if not self.configuration.invalid and self.upgraded() else None
 
     def _turn(self, dispatcher: Dispatcher) -> Turn:
         self._trouble = ""
         try:
-            self._follow_configuration()
+            self._reload_configuration()
             if self.session.config.loop is Mode.OFF:
                 return Turn()
             self._scale()
             self._result = cycle.run(self.session, dispatcher, schedule=not self.configuration.invalid)
-            if (done := compaction.when_large(self.session)) is not None:
-                self.session.tell(compaction.words(done))
-        except PASSING as error:
+            if (compacted := compaction.compact_if_large(self.session)) is not None:
+                self.session.tell(compaction.compaction_words(compacted))
+        except TRANSIENT_ERRORS as error:
             self._trouble = words_of(error)
         except (LogDamagedError, NotFoundError, ConfigError):
             raise
@@ -204,8 +205,8 @@ class Loop(Struct):
             return Turn(trouble=self._trouble, fault=error)
         return Turn(trouble=self._trouble) if self._trouble else Turn(result=self._result)
 
-    def _follow_configuration(self) -> None:
-        config = self.configuration.look()
+    def _reload_configuration(self) -> None:
+        config = self.configuration.changed_config()
         if config is not None:
             self.session.reconfigure(config)
 
@@ -217,42 +218,41 @@ class Loop(Struct):
             self._scaled_at = now
             autoscale.run(self.session, probe=False)
 
-    def _rest(self, dispatcher: Dispatcher, seconds: float) -> Leaving | None:
-        """Wait for the next turn and weigh arriving answers. New log entries, task requests and a
-        configuration that becomes valid or invalid shorten the wait.
+    def _wait(self, dispatcher: Dispatcher, seconds: float) -> LoopEnd | None:
+        """Wait `seconds` for the next turn, and process late answers. Return early with a reason to end, if any.
 
-        Return early with the reason to end, if there is one.
+        The wait is shorter after new log entries or task requests, and if the configuration becomes valid or invalid.
         """
         clock, state = self.session.clock, self.session.state.path
         due = clock.monotonic() + seconds
         size, requests = compaction.size_of_log(state), dispatcher.requests
         invalid = self.configuration.invalid
         while (now := clock.monotonic()) < due:
-            until = min(due, now + LOOK)
+            until = min(due, now + CHECK_INTERVAL)
             try:
-                cycle.linger(
+                cycle.finish_calls(
                     self.session,
                     dispatcher,
                     self._result,
                     schedule=not self.configuration.invalid,
                     until=until,
                 )
-            except PASSING as error:
+            except TRANSIENT_ERRORS as error:
                 self._trouble = words_of(error)
             clock.sleep(max(0.0, until - clock.monotonic()))
-            if (leaving := self._leaving()) is not None:
-                return leaving
+            if (end_reason := self._end_reason()) is not None:
+                return end_reason
             found = compaction.size_of_log(state), dispatcher.requests
             if found != (size, requests) or self.configuration.invalid != invalid:
                 (size, requests), invalid = found, self.configuration.invalid
-                due = min(due, clock.monotonic() + SOON)
+                due = min(due, clock.monotonic() + SHORT_PAUSE)
         return None
 
     def _work(self) -> str:
         return work_left(self.session.cluster, self.session.config, self.session.state)
 
-    def _let_go(self) -> bool:
-        """Release the lock and return True if the loop may end. The log is read AFTER that, for late commits."""
+    def _release(self) -> bool:
+        """Release the lock. Return True if the loop may end: the log, read AFTER the release, has no work left."""
         session = self.session
         self.held.release()
         session.view()
@@ -270,9 +270,9 @@ class Loop(Struct):
         self.held = held
         return False
 
-    def _recorded(self) -> Mapping[str, object]:
-        """Return the loop's entries for the heartbeat."""
-        missing = missing_here(self.session.cluster)
+    def _cycle_details(self) -> Mapping[str, object]:
+        """Return what the loop writes into the heartbeat after each cycle."""
+        missing = missing_in_loop(self.session.cluster)
         troubles = [*self.configuration.troubles(), *environment_troubles(self.session.cluster, missing)]
         return {
             "pid": os.getpid(),

@@ -24,114 +24,114 @@ from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.workplace import Workplace, this_program
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
-_TOOL_PATIENCE = 5.0  # seconds
-_LINGERING = Path("/var/lib/systemd/linger")  # one file per lingering user
+_TOOL_TIMEOUT = 5.0  # seconds
+_LINGER_DIRECTORY = Path("/var/lib/systemd/linger")  # one file per user with lingering enabled
 _SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "--")
 
 
 def scope_of(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the prefix that starts a command outside the login session; () if there is no way.
+    """Return the words that start a command outside the login session, if put before it; () if that is impossible.
 
-    With lingering, the user's service manager and its scopes outlive each login.
+    If lingering is enabled for the user, systemd's user manager and its scopes outlive each login.
     """
     manager = Path(environ.get("XDG_RUNTIME_DIR", ""), "systemd", "private")
-    if not (manager.is_socket() and _lingers(environ) and shutil.which(_SCOPE[0])):
+    if not (manager.is_socket() and _has_lingering(environ) and shutil.which(_SCOPE[0])):
         return ()
-    return _SCOPE if _works((*_SCOPE, "true"), environ) else ()
+    return _SCOPE if _succeeds((*_SCOPE, "true"), environ) else ()
 
 
-def logins_kill(environ: Mapping[str, str]) -> bool:
-    """Return True if the login manager reports that it kills a session's remaining processes."""
+def logout_kills_processes(environ: Mapping[str, str]) -> bool:
+    """Return True if the login manager kills the remaining processes of a session at logout."""
     if scope_of(environ) or not shutil.which("loginctl"):
         return False
     with suppress(OSError, subprocess.SubprocessError):
-        said = subprocess.run(
+        output = subprocess.run(
             ["loginctl", "show-user", "--property=KillUserProcesses"],  # noqa: S607 - found through PATH
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=_TOOL_PATIENCE,
+            timeout=_TOOL_TIMEOUT,
             check=False,
         ).stdout
-        return said.strip() == "KillUserProcesses=yes"
+        return output.strip() == "KillUserProcesses=yes"
     return False
 
 
-def _lingers(environ: Mapping[str, str]) -> bool:
+def _has_lingering(environ: Mapping[str, str]) -> bool:
     name = environ.get("LOGNAME") or environ.get("USER") or ""
-    return bool(name) and "/" not in name and (_LINGERING / name).exists()
+    return bool(name) and "/" not in name and (_LINGER_DIRECTORY / name).exists()
 
 
-def _works(words: tuple[str, ...], environ: Mapping[str, str]) -> bool:
+def _succeeds(words: tuple[str, ...], environ: Mapping[str, str]) -> bool:
     with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(  # noqa: S603 - fixed tool name, our arguments
+        result = subprocess.run(  # noqa: S603 - fixed tool name, our arguments
             words,
             env=dict(environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_TOOL_PATIENCE,
+            timeout=_TOOL_TIMEOUT,
             check=False,
         )
-        return done.returncode == 0
+        return result.returncode == 0
     return False
 
 
-LARGEST = 256 << 10
-"""Bytes after which the log is rotated; one older log is kept."""
+MAX_LOOP_LOG = 256 << 10
+"""Size in bytes at which the loop's log is rotated; one older log is kept."""
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
 
 
-def log_of(directory: Path) -> Path:
+def loop_log(directory: Path) -> Path:
     """Return the path of the loop's log in a state directory."""
     return directory / LOOP_LOG
 
 
-def open_log(directory: Path) -> int:
-    """Return a descriptor that appends to the log, or to /dev/null if it can't be opened (full disk, symlink)."""
+def open_loop_log(directory: Path) -> int:
+    """Return a descriptor that appends to the loop's log; to /dev/null if that can't be opened (full disk, symlink)."""
     with suppress(OSError):
         return open_safely(directory / LOOP_LOG, _APPEND)
     return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
-def rotate_log(directory: Path) -> None:
-    """Rotate the log if standard output is the log and too large. Never raises OSError."""
+def rotate_loop_log(directory: Path) -> None:
+    """Rotate the loop's log if it is stdout and too large. Never raises OSError."""
     path = directory / LOOP_LOG
     with suppress(OSError):
-        ours, named = os.fstat(1), os.lstat(path)
-        if (ours.st_dev, ours.st_ino) != (named.st_dev, named.st_ino) or ours.st_size <= LARGEST:
+        output, log = os.fstat(1), os.lstat(path)
+        if (output.st_dev, output.st_ino) != (log.st_dev, log.st_ino) or output.st_size <= MAX_LOOP_LOG:
             return
         sys.stdout.flush()
         os.replace(path, path.with_name(f"{LOOP_LOG}.1"))
-        fd = open_log(directory)
+        fd = open_loop_log(directory)
         for stream in (1, 2):
             os.dup2(fd, stream)
         os.close(fd)
 
 
-def take_streams(directory: Path) -> None:
-    """Redirect output to the log and input from /dev/null: a loop run by hand has a terminal."""
+def redirect_streams(directory: Path) -> None:
+    """Redirect output to the loop's log and input from /dev/null, because a loop run by hand has a terminal."""
     sys.stdout.flush()
-    for fd, streams in ((os.open(os.devnull, os.O_RDONLY), (0,)), (open_log(directory), (1, 2))):
+    for fd, streams in ((os.open(os.devnull, os.O_RDONLY), (0,)), (open_loop_log(directory), (1, 2))):
         for stream in streams:
             os.dup2(fd, stream)
         os.close(fd)
 
 
-def write_log(lines: Iterable[str], now: float) -> None:
-    """Append lines, each with its time. The caller sanitizes them. On a full disk they are lost without an error."""
+def write_loop_log(lines: Iterable[str], now: float) -> None:
+    """Append sanitized lines to the loop's log, each with its time. On a full disk they are lost without an error."""
     text = "".join(f"{iso_time(now)} {line}\n" for line in lines)
     with suppress(OSError):
         os.write(1, text.encode("utf-8", "backslashreplace"))
 
 
 OWNER = "IRIS_LOOP_OWNER"
-"""Variable with the path of a lock file. A loop that has it ends once no process holds that lock."""
+"""Environment variable with the path of a lock file. A loop that has this variable ends if nobody holds the lock."""
 
 
 @contextmanager
-def owned(file: Path, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
-    """End each loop started inside the block with this process, even after a kill. Raises OSError."""
+def own_loops(file: Path, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+    """Loops started inside the block end when this process ends, even if it is killed. Raises OSError."""
     with file.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         environ[OWNER] = str(file)
@@ -141,13 +141,13 @@ def owned(file: Path, environ: MutableMapping[str, str] = os.environ) -> Iterato
             del environ[OWNER]
 
 
-def owner_is_gone(environ: Mapping[str, str] = os.environ) -> bool:
-    """Return True if this process has an owner that ended; a missing file means the owner ended."""
+def has_owner_ended(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return True if this process has an owner that ended: its lock is free, or its lock file is missing."""
     if not (file := environ.get(OWNER, "")):
         return False
     try:
-        with open(file, encoding="utf-8") as looked_at:
-            fcntl.flock(looked_at, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with open(file, encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
@@ -158,16 +158,16 @@ def owner_is_gone(environ: Mapping[str, str] = os.environ) -> bool:
 COMMAND = "iris loop"
 
 _SHELL = ("/bin/sh", "-c", '"$@" >&2 & echo $!', "sh")
-"""Command that starts a program, prints its pid and exits: the program is not our child and has no terminal."""
+"""Shell command that starts a program in the background and prints its pid: it is not a child of this process."""
 
-_TURNED = 10.0  # seconds for a loop to notice a stop order: it checks once per second, between calls
-_KILLED = 5.0  # seconds for a killed process to exit
-_SIGNED = 60.0  # seconds for a new loop to report its start: the machine may be busy
-_GLANCE = 0.02
+_STOP_TIMEOUT = 10.0  # seconds for a loop to end after an order: it checks once per second, between calls
+_KILL_TIMEOUT = 5.0  # seconds for a killed process to exit
+_START_TIMEOUT = 60.0  # seconds for a new loop to report its start: the machine may be busy
+_POLL_INTERVAL = 0.02  # seconds
 
 
-class Place(Struct, frozen=True, kw_only=True):
-    """Start parameters of a loop: its command line, working directory and state directory."""
+class LoopCommand(Struct, frozen=True, kw_only=True):
+    """How to start a loop: its command line, working directory and state directory."""
 
     program: tuple[str, ...]
     directory: Path
@@ -176,46 +176,46 @@ class Place(Struct, frozen=True, kw_only=True):
     interval: float
 
 
-def place_of(where: Workplace) -> Place:
-    """Return the start parameters of this cluster's loop. Raises ConfigError."""
-    names = ("--config", str(where.config_file.absolute()))
-    state = ("--state-dir", str(where.state_path_in_use.absolute()))
-    return Place(
+def loop_command(workplace: Workplace) -> LoopCommand:
+    """Return how to start this cluster's loop. Raises ConfigError."""
+    names = ("--config", str(workplace.config_file.absolute()))
+    state = ("--state-dir", str(workplace.state_path_in_use.absolute()))
+    return LoopCommand(
         program=(*this_program(), *names, *state, "loop", "run"),
-        directory=where.config_file.absolute().parent,
-        state=where.state,
-        clock=where.clock,
-        interval=where.config.limits.loop_interval,
+        directory=workplace.config_file.absolute().parent,
+        state=workplace.state,
+        clock=workplace.clock,
+        interval=workplace.config.limits.loop_interval,
     )
 
 
-def spawn(place: Place, environ: Mapping[str, str] = os.environ) -> int | None:
-    """Start a loop unless one runs. Return its pid, None if one runs. Raises OSError.
+def spawn(command: LoopCommand, environ: Mapping[str, str] = os.environ) -> int | None:
+    """Start a loop. Return its pid, or None if a loop runs already. Raises OSError.
 
-    The loop has no terminal, its own session, and no descriptors of ours except the lock. It inherits the
-    lock, so the loop is visible from the start.
+    The loop has no terminal, a session of its own, and inherits only the descriptor of the lock: so it is visible as
+    the runner from the start.
     """
-    state, now = place.state, place.clock.now()
-    held = state.runners.hold(LOOP, COMMAND, interval=place.interval, since=now)
+    state, now = command.state, command.clock.now()
+    held = state.runners.hold(LOOP, COMMAND, interval=command.interval, since=now)
     if held is None:
         return None
-    # Without a command: the loop records its own once it runs.
-    held.write(Runner(kind=LOOP, actor=state.actor, interval=place.interval, since=now))
+    # The command stays empty until the loop has started and records it.
+    held.write(Runner(kind=LOOP, actor=state.actor, interval=command.interval, since=now))
     try:
-        pid = _spawn(place, held, environ)
-        held.write(Runner.of_process(pid, LOOP, state.actor, "", interval=place.interval, since=now))
+        pid = _spawn(command, held, environ)
+        held.write(Runner.of_process(pid, LOOP, state.actor, "", interval=command.interval, since=now))
     finally:
         held.hand_over()
     return pid
 
 
-def _spawn(place: Place, held: HeldRunner, environ: Mapping[str, str]) -> int:
-    words = [*scope_of(environ), *place.program, "--lock-fd", str(held.descriptor)]
-    log = open_log(place.state.path)
+def _spawn(command: LoopCommand, held: HeldRunner, environ: Mapping[str, str]) -> int:
+    words = [*scope_of(environ), *command.program, "--lock-fd", str(held.descriptor)]
+    log = open_loop_log(command.state.path)
     try:
         started = subprocess.run(  # noqa: S603 - our own program
             [*_SHELL, *words],
-            cwd=place.directory,
+            cwd=command.directory,
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -233,34 +233,37 @@ def _spawn(place: Place, held: HeldRunner, environ: Mapping[str, str]) -> int:
 
 
 def order(state: StateDir, clock: Clock, *, stopped: bool, command: str) -> LoopOrder:
-    """Record the operator's order: every loop that runs now must end. Raises NotWritableError."""
-    given = LoopOrder(
+    """Record the operator's order that every running loop must end. Raises NotWritableError.
+
+    If `stopped`, no loop may start until `iris loop start`.
+    """
+    new_order = LoopOrder(
         turn=SYSTEM_RANDOMNESS.hexadecimal(8),
         stopped=stopped,
         by=f"{state.actor} {command}",
         since=iso_time(clock.now()),
     )
     with writing(state.path / LOOP_ORDER):
-        write_loop_order(state.path, DISK, given)
-    return given
+        write_loop_order(state.path, DISK, new_order)
+    return new_order
 
 
 def stop(state: StateDir, clock: Clock) -> Runner | None:
-    """Stop the loop until `start`. Return the runner that was stopped, or None. Raises IrisError."""
+    """Stop the loop; none starts until `iris loop start`. Return the stopped runner, or None. Raises IrisError."""
     order(state, clock, stopped=True, command="iris loop stop")
     return end(state, clock)
 
 
-def start(place: Place, environ: Mapping[str, str] = os.environ) -> Runner:
+def start(command: LoopCommand, environ: Mapping[str, str] = os.environ) -> Runner:
     """Start a loop with this environment, replacing a running one. Return its runner. Raises IrisError."""
-    state = place.state
-    order(state, place.clock, stopped=False, command="iris loop start")
-    end(state, place.clock)
+    state = command.state
+    order(state, command.clock, stopped=False, command="iris loop start")
+    end(state, command.clock)
     try:
-        spawn(place, environ)
+        spawn(command, environ)
     except OSError as error:
         raise NotWritableError(f"the loop failed to start: {error.strerror or error}") from error
-    return _signed(place)
+    return _wait_for_start(command)
 
 
 def running_loop(state: StateDir) -> Runner | None:
@@ -269,47 +272,46 @@ def running_loop(state: StateDir) -> Runner | None:
 
 
 def end(state: StateDir, clock: Clock) -> Runner | None:
-    """Wait until no loop runs, after an order that stops loops; return the one that ran. Raises IrisError.
+    """Wait until the loop has ended after an order to end. Return its runner, None if none ran. Raises IrisError.
 
-    A loop on this machine gets SIGTERM. If it does not react because it is suspended or hangs, it is killed;
-    no state is lost.
+    A loop on this machine gets SIGTERM, and SIGKILL if it is suspended or hangs: no state is lost.
     """
     found = running_loop(state)
     if found is None:
         return None
-    for number, patience in ((signal.SIGTERM, _TURNED), (signal.SIGKILL, _KILLED)):
+    for number, timeout in ((signal.SIGTERM, _STOP_TIMEOUT), (signal.SIGKILL, _KILL_TIMEOUT)):
         _signal(state, number)
-        if _is_gone(state, clock, patience):
+        if _is_gone(state, clock, timeout):
             return found
-    where = f" on {found.host}" if found.host != state.host else ""
+    workplace = f" on {found.host}" if found.host != state.host else ""
     raise IrisError(
-        f"the background loop (pid {found.pid or 'unknown'}{where}) did not stop",
-        hint=f"kill {found.pid}{where}, then try again" if found.pid else "try again in a minute",
+        f"the background loop (pid {found.pid or 'unknown'}{workplace}) did not stop",
+        hint=f"kill {found.pid}{workplace}, then try again" if found.pid else "try again in a minute",
     )
 
 
 def _signal(state: StateDir, number: signal.Signals) -> None:
-    """Signal the loop only if this host's process is the one that took the lock: the pid may have been reused."""
+    """Signal the loop if it runs on this host and its process took the lock: its pid may have been reused."""
     found = running_loop(state)
     if found is not None and found.host == state.host and found.is_this(found.pid):
         with suppress(OSError):
             os.kill(found.pid, number)
 
 
-def _is_gone(state: StateDir, clock: Clock, patience: float) -> bool:
-    until = clock.monotonic() + patience
+def _is_gone(state: StateDir, clock: Clock, timeout: float) -> bool:
+    until = clock.monotonic() + timeout
     while running_loop(state) is not None:
         if clock.monotonic() >= until:
             return False
-        clock.sleep(_GLANCE)
+        clock.sleep(_POLL_INTERVAL)
     return True
 
 
-def _signed(place: Place) -> Runner:
-    """Return the loop once it has recorded its command. Raises IrisError if it ended before."""
-    until = place.clock.monotonic() + _SIGNED
-    while (found := running_loop(place.state)) is not None:
-        if found.command or place.clock.monotonic() >= until:
+def _wait_for_start(command: LoopCommand) -> Runner:
+    """Return the loop's runner when it has recorded its command. Raises IrisError if the loop has ended."""
+    until = command.clock.monotonic() + _START_TIMEOUT
+    while (found := running_loop(command.state)) is not None:
+        if found.command or command.clock.monotonic() >= until:
             return found
-        place.clock.sleep(_GLANCE)
-    raise IrisError("the background loop ended at once", hint=f"read {place.state.path / 'loop.log'}")
+        command.clock.sleep(_POLL_INTERVAL)
+    raise IrisError("the background loop ended at once", hint=f"read {command.state.path / 'loop.log'}")

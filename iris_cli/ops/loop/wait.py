@@ -1,4 +1,4 @@
-"""Wait until jobs have ended. The waiting command runs cycles, since no other process may do so."""
+"""Wait until jobs have ended. The waiting command runs cycles, because perhaps no other process does."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from msgspec import Struct
 from iris_cli.core import Cluster, JobId, JobState, TaskId, Token
 from iris_cli.core.messages.observations import RemoteState
 from iris_cli.errors import ExitCode, IrisError
-from iris_cli.ops.cycle.cycle import PATIENCE, CycleResult, keep_logs, linger, run, tell_news
+from iris_cli.ops.cycle.cycle import (
+    PATIENCE,
+    CycleResult,
+    copy_ended_logs,
+    finish_calls,
+    run,
+    send_notices,
+)
 from iris_cli.ops.cycle.dispatch import Dispatcher
-from iris_cli.ops.loop.watch import PASSING, running
+from iris_cli.ops.loop.watch import TRANSIENT_ERRORS, runner_lock
 from iris_cli.ops.session import Session
 
-_FIRST, _SOONEST, _CYCLE_EVERY = 0.2, 0.5, 3.0  # seconds from one cycle to the next
-_NAMED = 3  # jobs named in the progress line
+_FIRST, _MIN_BETWEEN, _MAX_BETWEEN = 0.2, 0.5, 3.0  # seconds from one cycle to the next
+_MAX_NAMES = 3  # jobs named in the progress line
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0  # seconds between two reads of the log
 
 _WORST_FIRST = (
@@ -25,16 +32,15 @@ _WORST_FIRST = (
     (JobState.UNSCHEDULABLE, ExitCode.UNSCHEDULABLE),
     (JobState.KILLED, ExitCode.KILLED),
 )
-"""A failure outranks a job that never ran, which outranks a cancelled one."""
+"""Exit codes by the job states that cause them. If jobs ended in several of these, the first in this list counts."""
 
 
-class Caretaker:
-    """Runner of cycles for a waiting command, which reads the log in between.
+class CycleRunner:
+    """Run cycles for a waiting command, which reads the log between them.
 
-    The first cycles come soon, since many jobs end at once; later ones less often. They come soon again after
-    a request of a task, and while tasks are placed, since short tasks free room for others. `least`: minimum
-    of seconds between two cycles. A locked or unwritable state does not end the wait; `trouble` holds the
-    error.
+    Cycles follow each other quickly at first, because jobs may fail at once, after a request of a task, and while tasks
+    are placed, because short tasks soon make room for others; otherwise less often. `least`: minimum number of seconds
+    between two cycles. A locked or unwritable state does not end the wait: `trouble` is the error.
     """
 
     def __init__(self, session: Session, *, schedule: bool = True, least: float = 0.0) -> None:
@@ -42,40 +48,40 @@ class Caretaker:
         self.schedule = schedule
         self.least = least
         self.trouble: IrisError | None = None
-        self._told = ""  # last trouble printed
-        self._due = 0.0  # by the monotonic clock
-        self._between = 0.0
-        self._asked = False  # a task sent requests in or after the last cycle
+        self._printed = ""  # the last trouble that was printed
+        self._due = 0.0  # monotonic time of the next cycle
+        self._between = 0.0  # seconds between the last two cycles
+        self._has_requests = False  # a task sent requests in or after the last cycle
         self._requests = 0  # number of task requests at the last check
         self._result = CycleResult()
         self._dispatcher = Dispatcher(session)
         self._runner = ExitStack()
 
-    def __enter__(self) -> Caretaker:
+    def __enter__(self) -> CycleRunner:
         self.session.worked = True
         if self.schedule:
-            self._runner.enter_context(running(self.session, "wait", interval=_CYCLE_EVERY))
+            self._runner.enter_context(runner_lock(self.session, "wait", interval=_MAX_BETWEEN))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._runner, self._dispatcher:
-            if kind is None and self._dispatcher.calls.working:  # a start or stop: healthy hosts answer soon
-                self._do(lambda: self._dispatcher.attend(patience=PATIENCE))
+            if kind is None and self._dispatcher.calls.has_orders:  # healthy hosts answer soon
+                self._do(lambda: self._dispatcher.process_calls(patience=PATIENCE))
         if kind is None:
-            keep_logs(self.session, self._dispatcher)
-            tell_news(self.session)
+            copy_ended_logs(self.session, self._dispatcher)
+            send_notices(self.session)
 
     def look(self) -> Cluster:
         """Return the current cluster; run a cycle first if one is due."""
         if self.session.clock.monotonic() >= self._due:
             self.trouble = None
             self._do(self._run_cycle)
-            self._asked = self._was_asked()
-            is_soon = self._is_moving() or self._between == _FIRST
-            between = _SOONEST if is_soon else 2 * self._between or _FIRST
-            self._between = max(self.least, min(between, _CYCLE_EVERY))
+            self._has_requests = self._has_new_requests()
+            is_soon = self._expects_more() or self._between == _FIRST
+            between = _MIN_BETWEEN if is_soon else 2 * self._between or _FIRST
+            self._between = max(self.least, min(between, _MAX_BETWEEN))
             self._due = self.session.clock.monotonic() + self._between
         return self.session.view()
 
@@ -83,41 +89,43 @@ class Caretaker:
         """Run a cycle at the next `look`."""
         self._due = 0.0
 
-    def said(self, token: Token) -> RemoteState | None:
-        """Return the state of an attempt as its worker reported it in the last cycle, or None."""
-        return self._dispatcher.said(token)
+    def reported_state(self, token: Token) -> RemoteState | None:
+        """Return the state of an attempt that its worker reported in the last cycle, or None."""
+        return self._dispatcher.reported_state(token)
 
     def reason(self, key: TaskId | JobId) -> str:
-        """Return why a task or a gang is pending, by the plan of the last cycle; '' if that placed it."""
+        """Return why a task or a gang is pending according to the last cycle; '' if that cycle placed it."""
         plan = self._result.plan
         reasons = plan.waiting.get(key, ()) if plan is not None else ()
         return str(reasons[0]) if reasons else ""
 
     def pause(self, seconds: float) -> None:
-        """Wait `seconds`, weighing arriving answers and sending the calls that follow.
+        """Wait `seconds`, and process late answers. Return at once when tasks end.
 
-        After task requests or placements the wait ends at the next cycle. Return at once when tasks end.
+        After task requests and placements, return when the next cycle is due.
         """
         clock = self.session.clock
         until = clock.monotonic() + seconds
-        if self._is_moving():
+        if self._expects_more():
             until = min(until, self._due)
         ended = len(self._dispatcher.ended)
         self._do(
-            lambda: linger(self.session, self._dispatcher, self._result, schedule=self.schedule, until=until)
+            lambda: finish_calls(
+                self.session, self._dispatcher, self._result, schedule=self.schedule, until=until
+            )
         )
         if len(self._dispatcher.ended) == ended:
             clock.sleep(max(0.0, until - clock.monotonic()))
-        if self._was_asked():
-            self._asked = True
-            self._between = max(self.least, _SOONEST)
+        if self._has_new_requests():
+            self._has_requests = True
+            self._between = max(self.least, _MIN_BETWEEN)
             self._due = min(self._due, clock.monotonic() + self._between)
 
-    def _is_moving(self) -> bool:
-        """Return True if the last cycle placed tasks or tasks sent requests: the next cycle may find more to do."""
-        return self._asked or bool(self._result.assigned)
+    def _expects_more(self) -> bool:
+        """Return True if tasks sent requests, or the last cycle placed tasks: the next cycle may find more to do."""
+        return self._has_requests or bool(self._result.assigned)
 
-    def _was_asked(self) -> bool:
+    def _has_new_requests(self) -> bool:
         """Return True if tasks have sent requests since the last check."""
         before, self._requests = self._requests, self._dispatcher.requests
         return self._requests > before
@@ -128,15 +136,15 @@ class Caretaker:
     def _do(self, act: Callable[[], object]) -> None:
         try:
             act()
-        except PASSING as error:
+        except TRANSIENT_ERRORS as error:
             self.trouble = error
-            if error.message != self._told:
-                self._told = error.message
+            if error.message != self._printed:
+                self._printed = error.message
                 self.session.tell(f"no cycle: {error.message}")
 
 
-class Waited(Struct, frozen=True):
-    """The state of each job at the end of the wait, in the order in which they were named."""
+class WaitResult(Struct, frozen=True):
+    """The state of each job at the end of the wait, in the order on the command line."""
 
     states: Mapping[JobId, JobState]
     trouble: IrisError | None = None  # why cycles could not run
@@ -155,19 +163,19 @@ class Waited(Struct, frozen=True):
         return next((code for state, code in _WORST_FIRST if state in states), ExitCode.OK)
 
 
-def wait_for(session: Session, jobs: Sequence[JobId], *, timeout: float | None = None) -> Waited:
-    """Wait until all jobs have ended, at most `timeout` seconds. Cycles commit their results during the wait."""
+def wait_for(session: Session, jobs: Sequence[JobId], *, timeout: float | None = None) -> WaitResult:
+    """Wait until all jobs have ended, at most `timeout` seconds. Runs cycles during the wait."""
     deadline = None if timeout is None else session.clock.monotonic() + timeout
     pause, ended, tasks = _FIRST_PAUSE, 0, 0
-    names = f"waiting for {', '.join(jobs[:_NAMED])}{', ...' if len(jobs) > _NAMED else ''}"
-    with session.progress(lambda: (names, ended, tasks, "task")), Caretaker(session) as caretaker:
+    names = f"waiting for {', '.join(jobs[:_MAX_NAMES])}{', ...' if len(jobs) > _MAX_NAMES else ''}"
+    with session.progress(lambda: (names, ended, tasks, "task")), CycleRunner(session) as runner:
         while True:
-            cluster = caretaker.look()
+            cluster = runner.look()
             states = [task.state for job in jobs for task in cluster.tasks_of(job)]
             ended, tasks = sum(state.terminal for state in states), len(states)
-            waited = Waited({job: cluster.job_state(job) for job in jobs}, caretaker.trouble)
+            result = WaitResult({job: cluster.job_state(job) for job in jobs}, runner.trouble)
             left = float("inf") if deadline is None else deadline - session.clock.monotonic()
-            if not waited.open or left <= 0:
-                return waited
-            caretaker.pause(min(pause, left))
+            if not result.open or left <= 0:
+                return result
+            runner.pause(min(pause, left))
             pause = min(pause * 1.5, _LONGEST_PAUSE)

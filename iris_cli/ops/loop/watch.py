@@ -1,4 +1,4 @@
-"""Continuous cycles of `iris watch`, with the events that any invocation wrote to the log."""
+"""The cycles of `iris watch`, and the new events in the log, written by any invocation."""
 
 from __future__ import annotations
 
@@ -18,30 +18,27 @@ from iris_cli.ops.views.history import Entry, entries_about, entries_of
 
 
 @contextmanager
-def running(session: Session, kind: str, *, interval: float) -> Iterator[None]:
-    """Hold the lock of a runner of this kind during the block; continue without it if the lock is unavailable."""
+def runner_lock(session: Session, kind: str, *, interval: float) -> Iterator[None]:
+    """Hold the lock that shows this process as a runner of cycles. If it is not available, continue without it."""
     held = None
     with suppress(OSError):
         held = session.state.runners.hold(kind, session.command, interval=interval, since=session.clock.now())
-    before = session.runs_as, session.recorded
-    said = {"pid": os.getpid(), "interval": interval}
-    session.runs_as, session.recorded = kind, lambda: said
+    before = session.runs_as, session.cycle_details
+    details = {"pid": os.getpid(), "interval": interval}
+    session.runs_as, session.cycle_details = kind, lambda: details
     try:
         yield
     finally:
-        session.runs_as, session.recorded = before
+        session.runs_as, session.cycle_details = before
         if held is not None:
             held.release()
 
 
-PASSING = (LockedError, NotWritableError, LogReplacedError)
-"""Errors that keep a cycle from running and may be gone by the next one."""
+TRANSIENT_ERRORS = (LockedError, NotWritableError, LogReplacedError)
+"""Errors that prevent a cycle but may have disappeared before the next one."""
 
-ASKED = 0.5
-"""Seconds to the next cycle after a task sent a request: its next request may come soon."""
-
-_LEAST_PAUSE = 0.25
-"""Least share of the interval in which a watch pauses, even if its cycles are slow."""
+_AFTER_REQUEST = 0.5  # seconds to the next cycle after a task sent a request: more may follow
+_MIN_PAUSE = 0.25  # pause between two slow cycles, as a fraction of the interval
 
 
 class Step(Struct, frozen=True):
@@ -52,8 +49,8 @@ class Step(Struct, frozen=True):
     trouble: str = ""  # why the cycle did not run: another lock holder, a full disk
 
 
-def listen(session: Session) -> None:
-    """Collect new log entries as news from now on. Call it before showing the cluster before the first step."""
+def collect_news(session: Session) -> None:
+    """Collect new log entries from now on. Call it first, then show the cluster, then take the first step."""
     if session.news is None:
         session.view()
         session.news = []
@@ -62,28 +59,26 @@ def listen(session: Session) -> None:
 def watch(session: Session, *, interval: float, schedule: bool, once: bool = False) -> Generator[Step]:
     """Run cycles forever, `interval` seconds apart, and yield the new log entries after each.
 
-    After a request of a task the next cycle comes sooner. `once`: run one cycle and wait for all its calls,
-    since no later cycle receives the answers.
+    After a request of a task the next cycle comes sooner. `once`: run one cycle, and wait for all answers.
 
-    A hanging worker keeps its call into the next cycles; other workers are polled on time. If another
-    invocation holds the lock, or the directory is not writable, the watch continues and retries.
+    A call to a hanging worker stays open during the next cycles; other workers are polled on time. If another
+    invocation holds the lock, or the state directory is not writable, the watch retries in the next cycle.
     """
     clock, patience = session.clock, min(cycle.PATIENCE, interval)
     trouble, result = "", cycle.CycleResult()
-    tell_of_change = change_warning(session.config.path, session.tell)
-    listen(session)
+    warn_of_change = change_warning(session.config.path, session.tell)
+    collect_news(session)
 
     def run() -> None:
         nonlocal result
-        kept = None if once else dispatcher
-        result = cycle.run(session, kept, schedule=schedule, patience=patience)
+        result = cycle.run(session, None if once else dispatcher, schedule=schedule, patience=patience)
 
-    def linger() -> None:
-        cycle.linger(session, dispatcher, result, schedule=schedule, until=due)
+    def finish_calls() -> None:
+        cycle.finish_calls(session, dispatcher, result, schedule=schedule, until=due)
 
     session.worked = True
-    places = running(session, "watch", interval=interval) if schedule and not once else nullcontext()
-    with places, Dispatcher(session) as dispatcher:
+    lock = runner_lock(session, "watch", interval=interval) if schedule and not once else nullcontext()
+    with lock, Dispatcher(session) as dispatcher:
         requests = 0
         while True:
             due = clock.monotonic() + interval
@@ -93,34 +88,34 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
             yield Step(entries_of(news), _is_idle(session.cluster), trouble)
             if once:
                 return
-            due = max(due, clock.monotonic() + _LEAST_PAUSE * interval)
+            due = max(due, clock.monotonic() + _MIN_PAUSE * interval)
             if dispatcher.requests > requests:
-                due, requests = min(due, clock.monotonic() + ASKED), dispatcher.requests
-            trouble = _trouble_of(linger)
+                due, requests = min(due, clock.monotonic() + _AFTER_REQUEST), dispatcher.requests
+            trouble = _trouble_of(finish_calls)
             clock.sleep(max(0.0, due - clock.monotonic()))
-            tell_of_change()
+            warn_of_change()
 
 
-def look_on(
+def follow_log(
     session: Session, *, every: float, about: Callable[[], Collection[str]] | None = None
 ) -> Generator[Step]:
-    """Yield steps like `watch`, but only read the log every `every` seconds. `about`: names to select entries by."""
-    tell_of_change = change_warning(session.config.path, session.tell)
-    listen(session)
+    """Yield steps like `watch`, but run no cycles: read the log every `every` seconds. `about`: the subjects."""
+    warn_of_change = change_warning(session.config.path, session.tell)
+    collect_news(session)
     trouble = ""
     while True:
         news, session.news = session.news or [], []
         entries = entries_of(news) if about is None else entries_about(session, news, about())
         yield Step(entries, _is_idle(session.cluster), trouble)
         session.clock.sleep(every)
-        tell_of_change()
+        warn_of_change()
         trouble = _trouble_of(session.view)
 
 
 def _trouble_of(act: Callable[[], object]) -> str:
     try:
         act()
-    except PASSING as error:
+    except TRANSIENT_ERRORS as error:
         return words_of(error)
     return ""
 
@@ -131,5 +126,5 @@ def words_of(error: IrisError) -> str:
 
 
 def _is_idle(cluster: Cluster) -> bool:
-    over = all(job.end is not None for job in cluster.open_jobs())
-    return over and not any(worker.claims for worker in cluster.workers.values())
+    all_ended = all(job.end is not None for job in cluster.open_jobs())
+    return all_ended and not any(worker.claims for worker in cluster.workers.values())

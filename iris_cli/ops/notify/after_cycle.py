@@ -1,4 +1,4 @@
-"""Notices of a cycle: find new ones, and send them in parallel to the cycle."""
+"""Find the new notices of a cycle, and send them in a thread of their own."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from iris_cli.ops.notify.channels import Send
 
 TIMEOUT = 10.0
-"""Seconds that one command or post may take."""
+"""Maximum seconds for one command or one post."""
 
 
 def begin(session: Session) -> None:
-    """Initialize the notice file before the first cycle with notifications: earlier ends are not news."""
+    """Create the notice file before the first cycle with notifications. No notice is sent about earlier ends."""
     file = session.state.notices
     if file.exists or not session.view().seq:
         return
@@ -33,45 +33,46 @@ def begin(session: Session) -> None:
             os.close(fd)
 
 
-def tell(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | None) -> None:
-    """Start sending new notices, unless another invocation sends: then they stay new until the next cycle."""
+def send_new_notices(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | None) -> None:
+    """Start sending new notices. If another invocation is sending, they are sent in the next cycle."""
     file, look = session.state.notices, _look(session, plan, heartbeat)
-    books = file.read()
-    if books is not None and _updated(session, books, look) == books and not _is_due(books, look.now):
+    records = file.read()
+    updated = records and _with_new_notices(session, records, look)
+    if records and updated == records and not _is_due(records, look.now):
         return
     fd = file.lock()
     if fd is None:
         return
-    handed_over = False
+    is_started = False
     try:
         before = file.read()
-        books = _updated(session, before or initial_notice_state(look, ()), look)
-        if books != before and not file.write(books):
-            return  # without a record they would be sent in every cycle
-        if _is_due(books, look.now):
-            _start(session, books, fd)
-            handed_over = True
+        records = _with_new_notices(session, before or initial_notice_state(look, ()), look)
+        if records != before and not file.write(records):
+            return  # without a record, the notices would be sent in every cycle
+        if _is_due(records, look.now):
+            _start(session, records, fd)
+            is_started = True
     finally:
-        if not handed_over:
+        if not is_started:
             os.close(fd)
 
 
-def _updated(session: Session, books: NoticeState, look: ClusterObservation) -> NoticeState:
-    return observe(books, look, session.config.notify.channels)
+def _with_new_notices(session: Session, records: NoticeState, look: ClusterObservation) -> NoticeState:
+    return observe(records, look, session.config.notify.channels)
 
 
-def _is_due(books: NoticeState, now: float) -> bool:
-    return any(channel.is_due(now) for channel in books.channels.values())
+def _is_due(records: NoticeState, now: float) -> bool:
+    return any(channel.is_due(now) for channel in records.channels.values())
 
 
-def _start(session: Session, books: NoticeState, lock: int) -> None:
-    from iris_cli.ops.notify.channels import Teller, start
+def _start(session: Session, records: NoticeState, lock: int) -> None:
+    from iris_cli.ops.notify.channels import Sender, start
 
     start(
-        Teller(
+        Sender(
             file=session.state.notices,
             lock=lock,
-            books=books,
+            records=records,
             channels=_channels(session),
             clock=session.clock,
             limits=session.limits,
@@ -86,11 +87,11 @@ def _channels(session: Session) -> dict[str, Send]:
     directory = config.path.absolute().parent
     command = Command(words=config.notify.command, directory=directory, clock=clock, timeout=TIMEOUT)
     webhook = Webhook(url=config.notify.webhook, clock=clock, timeout=TIMEOUT)
-    ways: dict[str, Send] = {
-        "command": lambda notice, cut: command.run(environment_of(notice, config.name), cut),
-        "webhook": lambda notice, cut: webhook.post(body_of(notice, config.name), cut),
+    senders: dict[str, Send] = {
+        "command": lambda notice, stop: command.run(environment_of(notice, config.name), stop),
+        "webhook": lambda notice, stop: webhook.post(body_of(notice, config.name), stop),
     }
-    return {name: ways[name] for name in config.notify.channels}
+    return {name: senders[name] for name in config.notify.channels}
 
 
 def _look(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | None) -> ClusterObservation:

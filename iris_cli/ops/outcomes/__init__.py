@@ -1,1 +1,1 @@
-"""Outcomes of attempts and jobs in words, and their durations."""
+"""Words for the ends of attempts and jobs, and their durations."""

@@ -1,4 +1,4 @@
-"""End reasons and causes in plain words."""
+"""Words for end reasons and causes."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ _WORDS = {
     EndReason.SCHEDULING_TIMEOUT: "not placed in time",
     EndReason.DEPENDENCY_FAILED: "a job in --after did not succeed",
 }
-_ERROR_SAYS_IT = frozenset(
+_ERROR_IS_REASON = frozenset(
     {EndReason.SCHEDULING_TIMEOUT, EndReason.DEPENDENCY_FAILED, EndReason.WORKER_FAILED}
 )
 
 _NEVER_PLACED = frozenset({EndReason.SCHEDULING_TIMEOUT, EndReason.DEPENDENCY_FAILED})
 
 KEPT = 4000
-"""Bytes of output: a task with this much may have written more than the event log keeps."""
+"""Bytes of a log tail in the event log. A task with such a long log tail may have written more."""
 
 LOG_LINES = 20
 """Number of last log lines that a failure shows."""
 
 _STOPPED = frozenset({128 + signal.SIGTERM, 128 + signal.SIGKILL})
-_WITH_ITS_GANG = frozenset({EndReason.SIBLING, EndReason.OK, EndReason.DISPATCH_FAILED})
-_CODE_SAYS_IT = frozenset({EndReason.USER_ERROR, EndReason.SIGNAL})
+_ENDED_WITH_GANG = frozenset({EndReason.SIBLING, EndReason.OK, EndReason.DISPATCH_FAILED})
+_CODE_IS_REASON = frozenset({EndReason.USER_ERROR, EndReason.SIGNAL})
 
 
 def exit_words(end: End | None) -> str:
@@ -77,37 +77,37 @@ def stop_words(reason: EndReason) -> str:
 
 
 def end_words(end: End) -> str:
-    """Return why something ended, in a few words; '' for a plain success."""
+    """Return why an attempt, task or job ended, in a few words; '' for a success without an error."""
     if name := signal_of(end):
         return f"killed by {name}"
-    if end.reason in _CODE_SAYS_IT and end.exit_code is not None:
+    if end.reason in _CODE_IS_REASON and end.exit_code is not None:
         return f"exit {end.exit_code}"
     words = _WORDS[end.reason]
     if end.reason is EndReason.SIBLING and end.trigger is not None:
         words = f"{words}: rank {end.trigger.index} failed first"
-    elif end.error and end.reason in _ERROR_SAYS_IT:
+    elif end.error and end.reason in _ERROR_IS_REASON:
         words = end.error
     elif end.error:
         words = f"{words}: {end.error}" if words else end.error
-    if end.exit_code and not _was_ours(end):
+    if end.exit_code and not _was_stopped_by_iris(end):
         words += f", exit {end.exit_code}"
     return words
 
 
-def _was_ours(end: End) -> bool:
-    """Return True if the exit code only shows that iris stopped it."""
+def _was_stopped_by_iris(end: End) -> bool:
+    """Return True if the exit code only shows that iris stopped the command."""
     if end.reason is EndReason.TIMEOUT:
         return end.exit_code in _STOPPED
     return end.reason in (EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED)
 
 
-def all_is_shown(said: str) -> bool:
-    """Return True if the lines that a failure shows are all that the task has written."""
-    return len(said.encode("utf-8", "replace")) < KEPT and said.rstrip().count("\n") < LOG_LINES
+def all_is_shown(output: str) -> bool:
+    """Return True if the task wrote no more lines than the failure card shows."""
+    return len(output.encode("utf-8", "replace")) < KEPT and output.rstrip().count("\n") < LOG_LINES
 
 
 def known_words(end: End, state: StateDir | None = None, attempt: AttemptId | None = None) -> str:
-    """Return the known cause of a failure, '' if the output shows none; also for earlier attempts."""
+    """Return the known cause of an attempt's failure, '' if its output shows none."""
     if end.reason not in PROGRAM_FAILURES or not end.log_tail:
         return ""
     known = cause_of(state, attempt, end, end.log_tail)
@@ -119,7 +119,7 @@ def task_end_words(task: Task, state: StateDir | None = None) -> str:
     if task.end is None:
         return ""
     last = task.current.end if task.current is not None else None
-    if last is not None and task.end.reason is EndReason.SIBLING and last.reason not in _WITH_ITS_GANG:
+    if last is not None and task.end.reason is EndReason.SIBLING and last.reason not in _ENDED_WITH_GANG:
         first = f"; rank {task.end.trigger.index} failed first" if task.end.trigger is not None else ""
         return f"{end_words(last)}{known_words(last, state, task.current_id)}{first}"
     if last is None or last.reason is not task.end.reason:
@@ -128,9 +128,9 @@ def task_end_words(task: Task, state: StateDir | None = None) -> str:
 
 
 def who_failed(job: Job, task: Task, failed: int = 1) -> str:
-    """Return `rank 2 failed first` for a gang, `task-2 failed` for a job of several tasks, else `failed`.
+    """Return `rank 2 failed first` for a gang, `task-2 failed` for a job of several tasks, otherwise `failed`.
 
-    `failed` counts the tasks that failed: `3 of 500 tasks failed (max_task_failures is 2), first task-7`.
+    `failed` counts the failed tasks; if several: `3 of 500 tasks failed (max_task_failures is 2), first task-7`.
     """
     if job.is_gang:
         return f"rank {task.index} failed first"
@@ -141,24 +141,24 @@ def who_failed(job: Job, task: Task, failed: int = 1) -> str:
 
 
 def job_cause(job: Job, culprit: Task | None, failed: int = 1) -> str:
-    """Return why a job ended, in a few words: the culprit and its end."""
+    """Return why a job ended, in a few words: which task caused it, and the end of that task."""
     if job.end is None:
         return ""
     if culprit is None or culprit.end is None:
         return end_words(job.end)
     words = end_words(culprit.end)
-    # A task that was never placed has not failed: its end names what it lacked.
-    named = job.replicas > 1 and culprit.end.reason not in _NEVER_PLACED
-    return f"{who_failed(job, culprit, failed)}: {words}" if named else words
+    # A task that was never placed has not failed.
+    has_failed = job.replicas > 1 and culprit.end.reason not in _NEVER_PLACED
+    return f"{who_failed(job, culprit, failed)}: {words}" if has_failed else words
 
 
-def cause_of(state: StateDir | None, attempt: AttemptId | None, end: End, said: str) -> KnownCause | None:
-    """Return the cause of a failure, from the last output or else from the saved excerpt."""
+def cause_of(state: StateDir | None, attempt: AttemptId | None, end: End, output: str) -> KnownCause | None:
+    """Return the cause that the last output shows; if it shows none, the cause in the saved excerpt."""
     from iris_cli.core.known_causes import known_cause
 
-    known = known_cause(end, said)
-    told = known is not None and known.line and not known.echo
-    if told or state is None or attempt is None or len(end.log_tail.encode("utf-8", "replace")) < KEPT:
+    known = known_cause(end, output)
+    is_certain = known is not None and known.line and not known.echo
+    if is_certain or state is None or attempt is None or len(end.log_tail.encode("utf-8", "replace")) < KEPT:
         return known
     with suppress(NotWritableError):  # `iris doctor` reports unreadable files
         return cause_in(state.task_logs.excerpt(attempt), end) or known
@@ -166,32 +166,32 @@ def cause_of(state: StateDir | None, attempt: AttemptId | None, end: End, said: 
 
 
 def cause_in(output: bytes, end: End) -> KnownCause | None:
-    """Return the cause that a line of the output shows, wherever it stands; None if no line does."""
+    """Return the cause that any line of the output shows, or None."""
     from iris_cli.core.known_causes import known_cause
 
     found = known_cause(end, output.decode("utf-8", "replace")) if output else None
     return found if found is not None and found.line and not found.echo else None
 
 
-# Failure that a job retries, in short.
+# The failure that a job retries
 
 
 def retry_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> str:
-    """Return `retry 1 of 2, after rank 7: exit 1: GPU out of memory`; '' on the first try or after the end.
+    """Return `retry 1 of 2, after rank 7: exit 1: GPU out of memory`; '' in the first attempt, and for an ended job.
 
-    `state` may hold lines that show more than the log.
+    `state` may hold an excerpt of the output with more lines than the event log.
     """
-    tried = last_failures(job, cluster.tasks_of(job.id))
-    if not tried:
+    failures = last_failures(job, cluster.tasks_of(job.id))
+    if not failures:
         return ""
-    task, attempt, end = tried[0]
+    task, attempt, end = failures[0]
     if end.reason is EndReason.RETRIED:
         return "retry, as requested"
     if end.reason in INFRASTRUCTURE:
-        number, most = job.preempted_rounds if job.is_gang else task.preemptions, job.max_retries_preemption
+        number, limit = job.preempted_rounds if job.is_gang else task.preemptions, job.max_retries_preemption
     else:
-        number, most = job.failed_rounds if job.is_gang else task.failures, job.max_retries_failure
-    who = f"{'rank ' if job.is_gang else 'task-'}{task.index}: " if job.replicas > 1 else ""
-    more = f" (and {count(len(tried) - 1, 'more task')})" if len(tried) > 1 else ""
+        number, limit = job.failed_rounds if job.is_gang else task.failures, job.max_retries_failure
+    task_text = f"{'rank ' if job.is_gang else 'task-'}{task.index}: " if job.replicas > 1 else ""
+    more = f" (and {count(len(failures) - 1, 'more task')})" if len(failures) > 1 else ""
     known = known_words(end, state, AttemptId(task.id, attempt))
-    return f"retry {number} of {most}, after {who}{end_words(end)}{known}{more}"
+    return f"retry {number} of {limit}, after {task_text}{end_words(end)}{known}{more}"

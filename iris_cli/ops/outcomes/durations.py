@@ -1,6 +1,6 @@
 """Durations of attempts and jobs, as their workers reported them.
 
-Times of this machine are compared only if no worker reported a duration: this clock may have been set in between.
+Times of this machine are used only if no worker has reported a duration, because its clock may have been set.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from iris_cli.core import Attempt, Ended, Job, Task
 _Span = tuple[float, float]
 
 FRESH = 600.0
-"""Seconds for which a failed job is listed above running ones."""
+"""Seconds for which a failed job is listed above running jobs."""
 
 
 def elapsed(start: float | None, end: float | None, now: float) -> float | None:
@@ -21,7 +21,7 @@ def elapsed(start: float | None, end: float | None, now: float) -> float | None:
 
 
 def attempt_ran(attempt: Attempt, now: float) -> float | None:
-    """Return the seconds that the command ran, until `now` if it has not ended; None if it never started."""
+    """Return the seconds for which the command ran, up to `now` if it still runs; None if it never started."""
     reported = _reported(attempt)
     if reported is not None:
         return reported
@@ -29,10 +29,10 @@ def attempt_ran(attempt: Attempt, now: float) -> float | None:
 
 
 def job_ran(job: Job, tasks: Sequence[Task], now: float) -> float | None:
-    """Return the seconds with at least one running task, until `now` for an open job; None if no task started.
+    """Return the seconds in which a task was running, up to `now` for an open job; None if no task has started.
 
-    Time between attempts does not count. Of a gang, whose ranks run together, the longest rank counts. Until a worker
-    has reported a duration, it is the time from the first start to the end of the job, or `now`.
+    Time between attempts is not included. For a gang, the time of its longest rank is returned. If no worker has
+    reported a duration yet, the time from the first start to the end of the job, or `now`, is returned.
     """
     attempts = [each for task in tasks for each in task.attempts]
     starts = [at for each in attempts if (at := each.started_at) is not None]
@@ -48,7 +48,7 @@ def job_ran(job: Job, tasks: Sequence[Task], now: float) -> float | None:
 
 
 def _reported(attempt: Attempt) -> float | None:
-    """Return the seconds that its worker reported at its end, or None."""
+    """Return the duration in seconds that the worker reported with the attempt's end, or None."""
     end = attempt.end
     if end is None or end.ran is None or attempt.started_at is None:
         return None
@@ -56,9 +56,10 @@ def _reported(attempt: Attempt) -> float | None:
 
 
 def _span(attempt: Attempt, job: Job, now: float) -> _Span:
-    """Return start and end of an attempt by this machine's clock, as far apart as its worker reported, if it did.
+    """Return the start and end of an attempt by this machine's clock.
 
-    Otherwise the end is at most the end of its job: an unreachable attempt may run on, but not for the job.
+    If its worker reported a duration, the start is that long before the end. Otherwise the end is at most the end of
+    the job, even if the attempt is unreachable and may still run.
     """
     until = now if job.end is None else job.end.at
     end = until if attempt.end is None else attempt.end.at
@@ -70,7 +71,7 @@ def _span(attempt: Attempt, job: Job, now: float) -> _Span:
 
 
 def _covered(spans: Iterable[_Span]) -> float:
-    """Return the seconds that lie in at least one of these spans."""
+    """Return the total length of these spans in seconds; time in several spans is counted once."""
     covered, reached = 0.0, float("-inf")
     for start, end in sorted(spans):
         covered += max(0.0, end - max(start, reached))

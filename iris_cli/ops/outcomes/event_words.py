@@ -1,4 +1,4 @@
-"""Events of the log, each as one plain sentence."""
+"""One plain sentence for each event of the log."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from iris_cli.ops.outcomes.causes import end_words, reason_words, skew_words, st
 
 
 def event_words(event: Event) -> str:
-    """Return the event as one sentence. Its text may be hostile: it comes from users and workers."""
+    """Return one sentence about the event. It may contain hostile text from users and workers."""
     words = _WORDS.get(type(event))
     return words(event) if words else type(event).__name__
 
 
-def _because(reason: str) -> str:
+def _reason(reason: str) -> str:
     return f": {reason}" if reason else ""
 
 
@@ -38,7 +38,7 @@ def _worker_condition_changed(event: ev.WorkerConditionChanged) -> str:
     if event.condition is WorkerCondition.HEALTHY and not event.reason:
         return f"worker {event.worker} is healthy"
     polls = f" ({event.failed_polls} failed polls)" if event.failed_polls > 1 else ""
-    return f"worker {event.worker} is {event.condition.replace('_', ' ')}{_because(event.reason)}{polls}"
+    return f"worker {event.worker} is {event.condition.replace('_', ' ')}{_reason(event.reason)}{polls}"
 
 
 def _silence_counted(event: ev.WorkerSilenceCounted) -> str:
@@ -49,7 +49,7 @@ def _silence_counted(event: ev.WorkerSilenceCounted) -> str:
 
 def _worker_forgotten(event: ev.WorkerForgotten) -> str:
     dead = ", declared dead by the operator" if event.dead else ""
-    return f"worker {event.worker} forgotten{dead}{_because(event.reason)}"
+    return f"worker {event.worker} forgotten{dead}{_reason(event.reason)}"
 
 
 def _worker_unwedged(event: ev.WorkerUnwedged) -> str:
@@ -92,15 +92,15 @@ def _job_changed(event: ev.JobChanged) -> str:
 
 def _job_ended(event: ev.JobEnded) -> str:
     if event.end.reason == "ok":
-        return f"job {event.job} succeeded{_because(end_words(event.end))}"
-    blamed = f" by {event.end.trigger}" if event.end.trigger else ""
-    return f"job {event.job} ended{blamed}{_because(end_words(event.end))}"
+        return f"job {event.job} succeeded{_reason(end_words(event.end))}"
+    trigger = f" by {event.end.trigger}" if event.end.trigger else ""
+    return f"job {event.job} ended{trigger}{_reason(end_words(event.end))}"
 
 
 def _gang_round_ended(event: ev.GangRoundEnded) -> str:
-    blamed = f": {event.trigger} failed first" if event.trigger else ""
-    reason = "" if blamed and event.reason is EndReason.USER_ERROR else f" ({reason_words(event.reason)})"
-    return f"round {event.round} of {event.job} ended{blamed}{reason}"
+    trigger = f": {event.trigger} failed first" if event.trigger else ""
+    reason = "" if trigger and event.reason is EndReason.USER_ERROR else f" ({reason_words(event.reason)})"
+    return f"round {event.round} of {event.job} ended{trigger}{reason}"
 
 
 def _task_assigned(event: ev.TaskAssigned) -> str:
@@ -110,7 +110,7 @@ def _task_assigned(event: ev.TaskAssigned) -> str:
 
 
 def _dispatch_failed(event: ev.TaskDispatchFailed) -> str:
-    return f"{event.attempt_id} {'refused' if event.refused else 'did not start'}{_because(event.error)}"
+    return f"{event.attempt_id} {'refused' if event.refused else 'did not start'}{_reason(event.error)}"
 
 
 def _presumed_gone(event: ev.AttemptPresumedGone) -> str:
@@ -120,7 +120,7 @@ def _presumed_gone(event: ev.AttemptPresumedGone) -> str:
 
 def _attempt_ended(event: ev.AttemptEnded) -> str:
     words = end_words(event.end)
-    return f"{event.attempt_id} ended{_because(words)}" if words else f"{event.attempt_id} succeeded"
+    return f"{event.attempt_id} ended{_reason(words)}" if words else f"{event.attempt_id} succeeded"
 
 
 def _task_quiet(event: ev.TaskQuiet) -> str:
@@ -152,7 +152,7 @@ def _attempts_reaped(event: ev.AttemptsReaped) -> str:
 
 def _task_ended(event: ev.TaskEnded) -> str:
     state = DisplayWord.STOPPED if event.end.reason is EndReason.SIBLING else event.state
-    return f"{event.task} is {state}{_because(end_words(event.end))}"
+    return f"{event.task} is {state}{_reason(end_words(event.end))}"
 
 
 def _task_requeued(event: ev.TaskRequeued) -> str:
@@ -161,8 +161,8 @@ def _task_requeued(event: ev.TaskRequeued) -> str:
 
 def _worker_quarantined(event: ev.WorkerQuarantined) -> str:
     if event.lifted:
-        return f"quarantine of worker {event.worker} lifted{_because(event.reason)}"
-    return f"worker {event.worker} quarantined{_because(event.reason)}"
+        return f"quarantine of worker {event.worker} lifted{_reason(event.reason)}"
+    return f"worker {event.worker} quarantined{_reason(event.reason)}"
 
 
 def _worker_tainted(event: ev.WorkerTainted) -> str:
@@ -170,7 +170,7 @@ def _worker_tainted(event: ev.WorkerTainted) -> str:
 
 
 def _slice_set_up(event: ev.SliceSetUp) -> str:
-    ended = f"could not be set up{_because(event.error)}" if event.error else "is set up"
+    ended = f"could not be set up{_reason(event.error)}" if event.error else "is set up"
     return f"VM {event.vm} of slice {event.slice} {ended}"
 
 
@@ -180,7 +180,7 @@ def _slice_requested(event: ev.SliceRequested) -> str:
 
 def _backed_off(event: ev.ScaleGroupBackedOff) -> str:
     times = f" ({event.failures} failures in a row)" if event.failures > 1 else ""
-    return f"scale group {event.group} is backing off{_because(event.error)}{times}"
+    return f"scale group {event.group} is backing off{_reason(event.error)}{times}"
 
 
 _WORDS: dict[type[Event], Callable[[Any], str]] = {
@@ -193,17 +193,17 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.WorkerSkewChanged: lambda event: f"the clock of worker {event.worker} {skew_words(event.skew)}",
     ev.WorkerQuarantined: _worker_quarantined,
     ev.WorkerTainted: _worker_tainted,
-    ev.WorkerDrained: lambda event: f"worker {event.worker} is draining{_because(event.reason)}",
+    ev.WorkerDrained: lambda event: f"worker {event.worker} is draining{_reason(event.reason)}",
     ev.WorkerUncordoned: lambda event: f"worker {event.worker} uncordoned",
     ev.WorkerUnwedged: _worker_unwedged,
     ev.WorkerForgotten: _worker_forgotten,
     ev.SliceRequested: _slice_requested,
     ev.SliceCreated: lambda event: f"slice {event.slice} is being created",
-    ev.SliceRefused: lambda event: f"slice {event.slice} was not created{_because(event.error)}",
+    ev.SliceRefused: lambda event: f"slice {event.slice} was not created{_reason(event.error)}",
     ev.SliceStarted: lambda event: f"slice {event.slice} exists; probing its VMs",
     ev.SliceSetUp: _slice_set_up,
     ev.SliceJoined: lambda event: f"slice {event.slice} is ready: its VMs are workers",
-    ev.SliceDeletionRequested: lambda event: f"slice {event.slice} to be deleted{_because(event.reason)}",
+    ev.SliceDeletionRequested: lambda event: f"slice {event.slice} to be deleted{_reason(event.reason)}",
     ev.SliceDeleted: lambda event: f"slice {event.slice} is gone",
     ev.ScaleGroupBackedOff: _backed_off,
     ev.SlicesAdopted: lambda event: f"slices are managed from {event.where or event.place}",
@@ -211,7 +211,7 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.JobAdopted: lambda event: (
         f"job {event.job} requested again by {event.origin.attempt}: already submitted"
     ),
-    ev.JobCancelled: lambda event: f"job {event.job} cancelled{_because(event.reason)}",
+    ev.JobCancelled: lambda event: f"job {event.job} cancelled{_reason(event.reason)}",
     ev.JobChanged: _job_changed,
     ev.JobEnded: _job_ended,
     ev.GangRoundEnded: _gang_round_ended,
@@ -220,7 +220,7 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.TaskDispatched: lambda event: f"{event.attempt_id} acknowledged by its worker",
     ev.TaskDispatchFailed: _dispatch_failed,
     ev.TaskRunning: lambda event: f"{event.attempt_id} is running",
-    ev.AttemptHeldUp: lambda event: f"{event.attempt_id} can't start{_because(event.error)}",
+    ev.AttemptHeldUp: lambda event: f"{event.attempt_id} can't start{_reason(event.error)}",
     ev.TaskQuiet: _task_quiet,
     ev.AttemptOrphaned: lambda event: f"{event.attempt_id} is running without its wrapper",
     ev.AttemptUnkillable: lambda event: f"a process of {event.attempt_id} can't be killed",

@@ -1,4 +1,4 @@
-"""Where a program is, in a few words: its own innermost call, or what its threads do."""
+"""The place at which a program is, in a few words: its innermost call outside libraries, or what its threads do."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from iris_cli.core.messages.stacks import Frame, threads_of
 from iris_cli.remote.worker_calls import Program
 
 _LIBRARY = re.compile(r".*/(?:(?:site|dist)-packages|lib/python3\.[0-9]+)/")
-_LONGEST = 200  # characters of a name
-_LONGEST_PLACE = 120
+_MAX_NAME = 200  # characters of a name
+_MAX_PLACE = 120  # characters
 
 
 def call_words(frame: Frame) -> str:
-    """Return `all_reduce (train.py:4)`; the file of a library without the directory of its installation."""
-    file = _LIBRARY.sub("", frame.file[-_LONGEST:], count=1)
+    """Return `all_reduce (train.py:4)`. The path of a library's file is relative to the directory of the libraries."""
+    file = _LIBRARY.sub("", frame.file[-_MAX_NAME:], count=1)
     where = f"{file}:{frame.line}" if frame.line else file
-    return frame.function[:_LONGEST] + (f" ({where})" if where else "")
+    return frame.function[:_MAX_NAME] + (f" ({where})" if where else "")
 
 
-def own_call(frames: Sequence[Frame], elsewhere: Collection[Frame] = ()) -> Frame:
-    """Return the innermost call of the program itself, with its file's base name. Prefer calls not in `elsewhere`.
+def own_call(frames: Sequence[Frame], shared: Collection[Frame] = ()) -> Frame:
+    """Return the innermost call outside libraries, with its file's base name. Prefer calls that are not in `shared`.
 
-    The innermost call of all is mostly in a library, and the same for different places.
+    The innermost call of all is usually in a library, and the same for different places in the program.
     """
     own = [each for each in frames if each.line and not _is_library(each.file)] or frames
-    found = next((each for each in (*own, *frames) if each not in elsewhere), own[0])
+    found = next((each for each in (*own, *frames) if each not in shared), own[0])
     return Frame(found.function, found.file.rpartition("/")[2], found.line)
 
 
 def _is_library(file: str) -> bool:
-    """Return whether a file belongs to an installed package or to Python (py-spy gives its path in the library)."""
+    """Return whether a file belongs to an installed package or to Python. py-spy's paths are relative to these."""
     top = file.partition("/")[0].removesuffix(".py")
     return _LIBRARY.match(file) is not None or top in sys.stdlib_module_names
 
 
 def place_of(programs: Sequence[Program]) -> str:
-    """Return the call of the main thread of the first program with a stack; without one, what the program does."""
+    """Return the call of the main thread of the first program with a stack; if there is none, what a program does."""
     stacks = (thread.frames for each in programs for thread in threads_of(each.dump) if thread.is_main)
     frames = next(filter(None, stacks), None)
     words = call_words(own_call(frames)) if frames else _doing([each for each in programs if each.threads])
-    return " ".join(words.split())[:_LONGEST_PLACE]
+    return " ".join(words.split())[:_MAX_PLACE]
 
 
 _STATES = {"S": "sleep", "D": "uninterruptible sleep", "T": "a stop by a signal", "t": "a stop by a debugger"}
 
 
 def _doing(programs: Sequence[Program]) -> str:
-    """Return `sleep (futex_wait_queue)` or the like: the state of the first Python program, or of the newest one."""
+    """Return the state of the first Python program, or of the newest program: `sleep (futex_wait_queue)`."""
     if any(thread.spins for program in programs for thread in program.threads):
         return "a busy loop"
     program = next((each for each in programs if each.how != "other"), programs[-1] if programs else None)

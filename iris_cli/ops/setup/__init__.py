@@ -1,1 +1,1 @@
-"""First steps: create a configuration, import hosts, show the next steps."""
+"""First steps with iris: create a configuration, import hosts, show the next steps."""

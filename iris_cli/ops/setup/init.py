@@ -1,4 +1,4 @@
-"""Creation of a `cluster.yaml` for `iris init`."""
+"""Create a `cluster.yaml` for `iris init`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from iris_cli.errors import ConfigError, NotWritableError, UsageError
 from iris_cli.remote.transport import NoAnswer
 
 _CLOUD_KEY = "google_compute_engine"
-_KEYS = ("id_ed25519", _CLOUD_KEY, "id_ecdsa", "id_rsa")  # in ~/.ssh, the first existing one
+_KEYS = ("id_ed25519", _CLOUD_KEY, "id_ecdsa", "id_rsa")  # in ~/.ssh; the first key that exists is used
 _USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
-_RANGE = re.compile(r"\[([0-9]+)-[0-9]+\]")  # one host represents its range
+_RANGE = re.compile(r"\[([0-9]+)-[0-9]+\]")  # of hosts, such as `v4a-w-[0-3]`
 
 
 class NewCluster(Struct, frozen=True, kw_only=True):
-    """Content of a new file. An empty `user` or `key` means: from ~/.ssh/config or ssh's default."""
+    """Content of a new file. If `user` or `key` is empty, ~/.ssh/config or ssh's default is used."""
 
     name: str
     hosts: tuple[NewHost, ...] = ()
@@ -36,14 +36,14 @@ class NewCluster(Struct, frozen=True, kw_only=True):
 
 def read_host(text: str) -> NewHost:
     """Parse `[USER@]HOST[:PORT]`; the worker is named after the host. Raises UsageError."""
-    user, at, place = text.rpartition("@")
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", place).strip("-._")[:63]
-    no_place = place.endswith(":") and not place.endswith("::")
-    if not is_name(name) or no_place or (at and not _USER.fullmatch(user)):
+    user, at, address = text.rpartition("@")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", address).strip("-._")[:63]
+    lacks_port = address.endswith(":") and not address.endswith("::")
+    if not is_name(name) or lacks_port or (at and not _USER.fullmatch(user)):
         raise UsageError(f"{clip(text)!r} is not a host", hint="write --host HOST or --host USER@HOST:PORT")
-    host, _, port = place.partition(":")
+    host, _, port = address.partition(":")
     if not _PORT.fullmatch(port):
-        return NewHost(worker=name, host=place, user=user)  # may be an IPv6 address
+        return NewHost(worker=name, host=address, user=user)  # may be an IPv6 address
     return NewHost(worker=name, host=host, user=user, port=int(port))
 
 
@@ -69,7 +69,7 @@ def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) ->
     """Return user and key of this machine, '' if ~/.ssh/config sets them. `for_cloud`: prefer gcloud's key."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a uid without a name
+    except (KeyError, OSError):  # in a container, the uid may have no name
         user = ""
     if not _USER.fullmatch(user):
         user = ""
@@ -85,13 +85,13 @@ def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) ->
         ends = [routes.to(Connection(host=_RANGE.sub(r"\1", host)))[-1] for host in hosts]
     except NoAnswer:
         return "", ""  # `iris doctor` reports the problem
-    own_user = any(end.user != user for end in ends)
-    own_key = any(end.identities for end in ends)
-    return "" if own_user else user, "" if own_key else key
+    has_user = any(end.user != user for end in ends)
+    has_key = any(end.identities for end in ends)
+    return "" if has_user else user, "" if has_key else key
 
 
 def write_config(path: Path, cluster: NewCluster, *, force: bool = False) -> ClusterConfig:
-    """Write the file. Raises ConfigError before that, UsageError if it exists (see `force`), NotWritableError."""
+    """Validate and write the file. Raises ConfigError, UsageError if it exists (unless `force`), NotWritableError."""
     text = compose(cluster)
     check_text(path, text)
     write_text(path, text, force=force)
@@ -103,8 +103,8 @@ def check_text(path: Path, text: str) -> ClusterConfig:
     try:
         return load_cluster_config(path, text.encode("utf-8", "surrogatepass"))
     except ConfigError as error:
-        place = re.compile(re.escape(str(path)) + r":\d+: ?")
-        problems = tuple(place.sub("", problem) for problem in error.problems)
+        position = re.compile(re.escape(str(path)) + r":\d+: ?")
+        problems = tuple(position.sub("", problem) for problem in error.problems)
         raise ConfigError("the cluster.yaml would be invalid", problems=problems) from error
 
 
@@ -126,7 +126,7 @@ def _write(path: Path, text: str, *, force: bool, mode: int) -> None:
         with os.fdopen(fd, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError:
-        target.unlink()  # on a full disk: a partial file would block the next try
+        target.unlink()  # an incomplete file would make the next `iris init` fail
         raise
     if force:
         _move(target, path)

@@ -22,7 +22,7 @@ from iris_cli.errors import IrisError, NotFoundError
 from iris_cli.journal.log.reading import Reading
 from iris_cli.journal.log.recovery import Damage, banner
 from iris_cli.ops.outcomes.event_words import event_words
-from iris_cli.ops.progress import Far
+from iris_cli.ops.progress import ProgressState
 from iris_cli.ops.session import Session
 
 
@@ -96,7 +96,7 @@ def _newest(session: Session, *, limit: int, archive: bool) -> History:
     )
 
 
-def _progress_of(reading: Reading) -> Far:
+def _progress_of(reading: Reading) -> ProgressState:
     return ("reading the log", *reading.progress)
 
 

@@ -12,7 +12,7 @@ from iris_cli.core.autoscaling.scaling import ScalingPlan, plan_scaling
 from iris_cli.core.lifecycle import slices
 from iris_cli.core.lifecycle.slices import OwnerConflict
 from iris_cli.core.model.slice import ScaleGroup, Slice, SliceOwner, SliceState
-from iris_cli.ops.secret_values import what_is_missing
+from iris_cli.ops.secret_values import missing_for_jobs
 from iris_cli.ops.session import Session
 from iris_cli.ops.views.scaling_rows import CreatedSliceRow, ScaleGroupRow, Scaling, UnmetRow
 
@@ -27,7 +27,7 @@ def plan_of(
         now,
         session.limits,
         owner=session.cluster_id or "0000",
-        missing=what_is_missing(cluster, session.state),
+        missing=missing_for_jobs(cluster, session.state),
         unheard=unheard or {},
     )
 

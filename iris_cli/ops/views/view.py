@@ -61,9 +61,9 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
     def plan(self) -> Plan:
         """Plan of a cycle that begins now: the scheduler's result, without committing it."""
         from iris_cli.core.scheduling import plan
-        from iris_cli.ops.secret_values import secrets_of_loop, what_is_missing
+        from iris_cli.ops.secret_values import missing_for_jobs, secrets_of_loop
 
-        missing = what_is_missing(self.cluster, self.state)
+        missing = missing_for_jobs(self.cluster, self.state)
         if self.cycles is not None and self.cycles.by == LOOP:  # secrets come from the loop's environment
             age = self.cycles.last_own
             last_cycle = self.now - age if age is not None else float("-inf")

@@ -1,4 +1,4 @@
-"""Run operator commands beside tasks or on workers, in parallel; interrupting stops them everywhere."""
+"""Run an operator's command next to running tasks or on workers, in parallel. An interrupt stops it everywhere."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle.display import task_displays
 from iris_cli.core.messages.observations import Silence
 from iris_cli.errors import NotFoundError, UsageError
-from iris_cli.ops.cycle.environment import array_variables, device_guards, environment, line_of, place_of
+from iris_cli.ops.cycle.environment import array_variables, device_guards, environment, line_of, placement_of
 from iris_cli.ops.names import find_worker, select_tasks
 from iris_cli.ops.session import Session
 from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
 
 
-class Executed(Struct, frozen=True, kw_only=True):
-    """The result beside a task or on a worker: its `end`, a silence, or a `note` why nothing was sent."""
+class CommandResult(Struct, frozen=True, kw_only=True):
+    """The result on one worker, for one task if given: the command's `end`, a silence, or why it was not sent."""
 
     worker: WorkerId | None
     task: TaskId | None = None
@@ -28,7 +28,7 @@ class Executed(Struct, frozen=True, kw_only=True):
     note: str = ""
 
     @property
-    def well(self) -> bool:
+    def succeeded(self) -> bool:
         return self.end is not None and self.end.exit_code == 0 and not self.end.timed_out
 
 
@@ -40,17 +40,17 @@ class _Order(Struct, frozen=True):
 
 def execute(
     session: Session, what: str, command: Sequence[str], *, ranks: Sequence[int] = (), timeout: float = 60.0
-) -> list[Executed]:
-    """Run a command beside the running tasks of a job, beside one task, or on a worker; return results by rank.
+) -> list[CommandResult]:
+    """Run a command for each running task of a job, for one task, or on a worker. Return the results by rank.
 
     An interrupt stops the command everywhere before it propagates. Raises NotFoundError and UsageError.
     """
     if not command or not command[0] or command[0].startswith("-"):
         raise UsageError("there is no command to run", hint="iris exec JOB|TASK|WORKER -- COMMAND ...")
     cluster = session.view()
-    orders, idle = _orders(session, cluster, what, command, ranks, timeout)
-    found = [*idle]
-    with closing(_carried_out(session, orders)) as results:
+    orders, not_running = _orders(session, cluster, what, command, ranks, timeout)
+    found = [*not_running]
+    with closing(_results(session, orders)) as results:
         found += results
     return sorted(found, key=lambda each: (each.task is not None, each.task.index if each.task else 0))
 
@@ -62,8 +62,8 @@ def _orders(
     command: Sequence[str],
     ranks: Sequence[int],
     timeout: float,
-) -> tuple[list[_Order], list[Executed]]:
-    """Return the orders to send, and the tasks without one."""
+) -> tuple[list[_Order], list[CommandResult]]:
+    """Return the orders to send, and the results of tasks that are not running."""
 
     def order(worker: Worker, env: Mapping[str, str], task: TaskId | None, attempt: Token | None) -> _Order:
         image = cluster.jobs[task.job].image if task is not None else ""
@@ -78,33 +78,35 @@ def _orders(
             raise UsageError(f"{what} is a worker: --rank is for jobs")
         worker = find_worker(cluster, what)
         return [order(worker, worker_environment(session, worker), None, None)], []
-    orders, idle = [], []
+    orders, not_running = [], []
     for task, attempt in select_tasks(cluster, what, ranks=ranks, kinds="job, task or worker"):
         if attempt is None or attempt.state not in (AttemptState.RUNNING, AttemptState.STOPPING):
             note = f"not running ({task_displays(cluster, task.job)[task.index]})"
-            idle.append(Executed(worker=attempt.worker if attempt else None, task=task.id, note=note))
+            worker_id = attempt.worker if attempt else None
+            not_running.append(CommandResult(worker=worker_id, task=task.id, note=note))
         else:
             env = task_environment(session, cluster, task, attempt)
             orders.append(order(cluster.workers[attempt.worker], env, task.id, attempt.token))
-    return orders, idle
+    return orders, not_running
 
 
 def task_environment(session: Session, cluster: Cluster, task: Task, attempt: Attempt) -> dict[str, str]:
     """Return a task's environment without its secrets and devices. Raises NotFoundError."""
     try:
-        place = place_of(cluster, AttemptId(task.id, attempt.number))
+        placement = placement_of(cluster, AttemptId(task.id, attempt.number))
     except KeyError as error:
         raise NotFoundError(
             f"{task.id}: worker {error.args[0]} (of another rank) is no longer in the cluster",
             hint=f"name the worker of this one: {attempt.worker}",
         ) from error
-    hidden = dict.fromkeys(place.job.secrets, "") if place.job.image else {}  # the container has them
-    env = {**environment(place, _default_env(session, place.worker), {}), **hidden}
+    # The secrets are set in a task's container; they are hidden from the command.
+    hidden = dict.fromkeys(placement.job.secrets, "") if placement.job.image else {}
+    env = {**environment(placement, _default_env(session, placement.worker), {}), **hidden}
     try:
-        line = line_of(session.state, place.job, place.index)
+        line = line_of(session.state, placement.job, placement.index)
     except ValueError:
         line = None
-    return {**env, **array_variables(place, line), **device_guards(place.worker)}
+    return {**env, **array_variables(placement, line), **device_guards(placement.worker)}
 
 
 def worker_environment(session: Session, worker: Worker) -> dict[str, str]:
@@ -117,15 +119,15 @@ def _default_env(session: Session, worker: Worker) -> Mapping[str, str]:
     return host.env if host is not None else session.config.defaults.env
 
 
-def _carried_out(session: Session, orders: Sequence[_Order]) -> Generator[Executed, None, None]:
+def _results(session: Session, orders: Sequence[_Order]) -> Generator[CommandResult, None, None]:
     waiting = {order.request.token: order for order in orders}
 
-    def run(order: _Order) -> tuple[_Order, Executed]:
+    def run(order: _Order) -> tuple[_Order, CommandResult]:
         answer = session.runner.commands.run(session.target(order.worker), order.request)
-        ended = {"silence" if isinstance(answer, Silence) else "end": answer}
-        return order, Executed(worker=order.worker.id, task=order.task, **ended)  # type: ignore[arg-type]  # by kind
+        fields = {"silence" if isinstance(answer, Silence) else "end": answer}
+        return order, CommandResult(worker=order.worker.id, task=order.task, **fields)  # type: ignore[arg-type]  # by kind
 
-    _ = session.runner  # created once, before any thread uses it
+    _ = session.runner  # creates it before threads use it
     try:
         for batch in session.fan_out(orders, run, what="running", noun="place"):
             for order, executed in batch:
@@ -137,15 +139,15 @@ def _carried_out(session: Session, orders: Sequence[_Order]) -> Generator[Execut
 
 
 def _end(session: Session, orders: Sequence[_Order]) -> None:
-    """Stop the commands still under way. On silent workers they end at their timeout."""
-    session.tell(f"stopping the command in {count(len(orders), 'place')}")
+    """Stop the commands that are still running. On silent workers they end at their timeout."""
+    session.tell(f"stopping the command in {count(len(orders), 'placement')}")
     by_worker: dict[WorkerId, list[_Order]] = {}
     for order in orders:
         by_worker.setdefault(order.worker.id, []).append(order)
 
-    def end(mine: list[_Order]) -> Silence | None:
+    def end(orders_of_worker: list[_Order]) -> Silence | None:
         return session.runner.commands.end(
-            session.target(mine[0].worker), [order.request.token for order in mine]
+            session.target(orders_of_worker[0].worker), [order.request.token for order in orders_of_worker]
         )
 
     for batch in session.fan_out(list(by_worker.values()), end, what="ending"):

@@ -26,35 +26,35 @@ if TYPE_CHECKING:
     from iris_cli.remote.transport import Target
 
 LOOPBACK = "127.0.0.1"
-MOST = 128
-"""Most connections at a time; further ones wait."""
-_LOOK_EVERY = 1.0  # seconds between two reads of the log
-_PIECE = 32 << 10
-_NEARBY = 100  # ports after a taken one to search for a free one
+MAX_CONNECTIONS = 128
+"""Maximum number of open connections; further ones wait."""
+_READ_EVERY = 1.0  # seconds between two reads of the log
+_PIECE = 32 << 10  # bytes
+_NEARBY = 100  # number of ports after a used port that are tried
 _LAST_PORT = 65_535
 _ALIVE = (AttemptState.RUNNING, AttemptState.STOPPING)
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
-    """A port of a task, by number or by a name of `_names`, and the local port (None: the same number)."""
+class PortWanted(Struct, frozen=True, kw_only=True):
+    """A port of a task, by number or by name (endpoint or `--ports`), and the local port (None: the same number)."""
 
     remote: int | str
     local: int | None = None
 
 
-class Place(Struct, frozen=True, kw_only=True):
-    """Current location of a task's port."""
+class PortLocation(Struct, frozen=True, kw_only=True):
+    """The present worker and port number of a task's port."""
 
     worker: WorkerId
     port: int
 
 
-def parse_wanted(text: str) -> Wanted:
+def parse_wanted(text: str) -> PortWanted:
     """Parse `6006`, `8080:6006`, `tensorboard` or `8080:tensorboard`. Raises UsageError."""
     local, colon, remote = text.rpartition(":")
     if not remote or (colon and not local):
         raise UsageError(f"{clip(text)!r} is not [LOCAL:]PORT or [LOCAL:]ENDPOINT", hint="8080:6006")
-    return Wanted(
+    return PortWanted(
         remote=_port(remote) if remote.isdecimal() else remote, local=_port(local) if colon else None
     )
 
@@ -66,8 +66,8 @@ def _port(text: str) -> int:
     return port
 
 
-def find_task(cluster: Cluster, what: str, wanted: Wanted) -> Task:
-    """Return the task with the port: the only one of a job, or the one with that endpoint.
+def find_task(cluster: Cluster, what: str, wanted: PortWanted) -> Task:
+    """Return the task with the port: the only task of a job, or the task with that endpoint.
 
     Raises NotFoundError and UsageError.
     """
@@ -90,15 +90,15 @@ def find_task(cluster: Cluster, what: str, wanted: Wanted) -> Task:
     return tasks[0]
 
 
-def place_of(cluster: Cluster, task: TaskId, remote: int | str) -> Place | str:
-    """Return the location of the task's port, or a message why it has none."""
+def port_location(cluster: Cluster, task: TaskId, remote: int | str) -> PortLocation | str:
+    """Return the location of the task's port, or a message that says why there is none."""
     attempt = cluster.tasks[task].current
     if attempt is None or attempt.state not in _ALIVE or attempt.worker not in cluster.workers:
         return f"{task} is not running ({task_displays(cluster, task.job)[task.index]})"
     port = remote if isinstance(remote, int) else _names(cluster, cluster.tasks[task]).get(remote)
     if port is None:
         return f"{task} has no endpoint {remote} now"
-    return Place(worker=attempt.worker, port=port)
+    return PortLocation(worker=attempt.worker, port=port)
 
 
 def _names(cluster: Cluster, task: Task) -> dict[str, int]:
@@ -106,9 +106,9 @@ def _names(cluster: Cluster, task: Task) -> dict[str, int]:
     attempt = task.current
     if attempt is None or attempt.state not in _ALIVE:
         return {}
-    given = dict(zip(cluster.jobs[task.job].ports, attempt.ports, strict=False))
-    announced = cluster.endpoints.get(task.current_id)
-    return {**given, **{each.name: each.port for each in (announced.endpoints if announced else ())}}
+    ports = dict(zip(cluster.jobs[task.job].ports, attempt.ports, strict=False))
+    registered = cluster.endpoints.get(task.current_id)
+    return {**ports, **{each.name: each.port for each in (registered.endpoints if registered else ())}}
 
 
 def _has_ended(task: Task) -> bool:
@@ -120,10 +120,10 @@ def _ended(cluster: Cluster, task: TaskId) -> str:
     return f"{task} has ended ({task_displays(cluster, task.job)[task.index]})"
 
 
-def listen(what: str, wanted: Wanted, port: int) -> socket.socket:
+def listen(what: str, wanted: PortWanted, port: int) -> socket.socket:
     """Listen on a port of this machine's loopback. Raises IrisError if the port is unavailable."""
     try:
-        return socket.create_server((LOOPBACK, port), backlog=MOST)
+        return socket.create_server((LOOPBACK, port), backlog=MAX_CONNECTIONS)
     except OSError as error:
         free = _free_port(max(port, 1024))
         if isinstance(error, PermissionError):
@@ -134,7 +134,7 @@ def listen(what: str, wanted: Wanted, port: int) -> socket.socket:
 
 
 def _free_port(port: int) -> int:
-    """Return the next free port."""
+    """Return a free port of this machine, the next one after `port` if possible."""
     for candidate in range(port + 1, min(port + _NEARBY, _LAST_PORT)):
         with suppress(OSError), socket.create_server((LOOPBACK, candidate)):
             return candidate
@@ -144,7 +144,7 @@ def _free_port(port: int) -> int:
 
 
 class Forward:
-    """Forwarder of connections from `listener` to the task. Call `run`, then `close`."""
+    """Forward the connections to `listener` to the task. Call `run`, then `close`."""
 
     def __init__(
         self,
@@ -159,16 +159,16 @@ class Forward:
         self._task = task
         self._remote = remote
         self._listener = listener
-        self._listener.settimeout(_LOOK_EVERY)
-        self._threads: FanOut[None] = Threads(2 * MOST, linger=0.0)  # one per direction
+        self._listener.settimeout(_READ_EVERY)
+        self._threads: FanOut[None] = Threads(2 * MAX_CONNECTIONS, linger=0.0)  # one for each direction
         self._open: list[_Connection] = []
         self._dialing = threading.Lock()
-        self._link: Link | None = None  # of the target below
-        self._linked: Target | None = None
-        self._said = ""
+        self._link: Link | None = None  # to `_link_target`
+        self._link_target: Target | None = None
+        self._last_message = ""
 
     def run(self) -> str:
-        """Serve until the task has ended; return how it ended. While it is not running, connections are closed."""
+        """Serve until the task has ended; return how it ended. If it is not running, connections are closed."""
         while True:
             cluster = self._session.view()
             task = cluster.tasks.get(self._task)
@@ -178,7 +178,7 @@ class Forward:
                 return _ended(cluster, self._task)
             local = self._accept()
             if local is not None:
-                self._carry(local)
+                self._serve(local)
             self._threads.take(0.0)
             self._open = [each for each in self._open if not each.has_ended]
 
@@ -192,8 +192,8 @@ class Forward:
         self._threads.close()
 
     def _accept(self) -> socket.socket | None:
-        """Return the next connection, or None if none arrives within a second or MOST are open."""
-        if len(self._open) >= MOST:
+        """Return the next connection, or None if none arrives within a second or MAX_CONNECTIONS are open."""
+        if len(self._open) >= MAX_CONNECTIONS:
             self._session.clock.sleep(0.1)
             return None
         try:
@@ -202,72 +202,72 @@ class Forward:
             return None
         except OSError as error:  # too many open files
             self._tell(f"can't accept connections: {error.strerror}")
-            self._session.clock.sleep(_LOOK_EVERY)
+            self._session.clock.sleep(_READ_EVERY)
             return None
         local.settimeout(None)
         return local
 
-    def _carry(self, local: socket.socket) -> None:
-        place = place_of(self._session.view(), self._task, self._remote)
-        if isinstance(place, str):
-            self._tell(f"{place}: connection closed")
+    def _serve(self, local: socket.socket) -> None:
+        location = port_location(self._session.view(), self._task, self._remote)
+        if isinstance(location, str):
+            self._tell(f"{location}: connection closed")
             local.close()
             return
-        target = self._session.target(self._session.cluster.workers[place.worker])
-        connection = _Connection(local, partial(self._connect, target, place))
+        target = self._session.target(self._session.cluster.workers[location.worker])
+        connection = _Connection(local, partial(self._connect, target, location))
         self._open.append(connection)
         self._threads.submit(connection.fetch)
         self._threads.submit(connection.send)
 
-    def _connect(self, target: Target, place: Place) -> ByteStream | None:
-        """Return a stream to the task's port, or None after printing the reason. Runs in a thread."""
+    def _connect(self, target: Target, location: PortLocation) -> ByteStream | None:
+        """Return a stream to the task's port, or None after printing the reason. Runs in a thread of its own."""
         patience = self._session.limits.connect_timeout
         try:
             with self._dialing:
                 link = self._link
-                if link is None or self._linked != target or not link.is_alive():
+                if link is None or self._link_target != target or not link.is_alive():
                     if link is not None:
-                        link.abort()  # the task has moved; its old connections are dead
+                        link.abort()  # the task is on another worker now, or the connection has failed
                     link = self._link = self._transport.connect(target, patience)
-                    self._linked = target
-            stream = link.open_port(place.port, patience)
+                    self._link_target = target
+            stream = link.open_port(location.port, patience)
         except NoAnswer as error:
             hint = f" (hint: {error.hint})" if error.hint else ""
-            self._tell(f"{place.worker}: {error.detail}{hint}: connection closed")
+            self._tell(f"{location.worker}: {error.detail}{hint}: connection closed")
             return None
-        self._said = ""
+        self._last_message = ""
         return stream
 
     def _tell(self, words: str) -> None:
-        """Print a message once, for any number of connections."""
-        if words != self._said:
-            self._said = words
+        """Print a message unless it was the last one printed: many connections may have the same problem."""
+        if words != self._last_message:
+            self._last_message = words
             self._session.tell(words)
 
 
 class _Connection:
-    """A local connection and the stream that carries it. `fetch` and `send` run in a thread each."""
+    """A local connection and its stream to the task. `fetch` and `send` each run in a thread of their own."""
 
     def __init__(self, local: socket.socket, connect: Callable[[], ByteStream | None]) -> None:
         self._local = local
         self._connect = connect
         self._stream: ByteStream | None = None
-        self._is_decided = threading.Event()
-        self._has_sent = threading.Event()
+        self._has_tried = threading.Event()
+        self._send_has_ended = threading.Event()
         self.has_ended = False
 
     def fetch(self) -> None:
         """Connect, then copy data from the task. The connection ends when both directions have ended."""
         try:
             self._stream = self._connect()
-            self._is_decided.set()
+            self._has_tried.set()
             if self._stream is not None:
                 self._copy_from(self._stream)
-                self._has_sent.wait()
+                self._send_has_ended.wait()
         finally:
-            self._is_decided.set()
+            self._has_tried.set()
             self.close()
-            self._has_sent.wait()
+            self._send_has_ended.wait()
             self._local.close()
             self.has_ended = True
 
@@ -275,19 +275,19 @@ class _Connection:
         try:
             while data := stream.receive():
                 self._local.sendall(data)
-            # The program may still read; once its host has closed the stream it can't.
+            # The program may still read, unless its host has closed the stream.
             self._local.shutdown(socket.SHUT_RDWR if stream.has_ended else socket.SHUT_WR)
         except OSError:  # the local client has gone
             self.close()
 
     def send(self) -> None:
-        """Copy data from the local client, once there is a stream."""
+        """Copy data from the local client, when there is a stream."""
         try:
-            self._is_decided.wait()
+            self._has_tried.wait()
             if self._stream is not None:
                 self._copy_to(self._stream)
         finally:
-            self._has_sent.set()
+            self._send_has_ended.set()
 
     def _copy_to(self, stream: ByteStream) -> None:
         try:
@@ -298,7 +298,7 @@ class _Connection:
             self.close()
 
     def close(self) -> None:
-        """End both directions, which wakes blocked threads."""
+        """Close both directions. This wakes threads that wait for data."""
         with suppress(OSError):
             self._local.shutdown(socket.SHUT_RDWR)
         if self._stream is not None:

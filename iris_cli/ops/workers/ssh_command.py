@@ -21,32 +21,30 @@ _ANY_SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; e
 def ssh_command(session: Session, what: str) -> list[str]:
     """Return the argument vector for a task or a worker; a job must have one task. Raises NotFoundError, UsageError.
 
-    Only the worker's recorded host key is accepted. `~/.ssh/config` applies to options that `cluster.yaml` omits, and
-    to jump hosts.
+    Only the worker's recorded host key is accepted. `~/.ssh/config` sets the options that `cluster.yaml` omits, and
+    those of jump hosts.
     """
     cluster = session.view()
     if what in cluster.workers and what not in cluster.jobs:
         worker = cluster.workers[WorkerId(what)]
-        return [*_way(session, worker), *_shell("", device_guards(worker))]
-    chosen = select_tasks(cluster, what, kinds="task or worker")
-    if len(chosen) > 1:
-        raise UsageError(
-            f"{clip(what)} has {len(chosen)} tasks", hint=f"name one: iris ssh {chosen[0][0].id}"
-        )
-    task, attempt = chosen[0]
+        return [*_ssh_options(session, worker), *_shell("", device_guards(worker))]
+    tasks = select_tasks(cluster, what, kinds="task or worker")
+    if len(tasks) > 1:
+        raise UsageError(f"{clip(what)} has {len(tasks)} tasks", hint=f"name one: iris ssh {tasks[0][0].id}")
+    task, attempt = tasks[0]
     if attempt is None or attempt.worker not in cluster.workers:
         raise NotFoundError(f"{task.id} is not on a worker", hint=f"iris why {task.id}")
     worker = cluster.workers[attempt.worker]
     guards = device_guards(worker)
-    # Variables of job and configuration may be private, and arguments are visible to every user.
-    said = task_environment(session, cluster, task, attempt)
-    del said["IRIS_TASK_DEFAULT_ENV_JSON"]
-    env = {name: value for name, value in said.items() if name.startswith("IRIS_") or name in guards}
+    # Only these variables: the others may be private, and arguments are visible to every user of a host.
+    all_variables = task_environment(session, cluster, task, attempt)
+    del all_variables["IRIS_TASK_DEFAULT_ENV_JSON"]
+    env = {name: value for name, value in all_variables.items() if name.startswith("IRIS_") or name in guards}
     image = cluster.jobs[task.id.job].image
-    return [*_way(session, worker), *_shell(_directory(session, worker, attempt), env, image)]
+    return [*_ssh_options(session, worker), *_shell(_directory(session, worker, attempt), env, image)]
 
 
-def _way(session: Session, worker: Worker) -> list[str]:
+def _ssh_options(session: Session, worker: Worker) -> list[str]:
     connection = session.target(worker).connection
     options = {
         "HostKeyAlias": worker.id,
@@ -54,7 +52,7 @@ def _way(session: Session, worker: Worker) -> list[str]:
         "GlobalKnownHostsFile": "/dev/null",
         "StrictHostKeyChecking": "yes",
         "UpdateHostKeys": "no",
-        **_said_of(connection),
+        **_identity_options(connection),
     }
     words = ["ssh", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
     words += ["-l", connection.user] if connection.user else []
@@ -62,7 +60,7 @@ def _way(session: Session, worker: Worker) -> list[str]:
     return [*words, "-t", "--", connection.host]
 
 
-def _said_of(connection: Connection) -> dict[str, str]:
+def _identity_options(connection: Connection) -> dict[str, str]:
     options: dict[str, str] = {}
     if connection.key:
         options |= {"IdentityFile": _config_word(connection.key), "IdentitiesOnly": "yes"}
@@ -85,9 +83,9 @@ def _directory(session: Session, worker: Worker, attempt: Attempt) -> str:
 
 
 def _shell(directory: str, env: Mapping[str, str], image: str = "") -> list[str]:
-    """Return the remote command: a shell with these variables, in the work directory if given; [] for a login.
+    """Return the remote command: a shell with these variables, in the work directory if given; [] for a login shell.
 
-    The shell of a task with an image runs in its container.
+    The shell of a task with an image runs in the task's container.
     """
     if not directory and not env:
         return []

@@ -1,4 +1,4 @@
-"""Obstacles on a worker apart from live attempts: list them, and stop them with the operator's consent."""
+"""Find processes and attempts that block a worker (obstacles), and stop them with the operator's consent."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from iris_cli.ops.workers import workers
 GRACE = 30.0
 """Seconds between SIGTERM and SIGKILL."""
 
-_PATIENCE = 20.0  # seconds beyond the grace to wait for stopped processes
-_PAUSE = 1.0
-_LONGEST_COMMAND = 200  # characters of a command line that are recorded
+_EXTRA_WAIT = 20.0  # seconds after the grace in which stopped processes must have ended
+_PAUSE = 1.0  # seconds between two checks
+_MAX_COMMAND = 200  # characters of a command line that are recorded
 
 
 class Owner(StrEnum):
@@ -44,20 +44,20 @@ class Obstacle(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> ChipHolder | Token:
-        """Exact process or attempt that the worker is told to stop."""
+        """The process or attempt to stop."""
         named = self.holder or self.token
         assert named is not None
         return named
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Identity of the obstacle across reports."""
+        """The identity of the obstacle in all reports."""
         holder = self.holder
         return (self.token,) if holder is None else (holder.boot_id, holder.pid, holder.start)
 
 
 class Wedge(Struct, frozen=True, kw_only=True):
-    """Obstacles found on a worker. `unseen` processes of other users could not be inspected."""
+    """Obstacles found on a worker. `unseen`: number of other users' processes that could not be inspected."""
 
     worker: WorkerId
     obstacles: tuple[Obstacle, ...]
@@ -66,7 +66,7 @@ class Wedge(Struct, frozen=True, kw_only=True):
 
     @property
     def clearable(self) -> tuple[Obstacle, ...]:
-        """Obstacles that may be stopped with consent."""
+        """Obstacles that may be stopped with the operator's consent: all except live attempts."""
         return tuple(each for each in self.obstacles if each.owner is not Owner.IRIS)
 
 
@@ -78,19 +78,18 @@ def look(session: Session, name: str) -> Wedge:
 
 
 def clear(session: Session, wedge: Wedge, *, grace: float = GRACE) -> Wedge:
-    """Stop the obstacles and wait until they are gone; return those that remain.
+    """Stop the obstacles, wait until they are gone, and probe the worker. Return the obstacles that remain.
 
-    Live attempts are excluded by the newest log under the lock, and the stops are recorded before they are
-    sent. A probe afterwards checks the worker.
+    Attempts that are live in the newest log are excluded. The stops are recorded before they are sent.
     """
     with session.transaction() as draft:
         find_worker(draft.cluster, wedge.worker)
-        own = _own(draft.cluster)
-        wanted = {each.key: each for each in wedge.clearable if _token(each) not in own}
+        live = _live_tokens(draft.cluster)
+        wanted = {each.key: each for each in wedge.clearable if _token(each) not in live}
         if wanted:
             draft.record(_unwedged(wedge.worker, wanted.values()))
     report = _ask(session, session.cluster, wedge.worker, tuple(each.name for each in wanted.values()), grace)
-    deadline = session.clock.monotonic() + grace + _PATIENCE
+    deadline = session.clock.monotonic() + grace + _EXTRA_WAIT
     while True:
         found = _found(session.cluster, report)
         left = tuple(each for each in found.clearable if each.key in wanted)
@@ -106,7 +105,7 @@ def _unwedged(worker: WorkerId, wanted: Iterable[Obstacle]) -> WorkerUnwedged:
     holders = [each.holder for each in wanted if each.holder is not None]
     return WorkerUnwedged(
         worker=worker,
-        processes=tuple(f"{each.pid}: {each.command[:_LONGEST_COMMAND]}" for each in holders),
+        processes=tuple(f"{each.pid}: {each.command[:_MAX_COMMAND]}" for each in holders),
         attempts=tuple(each.token for each in wanted if each.holder is None and each.token is not None),
     )
 
@@ -126,19 +125,19 @@ def _ask(
         if attempt.worker == worker_id and not attempt.live
     ]
     keep = [attempt.token for _, attempt in cluster.live_on(worker_id)]
-    keep.append(token_of(worker.id, worker.incarnation))  # a VM's set-up runs outside attempts
-    seen = session.runner.unwedge(session.target(worker), keep=keep, known=known, clear=stop, grace=grace)
-    if isinstance(seen, Silence):
+    keep.append(token_of(worker.id, worker.incarnation))  # the set-up of a VM, which is not an attempt
+    report = session.runner.unwedge(session.target(worker), keep=keep, known=known, clear=stop, grace=grace)
+    if isinstance(report, Silence):
         raise UnreachableError(
-            f"no answer from {worker_id}: {seen.step}: {seen.detail}",
-            hint=seen.hint or f"iris worker probe {worker_id}",
+            f"no answer from {worker_id}: {report.step}: {report.detail}",
+            hint=report.hint or f"iris worker probe {worker_id}",
         )
-    if worker.incarnation and (seen.boot_id, seen.incarnation) != (worker.boot_id, worker.incarnation):
+    if worker.incarnation and (report.boot_id, report.incarnation) != (worker.boot_id, worker.incarnation):
         raise IrisError(
             f"{worker_id} was rebooted or re-created: its state in the log is outdated",
             hint=f"iris worker probe {worker_id}",
         )
-    return seen
+    return report
 
 
 def _found(cluster: Cluster, report: UnwedgeReport) -> Wedge:
@@ -147,10 +146,10 @@ def _found(cluster: Cluster, report: UnwedgeReport) -> Wedge:
         for task in cluster.tasks.values()
         for attempt in task.attempts
     }
-    own = _own(cluster)
+    live = _live_tokens(cluster)
     holders = [
         Obstacle(
-            owner=_owner(each.token, by_token, own),
+            owner=_owner(each.token, by_token, live),
             holder=each,
             attempt=by_token.get(each.token or Token("")),
         )
@@ -158,7 +157,7 @@ def _found(cluster: Cluster, report: UnwedgeReport) -> Wedge:
     ]
     directories = [
         Obstacle(
-            owner=_owner(each.token, by_token, own),
+            owner=_owner(each.token, by_token, live),
             token=each.token,
             attempt=by_token.get(each.token),
             state=each.state,
@@ -170,15 +169,15 @@ def _found(cluster: Cluster, report: UnwedgeReport) -> Wedge:
     )
 
 
-def _own(cluster: Cluster) -> frozenset[Token]:
-    """Return the tokens of all live attempts on any worker: two workers may be one host by mistake."""
+def _live_tokens(cluster: Cluster) -> frozenset[Token]:
+    """Return the tokens of all live attempts on any worker, because two workers may be the same host by mistake."""
     return frozenset(attempt.token for _, attempt in cluster.live_attempts())
 
 
-def _owner(token: Token | None, known: dict[Token, AttemptId], own: frozenset[Token]) -> Owner:
+def _owner(token: Token | None, known: dict[Token, AttemptId], live: frozenset[Token]) -> Owner:
     if token is None:
         return Owner.OTHER
-    if token in own:
+    if token in live:
         return Owner.IRIS
     return Owner.ENDED if token in known else Owner.UNKNOWN
 

@@ -1,7 +1,7 @@
 """Workspace archive: a tar file with the same bytes for the same files, independent of time and machine.
 
-The format is ustar, with GNU long names for names that don't fit: GNU tar, busybox and bsdtar all read it
-(busybox skips pax headers). It contains files and links, no directories.
+The format is ustar, with GNU long names for names that don't fit: GNU tar, busybox and bsdtar all read it (busybox
+ignores pax headers). The archive contains files and links, but no directories.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tarfile import GNU_FORMAT, USTAR_FORMAT, TarInfo
 from typing import NamedTuple
 
 from iris_cli.core.ids import clip
-from iris_cli.ops.workspace.selection import MOST_FILES
+from iris_cli.ops.workspace.selection import MAX_FILES
 
 END = bytes(1024)
 END_SIZE = len(END)
 
 BLOCK = 512
-_MTIME = 946_684_800  # the year 2000: some programs warn about 1970
+_MTIME = 946_684_800  # of all files: the year 2000, because some programs warn about 1970
 FILE, LINK, LONG_NAME, LONG_TARGET = b"0", b"2", b"L", b"K"
-_MOST_SIZE = (1 << 33) - 1  # of one file: eleven octal digits, which every tar reads
+_MAX_SIZE = (1 << 33) - 1  # bytes of one file: eleven octal digits, which every tar reads
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 _CHUNK = 1 << 20
 
@@ -34,9 +34,9 @@ class ChangedError(Exception):
 
 
 class Entry(NamedTuple):
-    """One file, of `size` bytes, or a link to `target`. `version` changes when the file does.
+    """One file of `size` bytes, or a link to `target`. `version` changes when the file changes.
 
-    `source` is the path of a file that is packed under another name.
+    `source` is the path of the file if it is packed under another name, otherwise ''.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Entry(NamedTuple):
 
 
 def entry_of(top: str, name: str) -> Entry | None:
-    """Return the entry of a name below a directory; None if it is neither a file nor a link. Raises OSError."""
+    """Return the entry of a name in a directory; None if it is neither a file nor a link. Raises OSError."""
     path = os.path.join(top, name)
     status = os.lstat(path)
     if stat.S_ISLNK(status.st_mode):
@@ -64,7 +64,7 @@ def entry_of(top: str, name: str) -> Entry | None:
 
 
 def version_of(status: os.stat_result) -> tuple[int, ...]:
-    """Return a value that changes when the file does."""
+    """Return a value that changes when the file changes."""
     return (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
@@ -90,7 +90,7 @@ def contents(top: str, entry: Entry) -> Iterator[bytes]:
 
 
 def _is_plain(text: str) -> bool:
-    """Return True if every program reads this name alike."""
+    """Return True if all programs read this name in the same way."""
     try:
         os.fsencode(text).decode("utf-8")
     except UnicodeDecodeError:
@@ -99,46 +99,46 @@ def _is_plain(text: str) -> bool:
 
 
 def _has_arrow(entry: Entry) -> bool:
-    """Return True if a worker, which validates `tar` listings, could misread it as a link or another link."""
+    """Return True if a worker could take the entry for another link: it checks links in the output of `tar -t`."""
     return " -> " in entry.name or " -> " in (entry.target or "")
 
 
 def _stays_inside(entry: Entry) -> bool:
-    """Return True if a link stays inside, also through other links: `..` is allowed only at its start."""
+    """Return True if a link stays inside the directory, also via other links: `..` is allowed only at its start."""
     if entry.target is None:
         return True
     parts = [part for part in entry.target.split("/") if part not in ("", ".")]
-    ups = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
+    parents = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
     return (
         bool(entry.target)
         and not entry.target.startswith("/")
         and _is_plain(entry.target)
-        and ups <= entry.name.count("/")
-        and ".." not in parts[ups:]
+        and parents <= entry.name.count("/")
+        and ".." not in parts[parents:]
     )
 
 
-ODDITIES = (
+UNPACKABLE = (
     ("names that are not UTF-8 or hold control characters", lambda each: not _is_plain(each.name)),
     ("links that lead out of the directory", lambda each: not _stays_inside(each)),
     ("names with an arrow", _has_arrow),
-    ("files of 8 GiB or more", lambda each: each.size > _MOST_SIZE),
+    ("files of 8 GiB or more", lambda each: each.size > _MAX_SIZE),
 )
-"""Entries that are not packed: a description of each kind, and its test."""
+"""Kinds of entries that can't be packed: a description, and its test."""
 
 
-def oddity(entry: Entry) -> str:
-    """Return the kind of unpackable entry that this one belongs to; '' if it can be packed."""
-    return next((kind for kind, is_odd in ODDITIES if is_odd(entry)), "")
+def why_unpackable(entry: Entry) -> str:
+    """Return the kind of UNPACKABLE to which this entry belongs; '' if it can be packed."""
+    return next((kind for kind, applies in UNPACKABLE if applies(entry)), "")
 
 
 def padded(size: int) -> int:
-    """Return the bytes that `size` bytes take in a tar file."""
+    """Return the number of bytes that a content of `size` bytes takes in a tar file."""
     return -(-size // BLOCK) * BLOCK
 
 
 def padding(size: int) -> bytes:
-    """Return the padding after `size` bytes."""
+    """Return the padding after a content of `size` bytes."""
     return bytes(padded(size) - size)
 
 
@@ -154,83 +154,83 @@ def tar_header(name: bytes, *, size: int = 0, executable: bool = False, target: 
         return info.tobuf(GNU_FORMAT)
 
 
-_LONGEST = 4096  # bytes of a name, or of the target of a link
-_LONGEST_PART = 255  # bytes between two slashes
-_MOST_NAMES = 64 << 20  # bytes of all names, which are kept in memory
+_MAX_NAME = 4096  # bytes of a name, or of the target of a link
+_MAX_PART = 255  # bytes between two slashes
+_MAX_NAMES = 64 << 20  # bytes of all names, which are kept in memory
 
 
-class OddTarError(Exception):
-    """The archive was not packed like ours; the message says why."""
+class InvalidTarError(Exception):
+    """The archive was not packed by iris, or is damaged; the message says why."""
 
 
 class TarCheck:
-    """Validator of a streamed workspace archive: `feed` all pieces, then `end`. Raises OddTarError."""
+    """Validate a workspace archive while it streams in: `feed` all pieces, then `end`. Raises InvalidTarError."""
 
     def __init__(self) -> None:
         self._names: list[bytes] = []
-        self._room = _MOST_NAMES
-        self._is_over = False
-        self._reading = self._entries()
-        self._wanted = next(self._reading)  # number of next bytes to read; negative: to skip
-        self._held, self._come = b"", 0  # the part read so far
+        self._bytes_left = _MAX_NAMES
+        self._has_ended = False
+        self._parser = self._entries()
+        self._wanted = next(self._parser)  # number of bytes to read next; negative: to skip
+        self._held, self._received = b"", 0  # the part of them that has been fed
 
     def feed(self, data: bytes) -> None:
-        place = 0
-        while place < len(data):
-            step = min(abs(self._wanted) - self._come, len(data) - place)
+        start = 0
+        while start < len(data):
+            step = min(abs(self._wanted) - self._received, len(data) - start)
             if self._wanted > 0:
-                self._held += data[place : place + step]
-            place, self._come = place + step, self._come + step
-            if self._come == abs(self._wanted):
-                held, self._held, self._come = self._held, b"", 0
-                self._wanted = self._reading.send(held)
+                self._held += data[start : start + step]
+            start, self._received = start + step, self._received + step
+            if self._received == abs(self._wanted):
+                held, self._held, self._received = self._held, b"", 0
+                self._wanted = self._parser.send(held)
 
     def end(self) -> None:
-        """Check the whole archive, after its last piece."""
-        if not self._is_over:
-            raise OddTarError("it is truncated")
-        # Entries below a directory sort directly after its name, as no name contains NUL.
+        """Check the archive as a whole, after its last piece."""
+        if not self._has_ended:
+            raise InvalidTarError("it is truncated")
+        # With NUL for `/`, the entries in a directory come directly after its name.
         names = sorted(name.replace(b"/", b"\0") + b"\0" for name in self._names)
         for first, second in pairwise(names):
             if second.startswith(first):
                 name = first[:-1].replace(b"\0", b"/")
-                raise OddTarError(f"it holds {clip(os.fsdecode(name))} twice")
+                raise InvalidTarError(f"it holds {clip(os.fsdecode(name))} twice")
 
     def _entries(self) -> Generator[int, bytes]:
-        said, long = b"", dict[bytes, bytes]()  # bytes of an entry before its own block
+        headers, long = b"", dict[bytes, bytes]()  # bytes of an entry before its own block
         while any(block := (yield BLOCK)):
             kind = block[156:157]
             if kind in (LONG_NAME, LONG_TARGET):
                 size = _size(block)
-                if kind in long or not 0 < size <= _LONGEST + 1:
-                    raise OddTarError("it holds a name that is too long")
+                if kind in long or not 0 < size <= _MAX_NAME + 1:
+                    raise InvalidTarError("it holds a name that is too long")
                 text = yield padded(size)
-                said, long[kind] = said + block + text, text[: size - 1]
+                headers, long[kind] = headers + block + text, text[: size - 1]
                 continue
             entry = _entry(block, long)
-            if entry.header != said + block:
-                raise OddTarError(f"unknown metadata of {clip(entry.name)}")
+            if entry.header != headers + block:
+                raise InvalidTarError(f"unknown metadata of {clip(entry.name)}")
             self._take(entry)
-            said, long = b"", {}
+            headers, long = b"", {}
             if entry.size:
                 yield -padded(entry.size)
-        if said or any((yield END_SIZE - BLOCK)):
-            raise OddTarError("it is truncated")
-        self._is_over = True
+        if headers or any((yield END_SIZE - BLOCK)):
+            raise InvalidTarError("it is truncated")
+        self._has_ended = True
         yield 1
-        raise OddTarError("data after its end")
+        raise InvalidTarError("data after its end")
 
     def _take(self, entry: Entry) -> None:
         name = os.fsencode(entry.name)
-        if what := oddity(entry):
-            raise OddTarError(f"it holds {what}: {clip(entry.name)}")
+        if kind := why_unpackable(entry):
+            raise InvalidTarError(f"it holds {kind}: {clip(entry.name)}")
         for part in name.split(b"/"):
-            if part in (b"", b".", b"..") or len(part) > _LONGEST_PART:
-                raise OddTarError(f"it holds a name that leads out of it: {clip(entry.name)}")
+            if part in (b"", b".", b"..") or len(part) > _MAX_PART:
+                raise InvalidTarError(f"it holds a name that leads out of it: {clip(entry.name)}")
         self._names.append(name)
-        self._room -= len(name)
-        if len(self._names) > MOST_FILES or self._room < 0:
-            raise OddTarError(f"it holds more than {MOST_FILES} files, or too many long names")
+        self._bytes_left -= len(name)
+        if len(self._names) > MAX_FILES or self._bytes_left < 0:
+            raise InvalidTarError(f"it holds more than {MAX_FILES} files, or too many long names")
 
 
 def _entry(block: bytes, long: Mapping[bytes, bytes]) -> Entry:
@@ -241,7 +241,7 @@ def _entry(block: bytes, long: Mapping[bytes, bytes]) -> Entry:
     if kind == LINK:
         target = os.fsdecode(long.get(LONG_TARGET, _text(block[157:257])))
     elif kind != FILE:
-        raise OddTarError(f"it holds an entry that is neither file nor link: {clip(os.fsdecode(name))}")
+        raise InvalidTarError(f"it holds an entry that is neither file nor link: {clip(os.fsdecode(name))}")
     return Entry(
         name=os.fsdecode(name), size=_size(block), executable=block[100:107] == b"0000755", target=target
     )
@@ -257,5 +257,5 @@ def _size(block: bytes) -> int:
     except ValueError:
         size = -1
     if size < 0:
-        raise OddTarError("it holds an entry without a size")
+        raise InvalidTarError("it holds an entry without a size")
     return size

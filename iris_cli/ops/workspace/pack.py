@@ -1,4 +1,4 @@
-"""List the files of a workspace archive (regular files, and links that stay inside), and pack them for a launch."""
+"""List the files to ship with a job (regular files, and links that stay inside), and pack them for a launch."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from iris_cli.ops.session import Session
 from iris_cli.ops.workspace import archive
 from iris_cli.ops.workspace.selection import IGNORE_FILE, Selection, is_directory, select
 
-_MOST_SHOWN = 5
+_MAX_NAMES = 5
 
 
 class Listing(Struct, frozen=True, kw_only=True):
-    """Files to ship from `directory`. `size`: bytes of the tar file; `by` and `words` as in a Selection.
+    """Files to ship from `directory`. `size`: bytes of the tar file; `by` and `warnings` as in a Selection.
 
-    `called` is the name of a job script that is shipped alone.
+    `script_name` is the name of a job script that is shipped without other files, otherwise ''.
     """
 
     directory: Path
     entries: tuple[archive.Entry, ...]
     size: int
     by: str
-    words: tuple[str, ...] = ()
-    called: str = ""
+    warnings: tuple[str, ...] = ()
+    script_name: str = ""
 
     @property
     def name(self) -> str:
         """Name of the workspace for messages."""
-        return os.fsencode(self.called or self.directory.name or "root").decode("utf-8", "replace")
+        return os.fsencode(self.script_name or self.directory.name or "root").decode("utf-8", "replace")
 
     @property
-    def biggest(self) -> list[archive.Entry]:
-        return _biggest(self.entries)
+    def largest(self) -> list[archive.Entry]:
+        return _largest(self.entries)
 
 
-def list_entries(directory: Path, chosen: Selection, limit: int) -> Listing:
-    """Return the listing of the chosen files. Raises UsageError for unshippable files, no files, or too many bytes."""
-    words, entries = list(chosen.words), []
+def list_entries(directory: Path, selection: Selection, limit: int) -> Listing:
+    """Return the listing of the selected files. Raises UsageError if they can't be shipped, or if there are none."""
+    warnings, entries = list(selection.warnings), []
     parents: dict[str, bool] = {"": True}
-    for name in chosen.names:
+    for name in selection.names:
         if _in_real_directories(directory, name, parents):
-            entry = _entry(directory, name, words)
+            entry = _entry(directory, name, warnings)
             entries += [] if entry is None else [entry]
     if not entries:
         raise UsageError(
-            f"nothing to ship in {directory} ({chosen.by})",
+            f"nothing to ship in {directory} ({selection.by})",
             hint="drop --workdir, or name another directory",
         )
-    return _listed(directory, entries, limit, chosen.by, words)
+    return _listed(directory, entries, limit, selection.by, warnings)
 
 
 def _listed(
@@ -62,29 +62,34 @@ def _listed(
     entries: Sequence[archive.Entry],
     limit: int,
     by: str,
-    words: Sequence[str] = (),
-    called: str = "",
+    warnings: Sequence[str] = (),
+    script_name: str = "",
 ) -> Listing:
     """Return the listing of these entries. Raises UsageError if they can't be shipped."""
-    _refuse_odd(directory, entries)
+    _check_packable(directory, entries)
     size = sum(len(each.header) + archive.padded(each.size) for each in entries) + archive.END_SIZE
     if size > limit:
-        raise _too_big(directory, entries, size, limit)
+        raise _too_large(directory, entries, size, limit)
     return Listing(
-        directory=directory, entries=tuple(entries), size=size, by=by, words=tuple(words), called=called
+        directory=directory,
+        entries=tuple(entries),
+        size=size,
+        by=by,
+        warnings=tuple(warnings),
+        script_name=script_name,
     )
 
 
 def _in_real_directories(top: Path, name: str, known: dict[str, bool]) -> bool:
-    """Return True if all parents are real directories: git also lists files below a directory replaced by a link."""
+    """Return True if no parent is a link: git still lists the files of a directory that was replaced by a link."""
     parent = name.rpartition("/")[0]
     if parent not in known:
         known[parent] = _in_real_directories(top, parent, known) and is_directory(top / parent)
     return known[parent]
 
 
-def _entry(top: Path, name: str, words: list[str]) -> archive.Entry | None:
-    """Return the entry; None if it is missing (git tracks deleted files, too), or neither a file nor a link."""
+def _entry(top: Path, name: str, warnings: list[str]) -> archive.Entry | None:
+    """Return the entry; None if it is missing (git also lists deleted files), or neither a file nor a link."""
     try:
         found = archive.entry_of(os.fspath(top), name)
     except (FileNotFoundError, NotADirectoryError):
@@ -92,7 +97,7 @@ def _entry(top: Path, name: str, words: list[str]) -> archive.Entry | None:
     except OSError as error:
         raise unreadable(name, error) from error
     if found is None:
-        words.append(f"{clip(name)} is not shipped: it is neither file nor link")
+        warnings.append(f"{clip(name)} is not shipped: it is neither file nor link")
     return found
 
 
@@ -103,16 +108,16 @@ def unreadable(name: str, error: OSError) -> UsageError:
     )
 
 
-# Refused files
+# Files that can't be shipped
 
 
-def _refuse_odd(directory: Path, entries: Sequence[archive.Entry]) -> None:
-    for what, is_odd in archive.ODDITIES:
-        if odd := [each for each in entries if is_odd(each)]:
-            shown = ", ".join(_shown(each) for each in odd[:_MOST_SHOWN])
-            more = f" and {len(odd) - _MOST_SHOWN} more" if len(odd) > _MOST_SHOWN else ""
+def _check_packable(directory: Path, entries: Sequence[archive.Entry]) -> None:
+    for kind, applies in archive.UNPACKABLE:
+        if found := [each for each in entries if applies(each)]:
+            names = ", ".join(_shown(each) for each in found[:_MAX_NAMES])
+            more = f" and {len(found) - _MAX_NAMES} more" if len(found) > _MAX_NAMES else ""
             raise UsageError(
-                f"{directory} holds {what}: {shown}{more}",
+                f"{directory} holds {kind}: {names}{more}",
                 hint=f"fix them, or exclude them in {directory / IGNORE_FILE}",
             )
 
@@ -121,8 +126,8 @@ def _shown(entry: archive.Entry) -> str:
     return clip(entry.name if entry.target is None else f"{entry.name} -> {entry.target}")
 
 
-def _too_big(directory: Path, entries: Sequence[archive.Entry], size: int, limit: int) -> UsageError:
-    shown = ", ".join(f"{clip(each.name)} ({format_memory(each.size)})" for each in _biggest(entries))
+def _too_large(directory: Path, entries: Sequence[archive.Entry], size: int, limit: int) -> UsageError:
+    shown = ", ".join(f"{clip(each.name)} ({format_memory(each.size)})" for each in _largest(entries))
     return UsageError(
         f"{directory} is {format_memory(size)} in {count(len(entries), 'file')}, more than "
         f"{format_memory(limit)} (limits.workspace_size); largest: {shown}",
@@ -130,19 +135,19 @@ def _too_big(directory: Path, entries: Sequence[archive.Entry], size: int, limit
     )
 
 
-def _biggest(entries: Sequence[archive.Entry]) -> list[archive.Entry]:
-    return sorted(entries, key=lambda each: (-each.size, each.name))[:_MOST_SHOWN]
+def _largest(entries: Sequence[archive.Entry]) -> list[archive.Entry]:
+    return sorted(entries, key=lambda each: (-each.size, each.name))[:_MAX_NAMES]
 
 
-_TRIES = 3
-_MOST_WORDS = 5
+_TRIES = 3  # packings of a directory that changes
+_MAX_WARNINGS = 5
 
 
 def listing(session: Session, request: JobRequest) -> Listing | None:
     """Return the listing of the files to ship with the job, or None. Raises UsageError."""
     if request.workdir is None and request.job_script is None:
         return None
-    return _list_of(request, session.limits.workspace_size, _own(session))
+    return _list_of(request, session.limits.workspace_size, _own_files(session))
 
 
 def packed(session: Session, request: JobRequest) -> JobRequest:
@@ -152,14 +157,14 @@ def packed(session: Session, request: JobRequest) -> JobRequest:
         request,
         lambda found: session.state.workspaces.put(_with_progress(session, found, tar_chunks(found))),
         limit=session.limits.workspace_size,
-        own=_own(session),
+        own=_own_files(session),
     )
     warn(session, found)
     return structs.replace(request, workspace=workspace)
 
 
-def _own(session: Session) -> tuple[Path, ...]:
-    """Return the paths of the state directory and of `cluster.yaml`, with links resolved."""
+def _own_files(session: Session) -> tuple[Path, ...]:
+    """Return the paths that are never shipped: the state directory and `cluster.yaml`, with links resolved."""
     config = session.config.path
     return (session.state.path.resolve(), config.parent.resolve() / config.name, config.resolve())
 
@@ -167,7 +172,7 @@ def _own(session: Session) -> tuple[Path, ...]:
 def pack(
     request: JobRequest, put: Callable[[Listing], tuple[str, int]], *, limit: int, own: Sequence[Path] = ()
 ) -> tuple[Workspace, Listing]:
-    """Pack the files of a job, return the listing; `put` stores `tar_chunks`. Raises UsageError, errors of `put`."""
+    """Pack the files of a job; `put` stores `tar_chunks`. Raises UsageError, and the errors of `put`."""
     for _ in range(_TRIES):
         found = _list_of(request, limit, own)
         try:
@@ -183,25 +188,25 @@ def pack(
 
 
 def _list_of(request: JobRequest, limit: int, own: Sequence[Path]) -> Listing:
-    """List the directory of a job, its script, or both; a script that is not in the directory goes to its top."""
+    """List the directory of a job, its script, or both. A script outside the directory is packed at its top."""
     if request.job_script is None:
         return list_directory(Path(request.workdir or "."), limit, own=own)
     path = Path(request.job_script)
-    script = _script_entry(path, place_of_script(request))
+    script = _script_entry(path, name_of_script(request))
     if request.workdir is None:
-        return _listed(path.parent, [script], limit, "the job script", called=path.name)
+        return _listed(path.parent, [script], limit, "the job script", script_name=path.name)
     found = list_directory(Path(request.workdir), limit, own=own)
     others = [each for each in found.entries if each.name != script.name]
-    taken = len(others) < len(found.entries) and not path.is_relative_to(found.directory)
-    if taken or any(each.name.startswith(f"{script.name}/") for each in others):
+    name_is_used = len(others) < len(found.entries) and not path.is_relative_to(found.directory)
+    if name_is_used or any(each.name.startswith(f"{script.name}/") for each in others):
         raise UsageError(
             f"{found.directory} has a {clip(script.name)} other than the job script",
             hint="rename one of them, or move the script into the directory",
         )
-    return _listed(found.directory, [*others, script], limit, f"{found.by}; the job script", found.words)
+    return _listed(found.directory, [*others, script], limit, f"{found.by}; the job script", found.warnings)
 
 
-def place_of_script(request: JobRequest) -> str:
+def name_of_script(request: JobRequest) -> str:
     """Return the name of the job script in the workspace."""
     path = Path(request.job_script or "")
     top = Path(request.workdir).resolve() if request.workdir is not None else path.parent
@@ -209,7 +214,7 @@ def place_of_script(request: JobRequest) -> str:
 
 
 def _script_entry(path: Path, name: str) -> archive.Entry:
-    """Return the entry of a script, executable regardless of its local mode. Raises UsageError."""
+    """Return the entry of a script, which is executable regardless of its local mode. Raises UsageError."""
     try:
         status = path.stat()
     except OSError as error:
@@ -220,15 +225,15 @@ def _script_entry(path: Path, name: str) -> archive.Entry:
 
 
 def warn(session: Session, found: Listing) -> None:
-    """Print the files that are unexpectedly not shipped."""
-    for word in found.words[:_MOST_WORDS]:
+    """Print the warnings about files that are not shipped."""
+    for word in found.warnings[:_MAX_WARNINGS]:
         session.tell(f"warning: {word}")
-    if len(found.words) > _MOST_WORDS:
-        session.tell(f"warning: {len(found.words) - _MOST_WORDS} more are not shipped")
+    if len(found.warnings) > _MAX_WARNINGS:
+        session.tell(f"warning: {len(found.warnings) - _MAX_WARNINGS} more are not shipped")
 
 
 def list_directory(directory: Path, limit: int, *, own: Sequence[Path] = ()) -> Listing:
-    """List the files to ship from a directory, at most `limit` bytes of tar file. Raises UsageError."""
+    """List the files to ship from a directory. `limit`: maximum size of the tar file in bytes. Raises UsageError."""
     try:
         real = directory.resolve(strict=True)
         if not real.is_dir():

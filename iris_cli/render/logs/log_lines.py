@@ -14,7 +14,7 @@ from iris_cli.core import TaskId, WorkerId, count
 from iris_cli.ops.logs.log_diff import Deviation, StreamDiff
 from iris_cli.ops.logs.log_reading import BOTH, LineCutter, LogText
 from iris_cli.ops.logs.logs import TaskLog
-from iris_cli.ops.workers.execute import Executed
+from iris_cli.ops.workers.execute import CommandResult
 from iris_cli.render.console import Output
 from iris_cli.render.logs.log_fold import Block, LiveFold, merged
 from iris_cli.render.tables import by_words, duration, fold
@@ -113,7 +113,7 @@ class LogPrinter(Struct):
                 texts = _by_rank(text for text in step.texts if text.stream == name)
                 if not self.folded:
                     self._print(_one_by_one(texts))
-                elif texts or step.is_turn:  # no rank was read since: keep waiting
+                elif texts or step.is_full_poll:  # no rank was read since: keep waiting
                     self._print(live.add(texts))
         self.output.flush()
 
@@ -276,12 +276,12 @@ class ExecutedDocument(Struct, frozen=True):
     results: Sequence[ExecutedTask]
 
 
-def show_executed(output: Output, results: Sequence[Executed]) -> None:
+def show_executed(output: Output, results: Sequence[CommandResult]) -> None:
     """Print each distinct output, prefixed with its ranks if there are several results; failures go to stderr."""
     if output.as_json:
         output.document(ExecutedDocument([_executed(each) for each in results]))
         return
-    alike: dict[bytes, list[Executed]] = {}
+    alike: dict[bytes, list[CommandResult]] = {}
     for each in results:
         if each.end is not None:
             alike.setdefault(each.end.output, []).append(each)
@@ -292,12 +292,12 @@ def show_executed(output: Output, results: Sequence[Executed]) -> None:
         if text := cutter.feed(said) + cutter.rest():
             output.lines(readable(text), prefix)
     output.flush()
-    told = ((str(each.task or each.worker), _words(each)) for each in results)
-    for names, text in by_words(each for each in told if each[1]):
+    note_line = ((str(each.task or each.worker), _words(each)) for each in results)
+    for names, text in by_words(each for each in note_line if each[1]):
         output.warning(f"{fold(names)}: {text}")
 
 
-def _words(each: Executed) -> str:
+def _words(each: CommandResult) -> str:
     """Return the note on a result: no answer, exit code, timeout or truncation; '' if it succeeded."""
     if each.silence is not None:
         return f"no answer: {each.silence.detail}"
@@ -309,10 +309,10 @@ def _words(each: Executed) -> str:
     code = "no exit code" if each.end.exit_code is None else f"exit {each.end.exit_code}"
     if each.end.timed_out:
         return f"killed by --timeout ({code}){cut}"
-    return cut.removeprefix("; ") if each.well else code + cut
+    return cut.removeprefix("; ") if each.succeeded else code + cut
 
 
-def _executed(each: Executed) -> ExecutedTask:
+def _executed(each: CommandResult) -> ExecutedTask:
     end = each.end
     return ExecutedTask(
         task=each.task,

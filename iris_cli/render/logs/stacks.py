@@ -116,7 +116,7 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def _lacks_stack(result: RankStacks) -> bool:
-    return not result.found and any(program.threads for program, _ in result.programs())
+    return not result.has_stacks and any(program.threads for program, _ in result.programs())
 
 
 def _heading(place: SharedStack) -> str:
@@ -232,7 +232,7 @@ def _states(results: Sequence[RankStacks]) -> list[tuple[Doing, list[RankStacks]
 def _programs_without_stack(result: RankStacks) -> list[Program]:
     return (
         []
-        if result.found or result.answer is None
+        if result.has_stacks or result.answer is None
         else [one for one in result.answer.programs if one.threads]
     )
 

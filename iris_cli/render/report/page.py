@@ -97,8 +97,8 @@ def _header(report: Report) -> str:
     warnings = list(report.messages)
     if report.older:
         warnings.append(f"{count(report.older, 'older job')} not shown")
-    told = "".join(f'<p class="warning">{safe(each)}</p>' for each in warnings)
-    return f"<header><h1>{safe(report.name)}</h1><p>{span}, from the event log</p>{told}</header>\n"
+    note_line = "".join(f'<p class="warning">{safe(each)}</p>' for each in warnings)
+    return f"<header><h1>{safe(report.name)}</h1><p>{span}, from the event log</p>{note_line}</header>\n"
 
 
 def _time(at: float) -> str:
@@ -207,8 +207,8 @@ def _jobs(report: Report) -> str:
     if not report.jobs:
         return _section("Jobs", "<p>No jobs yet.</p>")
     failed = (job.id for job in reversed(report.jobs) if job.last_lines)
-    told = set(islice(failed, _MOST_TOLD))
-    rows = [_job(job, job.last_lines if job.id in told else ()) for job in reversed(report.jobs)]
+    note_line = set(islice(failed, _MOST_TOLD))
+    rows = [_job(job, job.last_lines if job.id in note_line else ()) for job in reversed(report.jobs)]
     return _section("Jobs", _FIND + table(_HEADERS, rows, name="jobs"))
 
 

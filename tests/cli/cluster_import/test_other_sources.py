@@ -178,5 +178,5 @@ def test_sources_that_are_not_there_are_refused(
     assert cluster_import("--from", "ssh-config").code == 2
     (lab / "latin").write_bytes(b"\xe4")
     assert "not UTF-8" in cluster_import("--from", "latin").err
-    monkeypatch.setattr(source, "LARGEST", 10)
+    monkeypatch.setattr(source, "MAX_SOURCE", 10)
     assert "larger than" in cluster_import("--from", "one_slice.json").err

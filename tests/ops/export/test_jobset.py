@@ -14,7 +14,7 @@ from iris_cli.ops.export.counterparts import Engine
 from iris_cli.ops.export.export import export
 from iris_cli.ops.export.gke_tpu import gke_types
 from iris_cli.ops.export.jobset import job_set
-from iris_cli.ops.export.names import LONGEST, dns_label
+from iris_cli.ops.export.names import MAX_LENGTH, dns_label
 from tests.ops.export.exporting import (
     child,
     container,
@@ -136,7 +136,7 @@ def test_any_names_of_jobs_become_as_many_dns_labels(names: list[str]) -> None:
     labels = [dns_label(name) for name in names]
     assert len(set(labels)) == len(names)
     for label in labels:
-        assert len(label) <= LONGEST
+        assert len(label) <= MAX_LENGTH
         assert label[0] in "abcdefghijklmnopqrstuvwxyz"
         assert label[-1] != "-"
         assert not label.strip("abcdefghijklmnopqrstuvwxyz0123456789-")

@@ -12,7 +12,7 @@ import pytest
 from iris_cli.config.job_file import load_job_file
 from iris_cli.core.ids import parse_attempt_id
 from iris_cli.core.model.job import EnvPreset
-from iris_cli.ops.cycle.environment import environment, place_of
+from iris_cli.ops.cycle.environment import environment, placement_of
 from tests.ops.export.exporting import container, document, expanded, lost, to_jobset
 from tests.support.lab import Lab
 
@@ -77,7 +77,7 @@ def test_each_pod_has_the_variables_that_iris_gives_its_rank(
     job = lab.the_job("train")
     pods = job.replicas // job.slices
     for index in range(job.replicas):
-        place = place_of(lab.cluster, parse_attempt_id(f"train/task-{index}/attempt-0"))
+        place = placement_of(lab.cluster, parse_attempt_id(f"train/task-{index}/attempt-0"))
         expected = environment(place, {}, {})
         env = pod(found, tmp_path, index // pods, index % pods)
         assert expected.keys() <= env.keys()

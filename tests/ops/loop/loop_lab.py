@@ -13,7 +13,7 @@ from iris_cli.config.schema import ClusterConfig, Notify
 from iris_cli.errors import ConfigError
 from iris_cli.journal.files.runners import LOOP, read_loop_order
 from iris_cli.ops.loop.changes import Configuration
-from iris_cli.ops.loop.run import Leaving, Loop, Turn
+from iris_cli.ops.loop.run import Loop, LoopEnd, Turn
 from iris_cli.ops.session import Session
 from tests.support.fake_runner import Clock, S, Site
 
@@ -118,7 +118,7 @@ class LoopLab:
             orphaned=self.orphaned,
         )
 
-    def run(self, most: float = HOUR) -> Leaving | None:
+    def run(self, most: float = HOUR) -> LoopEnd | None:
         """Run a loop to its end; None if it has not ended after that many seconds."""
         self.clock.most = most
         loop = self.loop()

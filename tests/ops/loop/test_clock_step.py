@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.model.job import JobState
-from iris_cli.ops.loop.run import Leaving
+from iris_cli.ops.loop.run import LoopEnd
 from tests.ops.loop.loop_lab import LoopLab
 
 
@@ -19,6 +19,6 @@ def test_a_step_of_the_clock_delays_nothing(step: float, tmp_path: Path) -> None
     lab.ends(30, "train/task-1", 3)
     lab.ends(90, "train/task-0")
     lab.ends(90, "train/task-1")
-    assert lab.run() is Leaving.DONE
+    assert lab.run() is LoopEnd.DONE
     assert lab.site.state_of("train") is JobState.SUCCEEDED
     assert lab.now < 90 + 15

@@ -9,7 +9,7 @@ import pytest
 
 from iris_cli.cli.app import run
 from iris_cli.cli.context import Context
-from iris_cli.ops.loop.watch import look_on, watch
+from iris_cli.ops.loop.watch import follow_log, watch
 from iris_cli.ops.session import Session
 from tests.ops.world import Clock
 
@@ -24,7 +24,7 @@ def watched(session: Session) -> None:
 
 
 def looked_on(session: Session) -> None:
-    steps = look_on(session, every=1.0)
+    steps = follow_log(session, every=1.0)
     for _ in range(8):
         next(steps)
 

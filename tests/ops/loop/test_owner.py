@@ -6,15 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from iris_cli.ops.loop.run import Leaving
-from iris_cli.ops.loop.start import OWNER, owned, owner_is_gone
+from iris_cli.ops.loop.run import LoopEnd
+from iris_cli.ops.loop.start import OWNER, has_owner_ended, own_loops
 from tests.ops.loop.loop_lab import LoopLab
 
 HOLD = """
 import sys
 from pathlib import Path
-from iris_cli.ops.loop.start import owned
-with owned(Path(sys.argv[1])):
+from iris_cli.ops.loop.start import own_loops
+with own_loops(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -22,12 +22,12 @@ with owned(Path(sys.argv[1])):
 
 def test_an_owner_lives_as_long_as_its_block(tmp_path: Path) -> None:
     environ: dict[str, str] = {}
-    with owned(tmp_path / "owner", environ):
+    with own_loops(tmp_path / "owner", environ):
         inside = dict(environ)
         assert inside == {OWNER: str(tmp_path / "owner")}
-        assert not owner_is_gone(inside)
+        assert not has_owner_ended(inside)
     assert environ == {}
-    assert owner_is_gone(inside)
+    assert has_owner_ended(inside)
 
 
 def test_an_owner_that_was_killed_is_gone(tmp_path: Path) -> None:
@@ -37,17 +37,17 @@ def test_an_owner_that_was_killed_is_gone(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
-        assert not owner_is_gone({OWNER: str(file)})
+        assert not has_owner_ended({OWNER: str(file)})
         process.kill()
-    assert owner_is_gone({OWNER: str(file)})
+    assert has_owner_ended({OWNER: str(file)})
 
 
 def test_an_owner_whose_file_is_missing_is_gone(tmp_path: Path) -> None:
-    assert owner_is_gone({OWNER: str(tmp_path / "owner")})
+    assert has_owner_ended({OWNER: str(tmp_path / "owner")})
 
 
 def test_a_loop_without_an_owner_never_loses_it() -> None:
-    assert not owner_is_gone({})
+    assert not has_owner_ended({})
 
 
 def test_a_loop_ends_when_its_owner_has_ended(tmp_path: Path) -> None:
@@ -56,5 +56,5 @@ def test_a_loop_ends_when_its_owner_has_ended(tmp_path: Path) -> None:
     ended: list[bool] = []
     lab.orphaned = lambda: bool(ended)
     lab.at(33.0, lambda: ended.append(True))
-    assert lab.run() is Leaving.ORPHANED
+    assert lab.run() is LoopEnd.ORPHANED
     assert lab.now <= 35.0

@@ -8,7 +8,7 @@ import pytest
 
 from iris_cli.errors import NotWritableError
 from iris_cli.ops.cycle import cycle
-from iris_cli.ops.loop.run import Leaving
+from iris_cli.ops.loop.run import LoopEnd
 from tests.ops.loop.loop_lab import LoopLab, S
 
 
@@ -68,5 +68,5 @@ def test_the_end_of_a_time_limit_is_seen_when_it_comes(lab: LoopLab) -> None:
         entry.state, entry.exit_code, entry.cause, entry.ended_at = S.EXITED, 143, "timeout", host.now()
 
     lab.at(started + 100.0, limit)
-    assert lab.run() is Leaving.DONE
+    assert lab.run() is LoopEnd.DONE
     assert lab.now - started < 103.0

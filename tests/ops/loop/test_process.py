@@ -163,7 +163,7 @@ def test_a_loop_that_is_suspended_is_replaced_too(
     assert operator.spawn()
     first = operator.pid()
     os.kill(first, signal.SIGSTOP)
-    monkeypatch.setattr(start, "_TURNED", 0.2)
+    monkeypatch.setattr(start, "_STOP_TIMEOUT", 0.2)
     assert start.start(operator.place(), operator.environ()).pid != first
 
 
@@ -174,8 +174,8 @@ def test_a_process_that_has_the_number_of_a_loop_by_now_is_left_alone(
     held = operator.state.runners.hold(LOOP, "iris loop", interval=1.0, since=0.0)
     assert held is not None
     held.write(Runner(kind=LOOP, pid=bystander.pid, actor=operator.state.actor, started="7"))
-    monkeypatch.setattr(start, "_TURNED", 0.1)
-    monkeypatch.setattr(start, "_KILLED", 0.1)
+    monkeypatch.setattr(start, "_STOP_TIMEOUT", 0.1)
+    monkeypatch.setattr(start, "_KILL_TIMEOUT", 0.1)
     with pytest.raises(Exception, match="did not stop"):
         start.stop(operator.state, SystemClock())
     assert bystander.poll() is None

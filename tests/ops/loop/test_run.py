@@ -22,7 +22,7 @@ from iris_cli.journal.files.heartbeat import runners_of
 from iris_cli.journal.files.runners import LOOP, LoopOrder, write_loop_order
 from iris_cli.ops.cycle import cycle
 from iris_cli.ops.jobs.cancel import cancel
-from iris_cli.ops.loop.run import Leaving
+from iris_cli.ops.loop.run import LoopEnd
 from tests.ops.loop.loop_lab import HOUR, LoopLab
 from tests.support.fake_hosts import Host
 
@@ -37,7 +37,7 @@ def test_a_gang_with_a_retry_succeeds_with_nobody_else_there(lab: LoopLab) -> No
     lab.ends(30, "train/task-1", 3)
     lab.ends(90, "train/task-0")
     lab.ends(90, "train/task-1")
-    assert lab.run() is Leaving.DONE
+    assert lab.run() is LoopEnd.DONE
     assert lab.site.state_of("train") is JobState.SUCCEEDED
     assert lab.now < 90 + 15
 
@@ -47,14 +47,14 @@ def test_the_siblings_of_a_failed_rank_are_stopped_within_15_seconds(lab: LoopLa
     lab.ends(123.4, "train/task-1", 3)
     lab.at(123.4 + 15, lambda: stopped.append(lab.running()))
     stopped: list[list[str]] = []
-    assert lab.run() is Leaving.DONE
+    assert lab.run() is LoopEnd.DONE
     assert stopped in ([[]], [])  # it may have ended before
     assert lab.site.state_of("train") is JobState.FAILED
     assert lab.now < 123.4 + 15
 
 
 def test_it_ends_at_once_where_there_is_nothing_to_do(lab: LoopLab) -> None:
-    assert lab.run() is Leaving.DONE
+    assert lab.run() is LoopEnd.DONE
     assert len(lab.turns) == 1
 
 
@@ -64,7 +64,7 @@ def test_an_attempt_on_a_lost_worker_keeps_no_loop_running(lab: LoopLab) -> None
     [host] = [each for each in lab.site.hosts.values() if each.running]
     host.silence = SilenceKind.UNREACHABLE
     lab.at(60, lambda: cancel(lab.site.session(), ["train"]))
-    assert lab.run() is Leaving.DONE
+    assert lab.run() is LoopEnd.DONE
     assert lab.now > 600  # only then it is lost
     assert lab.site.attempt("train").live
 
@@ -75,7 +75,7 @@ def test_an_unkillable_attempt_keeps_no_loop_running(lab: LoopLab) -> None:
     for host in lab.site.hosts.values():
         host.unkillable = True
     lab.at(20, lambda: cancel(lab.site.session(), ["train"]))
-    assert lab.run() is Leaving.DONE
+    assert lab.run() is LoopEnd.DONE
     assert lab.site.attempt("train").unkillable
 
 
@@ -86,7 +86,7 @@ def test_a_stop_is_seen_to_its_end_although_the_job_is_over(lab: LoopLab) -> Non
     lab.at(20, lambda: setattr(host, "silence", SilenceKind.TIMEOUT))
     lab.at(21, lambda: cancel(lab.site.session(), ["train"]))
     lab.at(60, lambda: setattr(host, "silence", None))
-    assert lab.run() is Leaving.DONE
+    assert lab.run() is LoopEnd.DONE
     assert lab.now >= 60
     assert not lab.site.attempt("train").live
 
@@ -98,8 +98,8 @@ def order(lab: LoopLab, *, stopped: bool) -> None:
     write_loop_order(lab.state, DISK, LoopOrder(turn=os.urandom(4).hex(), stopped=stopped))
 
 
-@pytest.mark.parametrize(("stopped", "leaving"), [(True, Leaving.STOPPED), (False, Leaving.REPLACED)])
-def test_an_order_ends_it_within_seconds(stopped: bool, leaving: Leaving, lab: LoopLab) -> None:
+@pytest.mark.parametrize(("stopped", "leaving"), [(True, LoopEnd.STOPPED), (False, LoopEnd.REPLACED)])
+def test_an_order_ends_it_within_seconds(stopped: bool, leaving: LoopEnd, lab: LoopLab) -> None:
     lab.site.launch("train")
     lab.at(33.0, lambda: order(lab, stopped=stopped))
     assert lab.run() is leaving
@@ -109,7 +109,7 @@ def test_an_order_ends_it_within_seconds(stopped: bool, leaving: Leaving, lab: L
 def test_one_that_was_stopped_before_it_began_does_nothing(lab: LoopLab) -> None:
     lab.site.launch("train")
     order(lab, stopped=True)
-    assert lab.run() is Leaving.STOPPED
+    assert lab.run() is LoopEnd.STOPPED
     assert lab.turns == []
 
 
@@ -132,7 +132,7 @@ def test_it_ends_when_its_state_directory_is_gone(fate: str, lab: LoopLab) -> No
             shutil.copytree(lab.directory / "elsewhere", lab.state)
 
     lab.at(33.0, happen)
-    assert lab.run() is Leaving.GONE
+    assert lab.run() is LoopEnd.GONE
     assert lab.now <= 35.0
     assert (lab.state.exists(), (lab.directory / "elsewhere").exists()) == (
         fate == "replaced",
@@ -145,7 +145,7 @@ def test_it_ends_where_another_version_is_installed(lab: LoopLab) -> None:
     installed: list[str] = [""]
     lab.upgraded = lambda: installed[0]
     lab.at(33.0, lambda: installed.append(installed.pop() + "0.2.0"))
-    assert lab.run() is Leaving.UPGRADE
+    assert lab.run() is LoopEnd.UPGRADE
 
 
 # Its configuration
@@ -208,7 +208,7 @@ def test_loop_off_in_the_configuration_ends_it(lab: LoopLab) -> None:
         os.utime(lab.file, ns=(1, 1))
 
     lab.at(20.0, switch_off)
-    assert lab.run() is Leaving.OFF
+    assert lab.run() is LoopEnd.OFF
     assert lab.now <= 31.0
 
 
@@ -239,7 +239,7 @@ def test_a_disk_that_is_full_for_a_while_ends_no_loop(lab: LoopLab, monkeypatch:
     lab.at(25.0, lambda: broken.setattr(state_dir, "write_heartbeat", full))
     lab.at(80.0, broken.undo)
     lab.ends(50.0, "train/task-0")
-    assert lab.run() is Leaving.DONE
+    assert lab.run() is LoopEnd.DONE
     assert 80.0 <= lab.now <= 95.0
     assert any("No space left" in each.trouble for each in lab.told)
 
@@ -255,7 +255,7 @@ def test_a_fault_of_ours_in_one_cycle_ends_no_loop(lab: LoopLab, monkeypatch: py
 
     monkeypatch.setattr(cycle, "run", broken)
     lab.ends(70.0, "train/task-0")
-    assert lab.run() is Leaving.DONE
+    assert lab.run() is LoopEnd.DONE
     assert {each.trouble for each in lab.told} == {"", "internal error: ZeroDivisionError: a fault of ours"}
 
 
@@ -285,7 +285,7 @@ def test_a_job_that_comes_while_it_ends_is_not_left_alone(lab: LoopLab) -> None:
         release()
 
     loop.held.release = launch_at_the_last_moment  # type: ignore[method-assign]  # a moment to hold on to
-    assert loop.run() is Leaving.DONE
+    assert loop.run() is LoopEnd.DONE
     assert lab.site.state_of("second") is JobState.SUCCEEDED
 
 
@@ -302,7 +302,7 @@ def test_of_two_loops_that_could_go_on_one_does(lab: LoopLab) -> None:
         others.append(lab.site.session().state.runners.hold(LOOP, "other", interval=10.0, since=0.0))
 
     loop.held.release = let_another_one_in  # type: ignore[method-assign]  # a moment to hold on to
-    assert loop.run() is Leaving.DONE
+    assert loop.run() is LoopEnd.DONE
     assert others[0] is not None
 
 
@@ -314,7 +314,7 @@ def test_it_stays_until_a_notice_is_sent(lab: LoopLab) -> None:
     lab.site.launch("train")
     lab.ends(20.0, "train/task-0")
     lab.at(50.0, (lab.directory / "works").touch)
-    assert lab.run() is Leaving.DONE
+    assert lab.run() is LoopEnd.DONE
     assert set(told.read_text().split()) == {"SUCCEEDED"}
     assert lab.now >= 50.0
 

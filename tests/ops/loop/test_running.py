@@ -11,8 +11,8 @@ import pytest
 from iris_cli.cli import cycles
 from iris_cli.cli.context import Context
 from iris_cli.core.ids import JobId
-from iris_cli.ops.loop.wait import Caretaker, wait_for
-from iris_cli.ops.loop.watch import running, watch
+from iris_cli.ops.loop.wait import CycleRunner, wait_for
+from iris_cli.ops.loop.watch import runner_lock, watch
 from iris_cli.ops.session import Session
 from tests.support.fake_runner import Clock, Site
 
@@ -71,9 +71,9 @@ def test_a_wait_that_is_interrupted_is_gone(site: Site) -> None:
 
 def test_whoever_follows_without_placing_is_no_runner(site: Site) -> None:
     session = site.session()
-    with Caretaker(session, schedule=False):
+    with CycleRunner(session, schedule=False):
         assert seen(session) == []
-    with Caretaker(session, schedule=True):
+    with CycleRunner(session, schedule=True):
         assert seen(session) == ["wait"]
 
 
@@ -116,6 +116,6 @@ def test_single_cycles_are_recorded_as_those_of_commands(site: Site) -> None:
 def test_who_can_not_hold_a_lock_runs_cycles_all_the_same(site: Site, tmp_path: Path) -> None:
     session = site.session()
     (tmp_path / "state" / "runners").touch()
-    with running(session, "wait", interval=3.0):
+    with runner_lock(session, "wait", interval=3.0):
         assert session.runs_as == "wait"
         assert seen(session) == []

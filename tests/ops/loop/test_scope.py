@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.ops.loop import start
-from iris_cli.ops.loop.start import logins_kill, scope_of
+from iris_cli.ops.loop.start import logout_kills_processes, scope_of
 
 WORDS = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "--")
 
@@ -19,7 +19,7 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[st
     """A user who lingers, with a service manager that runs scopes."""
     (tmp_path / "linger").mkdir()
     (tmp_path / "linger" / "ann").touch()
-    monkeypatch.setattr(start, "_LINGERING", tmp_path / "linger")
+    monkeypatch.setattr(start, "_LINGER_DIRECTORY", tmp_path / "linger")
     tool(tmp_path, "systemd-run", "exit 0")
     tool(tmp_path, "loginctl", "echo KillUserProcesses=yes")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
@@ -37,7 +37,7 @@ def tool(directory: Path, name: str, text: str) -> None:
 
 def test_where_lingering_is_on_it_runs_in_a_scope_of_its_own(environ: dict[str, str]) -> None:
     assert scope_of(environ) == WORDS
-    assert not logins_kill(environ)
+    assert not logout_kills_processes(environ)
 
 
 @pytest.mark.parametrize("lack", ["lingering", "manager", "name", "tool that works"])
@@ -53,12 +53,12 @@ def test_where_anything_lacks_it_runs_without_and_that_is_said(
     else:
         tool(tmp_path, "systemd-run", "exit 1")
     assert scope_of(environ) == ()
-    assert logins_kill(environ)
+    assert logout_kills_processes(environ)
 
 
 def test_a_login_manager_that_kills_nothing_is_no_news(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "linger" / "ann").unlink()
     tool(tmp_path, "loginctl", "echo KillUserProcesses=no")
-    assert not logins_kill(environ)
+    assert not logout_kills_processes(environ)
     tool(tmp_path, "loginctl", "echo no bus >&2; exit 1")
-    assert not logins_kill(environ)
+    assert not logout_kills_processes(environ)

@@ -10,7 +10,7 @@ import pytest
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token
 from iris_cli.errors import NotFoundError
 from iris_cli.ops.files.pull import pull
-from iris_cli.ops.progress import Far
+from iris_cli.ops.progress import ProgressState
 from iris_cli.remote.output_calls import PIECE
 from tests.ops.pull.conftest import pulled, row, tree
 from tests.ops.world import World
@@ -341,7 +341,7 @@ def test_a_job_that_is_not_there_is_named(world: World, remote: RemoteFiles, her
 
 def test_it_says_how_far_it_is(world: World, remote: RemoteFiles, rank0: Token, here: Path) -> None:
     onlooker = Onlooker()
-    told: list[Far] = []
+    told: list[ProgressState] = []
     session = world.session()
     session.progress = onlooker
     remote.put(rank0, "output/x", b"x" * (8 * PIECE))

@@ -25,7 +25,7 @@ ASCII = {name for name in NAMES if name.isascii()}  # of others git counts bytes
 
 def left_out(patterns: str) -> set[str]:
     ignore = IgnoreFile(patterns)
-    return {name for name in NAMES if ignore.leaves_out_file(name)}
+    return {name for name in NAMES if ignore.excludes_file(name)}
 
 
 @pytest.mark.parametrize(

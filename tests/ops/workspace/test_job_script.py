@@ -12,7 +12,7 @@ import pytest
 from iris_cli.core.model.job import JobRequest
 from iris_cli.errors import UsageError
 from iris_cli.ops.workspace.archive import TarCheck
-from iris_cli.ops.workspace.pack import Listing, pack, place_of_script, tar_chunks
+from iris_cli.ops.workspace.pack import Listing, name_of_script, pack, tar_chunks
 
 LIMIT = 1 << 20
 
@@ -55,13 +55,13 @@ def packed(request: JobRequest, limit: int = LIMIT) -> dict[str, tuple[bytes, bo
 def test_alone_it_is_all_there_is(top: Path) -> None:
     request = JobRequest(job_script=script(top / "a.sh"))
     assert packed(request) == {"a.sh": (b"#!/bin/sh\n", True)}
-    assert place_of_script(request) == "a.sh"
+    assert name_of_script(request) == "a.sh"
 
 
 def test_in_the_directory_it_keeps_its_place_and_is_there_once(top: Path) -> None:
     request = JobRequest(job_script=script(top / "jobs/a.sh"), workdir=str(top))
     assert packed(request) == {"data": (b"data", False), "jobs/a.sh": (b"#!/bin/sh\n", True)}
-    assert place_of_script(request) == "jobs/a.sh"
+    assert name_of_script(request) == "jobs/a.sh"
 
 
 def test_a_directory_that_is_named_by_a_link_is_the_same(top: Path, tmp_path: Path) -> None:

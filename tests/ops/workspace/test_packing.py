@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from iris_cli.core.model.job import JobRequest, Workspace
 from iris_cli.core.model.limits import Limits
 from iris_cli.errors import UsageError
-from iris_cli.ops.jobs.launch import launch, shipped
+from iris_cli.ops.jobs.launch import files_to_ship, launch
 from iris_cli.ops.session import Session
 from iris_cli.ops.workspace import pack
 from iris_cli.ops.workspace.archive import Entry
@@ -249,7 +249,7 @@ def test_what_was_launched_is_kept_though_the_directory_changes(world: World, to
 
 
 def test_a_dry_run_packs_nothing(world: World, top: Path) -> None:
-    found = shipped(world.session(), request(top))
+    found = files_to_ship(world.session(), request(top))
     assert found is not None
     assert (len(found.entries), found.by) == (len(tree(top)), "all files (not a git repository)")
     assert world.session().state.workspaces.names() == ()

@@ -55,7 +55,7 @@ def repository(tmp_path: Path) -> Path:
 def test_git_chooses_what_it_tracks_and_what_it_doesn_t_ignore(repository: Path) -> None:
     chosen = select(repository)
     assert chosen.names == (".gitignore", "new", "sub/new", "sub/tracked", "tracked")
-    assert (chosen.by, chosen.words) == ("git", ())
+    assert (chosen.by, chosen.warnings) == ("git", ())
 
 
 @with_git
@@ -112,7 +112,7 @@ def test_submodules_go_along_and_one_that_is_not_checked_out_is_told(
     git(repository, "submodule", "--quiet", "deinit", "-f", "lib/unused")
     chosen = select(repository)
     assert [name for name in chosen.names if name.startswith("lib")] == ["lib/used/library"]
-    assert chosen.words == ("lib/unused is not shipped: the submodule is not checked out",)
+    assert chosen.warnings == ("lib/unused is not shipped: the submodule is not checked out",)
 
 
 @with_git
@@ -158,7 +158,7 @@ def _of_somebody_else(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _hanging(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "_GIT", ("sh", "-c", "exec sleep 600"))
-    monkeypatch.setattr(selection, "_PATIENCE", 0.2)
+    monkeypatch.setattr(selection, "_TIMEOUT", 0.2)
 
 
 BROKEN = pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_then_an_ignore_file_can_decide(
     (repository / ".irisignore").write_text("build\n*.log\n.*\n")
     chosen = select(repository)
     assert chosen.names == ("new", "sub/new", "sub/tracked", "tracked")
-    assert "only .irisignore is used" in chosen.words[0]
+    assert "only .irisignore is used" in chosen.warnings[0]
 
 
 # Without git
@@ -238,7 +238,7 @@ def test_what_is_neither_file_nor_link_stays_with_a_word(tmp_path: Path) -> None
             os.chdir(here)
         chosen = select(top)
     assert chosen.names == ("a",)
-    assert sorted(chosen.words) == [
+    assert sorted(chosen.warnings) == [
         f"{name} is not shipped: it is neither file nor link" for name in ("pipe", "socket")
     ]
 
@@ -260,7 +260,7 @@ def test_git_does_not_choose_what_is_our_own(repository: Path) -> None:
 def test_pulled_files_are_not_shipped_and_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selection, "MOST_FILES", 3)
+    monkeypatch.setattr(selection, "MAX_FILES", 3)
     pulled = [f"iris-out/train/task-{number}/attempt-0/model" for number in range(5)]
     top = files(tmp_path / "plain", "a", "my-iris-out/b", *pulled, "sub/iris-out/train/c")
     assert select(top).names == ("a", "my-iris-out/b")
@@ -297,7 +297,7 @@ def test_a_whole_home_is_shipped_by_nobody_s_mistake(tmp_path: Path, monkeypatch
 def test_very_many_files_are_refused_before_all_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selection, "MOST_FILES", 3)
+    monkeypatch.setattr(selection, "MAX_FILES", 3)
     top = files(tmp_path / "plain", "a", "b", "c")
     assert len(select(top).names) == 3
     files(top, "d")

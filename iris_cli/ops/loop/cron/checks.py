@@ -22,7 +22,7 @@ _INSTALL = "iris cron install --every {}"
 
 
 class Installed(Struct, frozen=True, kw_only=True):
-    """Installed schedule of a cluster: `where` it is, the `program` it calls, and the command to reinstall it."""
+    """Installed schedule of a cluster: its location `where`, its `program`, and the command that reinstalls it."""
 
     where: str = ""
     program: str = ""
@@ -32,7 +32,7 @@ class Installed(Struct, frozen=True, kw_only=True):
 
 
 def installed(entry: CronEntry, units: Path) -> Installed:
-    """Return the cluster's crontab line, or its timer below `units`; an empty result if neither can be read."""
+    """Return the schedule in the crontab or in the systemd units below `units`; an empty one if there is none."""
     with suppress(IrisError):
         if line := crontab.installed(entry):
             return Installed(

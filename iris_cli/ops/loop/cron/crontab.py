@@ -12,14 +12,14 @@ from iris_cli.ops.loop.cron.entry import CronEntry, failed, run_tool
 _LIST = ("crontab", "-l")
 _WRITE = ("crontab", "-")
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_LARGEST_LOG = 512  # blocks of 512 bytes; one older log is kept
-_THEN = " 2>/dev/null; "
-_NONE = ("no crontab", "no such file", "can't open")
-_WITHOUT = "iris cron install --systemd, or leave `iris watch --schedule` open"
+_MAX_LOG = 512  # blocks of 512 bytes; one older log is kept
+_SEPARATOR = " 2>/dev/null; "
+_NO_CRONTAB = ("no crontab", "no such file", "can't open")
+_ALTERNATIVE = "iris cron install --systemd, or leave `iris watch --schedule` open"
 
 
-def when(every: float) -> str:
-    """Return the five time fields of a crontab line. Raises UsageError for intervals they can't express."""
+def time_fields(every: float) -> str:
+    """Return the five time fields of a crontab line. Raises UsageError for intervals that cron can't express."""
     if every == _DAY:
         return "0 0 * * *"
     for unit, whole, fields in ((_MINUTE, _HOUR, "*/{} * * * *"), (_HOUR, _DAY, "0 */{} * * *")):
@@ -32,40 +32,40 @@ def when(every: float) -> str:
 
 
 def line(entry: CronEntry) -> str:
-    """Return the cluster's crontab line. Its output is appended to one file, which is rotated when large."""
+    """Return the cluster's crontab line. The output of its cycles is appended to a log, which the line rotates."""
     log = str(entry.log)
     size, old = shlex.quote(log), shlex.quote(f"{log}.1")
-    rotate = f"find {size} -size +{_LARGEST_LOG} -exec mv -f {size} {old} \\;"
-    command = f"{rotate}{_THEN}{shlex.join(entry.command)} >>{size} 2>&1"
-    return f"{when(entry.every)} {command}".replace("%", "\\%")  # an unescaped % ends the command
+    rotate = f"find {size} -size +{_MAX_LOG} -exec mv -f {size} {old} \\;"
+    command = f"{rotate}{_SEPARATOR}{shlex.join(entry.command)} >>{size} 2>&1"
+    return f"{time_fields(entry.every)} {command}".replace("%", "\\%")  # an unescaped % ends the command
 
 
 def program(line: str) -> str:
     """Return the program that a line calls; '' if iris did not write the line."""
     with suppress(ValueError, IndexError):
-        return shlex.split(line.replace("\\%", "%").partition(_THEN)[2])[0]
+        return shlex.split(line.replace("\\%", "%").partition(_SEPARATOR)[2])[0]
     return ""
 
 
 def every(line: str) -> float:
     """Return the interval of a line in seconds; a minute if iris did not write the line."""
-    whole = (
+    intervals = (
         unit * number
-        for unit, most in ((_MINUTE, 60), (_HOUR, 24))
-        for number in range(1, most)
-        if most % number == 0
+        for unit, limit in ((_MINUTE, 60), (_HOUR, 24))
+        for number in range(1, limit)
+        if limit % number == 0
     )
-    return next((each for each in (*whole, _DAY) if line.startswith(f"{when(each)} ")), _MINUTE)
+    return next((each for each in (*intervals, _DAY) if line.startswith(f"{time_fields(each)} ")), _MINUTE)
 
 
 def install(entry: CronEntry) -> bool:
     """Install the line in the crontab, replacing the previous one. Return True if the crontab changed."""
-    return _become(entry, [line(entry)])
+    return _set_lines(entry, [line(entry)])
 
 
 def remove(entry: CronEntry) -> bool:
     """Remove the cluster's lines from the crontab. Return True if there were any."""
-    return _become(entry, [])
+    return _set_lines(entry, [])
 
 
 def installed(entry: CronEntry) -> str:
@@ -78,39 +78,39 @@ def installed(entry: CronEntry) -> str:
     return "\n".join(lines[start + 1 : lines.index(last, start)])
 
 
-def _become(entry: CronEntry, wanted: list[str]) -> bool:
+def _set_lines(entry: CronEntry, wanted: list[str]) -> bool:
     before = read()
     first, last = _marks(entry)
-    kept, inside, seen = [], False, False
+    kept, inside, is_written = [], False, False
     block = [first, *wanted, last] if wanted else []
     lines = before.splitlines()
     for number, each in enumerate(lines):
         if each == first and not inside and last in lines[number:]:
             inside = True
-            kept += [] if seen else block
-            seen = True
+            kept += [] if is_written else block
+            is_written = True
         elif not inside:
             kept.append(each)
         elif each == last:
             inside = False
-    kept += [] if seen else block
+    kept += [] if is_written else block
     after = "".join(f"{each}\n" for each in kept)
     if after == before:
         return False
-    done = run_tool(_WRITE, after, hint=_WITHOUT)
-    if done.returncode:
-        raise failed(_WRITE, done)
+    result = run_tool(_WRITE, after, hint=_ALTERNATIVE)
+    if result.returncode:
+        raise failed(_WRITE, result)
     return True
 
 
 def read() -> str:
     """Return the crontab's text. Raises IrisError."""
-    done = run_tool(_LIST, hint=_WITHOUT)
-    if done.returncode == 0:
-        return done.stdout
-    if not done.stdout and any(word in done.stderr.lower() for word in _NONE):
+    result = run_tool(_LIST, hint=_ALTERNATIVE)
+    if result.returncode == 0:
+        return result.stdout
+    if not result.stdout and any(word in result.stderr.lower() for word in _NO_CRONTAB):
         return ""
-    raise failed(_LIST, done)
+    raise failed(_LIST, result)
 
 
 def _marks(entry: CronEntry) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Command, interval and program of scheduled cycles: absolute paths, since cron has another environment."""
+"""Command, interval and program of scheduled cycles. All paths are absolute, because cron has another environment."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops.checks.findings import Finding, Level, warning
 
 LOG = "cron.log"
-_LAST = 5  # lines of output shown
-_LONGEST = 4096  # bytes of output read
-_PATIENCE = 60.0  # seconds for crontab and systemctl
+_LINES = 5  # lines of output shown
+_MAX_BYTES = 4096  # bytes of output read
+_TIMEOUT = 60.0  # seconds for crontab and systemctl
 _AGENT = "SSH_AUTH_SOCK"
-_OF_GOOGLE = ("GOOGLE_", "CLOUDSDK_")
+_GOOGLE_PREFIXES = ("GOOGLE_", "CLOUDSDK_")
 
 
 class CronEntry(Struct, frozen=True, kw_only=True):
-    """Scheduled cycles of one cluster, every `every` seconds. `program` are the words that call iris."""
+    """Scheduled cycles of one cluster, one every `every` seconds. `program` is the start of the command line."""
 
     cluster: str
     config: Path
@@ -39,8 +39,8 @@ class CronEntry(Struct, frozen=True, kw_only=True):
         """Command line of one cycle. It exits at once if another cycle holds the lock."""
         names = ["--config", str(self.config), "--state-dir", str(self.state)]
         more = ["--autoscale"] if self.autoscale else []
-        how = ["--once", "--lock-timeout", "0", "--cron", f"{self.every:g}"]
-        return [*self.program, *names, "schedule", *how, *more]
+        options = ["--once", "--lock-timeout", "0", "--cron", f"{self.every:g}"]
+        return [*self.program, *names, "schedule", *options, *more]
 
     @property
     def log(self) -> Path:
@@ -75,7 +75,7 @@ def run_tool(
             text=True,
             errors="surrogateescape",
             env={**os.environ, "LC_ALL": "C"},
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -87,20 +87,20 @@ def last_lines(log: Path) -> list[str]:
     try:
         with log.open("rb") as file:
             file.seek(0, 2)
-            file.seek(max(0, file.tell() - _LONGEST))
-            return file.read(_LONGEST).decode("utf-8", "replace").splitlines()[-_LAST:]
+            file.seek(max(0, file.tell() - _MAX_BYTES))
+            return file.read(_MAX_BYTES).decode("utf-8", "replace").splitlines()[-_LINES:]
     except OSError:
         return []
 
 
-def failed(words: Sequence[str], done: subprocess.CompletedProcess[str]) -> IrisError:
+def failed(words: Sequence[str], result: subprocess.CompletedProcess[str]) -> IrisError:
     """Return an error with a tool's message."""
-    said = clip((done.stderr or done.stdout).strip().replace("\n", "; "))
-    return IrisError(f"{' '.join(words)} failed: {said or f'exit {done.returncode}'}")
+    message = clip((result.stderr or result.stdout).strip().replace("\n", "; "))
+    return IrisError(f"{' '.join(words)} failed: {message or f'exit {result.returncode}'}")
 
 
 def keys_without_agent(connections: Sequence[Connection]) -> list[Finding]:
-    """Return problems of the SSH keys without an agent and without a terminal for passphrases, as in cron."""
+    """Return the problems that SSH keys have in cron, where there is no agent and no terminal for passphrases."""
     from iris_cli.ops.checks.host_checks import check_keys
 
     with _no_agent():
@@ -108,7 +108,7 @@ def keys_without_agent(connections: Sequence[Connection]) -> list[Finding]:
 
 
 def variables_left_behind(groups: Sequence[ScaleGroup], timer: str = "") -> list[Finding]:
-    """Return Google variables of this environment that cron lacks; `timer`: its unit, if systemd runs it."""
+    """Return a finding per Google variable of this environment that cron lacks. `timer`: the systemd unit, if any."""
     if all(group.template.provider is not Provider.GCP for group in groups):
         return []
     where = f"systemctl --user edit {timer}.service, below [Service]: Environment=" if timer else ""
@@ -117,7 +117,7 @@ def variables_left_behind(groups: Sequence[ScaleGroup], timer: str = "") -> list
             "cron", f"cron has no {name}", f"{where or 'crontab -e, above the lines of iris: '}{name}=..."
         )
         for name in sorted(os.environ)
-        if name.startswith(_OF_GOOGLE)
+        if name.startswith(_GOOGLE_PREFIXES)
     ]
 
 

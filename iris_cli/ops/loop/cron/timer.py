@@ -10,7 +10,7 @@ from iris_cli.errors import NotWritableError
 from iris_cli.ops.loop.cron.entry import CronEntry, failed, run_tool
 
 _SYSTEMCTL = ("systemctl", "--user")
-_WITHOUT = "iris cron install uses the crontab"
+_ALTERNATIVE = "iris cron install uses the crontab"
 
 
 def units(entry: CronEntry) -> dict[str, str]:
@@ -59,23 +59,23 @@ def install(entry: CronEntry, directory: Path) -> bool:
 
 def remove(entry: CronEntry, directory: Path) -> bool:
     """Stop and remove the timer. Return True if it existed."""
-    there = [directory / name for name in units(entry) if (directory / name).is_file()]
-    if not there:
+    existing = [directory / name for name in units(entry) if (directory / name).is_file()]
+    if not existing:
         return False
     _call("disable", "--now", f"{entry.name}.timer")
-    for path in there:
+    for path in existing:
         path.unlink(missing_ok=True)
     _call("daemon-reload")
     return True
 
 
 def installed(entry: CronEntry, directory: Path) -> str:
-    """Return the name and state of the installed timer; '' if absent."""
+    """Return the name and state of the installed timer; '' if it is not installed."""
     name = f"{entry.name}.timer"
     if not (directory / name).is_file():
         return ""
-    done = run_tool([*_SYSTEMCTL, "is-active", name], hint=_WITHOUT)
-    return f"{name} ({done.stdout.strip() or 'not known'})"
+    result = run_tool([*_SYSTEMCTL, "is-active", name], hint=_ALTERNATIVE)
+    return f"{name} ({result.stdout.strip() or 'not known'})"
 
 
 def program(entry: CronEntry, directory: Path) -> str:
@@ -87,7 +87,7 @@ def program(entry: CronEntry, directory: Path) -> str:
 
 
 def every(entry: CronEntry, directory: Path) -> float:
-    """Return the interval in seconds; a minute if the unit does not state it."""
+    """Return the interval of the timer in seconds; a minute if iris did not write its unit."""
     found = re.search(r"^OnUnitActiveSec=([0-9.]+)s$", _text(directory / f"{entry.name}.timer"), re.MULTILINE)
     return float(found[1]) if found else 60.0
 
@@ -100,14 +100,14 @@ def directory_of(home: Path, config_home: str) -> Path:
 
 def lingers(user: str) -> bool:
     """Return True if the timer also runs when the user is not logged in."""
-    done = run_tool(("loginctl", "show-user", user, "--property=Linger"))
-    return done.stdout.strip() != "Linger=no"
+    result = run_tool(("loginctl", "show-user", user, "--property=Linger"))
+    return result.stdout.strip() != "Linger=no"
 
 
 def _call(*words: str) -> None:
-    done = run_tool([*_SYSTEMCTL, *words], hint=_WITHOUT)
-    if done.returncode:
-        raise failed([*_SYSTEMCTL, *words], done)
+    result = run_tool([*_SYSTEMCTL, *words], hint=_ALTERNATIVE)
+    if result.returncode:
+        raise failed([*_SYSTEMCTL, *words], result)
 
 
 def _text(path: Path) -> str:

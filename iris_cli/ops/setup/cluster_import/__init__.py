@@ -1,1 +1,1 @@
-"""Import of slices and hosts into `cluster.yaml` for `iris cluster import`."""
+"""Import slices and hosts into `cluster.yaml` for `iris cluster import`."""

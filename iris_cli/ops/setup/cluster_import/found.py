@@ -10,11 +10,11 @@ from iris_cli.config.entry_text import NewHost
 
 
 class FoundSlice(Struct, frozen=True, kw_only=True):
-    """An existing slice. Addresses are in the order of worker numbers; `external` may be empty.
+    """An existing slice. Its addresses are in the order of worker numbers; `external` may be empty.
 
-    `incarnation` is `PROJECT ID CREATED` of the node, '' if the source does not contain it; `made_at` in
-    seconds since the epoch. `labels` are those that become attributes, None if the source has no labels;
-    `skipped` has the reason for each other label.
+    `incarnation` is `PROJECT ID CREATED` of the node, '' if the source does not contain it; `created_at` is the time of
+    its creation in seconds since the epoch. `labels` are the labels that become attributes, None if the source has no
+    labels; `skipped` gives a reason for each other label.
     """
 
     name: str
@@ -25,14 +25,14 @@ class FoundSlice(Struct, frozen=True, kw_only=True):
     zone: str = ""
     preemptible: bool | None = None
     incarnation: str = ""
-    made_at: float | None = None
+    created_at: float | None = None
     health: str = ""  # the provider's value, '' if unknown
     labels: Mapping[str, str] | None = None
     skipped: tuple[str, ...] = ()
 
 
-class LeftOut(Struct, frozen=True):
-    """An entry that is not imported, why, and how to fix it if possible."""
+class SkippedEntry(Struct, frozen=True):
+    """An entry that is not imported: the reason, and the fix if there is one."""
 
     name: str
     why: str
@@ -41,10 +41,10 @@ class LeftOut(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """Content of a source. `scopes`: the projects and zones that it lists completely."""
+    """Content of a source. `scopes`: the projects and zones of which it lists all slices."""
 
     slices: tuple[FoundSlice, ...] = ()
     hosts: tuple[NewHost, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[SkippedEntry, ...] = ()
     scopes: frozenset[tuple[str, str]] = frozenset()
     notes: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
-"""Slices from the JSON of `gcloud compute tpus tpu-vm list --format json`, or of the API itself.
+"""Read slices from the JSON of `gcloud compute tpus tpu-vm list --format json`, or of the TPU API.
 
-Fields and states as in the reference of the TPU API, `projects.locations.nodes` and
+Fields and states are those of the TPU API's reference, `projects.locations.nodes` and
 `projects.locations.queuedResources`. The input is untrusted: invalid entries are skipped with a reason.
 """
 
@@ -18,18 +18,18 @@ from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, clip, is_name, pattern
 from iris_cli.core.messages.cloud import LABEL_PREFIX
 from iris_cli.core.topology import arranged_type, canonical_type, describe, lookup
 from iris_cli.errors import UsageError
-from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, LeftOut
+from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, SkippedEntry
 
 READY = "READY"
 
-_AGAIN = "import again when it is READY"
+_WHEN_READY = "import again when it is READY"
 _NODES = {
-    "CREATING": ("it is being created", _AGAIN),
-    "STARTING": ("it is being started", _AGAIN),
-    "RESTARTING": ("it is being restarted", _AGAIN),
-    "REIMAGING": ("it is being re-imaged", _AGAIN),
-    "REPAIRING": ("it is being repaired", _AGAIN),
-    "UNHIDING": ("it is restarting", _AGAIN),
+    "CREATING": ("it is being created", _WHEN_READY),
+    "STARTING": ("it is being started", _WHEN_READY),
+    "RESTARTING": ("it is being restarted", _WHEN_READY),
+    "REIMAGING": ("it is being re-imaged", _WHEN_READY),
+    "REPAIRING": ("it is being repaired", _WHEN_READY),
+    "UNHIDING": ("it is restarting", _WHEN_READY),
     "STOPPED": ("it is stopped", "{start}"),
     "STOPPING": ("it is being stopped", "when it has stopped: {start}"),
     "PREEMPTED": (
@@ -56,27 +56,28 @@ _WAITING = ("CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES")
 
 
 def of_node(state: str, name: str, project: str, zone: str, request: str) -> tuple[str, str]:
-    """Return why a node that isn't READY is skipped, and its fix. `request`: its queued resource, or ''."""
-    why, fix = _NODES.get(state, (f"its state is {state or 'unknown'}", _AGAIN))
+    """Return why a node that isn't READY is skipped, and the fix. `request`: its queued resource, or ''."""
+    why, fix = _NODES.get(state, (f"its state is {state or 'unknown'}", _WHEN_READY))
     start = _gcloud(f"tpu-vm start {shlex.quote(name)}", project, zone)
-    return _worded(state, why), fix.format(start=start, delete=_delete_command(name, project, zone, request))
+    delete = _delete_command(name, project, zone, request)
+    return _with_state(state, why), fix.format(start=start, delete=delete)
 
 
 def of_request(state: str, name: str, project: str, zone: str) -> tuple[str, str]:
-    """Return the same for a queued resource."""
-    odd = (f"its state is {state or 'unknown'}", "")
-    why, fix = _QUEUED.get(state, _WAITS if state in _WAITING else odd)
-    return _worded(state, f"a queued resource: {why}"), fix.format(
+    """Return why a queued resource is skipped, and the fix."""
+    unknown = (f"its state is {state or 'unknown'}", "")
+    why, fix = _QUEUED.get(state, _WAITS if state in _WAITING else unknown)
+    return _with_state(state, f"a queued resource: {why}"), fix.format(
         delete=_delete_command(name, project, zone, name)
     )
 
 
-def _worded(state: str, why: str) -> str:
+def _with_state(state: str, why: str) -> str:
     return why if not state or state in why else f"{state}: {why}"
 
 
 def _delete_command(name: str, project: str, zone: str, request: str) -> str:
-    """Return the delete command: of the queued resource if there is one, since it would keep using quota."""
+    """Return the command that deletes the node; with its queued resource if any, which would keep using quota."""
     if request:
         return _gcloud(f"queued-resources delete {shlex.quote(request)} --force", project, zone)
     return _gcloud(f"tpu-vm delete {shlex.quote(name)}", project, zone)
@@ -91,20 +92,22 @@ def _gcloud(what: str, project: str, zone: str) -> str:
 HOW = "gcloud compute tpus tpu-vm list --zone ZONE --format json > tpus.json"
 
 _PATH = pattern(r"projects/([^/]+)/locations/([^/]+)/(nodes|queuedResources)/([^/]+)")
-# Wider than Google's own rules: each must only be a safe word in a pasted command.
+# More permissive than Google's rules: it is enough that each is a safe word in a pasted command.
 _ZONE = pattern(r"[a-z0-9][a-z0-9-]{0,62}")
 _PROJECT = pattern(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
 _WORD = pattern(r"[A-Za-z0-9_.:+-]{1,64}")
 _LISTS = ("nodes", "queuedResources")
 _SPOT = (PREEMPTIBLE_ATTRIBUTE_KEY, "spot")
-_MOST_LABELS = 64  # Google's limit
-_LONGEST_NAME = 58  # leaves room for the number of a worker
+_MAX_LABELS = 64  # Google's limit
+_MAX_NAME = 58  # characters, so that the number of a worker can be appended
 _LEGACY = "it is a legacy TPU Node without SSH access"
 
 Json = Mapping[str, Any]
 
 
-class _Odd(Exception):  # noqa: N818 - a reason to skip an entry, no error
+class _SkippedError(Exception):
+    """An entry can't be imported; `why` is the reason."""
+
     def __init__(self, why: str, fix: str = "") -> None:
         super().__init__(why)
         self.why = why
@@ -112,25 +115,25 @@ class _Odd(Exception):  # noqa: N818 - a reason to skip an entry, no error
 
 
 def read_nodes(text: str) -> Found:
-    """Return the content of the JSON, which may be several documents in sequence. Raises UsageError."""
+    """Return the content of the JSON, which may consist of several documents. Raises UsageError."""
     items, notes, complete = _items(text)
     slices: list[FoundSlice] = []
-    left_out: list[LeftOut] = []
+    skipped: list[SkippedEntry] = []
     for number, item in enumerate(items, start=1):
         name, project, zone = f"entry {number}", "", ""
         try:
             if not isinstance(item, Mapping):
-                raise _Odd("it describes no TPU VM")
-            name, project, zone, is_request = _who(item, name)
+                raise _SkippedError("it describes no TPU VM")
+            name, project, zone, is_request = _identity(item, name)
             if is_request:
-                raise _Odd(*of_request(_state(item), name, project, zone))
+                raise _SkippedError(*of_request(_state(item), name, project, zone))
             slices.append(_slice(item, name, project, zone))
-        except _Odd as odd:
-            left_out.append(LeftOut(name, odd.why, odd.fix, zone))
+        except _SkippedError as error:
+            skipped.append(SkippedEntry(name, error.why, error.fix, zone))
     scopes = {(each.project, each.zone) for each in slices} if complete else set()
     if complete:
         scopes |= {_scope(item) for item in items if isinstance(item, Mapping)}
-    return Found(slices=tuple(slices), left_out=tuple(left_out), scopes=frozenset(scopes), notes=tuple(notes))
+    return Found(slices=tuple(slices), left_out=tuple(skipped), scopes=frozenset(scopes), notes=tuple(notes))
 
 
 # The list
@@ -154,7 +157,7 @@ def _items(text: str) -> tuple[list[Any], list[str], bool]:
             complete = False
             continue
         lists = [document[key] for key in _LISTS if isinstance(document.get(key), list)]
-        items += [each for some in lists for each in some]
+        items += [each for entries in lists for each in entries]
         if document.get("nextPageToken"):
             notes.append("the list is incomplete: it has more pages")
             complete = False
@@ -194,8 +197,8 @@ def _message(error: object) -> str:
 # One entry
 
 
-def _who(item: Json, fallback: str) -> tuple[str, str, str, bool]:
-    """Return name, project, zone, and True for a queued resource."""
+def _identity(item: Json, fallback: str) -> tuple[str, str, str, bool]:
+    """Return the name, project and zone of an entry, and True if it is a queued resource."""
     path = _text(item, "name")
     match = _PATH.fullmatch(path)
     if match is None:
@@ -204,7 +207,7 @@ def _who(item: Json, fallback: str) -> tuple[str, str, str, bool]:
         return clip(name) or fallback, "", zone if _ZONE.fullmatch(zone) else "", "tpu" in item
     project, zone, kind, name = match.groups()
     if not (_PROJECT.fullmatch(project) and _ZONE.fullmatch(zone)):
-        raise _Odd(f"invalid project or zone in {clip(path)!r}")
+        raise _SkippedError(f"invalid project or zone in {clip(path)!r}")
     return clip(name), project, zone, kind == "queuedResources"
 
 
@@ -215,26 +218,27 @@ def _scope(item: Json) -> tuple[str, str]:
 
 def _slice(item: Json, name: str, project: str, zone: str) -> FoundSlice:
     labels = item.get("labels")
-    ours = [key for key in labels if key.startswith(LABEL_PREFIX)] if isinstance(labels, Mapping) else []
-    if ours:
-        raise _Odd("iris created it for a scale group")
+    if isinstance(labels, Mapping) and any(key.startswith(LABEL_PREFIX) for key in labels):
+        raise _SkippedError("iris created it for a scale group")
     if _text(item, "apiVersion").upper() == "V1":
-        raise _Odd(_LEGACY)
+        raise _SkippedError(_LEGACY)
     state = _state(item)
     if state != READY:
         request = _text(item, "queuedResource").rpartition("/")[2]
-        raise _Odd(*of_node(state, name, project, zone, request))
-    if not is_name(name) or len(name) > _LONGEST_NAME:
-        raise _Odd("its name is not valid for a slice")
+        raise _SkippedError(*of_node(state, name, project, zone, request))
+    if not is_name(name) or len(name) > _MAX_NAME:
+        raise _SkippedError("its name is not valid for a slice")
     kind = _type(item)
     internal, external = _addresses(item)
     known = lookup(kind)
     if known is not None and len(internal) < known.vms:
-        raise _Odd(f"it lists {len(internal)} of the {known.vms} VMs of {describe(kind)}", "import again")
+        raise _SkippedError(
+            f"it lists {len(internal)} of the {known.vms} VMs of {describe(kind)}", "import again"
+        )
     accepted, skipped = _labels(labels)
     scheduling = item.get("schedulingConfig")
-    said = scheduling if isinstance(scheduling, Mapping) else {}
-    incarnation, made_at = _incarnation(item, project)
+    settings = scheduling if isinstance(scheduling, Mapping) else {}
+    incarnation, created_at = _incarnation(item, project)
     return FoundSlice(
         name=name,
         type=kind,
@@ -242,21 +246,21 @@ def _slice(item: Json, name: str, project: str, zone: str) -> FoundSlice:
         external=external,
         project=project,
         zone=zone,
-        preemptible=any(said.get(key) is True for key in _SPOT)
-        or _text(said, "provisioningModel").upper() == "SPOT",
+        preemptible=any(settings.get(key) is True for key in _SPOT)
+        or _text(settings, "provisioningModel").upper() == "SPOT",
         incarnation=incarnation,
-        made_at=made_at,
+        created_at=created_at,
         health=_text(item, "health"),
         labels=accepted,
         skipped=skipped,
     )
 
 
-def _labels(said: object) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the labels that can be attributes, and the reason for each skipped one."""
-    labels = said if isinstance(said, Mapping) else {}
-    if len(labels) > _MOST_LABELS:
-        return {}, (f"skipped all labels: more than {_MOST_LABELS}",)
+def _labels(value: object) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the labels that can be attributes, and a reason for each other label."""
+    labels = value if isinstance(value, Mapping) else {}
+    if len(labels) > _MAX_LABELS:
+        return {}, (f"skipped all labels: more than {_MAX_LABELS}",)
     faults = {key: label_fault(key, value) for key, value in sorted(labels.items())}
     return (
         {key: labels[key] for key, fault in faults.items() if not fault},
@@ -265,7 +269,7 @@ def _labels(said: object) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _state(item: Json) -> str:
-    """Return the state, plain or in a mapping: gcloud and the API differ for queued resources."""
+    """Return the state. For queued resources it is a text in gcloud's output, but a mapping in the API's."""
     state = item.get("state")
     if isinstance(state, Mapping):
         state = state.get("state")
@@ -281,33 +285,33 @@ def _type(item: Json) -> str:
         if isinstance(config, Mapping):
             return arranged_type(_text(config, "type"), _text(config, "topology"))
     except UsageError as error:
-        raise _Odd(error.message) from error
-    raise _Odd("its type is unknown")
+        raise _SkippedError(error.message) from error
+    raise _SkippedError("its type is unknown")
 
 
 def _addresses(item: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return internal and external addresses of its VMs; external ones only if all VMs have one."""
+    """Return the internal and the external addresses of its VMs; no external ones unless all VMs have one."""
     endpoints = item.get("networkEndpoints")
     if not isinstance(endpoints, list) or not endpoints:
-        raise _Odd("it lists no VMs", "import again")
+        raise _SkippedError("it lists no VMs", "import again")
     internal: list[str] = []
     external: list[str] = []
     for number, endpoint in enumerate(endpoints):
-        said = endpoint if isinstance(endpoint, Mapping) else {}
-        access = said.get("accessConfig")
-        inner = _text(said, "ipAddress")
-        outer = _text(access, "externalIp") if isinstance(access, Mapping) else ""
-        if not _is_address(inner):
-            raise _Odd(f"VM {number} has no address", "import again")
-        internal.append(inner)
-        external += [outer] if _is_address(outer) else []
+        fields = endpoint if isinstance(endpoint, Mapping) else {}
+        access = fields.get("accessConfig")
+        internal_address = _text(fields, "ipAddress")
+        external_address = _text(access, "externalIp") if isinstance(access, Mapping) else ""
+        if not _is_address(internal_address):
+            raise _SkippedError(f"VM {number} has no address", "import again")
+        internal.append(internal_address)
+        external += [external_address] if _is_address(external_address) else []
     if len(set(internal)) < len(internal):
-        raise _Odd("two of its VMs have the same address")
+        raise _SkippedError("two of its VMs have the same address")
     return tuple(internal), tuple(external) if len(external) == len(internal) else ()
 
 
 def _is_address(text: str) -> bool:
-    """Return True for a canonical address without a scope, whose text could be anything."""
+    """Return True for a canonical address. An address with a scope (`%`) is rejected: the scope may be any text."""
     try:
         return str(ipaddress.ip_address(text)) == text and "%" not in text
     except ValueError:
@@ -315,17 +319,17 @@ def _is_address(text: str) -> bool:
 
 
 def _incarnation(item: Json, project: str) -> tuple[str, float | None]:
-    """Return the identity of the node among those of the same name, and its creation time."""
+    """Return the identity of the node, which differs from other nodes of its name, and its creation time."""
     number, created = str(item.get("id", "")), _text(item, "createTime")
     if not (_WORD.fullmatch(number) and _WORD.fullmatch(created)):
         return "", None
     try:
-        made_at = datetime.fromisoformat(created).timestamp()
+        created_at = datetime.fromisoformat(created).timestamp()
     except (ValueError, OverflowError):
-        made_at = None
-    return f"{project or '-'} {number} {created}", made_at
+        created_at = None
+    return f"{project or '-'} {number} {created}", created_at
 
 
-def _text(said: Json, key: str) -> str:
-    value = said.get(key)
+def _text(fields: Json, key: str) -> str:
+    value = fields.get(key)
     return value if isinstance(value, str) else ""

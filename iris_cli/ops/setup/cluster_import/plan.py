@@ -12,27 +12,27 @@ from iris_cli.config.editing.cluster_file import SLICES, WORKERS, ClusterFile, E
 from iris_cli.config.entry_text import NewHost, NewSlice, host_lines, slice_lines
 from iris_cli.core import PREEMPTIBLE_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, region_of_zone
 from iris_cli.core.ids import WorkerId
-from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, LeftOut
+from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, SkippedEntry
 
 HEALTHY = "HEALTHY"
 
 
 class Addresses(StrEnum):
-    """Kind of VM addresses to write."""
+    """The addresses of VMs that are written into cluster.yaml."""
 
     INTERNAL = "internal"
     EXTERNAL = "external"
 
 
 class Recreated(Struct, frozen=True):
-    """A slice whose VMs differ from those in the file, created at `made_at` if known.
+    """A slice with other VMs than in cluster.yaml, which were created at `created_at` if known.
 
-    `workers` are those of the old VMs. `how` completes a sentence after the slice's name: `was re-created`.
+    `workers` are the workers on the old VMs. `how` is the end of a sentence about the slice: `was re-created`.
     """
 
     name: str
     workers: tuple[WorkerId, ...]
-    made_at: float | None
+    created_at: float | None
     how: str
 
 
@@ -44,7 +44,7 @@ class Plan(Struct):
     unchanged: list[str] = field(default_factory=list)
     recreated: list[Recreated] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
-    left_out: list[LeftOut] = field(default_factory=list)
+    left_out: list[SkippedEntry] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)  # name of the entry ('' for the source), note
     addresses: dict[str, tuple[str, ...]] = field(default_factory=dict)
     labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
@@ -65,15 +65,16 @@ def plan_changes(file: ClusterFile, found: Found, wanted: Addresses | None, *, p
     matches = _Matches(file.entries)
     unnamed: list[FoundSlice] = []
     new: list[FoundSlice] = []
-    # Match all slices by name before any by address, which may have belonged to another slice.
-    for slices, find, others in ((found.slices, matches.named, unnamed), (unnamed, matches.placed, new)):
+    # First match by name, then by address: an address may have belonged to another slice before.
+    by_name, by_address = (found.slices, matches.named, unnamed), (unnamed, matches.with_addresses, new)
+    for slices, find, others in (by_name, by_address):
         for each in slices:
             entry = find(each)
             if entry is None:
                 others.append(each)
             else:
                 _update(plan, file, entry, each, wanted)
-    _say_what_stays(plan, matches, found)
+    _keep_skipped(plan, matches, found)
     entries = {id(each): each for each in file.entries}
     for each in list(new):
         entry = matches.moved(each, found.scopes)
@@ -90,7 +91,7 @@ def plan_changes(file: ClusterFile, found: Found, wanted: Addresses | None, *, p
 
 
 class _Matches:
-    """Matches of slices to entries, each entry once. `free` are the unmatched entries."""
+    """Match slices to entries, each entry at most once. `free` are the entries without a match."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.free = {id(each): each for each in entries}
@@ -100,31 +101,32 @@ class _Matches:
         self.by_addresses = {each.addresses: each for each in entries if not each.incarnation}
 
     def named(self, found: FoundSlice) -> Entry | None:
-        """Return the entry of this node, or an entry with its name in the same place."""
-        names = [self.by_name.get(name) for name in (found.name, in_zone(found))]
+        """Return the entry of this node, or an entry with its name in the same zone and project."""
+        names = [self.by_name.get(name) for name in (found.name, name_with_zone(found))]
         same = self.by_incarnation.get(found.incarnation) if found.incarnation else None
-        return self._first([same, *(each for each in names if each is not None and _same_place(each, found))])
+        near = (each for each in names if each is not None and _has_same_zone(each, found))
+        return self._first([same, *near])
 
-    def placed(self, found: FoundSlice) -> Entry | None:
-        """Return a handwritten entry with these addresses, under any name."""
+    def with_addresses(self, found: FoundSlice) -> Entry | None:
+        """Return a handwritten entry with these addresses; its name may differ."""
         return self._first([self.by_addresses.get(found.internal), self.by_addresses.get(found.external)])
 
     def moved(self, found: FoundSlice, scopes: frozenset[tuple[str, str]]) -> Entry | None:
-        """Return an imported entry whose addresses belong to this node now.
+        """Return an imported entry with addresses that belong to this node now.
 
-        Another network may use the same addresses. So either the list is complete and lacks the entry's node,
-        or the node has the entry's name, in another zone of the project.
+        Two networks may use the same addresses. So the list must be complete and lack the entry's node, or the node
+        must have the entry's name and be in another zone of the project.
         """
         if not found.incarnation:
             return None
-        places = (sorted(found.internal), sorted(found.external))
+        addresses = (sorted(found.internal), sorted(found.external))
         return self._first(
             [
                 each
                 for each in self.free.values()
                 if each.incarnation
-                and sorted(each.addresses) in places
-                and (_scope(each) in scopes or _same_name(each, found))
+                and sorted(each.addresses) in addresses
+                and (_scope(each) in scopes or _has_same_name(each, found))
             ]
         )
 
@@ -135,17 +137,17 @@ class _Matches:
         return entry
 
 
-def in_zone(found: FoundSlice) -> str:
-    """Return the name of a slice if another zone has a slice of the same name."""
+def name_with_zone(found: FoundSlice) -> str:
+    """Return the name used for a slice if another zone has a slice of the same name."""
     return f"{found.name}-{found.zone}"
 
 
-def _same_place(entry: Entry, found: FoundSlice) -> bool:
+def _has_same_zone(entry: Entry, found: FoundSlice) -> bool:
     zone, project = _zone(entry), entry.incarnation.partition(" ")[0]
     return zone in ("", found.zone or zone) and project in ("", "-", found.project or project)
 
 
-def _same_name(entry: Entry, found: FoundSlice) -> bool:
+def _has_same_name(entry: Entry, found: FoundSlice) -> bool:
     return _scope(entry)[0] == found.project and entry.name in (found.name, f"{found.name}-{_zone(entry)}")
 
 
@@ -165,44 +167,44 @@ def _add(
     plan: Plan, found: Found, slices: Sequence[FoundSlice], wanted: Addresses | None, entries: Sequence[Entry]
 ) -> None:
     names = {each.name for each in entries} | {worker.worker for each in entries for worker in each.workers}
-    will_be = {each.name: plan.addresses.get(each.name, each.addresses) for each in entries}
-    places = {address: name for name, addresses in will_be.items() for address in addresses}
+    new_addresses = {each.name: plan.addresses.get(each.name, each.addresses) for each in entries}
+    owners = {address: name for name, addresses in new_addresses.items() for address in addresses}
     for each in slices:
-        name = each.name if each.name not in names else in_zone(each)
+        name = each.name if each.name not in names else name_with_zone(each)
         hosts = addresses_of(each, wanted or Addresses.INTERNAL)
-        taken = next((host for host in hosts if host in places), "")
+        used = next((host for host in hosts if host in owners), "")
         if not hosts:
             plan.left_out.append(
-                LeftOut(each.name, "not all of its VMs have an external address", zone=each.zone)
+                SkippedEntry(each.name, "not all of its VMs have an external address", zone=each.zone)
             )
         elif name in names:
-            plan.left_out.append(LeftOut(each.name, f"another {name} already exists", zone=each.zone))
-        elif taken:
+            plan.left_out.append(SkippedEntry(each.name, f"another {name} already exists", zone=each.zone))
+        elif used:
             plan.left_out.append(
-                LeftOut(each.name, f"{taken} already belongs to slice {places[taken]}", zone=each.zone)
+                SkippedEntry(each.name, f"{used} already belongs to slice {owners[used]}", zone=each.zone)
             )
         else:
             names.add(name)
-            places.update(dict.fromkeys(hosts, name))
+            owners.update(dict.fromkeys(hosts, name))
             new = NewSlice(
                 name, each.type, hosts, each.zone, each.preemptible, each.incarnation, each.labels or {}
             )
             plan.new_slices.append(new)
             plan.added.append(name)
             plan.addresses[name] = hosts
-            _say_more(plan, name, each)
-    _add_hosts(plan, found.hosts, names, places, entries)
+            _add_notes(plan, name, each)
+    _add_hosts(plan, found.hosts, names, owners, entries)
 
 
 def _add_hosts(
-    plan: Plan, hosts: Sequence[NewHost], names: set[str], places: dict[str, str], entries: Sequence[Entry]
+    plan: Plan, hosts: Sequence[NewHost], names: set[str], owners: dict[str, str], entries: Sequence[Entry]
 ) -> None:
     ports = {(w.connection.host, w.connection.port or 22) for each in entries for w in each.workers}
     for host in hosts:
         if (host.host, host.port or 22) in ports:
-            plan.unchanged.append(places.get(host.host, host.worker))
+            plan.unchanged.append(owners.get(host.host, host.worker))
         elif host.worker in names:
-            plan.left_out.append(LeftOut(host.worker, "another worker already has that name"))
+            plan.left_out.append(SkippedEntry(host.worker, "another worker already has that name"))
         else:
             names.add(host.worker)
             ports.add((host.host, host.port or 22))
@@ -226,12 +228,12 @@ def _move(
     wanted: Addresses | None,
     entries: Sequence[Entry],
 ) -> Entry:
-    """Update the entry for this node, and rename it after the node if the name is free. Return the entry."""
+    """Update an entry for the node that has its addresses now, and rename it if the name is free. Return it."""
     zone = _zone(entry)
-    if _same_name(entry, found):
+    if _has_same_name(entry, found):
         _update(plan, file, entry, found, wanted, f"moved from {zone} to {found.zone}")
         return entry
-    name = found.name if all(each.name != found.name for each in entries) else in_zone(found)
+    name = found.name if all(each.name != found.name for each in entries) else name_with_zone(found)
     renamed = file.rename(entry, name)
     _update(plan, file, renamed, found, wanted, f"took the addresses of {entry.name}")
     return renamed
@@ -252,20 +254,20 @@ def _update(
         file.set_text(entry, "incarnation", new)
         if old:
             workers = tuple(worker.worker for worker in entry.workers)
-            plan.recreated.append(Recreated(entry.name, workers, found.made_at, how))
+            plan.recreated.append(Recreated(entry.name, workers, found.created_at, how))
         else:
             changes.append("incarnation")
     if len(file.edits) > before or changes:
         plan.updated[entry.name] = changes
     else:
         plan.unchanged.append(entry.name)
-    _say_more(plan, entry.name, found)
+    _add_notes(plan, entry.name, found)
 
 
 def _changes(
     plan: Plan, file: ClusterFile, entry: Entry, found: FoundSlice, wanted: Addresses | None
 ) -> Iterator[str]:
-    """Edit the values that differ, and yield their names."""
+    """Edit the values of an entry that differ from the source, and yield their names."""
     if entry.type != found.type:
         file.set_type(entry, found.type)
         yield f"type {entry.type or 'unset'} → {found.type}"
@@ -279,37 +281,38 @@ def _changes(
             file.set_text(entry, ZONE_ATTRIBUTE_KEY, found.zone)
             yield ZONE_ATTRIBUTE_KEY
         else:
-            what = f"its attributes say {ZONE_ATTRIBUTE_KEY}: {_zone(entry)}, which is wrong"
-            plan.notes.append((entry.name, what))
+            note = f"its attributes say {ZONE_ATTRIBUTE_KEY}: {_zone(entry)}, which is wrong"
+            plan.notes.append((entry.name, note))
         if REGION_ATTRIBUTE_KEY in entry.node.pairs:
             file.set_text(entry, REGION_ATTRIBUTE_KEY, region_of_zone(found.zone))
-    said = entry.text_of(PREEMPTIBLE_ATTRIBUTE_KEY).lower()
-    if found.preemptible is not None and said != str(found.preemptible).lower():
-        if PREEMPTIBLE_ATTRIBUTE_KEY in entry.node.pairs or (found.preemptible and not said):
+    preemptible = entry.text_of(PREEMPTIBLE_ATTRIBUTE_KEY).lower()
+    if found.preemptible is not None and preemptible != str(found.preemptible).lower():
+        if PREEMPTIBLE_ATTRIBUTE_KEY in entry.node.pairs or (found.preemptible and not preemptible):
             file.set_flag(entry, PREEMPTIBLE_ATTRIBUTE_KEY, value=found.preemptible)
             yield PREEMPTIBLE_ATTRIBUTE_KEY
-        elif said:
-            what = f"its attributes say {PREEMPTIBLE_ATTRIBUTE_KEY}: {said}, which is wrong"
-            plan.notes.append((entry.name, what))
+        elif preemptible:
+            note = f"its attributes say {PREEMPTIBLE_ATTRIBUTE_KEY}: {preemptible}, which is wrong"
+            plan.notes.append((entry.name, note))
     if found.labels is not None:
         yield from _changed_labels(plan, file, entry, found.labels)
 
 
 def _changed_labels(plan: Plan, file: ClusterFile, entry: Entry, labels: Mapping[str, str]) -> Iterator[str]:
-    """Replace imported labels by the source's; handwritten attributes are kept and override labels."""
+    """Replace the imported labels by those of the source. Handwritten attributes are kept and override labels."""
     if labels != entry.labels:
         file.set_labels(entry, labels)
         yield "labels"
     plan.labels[entry.name] = labels
     attributes = entry.node.pairs.get("attributes")
     for key, pair in attributes.value.pairs.items() if attributes is not None else ():
-        own = pair.value.value
-        if key in labels and own != labels[key]:
-            plan.notes.append((entry.name, f"label {key} is overridden by its attributes: {key}: {own}"))
+        attribute = pair.value.value
+        if key in labels and attribute != labels[key]:
+            note = f"label {key} is overridden by its attributes: {key}: {attribute}"
+            plan.notes.append((entry.name, note))
 
 
 def _addresses_for(plan: Plan, entry: Entry, found: FoundSlice, wanted: Addresses | None) -> tuple[str, ...]:
-    """Return the addresses to write: of the requested kind, or else of the kind that the entry has now."""
+    """Return the addresses to write: of the wanted kind; if None, of the kind that the entry has now."""
     is_named = not any(map(_is_address, entry.addresses)) and all(map(_is_address, found.internal))
     if is_named and wanted is None and len(entry.addresses) == len(found.internal):
         return entry.addresses  # ~/.ssh/config may resolve these names
@@ -332,15 +335,15 @@ def _is_address(text: str) -> bool:
 # Notes
 
 
-def _say_more(plan: Plan, name: str, found: FoundSlice) -> None:
+def _add_notes(plan: Plan, name: str, found: FoundSlice) -> None:
     plan.notes += [(name, words) for words in found.skipped]
     if found.incarnation and found.health != HEALTHY:
         what = f"its health is {found.health}" if found.health else "its health is unknown"
         plan.notes.append((name, f"{what}; `iris worker probe` shows the state of its VMs"))
 
 
-def _say_what_stays(plan: Plan, matches: _Matches, found: Found) -> None:
-    """Keep entries of slices that are listed but can't be imported."""
+def _keep_skipped(plan: Plan, matches: _Matches, found: Found) -> None:
+    """Keep the entries of slices that the source lists but that can't be imported."""
     for each in found.left_out:
         entry = matches.by_name.get(each.name)
         if entry is not None and id(entry) in matches.free and _zone(entry) in ("", each.zone):
@@ -349,7 +352,7 @@ def _say_what_stays(plan: Plan, matches: _Matches, found: Found) -> None:
 
 
 def _gone(plan: Plan, file: ClusterFile, matches: _Matches, found: Found, *, prune: bool) -> list[str]:
-    """Record entries missing from a complete list as gone; with `prune` remove them. Return the removed names."""
+    """Record the entries that a complete list lacks as gone; if `prune`, remove them. Return the removed names."""
     for entry in matches.free.values():
         if entry.incarnation and _scope(entry) in found.scopes:
             plan.gone.append(entry.name)

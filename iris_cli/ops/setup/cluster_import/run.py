@@ -1,4 +1,4 @@
-"""Re-created machines: their old attempts have ended, and their old host keys are invalid."""
+"""Write an import into cluster.yaml, and record in the log that the old VMs of re-created slices are gone."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from iris_cli.ops.setup.cluster_import.plan import Addresses, Plan, Recreated, p
 
 
 class OldMachine(Struct, frozen=True, kw_only=True):
-    """A worker in the log whose VM was re-created.
+    """A worker in the log with a re-created VM. `over` are the attempts that ended because the old VM is gone.
 
-    `over` are the attempts that end with the old VM. `kept` is an attempt placed since the new VM exists, if
-    any: then no attempt is known to have ended.
+    `kept` is an attempt that was placed after the creation of the new VM, or None. If there is one, it is not known
+    which attempts ended, and `over` is empty.
     """
 
     worker: WorkerId
@@ -38,43 +38,43 @@ class OldMachine(Struct, frozen=True, kw_only=True):
 
 
 def old_machines(cluster: Cluster, recreated: Sequence[Recreated]) -> list[OldMachine]:
-    """Return the workers of these slices that the log knows."""
+    """Return the workers of these slices that are in the log."""
     return [
-        _old_machine(cluster, worker, each)
+        _old_machine_of(cluster, worker, each)
         for each in recreated
         for worker in each.workers
         if worker in cluster.workers or worker in cluster.ghosts
     ]
 
 
-def _old_machine(cluster: Cluster, worker: WorkerId, slice_: Recreated) -> OldMachine:
+def _old_machine_of(cluster: Cluster, worker: WorkerId, slice_: Recreated) -> OldMachine:
     known = worker in cluster.workers
     live = [attempt_id for attempt_id, _ in cluster.live_on(worker)] if known else []
-    ghosts_there = [ghost.attempt for ghost in cluster.ghosts.get(worker, ())]
-    since = slice_.made_at
+    ghosts = [ghost.attempt for ghost in cluster.ghosts.get(worker, ())]
+    created_at = slice_.created_at
     reason = f"slice {slice_.name} {slice_.how}"
-    for attempt_id in (*live, *ghosts_there):
-        if since is None or cluster.attempt(attempt_id).assigned_at >= since:
+    for attempt_id in (*live, *ghosts):
+        if created_at is None or cluster.attempt(attempt_id).assigned_at >= created_at:
             return OldMachine(worker=worker, reason=reason, kept=attempt_id)
     return OldMachine(worker=worker, reason=reason, over=tuple(live))
 
 
 def forget(session: Session, recreated: Sequence[Recreated]) -> list[OldMachine]:
-    """Record, with consent, that the old VMs are gone. Return those that were recorded."""
-    done: list[OldMachine] = []
+    """Record that the old VMs are gone. Return the recorded ones: those without a `kept` attempt."""
+    recorded: list[OldMachine] = []
     with session.transaction() as draft:
         for each in old_machines(draft.cluster, recreated):  # the log may have changed since the prompt
             if each.kept is None:
                 touched = [attempt_id.task.job for attempt_id in each.over]
                 identity.remove_machine(draft, each.worker, each.reason)
                 observe.settle(session, draft, dict.fromkeys(touched))
-                done.append(each)
+                recorded.append(each)
     send_stops(session)
-    return done
+    return recorded
 
 
-def jobs_over(machines: Sequence[OldMachine]) -> Iterator[str]:
-    """Yield each job whose attempts end, once."""
+def ended_jobs(machines: Sequence[OldMachine]) -> Iterator[str]:
+    """Yield the jobs of the attempts that ended."""
     yield from dict.fromkeys(str(attempt.task.job) for each in machines for attempt in each.over)
 
 
@@ -87,9 +87,9 @@ def read_file(path: Path) -> bytes:
 
 
 def replace_config(path: Path, before: bytes, after: bytes) -> None:
-    """Replace a file atomically; it keeps its permissions and owner, and a link to it stays a link.
+    """Replace a file atomically. Its permissions and owner are kept; if `path` is a link, its target is replaced.
 
-    Raises IrisError if it was changed since it was read, NotWritableError.
+    Raises IrisError if the file has changed since it was read, NotWritableError.
     """
     target = path.resolve()
     draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -114,7 +114,7 @@ def replace_config(path: Path, before: bytes, after: bytes) -> None:
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
-    """A proposed file; `before` is None for a new file. With `by_hand`, iris writes nothing and the user must edit."""
+    """A proposed file. `before` is None for a new file. `by_hand`: edits that only the user can make."""
 
     path: Path
     plan: Plan
@@ -161,7 +161,7 @@ def _new(path: Path, found: Found, wanted: Addresses | None, home: Path) -> Prop
     return Proposal(path=path, plan=plan, diff=diff, before=None, after=text.encode("utf-8"), config=config)
 
 
-def refused(proposal: Proposal) -> ConfigError:
+def edit_error(proposal: Proposal) -> ConfigError:
     """Return the error that tells the user which edits to make."""
     return ConfigError(
         f"{proposal.path} can't be edited safely: nothing was written",

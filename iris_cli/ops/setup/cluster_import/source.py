@@ -1,4 +1,4 @@
-"""Import sources: lists of hosts or TPU VMs, SSH configuration; and the sources available on this machine."""
+"""Read import sources: lists of hosts or TPU VMs, SSH configuration. Find the sources on this machine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from iris_cli.capacity.opening import list_nodes as ask
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import Clock
 from iris_cli.config.entry_text import NewHost
-from iris_cli.config.hosts import MOST_HOSTS, expanded
+from iris_cli.config.hosts import MAX_HOSTS, expanded
 from iris_cli.core import Connection, clip, did_you_mean, is_name
 from iris_cli.core.messages.cloud import Refusal
 from iris_cli.errors import IrisError, UnreachableError, UsageError
-from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, LeftOut
+from iris_cli.ops.setup.cluster_import.found import Found, FoundSlice, SkippedEntry
 from iris_cli.ops.setup.cluster_import.nodes import HOW, read_nodes
 from iris_cli.ops.setup.init import read_host, read_slice
 from iris_cli.remote.ssh.config import Hop, Routes, host_names
@@ -31,103 +31,103 @@ from iris_cli.remote.transport import NoAnswer
 
 
 def read_host_list(text: str) -> Found:
-    """Read hosts separated by blanks or lines; `#` begins a comment. Raises UsageError with the line."""
+    """Read hosts separated by blanks or line feeds; `#` begins a comment. Raises UsageError with the line number."""
     words = []
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
         words += [(f"line {number}: ", word) for word in line.partition("#")[0].split()]
     if not words:
         raise UsageError("it has no hosts", hint="write [USER@]HOST[:PORT] on each line, or v4a-w-[0-3]")
-    return _listed(words)
+    return _found_in(words)
 
 
 def read_host_words(words: Iterable[str]) -> Found:
     """Read hosts from the command line."""
-    return _listed([("", word) for word in words])
+    return _found_in([("", word) for word in words])
 
 
-def _listed(words: Iterable[tuple[str, str]]) -> Found:
+def _found_in(words: Iterable[tuple[str, str]]) -> Found:
     hosts: dict[NewHost, None] = {}
     slices: dict[str, FoundSlice] = {}
     for where, word in words:
         try:
             if "=" in word:
-                found = _listed_slice(word)
+                found = _slice_in(word)
                 slices[found.name] = found
             else:
-                hosts.update(dict.fromkeys(_listed_hosts(word)))
+                hosts.update(dict.fromkeys(_hosts_in(word)))
         except UsageError as error:
             raise UsageError(f"{where}{error.message}", hint=error.hint) from error
-        if len(hosts) > MOST_HOSTS:
-            raise UsageError(f"more than {MOST_HOSTS} hosts")
+        if len(hosts) > MAX_HOSTS:
+            raise UsageError(f"more than {MAX_HOSTS} hosts")
     return Found(hosts=tuple(hosts), slices=tuple(slices.values()))
 
 
-def _listed_hosts(word: str) -> list[NewHost]:
-    user, at, place = word.rpartition("@")
-    if any(character in clip(place) for character in "{}\"'"):
+def _hosts_in(word: str) -> list[NewHost]:
+    user, at, address = word.rpartition("@")
+    if any(character in clip(address) for character in "{}\"'"):
         raise UsageError(f"{clip(word)!r} is not a host", hint="write a range as host-[0-3]")
-    return [read_host(f"{user}{at}{each}") for each in expanded(place)]
+    return [read_host(f"{user}{at}{each}") for each in expanded(address)]
 
 
-def _listed_slice(word: str) -> FoundSlice:
-    said = read_slice(word)
-    hosts = [host for each in said.hosts for host in expanded(each)]
-    return FoundSlice(name=said.name, type=said.type, internal=tuple(hosts))
+def _slice_in(word: str) -> FoundSlice:
+    listed = read_slice(word)
+    hosts = [host for each in listed.hosts for host in expanded(each)]
+    return FoundSlice(name=listed.name, type=listed.type, internal=tuple(hosts))
 
 
-_NO_SHELL = "git"  # the user of git servers, which offer no shell
+_NO_SHELL = "git"  # the user name of git servers, which provide no shell
 
 
 def read_ssh_config(path: Path) -> Found:
-    """Read every host named in the SSH configuration; patterns name no hosts. Raises UsageError."""
+    """Read the hosts of the SSH configuration. Patterns such as `*.lab` are ignored. Raises UsageError."""
     if not path.is_file():
         raise UsageError(f"no such file: {path}", hint="use --from FILE, or name the hosts")
     try:
         names, routes = host_names(path), Routes(path)
     except NoAnswer as error:
         raise UsageError(error.detail, hint=error.hint) from error
-    ways: dict[str, tuple[Hop, ...]] = {}
-    left_out: list[LeftOut] = []
+    routes_by_name: dict[str, tuple[Hop, ...]] = {}
+    left_out: list[SkippedEntry] = []
     for name in names:
         try:
-            ways[name] = routes.to(Connection(host=name))
+            routes_by_name[name] = routes.to(Connection(host=name))
         except NoAnswer as error:
-            left_out.append(LeftOut(name, error.detail, error.hint))
-    found = list(_judged(ways))
+            left_out.append(SkippedEntry(name, error.detail, error.hint))
+    found = list(_check_hosts(routes_by_name))
     return Found(
         hosts=tuple(each for each in found if isinstance(each, NewHost)),
-        left_out=(*left_out, *(each for each in found if isinstance(each, LeftOut))),
+        left_out=(*left_out, *(each for each in found if isinstance(each, SkippedEntry))),
     )
 
 
-def _judged(ways: dict[str, tuple[Hop, ...]]) -> Iterator[NewHost | LeftOut]:
+def _check_hosts(routes_by_name: dict[str, tuple[Hop, ...]]) -> Iterator[NewHost | SkippedEntry]:
     jumps: dict[str, str] = {}
-    for name, way in ways.items():
-        for hop in way[:-1]:
+    for name, route in routes_by_name.items():
+        for hop in route[:-1]:
             jumps.setdefault(hop.label, name)
     ends: dict[tuple[str, ...], str] = {}
-    for name, way in ways.items():
-        end = way[-1]
-        place = (*(f"{hop.host} {hop.port}" for hop in way), end.proxy_command)
+    for name, route in routes_by_name.items():
+        end = route[-1]
+        key = (*(f"{hop.host} {hop.port}" for hop in route), end.proxy_command)
         if name in jumps:
-            yield LeftOut(
+            yield SkippedEntry(
                 name, f"it is a jump host, for example of {jumps[name]}", f"iris cluster import {name}"
             )
         elif end.user == _NO_SHELL:
-            yield LeftOut(name, "the user git can't run commands")
+            yield SkippedEntry(name, "the user git can't run commands")
         elif not is_name(name):
-            yield LeftOut(name, "its name is not valid for a worker")
-        elif place in ends:
-            yield LeftOut(name, f"same host as {ends[place]}")
+            yield SkippedEntry(name, "its name is not valid for a worker")
+        elif key in ends:
+            yield SkippedEntry(name, f"same host as {ends[key]}")
         else:
-            ends[place] = name
+            ends[key] = name
             yield NewHost(name, name)
 
 
 GCP = "gcp"
 SSH_CONFIG = "ssh-config"
 STDIN = "-"
-LARGEST = 64 << 20
+MAX_SOURCE = 64 << 20
 _MESSAGE = re.compile(
     r"(ERROR|WARNING): |Listed 0 items\b|Your active configuration is: |.*\bcommand not found\b"
 )
@@ -136,7 +136,7 @@ _SSH_LINE = re.compile(r"^\s*(Host|Match|Include)[ \t=]", re.IGNORECASE | re.MUL
 
 
 def list_nodes(project: str, zone: str, clock: Clock) -> str:
-    """Return all nodes as JSON in the form of `projects.locations.nodes.list`. Raises UsageError, UnreachableError."""
+    """Return all nodes as JSON, in the API's format of a list of nodes. Raises UsageError, UnreachableError."""
     try:
         return json.dumps(ask(project, zone, clock))
     except ProviderError as error:
@@ -152,7 +152,7 @@ def list_nodes(project: str, zone: str, clock: Clock) -> str:
 def read_source(
     source: str, names: Sequence[str], clock: Clock, *, home: Path, project: str = "", zone: str = ""
 ) -> Found:
-    """Read the source of `--from`, filtered by `names`; without `--from` the names are hosts. Raises UsageError."""
+    """Read the source of `--from`, filtered by `names`. Without a source, `names` are hosts. Raises UsageError."""
     if not source:
         return read_host_words(names)
     if source == GCP:
@@ -163,13 +163,13 @@ def read_source(
         found = _read_text(source)
     if project and zone:
         found = structs.replace(found, scopes=found.scopes | {(project, zone)})
-    return _chosen(found, names) if names else found
+    return _filtered(found, names) if names else found
 
 
 def _read_text(source: str) -> Found:
     """Read a file of any supported kind, detected by its first characters."""
     text = _text(source)
-    _refuse_words(source, text.lstrip().partition("\n")[0])
+    _check_is_list(source, text.lstrip().partition("\n")[0])
     if text.lstrip("\ufeff \t\r\n")[:1] in ("[", "{"):
         return read_nodes(text)
     if not _SSH_LINE.search(text):
@@ -179,8 +179,8 @@ def _read_text(source: str) -> Found:
     return read_ssh_config(Path(source).absolute())
 
 
-def _refuse_words(source: str, first_line: str) -> None:
-    """Raise UsageError for a message of gcloud or a shell instead of a list: its words could be read as hosts."""
+def _check_is_list(source: str, first_line: str) -> None:
+    """Raise UsageError for a message of gcloud or a shell, because its words would be read as hosts."""
     if _MESSAGE.match(first_line):
         raise UsageError(
             f"{_where(source)}: this is a message, not a list: {clip(first_line)}",
@@ -198,52 +198,52 @@ def _text(source: str) -> str:
     where = _where(source)
     try:
         if source == STDIN:
-            data = sys.stdin.buffer.read(LARGEST + 1)
+            data = sys.stdin.buffer.read(MAX_SOURCE + 1)
         else:
             with Path(source).open("rb") as file:
-                data = file.read(LARGEST + 1)
+                data = file.read(MAX_SOURCE + 1)
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UsageError(f"{where}: this is not UTF-8 text") from None
     except OSError as error:
         near = did_you_mean(clip(source), (GCP, SSH_CONFIG))
         raise UsageError(f"{where}: {error.strerror or error}", hint=near) from error
-    if len(data) > LARGEST:
-        raise UsageError(f"{where}: this is larger than {LARGEST >> 20} MiB")
+    if len(data) > MAX_SOURCE:
+        raise UsageError(f"{where}: this is larger than {MAX_SOURCE >> 20} MiB")
     if not text.strip():
         raise UsageError(f"{where} is empty", hint="did the command before it fail?")
     return text
 
 
-def _chosen(found: Found, patterns: Sequence[str]) -> Found:
-    def fits(name: str) -> bool:
+def _filtered(found: Found, patterns: Sequence[str]) -> Found:
+    def matches(name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in patterns)
 
     named = [*(each.name for each in found.slices), *(each.worker for each in found.hosts)]
-    others = [each for each in found.left_out if fits(each.name)]
-    if not any(map(fits, (*named, *(each.name for each in others)))):
-        raise UsageError(f"no host matches {clip(' or '.join(patterns))}", hint=_some(named))
+    others = [each for each in found.left_out if matches(each.name)]
+    if not any(map(matches, (*named, *(each.name for each in others)))):
+        raise UsageError(f"no host matches {clip(' or '.join(patterns))}", hint=_available(named))
     return structs.replace(
         found,
-        slices=tuple(each for each in found.slices if fits(each.name)),
-        hosts=tuple(each for each in found.hosts if fits(each.worker)),
+        slices=tuple(each for each in found.slices if matches(each.name)),
+        hosts=tuple(each for each in found.hosts if matches(each.worker)),
         left_out=tuple(others),
-        scopes=frozenset(),  # unnamed entries are not gone
+        scopes=frozenset(),  # entries that don't match are not gone
     )
 
 
-def _some(names: Sequence[str]) -> str:
+def _available(names: Sequence[str]) -> str:
     if not names:
         return ""
     return f"available: {clip(', '.join(names[:20]))}" + (" and more" if len(names) > 20 else "")
 
 
-_MOST_FILES = 20
-_LARGEST_OFFERED = 4 << 20  # of a file read without a request
+_MAX_FILES = 20
+_MAX_OFFERED = 4 << 20  # bytes of a file that is read to find out whether it is a list
 
 
 class Offer(Struct, frozen=True):
-    """An import command, with the number of slices and hosts it would bring, if known."""
+    """An import command, with the number of slices and hosts that it would import, if known."""
 
     command: str
     slices: int = 0
@@ -251,14 +251,14 @@ class Offer(Struct, frozen=True):
 
 
 def offers(directory: Path, home: Path, environ: Mapping[str, str]) -> list[Offer]:
-    """Return imports: lists of TPU VMs in a directory, Google's list if gcloud is installed, SSH hosts."""
+    """Return the possible imports: lists of TPU VMs in a directory, gcloud if it is installed, SSH hosts."""
     return [*_lists(directory), *_gcloud(home, environ), *_ssh_hosts(home)]
 
 
 def _lists(directory: Path) -> Iterator[Offer]:
-    for path in sorted(directory.glob("*.json"))[:_MOST_FILES]:
+    for path in sorted(directory.glob("*.json"))[:_MAX_FILES]:
         with suppress(OSError, ValueError, IrisError):
-            if path.is_file() and path.stat().st_size <= _LARGEST_OFFERED:
+            if path.is_file() and path.stat().st_size <= _MAX_OFFERED:
                 found = read_nodes(path.read_text("utf-8"))
                 if found.slices:
                     name = shlex.quote(path.name)
@@ -274,7 +274,7 @@ def _gcloud(home: Path, environ: Mapping[str, str]) -> Iterator[Offer]:
 
 
 def _zone(home: Path, environ: Mapping[str, str]) -> str:
-    """Return gcloud's default zone: its variable, or the value of the active configuration."""
+    """Return gcloud's default zone, from its environment variable or its active configuration."""
     directory = Path(environ.get("CLOUDSDK_CONFIG") or home / ".config" / "gcloud")
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     with suppress(OSError, ValueError, configparser.Error):
