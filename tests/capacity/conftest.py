@@ -16,7 +16,7 @@ from iris_cli.core.model.slice import ScaleGroup
 from iris_cli.core.model.worker import Connection
 from iris_cli.demo.home import make_key
 from iris_cli.demo.provider import LocalProvider
-from tests.support.memory_provider import MemoryProvider, NoticeState
+from tests.support.memory_provider import Books, MemoryProvider
 from tests.support.scale import scale_group
 
 
@@ -36,7 +36,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 @contextlib.contextmanager
 def memory(_: Path) -> Iterator[Place]:
-    books = NoticeState()
+    books = Books()
     yield Place(lambda owner="us": MemoryProvider(books, owner), scale_group("west", "v4-16"))
 
 

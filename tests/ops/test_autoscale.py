@@ -28,7 +28,7 @@ from iris_cli.ops.jobs import launch
 from iris_cli.ops.session import Session
 from iris_cli.remote.task_runner import TaskRunner
 from tests.ops.world import Clock, Hosts
-from tests.support.memory_provider import MemoryProvider, NoticeState
+from tests.support.memory_provider import Books, MemoryProvider
 from tests.support.scale import scale_group
 
 _WIRE = b"\0\0\0\x0bssh-ed25519\0\0\0 "
@@ -47,7 +47,7 @@ class Site:
         self.directory = directory
         self.clock = Clock()
         self.hosts = Hosts()
-        self.books = NoticeState()
+        self.books = Books()
         self.group = replace(scale_group("west", "v4-16", env={"WHERE": "west"}), template=LOCAL)
 
     def session(self) -> Session:

@@ -1,4 +1,4 @@
-"""Packed workspaces, as they should be and as they must not be."""
+"""Packed workspaces, valid and invalid."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Fill = Callable[["Archive"], object]
 
 
 class Archive:
-    """A tar file in the making."""
+    """Builds a tar file."""
 
     def __init__(self, form: int = tarfile.PAX_FORMAT) -> None:
         self._file = io.BytesIO()
@@ -53,7 +53,7 @@ def archive(fill: Fill, form: int = tarfile.PAX_FORMAT) -> bytes:
 
 
 def shipment(tar: bytes, **changes: Any) -> Shipment:
-    """It on its way; `changes` make it lie."""
+    """Return the shipment of an archive; `changes` are false fields."""
     packed = changes.pop("packed", None) or gzip.compress(tar, 1, mtime=0)
     fields: dict[str, Any] = {
         "hash": hashlib.sha256(tar).hexdigest(),
@@ -65,7 +65,7 @@ def shipment(tar: bytes, **changes: Any) -> Shipment:
 
 
 def ordinary(a: Archive) -> None:
-    """Some of all that may be in a workspace."""
+    """Add every kind of member that a workspace may have."""
     a.file("README")
     a.directory("bin")
     a.file("bin/run it.sh", b"#!/bin/sh\necho ran\n", mode=0o755)

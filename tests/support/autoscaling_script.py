@@ -1,4 +1,4 @@
-"""The verbs of transcripts about scale groups."""
+"""The commands of transcripts about scale groups."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def scale_group(name: str, options: Mapping[str, str]) -> ScaleGroup:
 
 
 def autoscale(lab: Lab, *, silent: bool = False) -> ScalingPlan:
-    """One pass: list, follow the list, plan, record, call, record what came of it. `silent`: nobody lists anything."""
+    """Run one pass: list, follow the list, plan, record, call, record the results. `silent`: no list is answered."""
     cloud, groups = lab.cloud, list(lab.cloud.groups.values())
     before = dict(lab.cluster.slices)
     templates = [group.template for group in groups] + [each.template for each in before.values()]
@@ -71,7 +71,7 @@ def autoscale(lab: Lab, *, silent: bool = False) -> ScalingPlan:
 
 
 def probe_all(lab: Lab, name: str) -> None:
-    """Every VM of a slice passes its probe; with a worker's name only that one."""
+    """Let all VMs of a slice, or one worker, pass their probe."""
     known = lab.cluster.slices.get(name)
     workers = known.workers if known is not None else (WorkerId(name),)
     for worker in workers:
@@ -81,7 +81,7 @@ def probe_all(lab: Lab, name: str) -> None:
 
 
 def set_up(lab: Lab, name: str, error: str = "") -> None:
-    """The set-up of every VM of a slice has ended; with a worker's name only there."""
+    """Let the set-up of all VMs of a slice, or of one worker, end."""
     due = slices.set_ups_due(lab.cluster)
     with lab.transaction() as draft:
         for each, vm in due:
@@ -115,7 +115,7 @@ def _facts(lab: Lab, worker: WorkerId) -> WorkerUpdated:
 
 
 class AutoscalingVerbs:
-    """Mixed into the language of the transcripts."""
+    """A mix-in of `Script`."""
 
     lab: Lab
 

@@ -1,4 +1,4 @@
-"""Commands that kill the shell that runs them, at one chosen moment: every crash between two commands, one by one."""
+"""Commands that kill the shell that runs them at a chosen moment: a crash between two commands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ exec {command} "$@"
 
 
 class Bomb:
-    """Tools for the front of PATH. The bomb goes off at the n-th command that is run since it was set."""
+    """Tools for the front of PATH. They kill their shell at the n-th command after `set`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -59,5 +59,5 @@ class Bomb:
 
     @property
     def count(self) -> int:
-        """How many commands were run since the bomb was set."""
+        """Return the number of commands since `set`."""
         return (self.directory / "count").stat().st_size

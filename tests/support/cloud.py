@@ -1,4 +1,4 @@
-"""A provider that does what it is told: slices by name, and what it says to the next requests."""
+"""A provider whose slices and answers a test chooses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iris_cli.core.topology import lookup
 
 @dataclass
 class Cloud:
-    """`refusals`: what it says to requests of a group. `slow`: what it makes is not ready at once."""
+    """`refusals`: the refusal for each group. `slow`: new slices are not ready at once."""
 
     groups: dict[str, ScaleGroup] = field(default_factory=dict)
     slices: dict[str, CloudSlice] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Cloud:
         return CallOutcome(slice=wanted.name)
 
     def appear(self, name: str, group: str) -> None:
-        """A slice of ours is there, whoever asked for it, and when."""
+        """Add a slice of the owner without a request."""
         self.made += 1
         self.scopes[name] = Scope.of(self.groups[group].template)
         machine = f"machine-{self.made}"
@@ -47,7 +47,7 @@ class Cloud:
         return CallOutcome(slice=name)
 
     def turn(self, name: str, state: CloudState, detail: str = "") -> None:
-        """Something happens to a slice."""
+        """Change the state of a slice."""
         each = self.slices[name]
         hosts = each.hosts
         if state is CloudState.READY:

@@ -1,6 +1,6 @@
-"""An operator without any machine: scale groups on an emulator of Google's TPU API, whose slices are real SSH hosts.
+"""An operator with scale groups on an emulator of Google's TPU API, whose slices are real SSH hosts.
 
-Time goes on by itself and, where a story needs minutes, by `later`, for the operator and the cloud alike.
+Time passes by itself; `later` moves the clocks of operator and cloud forward.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class CloudSite:
         self.desk.launch(name, *command, tpu=tpu, **asked)
 
     def round(self) -> list[str]:
-        """What `iris schedule --once --autoscale` does; the groups that made a slice."""
+        """Do the same as `iris schedule --once --autoscale`; return the groups that created a slice."""
         with self.desk.invocation("iris schedule --autoscale") as session:
             plan = autoscale.run(session, probe=False).plan
         self.desk.cycle()
@@ -81,32 +81,32 @@ class CloudSite:
         return len(states) == len(jobs) and all(state.terminal for state in states)
 
     def later(self, seconds: float) -> None:
-        """That much time goes by at once. BEFORE calling it, let nothing be under way that must be heard of in time."""
+        """Move the clocks forward. BEFORE, wait for operations that must end in time."""
         self.desk.clock.ahead += seconds
         self.cloud.offset += seconds
 
     def log_of(self, job: str, index: int = 0, attempt: int = -1) -> str:
-        """What a task has written to standard output, read from its host."""
+        """Return the stdout of a task, read from its host."""
         token = self.desk.attempts(job, index)[attempt].token
         (found,) = (self.path / "machines").rglob(f"{token}/out")
         return found.read_text()
 
     def groups_of(self, job: str) -> list[str]:
-        """Of the slices that ran the last attempts of a job."""
+        """Return the groups of the slices that ran the last attempts of a job."""
         cluster = self.desk.cluster
         ran = [task.attempts[-1].worker for task in cluster.tasks.values() if task.id.job == JobId(job)]
         return sorted({worker.split("-")[0] for worker in ran})
 
     def slices(self) -> list[str]:
-        """Those of the log."""
+        """Return the slices in the log."""
         return sorted(self.desk.cluster.slices)
 
     def made(self) -> list[str]:
-        """Every node that there ever was, in order."""
+        """Return all nodes ever created, in order."""
         return [each.name for each in self.cloud.books.made()]
 
     def iris(self, *words: str) -> subprocess.Popen[bytes]:
-        """A process of its own, to be ended by the caller."""
+        """Start a command; the caller ends it."""
         return subprocess.Popen(
             [sys.executable, "-m", "iris_cli", *words],
             cwd=self.path,
@@ -117,7 +117,7 @@ class CloudSite:
         )
 
     def empty_and_compare(self) -> None:
-        """Let all slices become idle and go; then cloud and log must agree on every slice that there ever was."""
+        """Delete all slices as idle; then check that cloud and log agree on every slice ever created."""
         self.later(1000)
         self.until(lambda: not self.slices())
         books, log = self.cloud.books, self.desk.site.events()

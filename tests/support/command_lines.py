@@ -1,4 +1,4 @@
-"""Command lines as the real parser reads them; none is run."""
+"""Parse command lines with the real parser, without running them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from iris_cli.cli.command_types import Group
 
 @cache
 def root() -> Any:
-    """The whole tree of commands."""
+    """Return the tree of commands."""
     return typer.main.get_command(tree.build((*app.COMMANDS, *app.SETUP_COMMANDS)))
 
 
 def parsed(line: str) -> Any:
-    """The context of the command that a line of a shell runs. Raises TyperException if it can't be read."""
+    """Return the context of the command in a line of shell. Raises TyperException if it is invalid."""
     words = shlex.split(line, comments=True)
-    words = words[words.index("iris") + 1 :]  # behind a pipe, perhaps
+    words = words[words.index("iris") + 1 :]  # maybe after a pipe
     ends = [words.index(each) for each in ("|", "&&", ">") if each in words]
     context = root().make_context("iris", app.hoist(words[: min(ends, default=None)]))
     while isinstance(context.command, Group):

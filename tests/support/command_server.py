@@ -1,7 +1,7 @@
 """Run `iris` commands in processes forked from one that has loaded every module.
 
-Each is a process of its own that can be killed; it saves the start of an interpreter. With `die_at` a command kills
-itself at its n-th step: steps lie before and after each commit and each call to a worker.
+Each command is a process that can be killed; forking saves the start of an interpreter. With `die_at` a command kills
+itself at its n-th step; there is a step before and after each commit and each call to a worker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def _network() -> str:
-    """The network namespace of this thread, "" where there are none."""
+    """Return the network namespace of this thread, "" if the system has none."""
     try:
         return os.readlink("/proc/thread-self/ns/net")
     except OSError:
@@ -35,9 +35,9 @@ def _network() -> str:
 
 
 _NETWORK = _network()
-"""Where the server and all its commands are."""
+"""The network namespace of the server and its commands."""
 _ENVIRON = dict(os.environ)
-"""Of the server itself, whatever the test has changed that starts it."""
+"""The environment of the server, without changes by tests."""
 
 
 class CommandServer:
@@ -83,7 +83,7 @@ class CommandServer:
                 process.stdin.write(json.dumps(request) + "\n")
                 process.stdin.flush()
                 return int(process.stdout.readline())
-            except BaseException:  # its answer may still come: it would be taken for another one's
+            except BaseException:  # a late answer would look like the next one's
                 self._process = None
                 process.kill()
                 raise

@@ -37,11 +37,11 @@ runroot = "{directory}/run"
 
 
 NOBODY = 12345
-"""An ordinary user who is in no file of this machine: podman maps this one alone."""
+"""A user id without an account: podman maps only this id."""
 
 
 class Podman:
-    """Its `env` makes hosts use this store, and hides a docker of this machine. `user`: whose podman it is, by root."""
+    """With its `env` hosts use this store, and find no docker. `user` runs it if the tests run as root."""
 
     def __init__(self, directory: Path, user: int | None = None) -> None:
         self.directory, self._user = directory, user
@@ -75,7 +75,7 @@ class Podman:
         return done.stdout.decode()
 
     def containers(self) -> list[str]:
-        """The names of all containers, in whatever state."""
+        """Return the names of all containers, in any state."""
         return [
             name
             for each in json.loads(self("ps", "-a", "--format", "json") or "[]")
@@ -87,12 +87,12 @@ class Podman:
 
 
 def as_user(user: int | None) -> list[str]:
-    """The beginning of a command that this user runs."""
+    """Return the beginning of a command line that runs as this user."""
     return [] if user is None else ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
 
 
 def podman_with_image(directory: Path, user: int | None = None) -> Podman:
-    """Import the image and run it once. Skips the test where podman is missing or can't run containers."""
+    """Import the image and run it once. Skip the test if podman can't run containers."""
     for program in ("podman", "busybox"):
         if shutil.which(program) is None:
             pytest.skip(f"no {program} on this machine (scripts/install-test-tools.sh installs it as root)")
@@ -106,7 +106,7 @@ def podman_with_image(directory: Path, user: int | None = None) -> Podman:
 
 
 def conmons(token: Token) -> list[int]:
-    """The processes of podman that watch over the container of an attempt."""
+    """Return podman's monitor processes of an attempt's container."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

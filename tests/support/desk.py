@@ -1,6 +1,6 @@
-"""The operator in the test's own process: `iris` without its command line, on real files and over real SSH.
+"""The operator in the test's process: `iris` without its command line, with real files and real SSH.
 
-Whoever holds the process holds the moments: something can be made to happen just before or just after each call.
+A test can make something happen just before or just after each call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Moment = tuple[str, str, str]
 
 
 class ShiftedClock:
-    """The time of this machine, and then some."""
+    """The time of this machine plus an offset."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -47,7 +47,7 @@ class ShiftedClock:
 
 
 class Interrupted(ShiftedClock):
-    """A clock on which `then` happens in place of each sleep."""
+    """A clock that calls `then` in place of each sleep."""
 
     def __init__(self, then: Callable[[], object], ahead: float = 0.0) -> None:
         super().__init__()
@@ -58,13 +58,13 @@ class Interrupted(ShiftedClock):
 
 
 class Desk:
-    """Runs operations, each as an invocation of its own with connections of its own."""
+    """Runs operations, each as an invocation with its own connections."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
         self.clock = ShiftedClock()
-        self.moments: dict[Moment, Callable[[], object]] = {}  # each happens once
-        self.silences: list[Silence] = []  # calls that brought no answer
+        self.moments: dict[Moment, Callable[[], object]] = {}  # each is called once
+        self.silences: list[Silence] = []  # calls without an answer
 
     @contextmanager
     def invocation(self, command: str = "iris test") -> Iterator[Session]:
@@ -78,14 +78,14 @@ class Desk:
             context.transport.close()
 
     def cycle(self) -> cycle.CycleResult:
-        """What `iris schedule --once` does. The books must be sound afterwards."""
+        """Do the same as `iris schedule --once`, then audit the log."""
         with self.invocation("iris schedule") as session:
             result = cycle.run(session)
             assert breaches(session.view()) == []
             return result
 
     def launch(self, name: str, *command: str, **asked: Any) -> None:
-        """Submit a job; nothing is sent."""
+        """Submit a job; send nothing."""
         with self.invocation("iris launch") as session:
             launch(session, JobRequest(name=name, command=command, cpu=0.01, memory_default=1 << 20, **asked))
 
@@ -94,7 +94,7 @@ class Desk:
             cancel(session, [job])
 
     def until(self, happened: Callable[[], object], *, every: float = 0.0) -> None:
-        """Run cycles until something has happened, each so many seconds after the other on our clock."""
+        """Run cycles until something has happened; the operator's clock moves between them."""
 
         def cycled() -> bool:
             if happened():
@@ -127,7 +127,7 @@ class Desk:
 
 
 class _Watched:
-    """The calls of a runner, with what is to happen before and after them."""
+    """The calls of a runner, with functions to call before and after them."""
 
     def __init__(
         self, runner: TaskRunner, moments: dict[Moment, Callable[[], object]], silences: list[Silence]

@@ -1,4 +1,4 @@
-"""Devices of a host that are plain files, and programs that hold them."""
+"""Devices of a host, which are regular files, and programs that hold them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ open(sys.argv[1], "w").write(f"{os.getpid()}\\n")
 while True:
     time.sleep(0.05)
 """
-"""A program for `sys.executable -c`: arguments are where to write its pid, then `deaf`, `daemon`, and paths."""
+"""A program for `sys.executable -c`. Arguments: the file for its pid, then `deaf`, `daemon`, and paths to hold."""
 
 
 class Devices:
-    """`accel0` and `vfio/1` of a host, its lock file, and whoever holds them; `release` ends those and `others`."""
+    """`accel0` and `vfio/1` of a host, its lock file, and their holders; `release` ends these and `others`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -43,7 +43,7 @@ class Devices:
         return HostPaths(dev=str(self.dev), lock=str(self.lock))
 
     def hold(self, *words: str, env: Mapping[str, str] | None = None, program: str = HOLD) -> int:
-        """Start a program that holds `accel0`, or the paths in `words`; returns its process id when it does."""
+        """Start a program that holds `accel0`, or the paths in `words`; return its pid once it holds them."""
         paths = words if any(word.startswith("/") for word in words) else (*words, self.chips[0])
         told = self.directory / f"holder-{len(self._holders)}"
         command = [sys.executable, "-c", program, str(told), *paths]

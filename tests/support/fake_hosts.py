@@ -1,4 +1,4 @@
-"""Machines in memory: what `fake_runner` talks to."""
+"""Hosts in memory for `fake_runner`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ FINAL_STATES = (S.EXITED, S.CANCELLED, S.NOSTART, S.LOST, S.STOPPED)
 
 
 class Killed(BaseException):
-    """Ends an invocation as SIGKILL would: it doesn't come to a last word."""
+    """Ends an invocation like SIGKILL: no handler runs."""
 
 
 @dataclass
 class Entry:
-    """One attempt's directory, or its tombstone."""
+    """The directory of an attempt, or its tombstone."""
 
     state: RemoteState
     name: str = ""  # of the task
@@ -38,8 +38,8 @@ class Entry:
     cause: str = ""
     began_at: float | None = None
     ended_at: float | None = None
-    half: bool = False  # the call that prepared it was cut off
-    told_at: float | None = None  # when it was first told to start, and could note that
+    half: bool = False  # the call that prepared it was interrupted
+    told_at: float | None = None  # time of the first `go` that could be recorded
     starts: int = 0
     outbox: dict[str, bytes] = field(default_factory=dict)
     inbox: dict[str, bytes] = field(default_factory=dict)
@@ -47,11 +47,11 @@ class Entry:
     packed: dict[str, bytes] = field(default_factory=dict)  # by hash
 
     def ask(self, request: str, op: str, **fields: Any) -> None:
-        """Its task asks for something."""
+        """Add a request of its task."""
         self.outbox[request] = json.dumps({"v": 1, "op": op, **fields}).encode()
 
     def told(self, name: str) -> Any:
-        """What it was answered: the result, or the message of a refusal."""
+        """Return the answer to a request: the result, or the error message."""
         answer = json.loads(self.inbox[name])
         return answer["result"] if answer["ok"] else answer["error"]["message"]
 
@@ -99,41 +99,43 @@ def _chunk(host: Host, piece: LogPiece) -> LogChunk:
 
 @dataclass
 class Host:
-    """One machine: what it holds, and what goes wrong there."""
+    """A host: its attempts, and its faults."""
 
     name: str
     now: Callable[[], float]
-    rack: str = "r"  # as the configuration has it
+    rack: str = "r"  # as configured
     boot_id: str = "boot-1"
     incarnation: str = ""
     tokens: dict[Token, Entry] = field(default_factory=dict)
     silence: SilenceKind | None = None
-    sent: bool = False  # whether what is not answered was sent nevertheless
+    sent: bool = False  # if a call has no answer: True if it was sent
     refuses: str = ""  # the cause
     workspaces: set[str] = field(default_factory=set)
-    shipped: list[tuple[str, int]] = field(default_factory=list)  # hash, and bytes that were sent
+    shipped: list[tuple[str, int]] = field(default_factory=list)  # hash and bytes sent
     refuses_workspaces: str = ""  # the cause
-    is_being_shipped: bool = False  # by somebody else
-    cache_ages: list[float] = field(default_factory=list)  # for how long what was asked for wasn't used
-    keeps_packed: bool | None = None  # what was packed there can't be fetched
-    crumbs: bool = False  # or comes a byte at a time
+    is_being_shipped: bool = False  # by another process
+    cache_ages: list[float] = field(default_factory=list)  # `unused_for` of the last call
+    keeps_packed: bool | None = None  # packed workspaces can't be fetched
+    crumbs: bool = False  # or are sent byte by byte
     unkillable: bool = False
-    never_starts: bool = False  # what is prepared stays so
-    notes: bool = True  # when it was told to start something
+    never_starts: bool = False  # prepared attempts do not start
+    notes: bool = True  # times of `go` calls
     holders: list[ChipHolder] = field(default_factory=list)  # processes that hold chips
     network_disk: bool = False
-    cut: str = ""  # the next `prepare` ends after this step: made, prepared
+    cut: str = ""  # the next `prepare` is interrupted after this step: made, prepared
     meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)
-    beforehand: dict[str, Callable[[], None]] = field(default_factory=dict)  # before a call does anything
-    box_is_stuck: bool = False  # what is answered doesn't go from the outbox
+    beforehand: dict[str, Callable[[], None]] = field(
+        default_factory=dict
+    )  # called at the beginning of each call
+    box_is_stuck: bool = False  # answered requests stay in the outbox
     calls: list[str] = field(default_factory=list)
-    renewals: int = 0  # polls that renewed leases
+    renewals: int = 0  # number of polls that renewed leases
     clock_ahead: float = 0.0
     reaped: list[Token] = field(default_factory=list)
-    busy_files: set[Token] = field(default_factory=set)  # can't be removed yet
+    busy_files: set[Token] = field(default_factory=set)  # attempts whose files can't be removed yet
 
     def of(self, task: str) -> Entry:
-        """The newest attempt here of a task, or of the first task of a job."""
+        """Return the newest attempt of a task, or of the first task of a job, on this host."""
         names = (task, f"{task}/task-0")
         return [entry for entry in self.tokens.values() if entry.name in names][-1]
 
@@ -165,7 +167,7 @@ class Host:
         )
 
     def _left(self, token: Token) -> bool:
-        """What has ended says in every answer that it left requests."""
+        """Return True if the attempt has ended and left requests."""
         entry = self.tokens.get(token)
         return entry is not None and entry.state in FINAL_STATES and bool(entry.outbox)
 

@@ -4,7 +4,7 @@
     site.launch("train", replicas=2), site.cycle()
     site.hosts["w0"].of("train").state = RemoteState.LOST
 
-Each `session()` is an invocation of its own. `Host.meanwhile` runs when an answer is made, before it arrives.
+Each `session()` is an invocation. `Host.meanwhile` is called after the host has made an answer, before it arrives.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from tests.support.fake_hosts import FINAL_STATES, Entry, FileCalls, Host, Kille
 __all__ = ["SIZE", "Clock", "Entry", "FakeRunner", "Host", "Killed", "S", "Site"]
 
 T = TypeVar("T")
-SIZE = 4096  # bytes that the files of any attempt take
+SIZE = 4096  # bytes of the files of each attempt
 
 
 @dataclass
@@ -103,7 +103,7 @@ class FakeRunner(FileCalls):
         return self._answer(host, "answer", report)
 
     def _telling(self, host: Host, tokens: Sequence[Token], held: Sequence[object]) -> WorkerReport:
-        """Of each attempt the first 16 requests by name."""
+        """Return the first 16 requests of each attempt by name."""
         asked: list[OutboxFile] = []
         asking = []
         for token in tokens:
@@ -319,7 +319,7 @@ class Clock:
 
 
 class Site:
-    """Hosts, a state directory and a clock; all hosts are in one `rack` unless a test says otherwise."""
+    """Hosts, a state directory and a clock. All hosts are in one `rack` by default."""
 
     def __init__(self, path: Path, *names: str, limits: Limits | None = None) -> None:
         self.clock = Clock()
@@ -349,14 +349,14 @@ class Site:
         )
 
     def launch(self, name: str, **asked: Any) -> None:
-        """Submit a job; nothing is dispatched before the next cycle."""
+        """Submit a job; the next cycle dispatches it."""
         launch(self.session(), JobRequest(name=name, **{"command": ("true",), **asked}))
 
     def gang(self, name: str, replicas: int, **asked: Any) -> None:
         self.launch(name, replicas=replicas, group_by="rack", cpu=3.0, **asked)
 
     def cycle(self, seconds: float = 0.0) -> Cluster:
-        """One cycle of an invocation of its own, `seconds` from now; the books must be sound afterwards."""
+        """Run one cycle as a new invocation, `seconds` from now, then audit the log."""
         self.clock.time += seconds
         session = self.session()
         cycle.run(session)
@@ -365,7 +365,7 @@ class Site:
         return session.cluster
 
     def crash(self, during: str, on: str) -> None:
-        """A cycle whose process is killed when the answer of a call arrives from one host."""
+        """Run a cycle whose process is killed when an answer arrives from a host."""
 
         def die() -> None:
             raise Killed
@@ -391,7 +391,7 @@ class Site:
         return self.task(job, index).attempts[-1]
 
     def run(self, cycles: int = 8, every: float = 15.0) -> None:
-        """Cycles with healthy hosts: set-ups come to their end."""
+        """Run cycles with healthy hosts, in which set-ups end."""
         for _ in range(cycles):
             self.cycle(every)
             for host in self.hosts.values():

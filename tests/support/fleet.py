@@ -1,4 +1,4 @@
-"""Workers and jobs in one line each, and one cycle over them."""
+"""Build workers and jobs in one line each, and run a cycle."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tpu_slice(name: str, tpu: str = "v4-32", vms: int = 4, **attributes: RawValu
 def busy(
     worker: Worker, by: str = "old", *, cpu: float = 1, gpus: tuple[int, ...] = (), memory: int = GIB
 ) -> Worker:
-    """The worker with one more live attempt of the first task of job `by`, which takes no chips."""
+    """Return the worker with one more live attempt, of the first task of job `by`, without chips."""
     return _claimed(worker, by, Claim(cpu_millis=round(cpu * 1000), memory=memory, gpus=gpus))
 
 
@@ -54,7 +54,7 @@ def training(worker: Worker, by: str = "old") -> Worker:
 
 
 def change(workers: Sequence[Worker], number: int, **fields: Any) -> list[Worker]:
-    """The workers, one of them changed."""
+    """Return the workers with one of them changed."""
     return [replace(worker, **fields) if at == number else worker for at, worker in enumerate(workers)]
 
 
@@ -113,35 +113,35 @@ def cycle(
 
 
 def explain(fleet: list[Worker], asked: Job) -> Explanation:
-    """What a cycle says of a job, or of its first task, that it can't place and keeps nothing for."""
+    """Return the reasons of a job, or of its first task, that a cycle can't place and has no reservation for."""
     waiting = cycle(fleet, asked, now=1000.0, gang_reserve_after=0.0).waiting
     return waiting.explain(asked.id if asked.is_gang else TaskId(asked.id, 0))
 
 
 def placed(result: SchedulingResult) -> dict[str, str]:
-    """Who went where, in order of decision."""
+    """Return the placements in the order of decision."""
     return {str(each.task): each.worker for each in result.assignments}
 
 
 def workers_of(result: SchedulingResult, name: str) -> list[str]:
-    """Where the tasks of one job went, in order of decision."""
+    """Return the workers of a job's tasks in the order of decision."""
     return [each.worker for each in result.assignments if each.task.job == name]
 
 
 def kinds(result: SchedulingResult, name: str, index: int | None = None) -> list[str]:
-    """Why a gang waits, or one task of another job."""
+    """Return the kinds of reasons why a gang, or a task of another job, is pending."""
     key = JobId(name) if index is None else TaskId(JobId(name), index)
     return [reason.kind.value for reason in result.waiting.get(key, ())]
 
 
 def text_of(result: SchedulingResult, name: str, index: int | None = None) -> str:
-    """The first reason in words."""
+    """Return the text of the first reason."""
     key = JobId(name) if index is None else TaskId(JobId(name), index)
     return str(result.waiting[key][0])
 
 
 def values(raw: dict[str, RawValue]) -> dict[str, AttributeValue]:
-    """Attributes from plain values."""
+    """Convert values to attributes."""
     return {key: AttributeValue(value) for key, value in raw.items()}
 
 

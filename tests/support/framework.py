@@ -1,6 +1,6 @@
-"""Stands for a framework on the VMs of the newcomer's lab, which have no chips: ranks that wait for each other.
+"""Replaces a framework on the VMs of the newcomer's lab, which have no chips: ranks that wait for each other.
 
-Where a task says what its memory comes to, one VM has too little of it. `FRAMEWORK` is a directory of the lab.
+If a task declares its memory, one VM has too little. `FRAMEWORK` is a directory of the lab.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _meetings = 0
 
 
 def step(batch: int) -> float:
-    """Every rank enters before any leaves; returns a loss that sinks."""
+    """Wait until every rank has entered; return a decreasing loss."""
     _meet()
     if batch > _LARGEST_BATCH and os.environ["IRIS_TASK_INDEX"] == "2":
         sys.exit(
@@ -27,7 +27,7 @@ def step(batch: int) -> float:
 
 
 def _meet() -> None:
-    """Wait for the others, as in an all-reduce; and while somebody holds the job."""
+    """Wait for the other ranks, as in an all-reduce, and while a test holds the job."""
     global _meetings
     _meetings += 1
     lab, job = Path(os.environ["FRAMEWORK"]), os.environ["IRIS_JOB_ID"]

@@ -1,4 +1,4 @@
-"""Commands that wait at a gate: one interleaving, chosen by the test."""
+"""Commands that wait at a gate, so that a test chooses the interleaving."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ exec {command} "$@"
 
 
 class Gate:
-    """Tools in which `command` stops before or after it is run with `arguments` (a pattern of sh), until opened."""
+    """Tools in which `command` waits until `open`, before or after it runs with `arguments` (a pattern of sh)."""
 
     def __init__(self, directory: Path, when: str, command: str, arguments: str) -> None:
         self.directory = directory
@@ -39,7 +39,7 @@ class Gate:
         (self.tools / command).chmod(0o755)
 
     def wait(self) -> None:
-        """Until somebody stands at the gate."""
+        """Wait until a process is at the gate."""
         until((self.directory / "arrived").exists)
 
     def open(self) -> None:

@@ -1,4 +1,4 @@
-"""Google's own client, turned to an emulator."""
+"""Google's client, connected to an emulator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ZONE = "projects/p/locations/us-west4-a"
 
 
 class GoogleTpu:
-    """What a user of the official client does, in one line each. `service` is its module."""
+    """Calls of the official client in one line each. `service` is its module."""
 
     def __init__(self, emulator: Emulator) -> None:
         self.service = pytest.importorskip("google.cloud.tpu_v2")
@@ -55,7 +55,7 @@ class GoogleTpu:
         return self.client.delete_node(name=self.node_name(name), timeout=PATIENCE)
 
     def ask(self, name: str, *nodes: str, **fields: Any) -> Any:
-        """Queue a request for these nodes, or one of its own name; on-demand."""
+        """Queue an on-demand request for these nodes, or for one with the request's name."""
         specs = [
             {"parent": ZONE, "node_id": each, "node": self.spec(**fields.pop("node", {}))}
             for each in nodes or (name,)

@@ -1,4 +1,4 @@
-"""A poll that is held at a moment of the test's choice, while what it has read grows old."""
+"""A poll that pauses at a moment that the test chooses, while its data becomes outdated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.worker_host import WorkerHost
 
 
 class HeldPoll:
-    """A poll of a worker that pauses before its last search for processes: what it has read so far grows old."""
+    """A poll of a worker that pauses before its last search for processes."""
 
     def __init__(self, worker: WorkerHost, tools: Path, make_host: Callable[..., WorkerHost]) -> None:
         grep = shutil.which("grep", path=worker.transport.env["PATH"])
@@ -37,12 +37,12 @@ class HeldPoll:
         self.host = make_host(tools=tools)
 
     def count(self, token: Token) -> None:
-        """Poll an attempt that lives on, and count the searches for its processes."""
+        """Poll a live attempt and return the number of searches for its processes."""
         assert self.host.state(token) in {RemoteState.RUNNING, RemoteState.ORPHANED}
         self.searches.rename(self.last)
 
     def begin(self, token: Token, *, renew: bool = True) -> Future[AttemptReport]:
-        """Start a poll; return once it has paused, or needed no such search."""
+        """Start a poll; return once it has paused, or has ended without such a search."""
         for file in (self.searches, self.paused, self.resume):
             file.unlink(missing_ok=True)
         report = Future[AttemptReport]()

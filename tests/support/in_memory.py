@@ -1,4 +1,4 @@
-"""The file system that lies in memory, for the directories of tests."""
+"""The file system in memory, for the directories of tests."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ _ENOUGH = 4 << 30  # bytes; the tests use some hundred megabytes
 
 
 def room_in_memory() -> bool:
-    """Whether it is there, has room for all tests, and programs may be run from it."""
+    """Return True if it exists, has room for all tests, and can execute programs."""
     try:
         disk = os.statvfs(IN_MEMORY)
     except OSError:

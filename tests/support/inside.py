@@ -1,4 +1,4 @@
-"""A task of a lab that asks for things from inside, as if its requests had just been read."""
+"""A task of a lab that makes requests, as if a poll had just read them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVAL = JobRequest(command=("python", "eval.py"))
 
 
 class Inside:
-    """The present attempt of a task, which asks for things: each thing under a new id, unless one is named."""
+    """The current attempt of a task, which makes requests, each with a new id by default."""
 
     def __init__(self, lab: Lab, task: str = "train/task-0", **limits: Any) -> None:
         self.lab, self.limits, self.asked = lab, Limits(**limits), 0

@@ -1,4 +1,4 @@
-"""`iris` commands of one site that run beside each other, each of which can be killed."""
+"""Concurrent `iris` commands of a site, each of which can be killed."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from tests.support.site import Site
 
 @dataclass
 class Invocation:
-    """One command that was started."""
+    """A started command."""
 
     pid: int
     said: Path
     code: int | None = None
 
     def kill(self) -> None:
-        """Send SIGKILL, whatever it is doing. Its number is nobody else's until it is waited for."""
+        """Send SIGKILL. Its pid can't be reused before it is waited for."""
         os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> int:
-        """Its exit code, negative for a signal."""
+        """Return its exit code, negative for a signal."""
         if self.code is None:
             self.code = command_server().wait(self.pid)
         return self.code
 
     def done(self, code: int = 0) -> str:
-        """What it said. It has to end with that exit code."""
+        """Return its output. It must end with that exit code."""
         found = self.wait()
         said = self.said.read_text()
         assert found == code, (found, said)
@@ -59,7 +59,7 @@ class Invocations:
         return self.start(*words).done()
 
     def close(self) -> None:
-        """End all that were started, too."""
+        """End all started commands."""
         for each in self._started:
             if each.code is None:
                 with suppress(ProcessLookupError):

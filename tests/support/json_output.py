@@ -1,4 +1,4 @@
-"""What commands print with `--json`, held to docs/json-schema.json."""
+"""Check the output of `--json` against docs/json-schema.json."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def command_of(line: str) -> str:
 
 
 def checked(command: str, text: str) -> list[dict[str, Any]]:
-    """The documents in a text. Raises AssertionError for one that is not as the schema of the command has it."""
+    """Return the documents in a text. Raises AssertionError for one that does not match the schema of the command."""
     found = []
     rest = text.lstrip()
     while rest:
@@ -34,7 +34,7 @@ def checked(command: str, text: str) -> list[dict[str, Any]]:
 
 
 def problem_of(command: str, document: object) -> str:
-    """Where a document is not as the schema has it, '' if it is; of several schemas the one that fits best counts."""
+    """Return where a document does not match the best of several schemas, '' if it matches."""
     errors = min(
         (
             list(_validator().evolve(schema=each).iter_errors(document))
@@ -46,7 +46,7 @@ def problem_of(command: str, document: object) -> str:
 
 
 def check_run(words: Sequence[str], out: str, err: str) -> None:
-    """Check what a command has printed, if it was run with `--json`."""
+    """Check the output of a command if it was run with `--json`."""
     words = words[: words.index("--")] if "--" in words else words
     if "--json" not in words:
         return

@@ -1,4 +1,4 @@
-"""A `sh` that is killed at one chosen system call: every crash of a launcher, a wrapper or a stopper, one by one."""
+"""A `sh` that is killed at a chosen system call: a crash of a launcher, a wrapper or a stopper."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ exec {shell} "$@"
 
 
 def tools_with_shim(shell: str, directory: Path, shim: str) -> Path:
-    """Tools for the front of PATH, in which `sh` is this script; where they are."""
+    """Return a directory of tools for the front of PATH, in which `sh` is this script."""
     tools = tools_of(shell, directory / "tools")
     path = shutil.which(shell)
     text = shim.format(
@@ -51,7 +51,7 @@ def tools_with_shim(shell: str, directory: Path, shim: str) -> Path:
 class Killer:
     """Tools for the front of PATH. The next process of a kind is killed when it makes its n-th call of that name.
 
-    Its number stays what it was, and strace carries no marker: the attempt doesn't know that it is watched.
+    Its pid stays the same and strace has no marker: the attempt is not affected by being traced.
     """
 
     def __init__(self, shell: str, directory: Path) -> None:
@@ -59,7 +59,7 @@ class Killer:
         self.tools = tools_with_shim(shell, directory, SHIM)
 
     def watch(self, who: str) -> Path:
-        """The next process of that kind writes its calls to a file; where that is."""
+        """Let the next process of that kind write its system calls to a file; return the path."""
         trace = self.directory / f"{who}.trace"
         self._arm(who, f"-o {trace}")
         return trace
@@ -75,7 +75,7 @@ class Killer:
 
 
 def calls_in(trace: Path) -> list[tuple[str, int]]:
-    """The system calls of a process that has ended, in order: each with its number among those of its name."""
+    """Return the system calls of a process that has ended, each with its number among those of that name."""
     until(lambda: trace.exists() and "+++" in trace.read_text(errors="replace"))
     counts: dict[str, int] = {}
     calls = []
@@ -86,7 +86,7 @@ def calls_in(trace: Path) -> list[tuple[str, int]]:
 
 
 def skip_unless_calls_can_be_killed() -> None:
-    """Does it once: to have strace is not to be allowed to use it."""
+    """Skip the test if strace can't be used: kill one call to find out."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed here")
     kill = ["strace", "-qq", "-o", "/dev/null", "-e", "trace=exit_group"]

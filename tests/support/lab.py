@@ -1,9 +1,9 @@
-"""A cluster in memory for tests of the core: three lines build one, every step is checked.
+"""A cluster in memory for tests of the core. Each step is checked.
 
     lab = Lab().slice("a", "v4-16").job("train", tpu="v4-16").schedule().reports("train/* running")
 
-Time stands still until `advance`. After each step no invariant may be broken, and what the log would hold,
-read back from its written form, must give the same cluster.
+Time stands still until `advance`. After each step the invariants must hold, and the events, written and read back,
+must give the same cluster.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ GIB = 1 << 30
 
 @dataclass
 class Host:
-    """A machine of the lab, as it is; what the log knows of it may be older."""
+    """The actual state of a host; the state in the log may be older."""
 
     facts: WorkerUpdated
     boots: Iterator[int] = field(default_factory=lambda: count(2))
@@ -71,12 +71,12 @@ class Host:
         self.facts = replace(self.facts, boot_id=f"boot-{next(self.boots)}")
 
     def wipe(self) -> None:
-        """Its iris directory goes: the next probe writes a new incarnation."""
+        """Remove its iris directory: the next probe writes a new incarnation."""
         self.facts = replace(self.facts, incarnation=f"{self.facts.worker}-life-{next(self.boots)}")
 
 
 class Lab:
-    """Commands and observations in, events out. Every method that changes something returns the lab itself."""
+    """Takes commands and observations, records events. Methods that change something return the lab."""
 
     def __init__(self, limits: Limits | None = None, *, first_token: int = 1) -> None:
         self.limits = limits or Limits()
@@ -94,7 +94,7 @@ class Lab:
 
     @contextmanager
     def transaction(self) -> Iterator[Draft]:
-        """Decide on a draft; what was recorded is committed, checked, and left in `last`."""
+        """Decide on a draft; commit and check the recorded events, and keep them in `last`."""
         draft = Draft(self.cluster, self.now)
         yield draft
         self.last = tuple(draft.events)
@@ -111,7 +111,7 @@ class Lab:
         assert breaches(after) == []
 
     def replayed(self) -> Cluster:
-        """The cluster as the whole log tells it, from its first line."""
+        """Return the cluster computed from the whole log."""
         return replay(map(_through_the_log, self.log))
 
     # Fleet
@@ -171,7 +171,7 @@ class Lab:
         return self.configure().probe(name)
 
     def configure(self, *gone: str, back: str = "") -> Lab:
-        """Follow the configuration: all hosts of the lab but those that are gone, now or before."""
+        """Follow the configuration: all hosts of the lab except those in `gone`, also of earlier calls."""
         self._gone.update(map(WorkerId, gone))
         self._gone.discard(WorkerId(back))
         hosts = {worker: host.facts.connection for worker, host in self.hosts.items()}
@@ -180,7 +180,7 @@ class Lab:
         return self
 
     def probe(self, name: str, *, trusted: bool = False) -> Lab:
-        """Probe a host; one that was rebooted is asked next what became of the attempts there."""
+        """Probe a host; after a reboot, poll it."""
         with self.transaction() as draft:
             touched = _touched(draft, WorkerId(name))
             identity.apply_probe(draft, self.hosts[WorkerId(name)].facts, self.limits, trusted=trusted)
@@ -208,7 +208,7 @@ class Lab:
         return self
 
     def records(self, *events: Event) -> Lab:
-        """Events that need no decision."""
+        """Record events that need no decision."""
         with self.transaction() as draft:
             draft.record(*events)
         return self
@@ -247,7 +247,7 @@ class Lab:
         return self
 
     def schedule(self) -> Lab:
-        """One cycle without any worker: settle what waited, take over, place what fits."""
+        """Run a cycle without calls: verdicts, takeovers, placements."""
         with self.transaction() as draft:
             attempts.take_over(draft, self.limits)
             self.settle(draft, list(draft.cluster.jobs))
@@ -260,10 +260,10 @@ class Lab:
     def _new_token(self) -> Token:
         return Token(f"{next(self._tokens):032x}")
 
-    # What workers say
+    # Answers of workers
 
     def reports(self, *lines: str, unheard: Iterable[str] = ()) -> Lab:
-        """One poll. Each line is `TASKS STATE [...]`: `train/* running`, `train/task-1 exited 1 5s-ago`."""
+        """Process one poll. Each line is `TASKS STATE [...]`: `train/* running`, `train/task-1 exited 1 5s-ago`."""
         said: dict[WorkerId, list[AttemptReport]] = {}
         for line in lines:
             names, _, words = line.partition(" ")
@@ -274,7 +274,7 @@ class Lab:
         return self.answers(*answers, unheard=unheard)
 
     def answer_of(self, worker: str, *said: AttemptReport) -> WorkerReport:
-        """What a host answers; after a reboot of everything that was there: what isn't said otherwise is lost."""
+        """Return the answer of a host. After a reboot it is about all its attempts, LOST by default."""
         facts = self.hosts[WorkerId(worker)].facts
         known = self.cluster.workers.get(WorkerId(worker))
         if known is not None and known.boot_id != facts.boot_id:
@@ -286,7 +286,7 @@ class Lab:
         )
 
     def answers(self, *seen: WorkerReport | Silence, unheard: Iterable[str] = ()) -> Lab:
-        """Weigh one batch of a poll; `unheard` were asked too, and their answer is still to come."""
+        """Process a batch of a poll; the answers of `unheard` have not arrived yet."""
         with self.transaction() as draft:
             touched = [job for each in seen for job in _touched(draft, each.worker)]
             for each in seen:
@@ -305,7 +305,7 @@ class Lab:
         )
 
     def not_sent(self, names: str, error: str = "connect: unreachable") -> Lab:
-        """The dispatcher found out that it can't reach the workers of these tasks."""
+        """Record that the workers of these tasks are unreachable."""
         with self.transaction() as draft:
             for attempt_id in self.attempts_named(names):
                 attempts.record_not_sent(draft, attempt_id, error)
@@ -313,7 +313,7 @@ class Lab:
         return self
 
     def unanswered(self, names: str, kind: SilenceKind = SilenceKind.TIMEOUT) -> Lab:
-        """The launch of these tasks was sent, and no answer came."""
+        """Record that the launch of these tasks was sent and not answered."""
         launched = self.attempts_named(names)
         with self.transaction() as draft:
             for worker in dict.fromkeys(self.cluster.attempt(each).worker for each in launched):
@@ -323,12 +323,12 @@ class Lab:
         return self
 
     def due(self, worker: str, **options: float) -> list[str]:
-        """Whose files are to be removed from a worker now."""
+        """Return the attempts whose files are due for removal from a worker."""
         found = reaping.due(self.cluster, self.the_worker(worker), self.now, self.limits, **options)
         return [str(attempt_id) for attempt_id in found]
 
     def reap(self, worker: str, *left: str) -> Lab:
-        """The worker removes the files that are due there, but for those of some attempts."""
+        """Let a worker remove the files that are due, except those of some attempts."""
         asked = reaping.due(self.cluster, self.the_worker(worker), self.now, self.limits)
         with self.transaction() as draft:
             gone = [attempt_id for attempt_id in asked if str(attempt_id) not in left]
@@ -353,7 +353,7 @@ class Lab:
                 gangs.decide_round(draft, job, self.limits, frozenset(map(WorkerId, unheard)))
             jobs.end_if_decided(draft, job)
 
-    # Time, and looking at things
+    # Time and observation
 
     def advance(self, duration: str | float) -> Lab:
         """Set the clock forward (or back, by a negative number of seconds)."""
@@ -394,6 +394,6 @@ def _touched(draft: Draft, worker: WorkerId) -> list[JobId]:
 
 
 def _through_the_log(transaction: Transaction) -> Transaction:
-    """The same as it comes back from the written log."""
+    """Return the events as they are read back from the written log."""
     events = [decode_event(encode_event(event)) for event in transaction.events]
     return replace(transaction, events=tuple(event for event in events if event is not None))

@@ -1,4 +1,4 @@
-"""Tasks that write down that they run, and hold a lock while any of their processes lives: the truth about copies."""
+"""Tasks that record their start and hold a lock while one of their processes lives, to find tasks that run twice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ flock -n 8 || echo "$IRIS_WORKER_ID" >>"{directory}/overlaps"
 
 @dataclass(frozen=True)
 class Start:
-    """One line of the ledger."""
+    """A line of the ledger."""
 
     job: str
     index: int
@@ -38,7 +38,7 @@ class Start:
 
 
 class Ledger:
-    """Makes scripts for tasks, and reads what they wrote. Of `tenants` there is one on each worker at a time."""
+    """Makes scripts for tasks and reads their records. Of `tenants` only one may run on a worker at a time."""
 
     def __init__(self, directory: Path, *, tenants: bool = False) -> None:
         if shutil.which("flock") is None:
@@ -51,20 +51,20 @@ class Ledger:
         self._begin = _BEGIN.format(directory=directory, tenant=tenant)
 
     def task(self, then: str = "") -> tuple[str, ...]:
-        """A command that enters itself, and then does what it is told."""
+        """Return a command that records its start and then runs a script."""
         return ("sh", "-c", self._begin + then)
 
     def waiting(self, gate: str = "gate", then: str = "") -> tuple[str, ...]:
-        """One that waits for `closed(gate)` to end."""
+        """Return a command that waits for the end of `closed(gate)`."""
         return self.task(f"{self.at(gate)}\n{then}")
 
     def at(self, gate: str) -> str:
-        """The line of a script that waits there."""
+        """Return the line of a script that waits at a gate."""
         return f'flock -s "{self.directory}/{gate}.gate" true'
 
     @contextmanager
     def closed(self, gate: str = "gate") -> Iterator[None]:
-        """While this lasts, tasks wait at the gate; it costs them nothing."""
+        """Let tasks wait at the gate during the block, without using CPU time."""
         with (self.directory / f"{gate}.gate").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -85,11 +85,11 @@ class Ledger:
 
     @property
     def overlaps(self) -> set[str]:
-        """Tasks of which two copies lived at the same time, and workers with two tenants."""
+        """Return tasks of which two copies ran at once, and workers with two tenants at once."""
         return set((self.directory / "overlaps").read_text().split())
 
     def check(self, *, overlaps: Iterable[str] = ()) -> None:
-        """No attempt was started twice, and but for what the operator gave up there was one copy at a time."""
+        """Check that no attempt was started twice, and no task ran twice at once, except those the operator gave up."""
         keys = [(start.job, start.index, start.attempt) for start in self.starts]
         assert len(keys) == len(set(keys)), sorted(keys)
         assert self.overlaps == set(overlaps)

@@ -1,4 +1,4 @@
-"""A real HTTP server on the loopback that keeps what is posted to it, and answers as it is told."""
+"""An HTTP server on loopback that keeps the posted data; a test chooses the answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECRET = "T0KEN-3f9a"
 
 @dataclass
 class Listener:
-    """`answers` are the next status codes, after which it is 200; 0 is no answer before `gate` is opened."""
+    """`answers` are the next status codes, then 200; 0 means no answer until `gate` is opened."""
 
     url: str = ""
     posted: list[dict[str, Any]] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Listener:
 
 @contextmanager
 def listening() -> Iterator[Listener]:
-    """A listener, until the end of the block."""
+    """Yield a listener."""
     listener = Listener()
 
     class Handler(BaseHTTPRequestHandler):
@@ -51,7 +51,7 @@ def listening() -> Iterator[Listener]:
         do_GET = do_POST  # noqa: N815 - as the library calls it
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

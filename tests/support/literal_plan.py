@@ -1,6 +1,6 @@
-"""What may be placed at all, read literally: what is over, comes after something, lacks a secret or still stops.
+"""Which tasks can be placed, implemented literally: dependencies, missing secrets, attempts that are still stopping.
 
-It shares nothing with the planner but the records of the cluster; the rest is left to the literal scheduler.
+It shares only the records of the cluster with the planner. The literal scheduler does the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OVER = frozenset(TaskState) - {TaskState.PENDING, TaskState.ASSIGNED, TaskState
 
 @dataclass
 class LiteralPlan:
-    """Decides on `decide`; afterwards its other fields tell what."""
+    """`decide` sets the other fields."""
 
     cluster: Cluster
     now: float
@@ -33,7 +33,7 @@ class LiteralPlan:
     waiting: dict[str, list[str]] = field(default_factory=dict)
 
     def decide(self) -> None:
-        """Sort out what is pending, and place what is ready."""
+        """Classify the pending tasks, and place those that are ready."""
         self.cycle = LiteralScheduler(
             list(self.cluster.workers.values()),
             self.now,
@@ -51,7 +51,7 @@ class LiteralPlan:
         self.waiting.update(reasons_of(self.cycle))
 
     def _in_doubt(self) -> set[str]:
-        """Workers where a stop isn't confirmed, or where what was taken for dead may still run."""
+        """Return workers with an unconfirmed stop or a ghost."""
         attempts = [attempt for task in self.cluster.tasks.values() for attempt in task.attempts]
         stopping = {each.worker for each in attempts if each.state is AttemptState.STOPPING}
         return {*stopping, *self.cluster.ghosts}
@@ -73,14 +73,14 @@ class LiteralPlan:
                 yield task
 
     def _of_round(self, job: Job, task: Task) -> list[str]:
-        """No attempt meets one of its own that still stops, and no round of a gang the one before."""
+        """Return True if an earlier attempt, or an attempt of the gang's previous round, is still stopping."""
         together = self._tasks(job) if job.is_gang else [task]
         stops = any(attempt.live for each in together for attempt in each.attempts)
         unsettled = job.is_gang and job.rounds > job.settled_rounds
         return ["stopping"] * (stops or unsettled)
 
     def _fate(self, name: JobId) -> str:
-        """Of a job that another one comes after."""
+        """Return the state of a job on which another job depends."""
         job = self.cluster.jobs.get(name)
         if job is None or job.cancelled:
             return "in vain"

@@ -1,6 +1,6 @@
-"""Why something waits, by the kinds of reason alone: every worker and every group is asked, one kind at a time.
+"""The kinds of reasons why entries are pending: each worker and group is checked for each kind.
 
-Read from the end of a cycle of the literal scheduler, with which it shares how groups and room are looked at.
+It starts from the state at the end of a cycle of the literal scheduler, and uses its rules for groups and room.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.literal_scheduler import (
 )
 
 _SELECTION = ("invalid", "no_such_device", "constraint", "taint", "group_shape")
-"""What a worker or group is or isn't, whatever it is doing."""
+"""Kinds that don't depend on the use of a worker or group."""
 
 _NOW = ("unhealthy", "cooldown", "chips", "gpus", "memory", "cpu", "region")
 
@@ -34,7 +34,7 @@ _PRECEDENCE = (*_SELECTION, *_NOW, "secret", "after", "stopping", "reserved", "b
 
 
 def reasons_of(cycle: LiteralScheduler) -> dict[str, list[str]]:
-    """For everything that waits the kinds of its reasons, in order of precedence."""
+    """Return for each pending entry the kinds of its reasons, in order of precedence."""
     return {
         key: _kinds(cycle, job, tasks, key) if job else ["invalid"]
         for key, (job, tasks) in cycle.waiting.items()
@@ -42,7 +42,7 @@ def reasons_of(cycle: LiteralScheduler) -> dict[str, list[str]]:
 
 
 def kinds_of(waiting: Mapping[WaitingKey, tuple[Reason, ...]]) -> dict[str, list[str]]:
-    """The same of what a real cycle found, for comparison."""
+    """Return the same for the result of a real cycle."""
     return {
         str(key): list(dict.fromkeys(reason.kind.value for reason in reasons))
         for key, reasons in waiting.items()
@@ -50,7 +50,7 @@ def kinds_of(waiting: Mapping[WaitingKey, tuple[Reason, ...]]) -> dict[str, list
 
 
 def in_order(kinds: Iterable[str]) -> list[str]:
-    """Each kind once, in order of precedence."""
+    """Return each kind once, in order of precedence."""
     return sorted(dict.fromkeys(kinds), key=_PRECEDENCE)
 
 
@@ -63,7 +63,7 @@ def _kinds(cycle: LiteralScheduler, job: Job, tasks: list[Task], key: str) -> li
     first = {desk.worker.id: next(_against(cycle, desk, job, key)) for desk in cycle.desks}
     kinds = in_order(first.values())
     if all(kind in _SELECTION for kind in kinds):
-        return kinds[-1:] or ["no_such_device"]  # the one that left nobody
+        return kinds[-1:] or ["no_such_device"]  # the one that excluded all workers
     if job.is_gang:
         kinds = in_order(_of_groups(cycle, job, first))
         return [kind for kind in kinds if kind not in _SELECTION] or kinds[-1:] or ["group_shape"]
@@ -71,7 +71,7 @@ def _kinds(cycle: LiteralScheduler, job: Job, tasks: list[Task], key: str) -> li
 
 
 def _of_groups(cycle: LiteralScheduler, job: Job, first: Mapping[WorkerId, str]) -> list[str]:
-    """What speaks against each group that could serve at all; where those are too few, against the others."""
+    """Return the kinds for each group that could run it; if these are too few, for the other groups."""
     assert job.coscheduling is not None
     size = job.replicas // job.slices
     verdicts, judged = [], []
@@ -96,17 +96,17 @@ def _of_groups(cycle: LiteralScheduler, job: Job, first: Mapping[WorkerId, str])
 
 
 def _nearest(groups: list[list[Desk]], job: Job) -> int:
-    """How far from each other the groups of a gang are at least; 3: too few are of one device variant."""
+    """Return the minimum distance of the groups of a gang; 3: too few have the same device variant."""
     return min((distance(some, job) for some in combinations(groups, job.slices)), default=3)
 
 
 def _verdict(members: list[str], needed: int) -> str:
-    """The kind of reason for which the first member goes that can't be spared."""
+    """Return the kind that excludes the first indispensable member."""
     return sorted(members, key=_PRECEDENCE)[len(members) - needed]
 
 
 def _against(cycle: LiteralScheduler, desk: Desk, job: Job, key: str) -> Iterator[str]:
-    """All kinds of reasons that speak against a worker, in order of precedence; in the end that it fits."""
+    """Return all kinds that exclude a worker, in order of precedence, and at last that it fits."""
     worker, kind, device = desk.worker, job.resources.device_type, job.resources.device
     variant = "auto" if device is None or kind == "cpu" else device.variant
     if kind != "cpu" and (
@@ -135,7 +135,7 @@ def _against(cycle: LiteralScheduler, desk: Desk, job: Job, key: str) -> Iterato
 
 
 def _missing(start: Desk, job: Job) -> Iterator[str]:
-    """What there was too little of before anybody got something in this cycle."""
+    """Return the resources that were missing at the beginning of the cycle."""
     resources = job.resources
     if resources.device_type == "tpu" and not start.chips:
         yield "chips"

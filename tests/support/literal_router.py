@@ -1,4 +1,4 @@
-"""Routing written down word for word: slow, without indexes, and with nothing in common with the real one."""
+"""Routing implemented literally: slow, without indexes, and independent of the real one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Vm = dict[str, float]
 
 
 class LiteralRouter:
-    """`launch` counts slices by group, `home` says which groups each entry goes to, by name."""
+    """`launch`: number of slices by group. `home`: names of the groups of each entry."""
 
     def __init__(self, groups: Sequence[GroupState]) -> None:
         self.groups = sorted(groups, key=lambda each: (each.group.priority, each.group.name))
@@ -50,7 +50,7 @@ class LiteralRouter:
         return []
 
     def _route_several(self, entry: DemandEntry, in_order: list[GroupState]) -> list[str]:
-        """A group alone, else those of a zone, else those of a region; without new slices if that is possible."""
+        """Route to one group, otherwise to those of a zone, otherwise of a region; if possible without new slices."""
         sets = [[group] for group in in_order]
         for parts in (
             (("zone", "region"), ("region",), ()) if entry.spread else (("zone", "region"), ("region",))
@@ -70,7 +70,7 @@ class LiteralRouter:
         return []
 
     def _take_several(self, groups: list[GroupState], entry: DemandEntry, *, making: bool) -> list[str]:
-        """One slice after the other: first those that are open, in the order of the groups, then new ones."""
+        """Take slices one by one: first open ones in the order of the groups, then new ones."""
         before = {name: [[dict(vm) for vm in vms] for vms in slices] for name, slices in self.slices.items()}
         one, taken = replace(entry, slices=1), dict[str, None]()
         missing = entry.slices

@@ -1,6 +1,6 @@
-"""The rules of placement, read literally: every worker is looked at for every task. Slow, and easy to check.
+"""The rules of placement, implemented literally: each worker is checked for each task. Slow, and easy to verify.
 
-It shares nothing with the scheduler but the records of jobs, tasks and workers, their priorities and ids.
+It shares only the records of jobs, tasks and workers with the scheduler, and their priorities and ids.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Room = tuple[int, int, int, int]
 
 @dataclass
 class Desk:
-    """One worker and what is left of it."""
+    """A worker and its free resources."""
 
     worker: Worker
     cpu: int
@@ -38,7 +38,7 @@ class Desk:
 
     @property
     def left(self) -> Room:
-        """What is left, whoever asks: cores, memory, GPUs, chips."""
+        """Return the free resources: cores, memory, GPUs, chips."""
         return self.cpu, self.memory, len(self.gpus), int(self.chips)
 
     def attribute(self, key: str) -> AttributeValue | None:
@@ -54,7 +54,7 @@ class Desk:
 
 @dataclass
 class LiteralScheduler:
-    """Decides on `place` or `decide`; afterwards its other fields tell what."""
+    """`place` or `decide` sets the other fields."""
 
     fleet: Sequence[Worker]
     now: float
@@ -68,12 +68,12 @@ class LiteralScheduler:
     waiting: dict[str, tuple[Job | None, list[Task]]] = field(default_factory=dict)
 
     def place(self, queue: Sequence[Job]) -> None:
-        """All tasks of these jobs, none of them placed yet."""
+        """Place all tasks of these jobs as pending ones."""
         tasks = [Task(id=task) for job in queue for task in job.task_ids]
         self.decide(tasks, {job.id: job for job in queue})
 
     def decide(self, tasks: Iterable[Task], jobs: Mapping[JobId, Job]) -> None:
-        """The pending ones of these tasks."""
+        """Place the pending ones of these tasks."""
         self.jobs = jobs
         self.desks = [desk_of(worker) for worker in sorted(self.fleet, key=lambda worker: worker.id)]
         self.taints = {key for worker in self.fleet for key in worker.attributes if key.startswith("taint:")}
@@ -108,7 +108,7 @@ class LiteralScheduler:
             self._reserve_one(job, str(left_over[0].id))
 
     def is_late(self, job: Job, together: list[Task]) -> bool:
-        """Never placed, and competing for longer than it may wait. A gang is one."""
+        """Return True if the entry, a task or a gang, was never placed and has waited too long."""
         placed_once = any(task.attempts for task in together) or (job.is_gang and job.rounds > 0)
         awaited = [self.jobs[each].end for each in job.after if each in self.jobs]
         if placed_once or job.scheduling_timeout == 0 or None in awaited:
@@ -116,14 +116,14 @@ class LiteralScheduler:
         since = max([job.submitted_at, *(end.at for end in awaited if end is not None)])
         return self.now - since > job.scheduling_timeout
 
-    # Whom a task may go to
+    # Workers of a task
 
     def _serves(self, desk: Desk, job: Job) -> bool:
         return self._is_right(desk, job) and desk.worker.id not in self.unconfirmed_stops
 
     def may_serve(self, job: Job) -> list[Desk]:
-        """Those with the right device, attributes and taints, whatever they are doing. A TPU task alone takes slices
-        of one VM if there are any.
+        """Return the workers with the right device, attributes and taints, free or not. For a single TPU task only
+        slices of one VM, if there are any.
         """
         found = [desk for desk in self.desks if self._matches(desk, job)]
         if job.is_gang or job.resources.device_type != "tpu":
@@ -131,7 +131,7 @@ class LiteralScheduler:
         return [desk for desk in found if self.is_alone(desk)] or found
 
     def is_alone(self, desk: Desk) -> bool:
-        """Not a VM of a larger slice."""
+        """Return True unless it is a VM of a larger slice."""
         name = desk.attribute("tpu-name")
         mates = [each for each in self.desks if name is not None and each.attribute("tpu-name") == name]
         return len(mates) < 2 and desk.whole_number("tpu-vm-count") in (None, 1)
@@ -233,7 +233,7 @@ class LiteralScheduler:
                     _keep(desk, job, job.id)
 
     def _reserve_one(self, job: Job, task: str) -> None:
-        """A worker for a task that needs a whole accelerator host, or half of the largest worker in any dimension."""
+        """Reserve a worker for a task that needs an accelerator host, or half of the largest worker."""
         need = needed(job)
         sizes = [_size(desk) for desk in self.may_serve(job)]
         half = any(
@@ -247,12 +247,12 @@ class LiteralScheduler:
             _keep(best, job, task)
 
     def _could_have(self, desk: Desk, job: Job) -> bool:
-        """Nothing but busy capacity is lacking."""
+        """Return True if only used capacity is missing."""
         return self._is_right(desk, job) and _covers(_size(desk), needed(job)) and not desk.kept_for
 
 
 def needed(job: Job) -> Room:
-    """What one task takes."""
+    """Return the resources of a task."""
     device = job.resources.device
     gpus = device.count if device and device.kind == "gpu" else 0
     return job.resources.cpu_millis, job.resources.memory, gpus, int(job.resources.device_type == "tpu")
@@ -272,9 +272,9 @@ def _minus(have: Room, taken: Room) -> Room:
 
 
 def _ends(desk: Desk, job: Job) -> list[list[tuple[int, int]]]:
-    """For each dimension all sets of attempts whose end leaves enough of it: how many, and how much is over then.
+    """Return for each dimension the sets of attempts whose end frees enough of it: their number, and the excess.
 
-    Each set has the attempts with which the task has no room even if nothing else runs there.
+    Each set includes the attempts beside which the task never fits.
     """
     need, found = needed(job), list[list[tuple[int, int]]]()
     beside = _minus(_size(desk), need)
@@ -292,7 +292,7 @@ def _ends(desk: Desk, job: Job) -> list[list[tuple[int, int]]]:
 
 
 def _to_wait_for(desk: Desk, job: Job) -> int:
-    """The number of attempts that must end at least."""
+    """Return the minimum number of attempts that must end."""
     if _covers(desk.left, needed(job)):
         return 0
     return max(min(count for count, _ in enough) for enough in _ends(desk, job))
@@ -305,7 +305,7 @@ def _keep(desk: Desk, job: Job, key: str) -> None:
 
 
 def satisfies(worker: Worker, constraint: Constraint) -> bool:
-    """The table of operators and types: values of different types are different values, numbers have an order."""
+    """Return True if the value meets the constraint. Values of different types differ; only numbers have an order."""
     op, found = constraint.op.value, worker.attributes.get(constraint.key)
     if found is None or op in ("EXISTS", "NOT_EXISTS"):
         return op == ("NOT_EXISTS" if found is None else "EXISTS")
@@ -342,7 +342,7 @@ def desk_of(worker: Worker) -> Desk:
 
 
 def room(desk: Desk, job: Job, key: str = "") -> bool:
-    """Whether there is room for a task now; on a reserved worker for one of the entry that it is reserved for."""
+    """Return True if a task fits now; on a reserved worker only a task of the reserving entry."""
     free = desk.left if desk.spare is None or desk.kept_for == key else desk.spare
     return _covers(free, needed(job))
 
@@ -352,7 +352,7 @@ def _preferences(desk: Desk, job: Job) -> int:
 
 
 def suffices(job: Job, members: list[Desk], usable: list[Desk], size: int) -> bool:
-    """Enough of a group; for a TPU gang a whole slice of exactly that size, by its workers' own account too."""
+    """Return True if the group is large enough; for a TPU gang, if it is a whole slice of exactly that size."""
     if job.resources.device_type != "tpu":
         return len(usable) >= size
     counts = [desk.whole_number("tpu-vm-count") for desk in members]
@@ -364,11 +364,11 @@ def suffices(job: Job, members: list[Desk], usable: list[Desk], size: int) -> bo
 
 
 RankedGroup = tuple[tuple[int, ...], int, list[Desk], list[Desk]]
-"""The rank of a group (less is better), its place among the groups, its members, and those that are chosen."""
+"""The rank of a group (less is better), its index, its members, and the chosen ones."""
 
 
 def best_set(job: Job, groups: Sequence[RankedGroup], *, by_distance: bool) -> Sequence[RankedGroup]:
-    """Of all sets of as many groups as the job has slices the best; () if none may serve."""
+    """Return the best set of as many groups as the job has slices; () if there is none."""
     found = []
     for some in combinations(groups, job.slices):
         far = distance([members for _, _, members, _ in some], job)

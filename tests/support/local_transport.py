@@ -1,4 +1,4 @@
-"""A transport without a network: runs scripts in shells of this machine, as hosts of different making would."""
+"""A transport without a network: runs scripts in shells of this machine, as different hosts do."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
 from tests.support.waiting import PATIENCE
 
 SHELLS = ("dash", "busybox", "bash")
-"""`busybox` is its ash with busybox's own commands in place of the GNU ones."""
+"""`busybox`: its ash, with busybox's commands instead of the GNU ones."""
 
 _REQUIRED = (
     "awk base64 cat chmod cp date dd df du env find grep head id ln ls mkdir mv od readlink rm rmdir sed sleep sort"
     " stat tail touch tr wc xargs"
 )
 REQUIRED = tuple(_REQUIRED.split())
-"""The commands without which a host is no worker."""
+"""The commands that a worker needs."""
 
 
 class LocalTransport:
-    """Feeds each script to `sh -s` with a home of its own, and keeps both deadlines in one."""
+    """Feeds each script to `sh -s` with its own home. Both timeouts are one."""
 
     def __init__(self, home: Path, tools: Path, env: dict[str, str] | None = None) -> None:
         self.home = home
@@ -71,7 +71,7 @@ class LocalTransport:
         return Output(stdout=done.stdout, stderr=done.stderr, status=done.returncode)
 
     def _run_with(self, payload: Payload, script: bytes) -> Output:
-        """The payload follows when it is asked for; `cut_after` so many bytes of it the connection breaks."""
+        """Send the payload when the script requests it; cut the connection after `cut_after` bytes of it."""
         process = subprocess.Popen(
             ["sh", "-s"],
             stdin=subprocess.PIPE,
@@ -106,11 +106,11 @@ class LocalTransport:
         return Output(stdout=said, stderr=b"", status=process.returncode)
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no connection is kept."""
 
 
 def tools_of(shell: str, directory: Path, without: Sequence[str] = ()) -> Path:
-    """A directory for the front of PATH in which `sh` is that shell; skips the test if it is missing here."""
+    """Return a directory for the front of PATH in which `sh` is that shell. Skips the test if it is not installed."""
     path = shutil.which(shell)
     if path is None:
         pytest.skip(f"{shell} is not installed here")
@@ -127,7 +127,7 @@ def tools_of(shell: str, directory: Path, without: Sequence[str] = ()) -> Path:
 
 
 def only_tools(shell: str, directory: Path, names: Sequence[str]) -> Path:
-    """A directory that can be the whole PATH of a host that has these commands and no others."""
+    """Return a directory that can be the PATH of a host with only these commands."""
     tools_of(shell, directory)
     for name in names:
         path = shutil.which(name)

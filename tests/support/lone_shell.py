@@ -1,6 +1,6 @@
-"""A host on which no process can be started any more, as where a limit on their number is reached.
+"""A host that can't start processes, because a limit on their number is reached.
 
-As a program: `lone_shell.py SHELL ARGUMENT...` becomes that shell, to which the kernel refuses every new process.
+As a program: `lone_shell.py SHELL ARGUMENT...` executes the shell, for which the kernel refuses new processes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tests.support.waiting import PATIENCE
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 FORKS = {"x86_64": (56, 57, 58, 435), "aarch64": (220, 435)}
-"""The system calls that make a process: clone, fork, vfork, clone3."""
+"""The system calls that start a process: clone, fork, vfork, clone3."""
 
-_ALLOW, _AGAIN = 0x7FFF0000, 0x00050000 | 11  # EAGAIN, as for a limit that is reached
+_ALLOW, _AGAIN = 0x7FFF0000, 0x00050000 | 11  # EAGAIN, as at a limit
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 38, 22, 2
 
 
@@ -31,7 +31,7 @@ class _Program(ctypes.Structure):
 
 
 def _rules() -> bytes:
-    """A seccomp filter: the architecture, then the number of the call, then what becomes of it."""
+    """Return a seccomp filter: the architecture, then the number of the call, then the result."""
     machine = platform.machine()
     refused = FORKS[machine]
     load, equal, give = 0x20, 0x15, 0x06
@@ -53,14 +53,14 @@ def main(words: list[str]) -> None:
 
 
 def works() -> bool:
-    """Whether a shell can really be kept from starting anything here."""
+    """Return True if such a shell really can't start processes."""
     words = [sys.executable, "-I", __file__, "/bin/sh", "-c", "printf x; (:); printf y"]
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE).stdout == "x"
 
 
 @contextmanager
 def alone(tools: Path) -> Iterator[None]:
-    """The `sh` in this directory can start nothing until the end of the block."""
+    """Let the `sh` in this directory start no processes during the block."""
     shell, kept = tools / "sh", tools / "sh.kept"
     path = shutil.which(os.fspath(shell.readlink()))
     shell.rename(kept)

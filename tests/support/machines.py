@@ -1,6 +1,6 @@
-"""Hosts that boot: servers in namespaces of their own, with a process table, a boot id and a small /tmp.
+"""Hosts that boot: servers in their own namespaces, with a process table, a boot id and a small /tmp.
 
-For root, on Linux. A host ends with its server, and so does all that was started on it.
+For root, on Linux. A host and its processes end with its server.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Machine(SshHost):
 
     @property
     def small_disk(self) -> Path:
-        """A directory that every program may fill: on this host it has room for 256 KiB."""
+        """Return a directory with room for 256 KiB, which tests may fill."""
         return Path("/tmp" if self.directory.is_relative_to(IN_MEMORY) else IN_MEMORY)
 
     def reboot(self) -> None:
-        """End whatever runs on it, at once, and start it with another boot id."""
+        """Kill all its processes and start it with another boot id."""
         self.stop()
         self.start()
 
@@ -44,7 +44,7 @@ class Machine(SshHost):
 
 
 class MachineLab(SshLab):
-    """A lab whose servers are machines of their own. They accept the key of another lab."""
+    """A lab whose servers are such hosts. They accept the key of another lab."""
 
     def __init__(self, directory: Path, client_key: Path) -> None:
         super().__init__(directory)
@@ -62,7 +62,7 @@ class MachineLab(SshLab):
 
 @cache
 def why_no_machines() -> str:
-    """The reason why no such host can run here; "" if it can."""
+    """Return why such hosts can't run on this machine; "" if they can."""
     if shutil.which("unshare") is None:
         return "no unshare command (install util-linux)"
     tried = subprocess.run(

@@ -1,4 +1,4 @@
-"""A provider in memory, for whoever tests what uses one."""
+"""A provider in memory."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from iris_cli.core.topology import lookup
 
 
 @dataclass
-class NoticeState:
-    """All slices of one place, whoever they belong to: name, then owner and slice. `calls` in the order of coming."""
+class Books:
+    """All slices of a scope with their owners, by name, and all calls in order."""
 
     slices: dict[str, tuple[str, CloudSlice]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
-    refusals: list[Refusal | None] = field(default_factory=list)  # what it says to the next calls, in order
-    deaf_after: bool = False  # a call that is not answered was heard all the same
-    slow: bool = False  # what it makes is not ready at once
+    refusals: list[Refusal | None] = field(default_factory=list)  # results of the next calls, in order
+    deaf_after: bool = False  # calls without an answer are executed
+    slow: bool = False  # new slices are not ready at once
     made: int = 0
-    key: str = ""  # the host key of all its VMs, if it tells
+    key: str = ""  # the host key of all VMs, if it reports one
 
     def turn(self, name: str, state: CloudState, detail: str = "") -> None:
         owner, each = self.slices[name]
@@ -30,9 +30,9 @@ class NoticeState:
 
 
 class MemoryProvider:
-    """The slices of one owner in such books."""
+    """The slices of one owner in the books."""
 
-    def __init__(self, books: NoticeState, owner: str) -> None:
+    def __init__(self, books: Books, owner: str) -> None:
         self.books = books
         self.owner = owner
 

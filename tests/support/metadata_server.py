@@ -1,4 +1,4 @@
-"""A metadata server of a Google VM, on loopback."""
+"""The metadata server of a Google VM, on loopback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def metadata() -> Iterator[tuple[str, dict[str, str]]]:
-    """A metadata server, its address and what it says by path below `instance/`."""
+    """Yield its address, and its values by their path below `instance/`."""
     said: dict[str, str] = {}
 
     class Handler(BaseHTTPRequestHandler):
@@ -23,7 +23,7 @@ def metadata() -> Iterator[tuple[str, dict[str, str]]]:
             self.wfile.write((body if found and body is not None else "an error page").encode())
 
         def log_message(self, *_: object) -> None:
-            """Quiet."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Disks that are mounted for one test only: in a mount namespace of its own, which ends with its process."""
+"""Disks that are mounted for one test, in a mount namespace that ends with its process."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 CLONE_NEWNS = 0x20000
-_REFUSED = 99  # the exit code of a child that may not mount anything
+_REFUSED = 99  # the exit code of a child that can't mount
 
 
 def on_a_small_disk(directory: Path, attempt: Callable[[], None], *, size: str = "256k") -> None:
-    """Do it in a process that sees a disk of that size in the place of an empty directory.
+    """Call a function in a process in which an empty directory is a disk of that size.
 
-    Skips the test where nothing can be mounted.
+    Skips the test if nothing can be mounted.
     """
     child = os.fork()
     if child == 0:
@@ -37,7 +37,7 @@ def on_a_small_disk(directory: Path, attempt: Callable[[], None], *, size: str =
 
 
 def remount(directory: Path, how: str) -> None:
-    """`ro` or `rw`."""
+    """Remount it as `ro` or `rw`."""
     subprocess.run(["mount", "-o", f"remount,{how}", str(directory)], check=True)
 
 

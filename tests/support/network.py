@@ -1,7 +1,7 @@
-"""Hosts on cables that can be cut: in network namespaces of their own, or else behind relays that fall silent.
+"""Hosts on cables that can be cut: in network namespaces, or behind relays that stop forwarding.
 
-Namespaces are for root, on Linux. They have no names: the kernel removes them, and the cables between them, with
-the last process in them and the last open file of them. So nothing is left of a test, however it ends.
+Namespaces need root and Linux. They have no names: the kernel removes them, and the cables between them, when their
+last process has ended and their last file is closed. So a test leaves nothing, however it ends.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tests.support.sshd import SshHost, SshLab
 CLONE_NEWNET = 0x40000000
 OURS = "/proc/thread-self/ns/net"
 PORT = 2222
-"""Of every server: each has an address of its own."""
+"""The port of each server; their addresses differ."""
 
 
 class Namespace:
-    """A network of its own, without any connection to another one."""
+    """A network without connections to others."""
 
     def __init__(self) -> None:
         home = os.open(OURS, os.O_RDONLY)
@@ -43,7 +43,7 @@ class Namespace:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """This thread, and what it starts meanwhile, is in this network."""
+        """Move this thread, and processes that it starts, into this network during the block."""
         home = os.open(OURS, os.O_RDONLY)
         try:
             _call("setns", self.file, CLONE_NEWNET)
@@ -61,10 +61,10 @@ class Namespace:
 
 
 class CableHost(SshHost):
-    """A server at the far end of a cable."""
+    """A server at the other end of a cable."""
 
     def cut(self) -> None:
-        """From now on nothing gets through, in either direction, and nobody is told."""
+        """Drop all packets in both directions; no side is notified."""
         raise NotImplementedError
 
     def heal(self) -> None:
@@ -72,19 +72,19 @@ class CableHost(SshHost):
 
     @property
     def gate(self) -> Path:
-        """Where a `Gate` on this host belongs: commands in its `tools` are found before the usual ones."""
+        """Return the directory for a `Gate` on this host; commands in its `tools` come first in PATH."""
         return self.directory / "gate"
 
 
 @dataclass(eq=False)
 class FarHost(CableHost):
-    """One in a network of its own."""
+    """A host in its own network namespace."""
 
     near: Namespace | None = None
     far: Namespace | None = None
 
     def lay_cable(self, number: int) -> None:
-        """`number` tells addresses and names apart."""
+        """Connect two namespaces by a cable. `number` makes addresses and names unique."""
         assert self.near is not None
         assert self.far is not None
         self.address, self.port = f"10.99.{number}.2", PORT
@@ -95,8 +95,8 @@ class FarHost(CableHost):
         self.near.ip("link", "add", "name", cable, *pair, "netns", place)
         self.near.ip("address", "add", f"10.99.{number}.1/24", "dev", cable)
         self.near.ip("link", "set", cable, "up")
-        # Without this, who looks for a host behind a cut cable is told "no route" after a while: with it there
-        # is only silence, which is worse.
+        # Without this, connections to a host behind a cut cable fail with "no route" after a while, instead of
+        # getting no answer.
         self.near.ip("neighbour", "replace", self.address, "lladdr", theirs, "dev", cable, "nud", "permanent")
         self.far.ip("address", "add", f"{self.address}/24", "dev", "cable")
         self.far.ip("link", "set", "cable", "up")
@@ -117,7 +117,7 @@ class FarHost(CableHost):
 
 @dataclass(eq=False)
 class RelayedHost(CableHost):
-    """One on this machine, behind a relay; `port` is the relay's once it runs."""
+    """A host on this machine behind a relay; `port` is that of the relay once it runs."""
 
     line: Relay | None = None
 
@@ -141,11 +141,11 @@ class RelayedHost(CableHost):
 
 
 class CableLab(SshLab):
-    """A lab whose servers are at the far ends of cables."""
+    """A lab whose servers are at the other ends of cables."""
 
     @contextmanager
     def near_end(self) -> Iterator[None]:
-        """This thread is where the cables lead to."""
+        """Move this thread to the operator's end of the cables."""
         yield
 
     def _host(self, env: Mapping[str, str], options: Sequence[str]) -> CableHost:
@@ -163,7 +163,7 @@ class CableLab(SshLab):
 
 
 class Network(CableLab):
-    """One in which each server is in a network of its own, with a cable to `ours`."""
+    """A lab in which each server has its own network, with a cable to `ours`."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -191,7 +191,7 @@ class Network(CableLab):
 
 @cache
 def why_no_namespaces() -> str:
-    """Why networks and cables can't be made here, found out by making some; "" if they can."""
+    """Return why networks and cables can't be made on this machine, by making some; "" if they can."""
     if os.environ.get("IRIS_TEST_CABLES") == "relays":
         return "relays are asked for"
     if shutil.which("ip") is None:
@@ -212,7 +212,7 @@ def why_no_namespaces() -> str:
 
 
 def _call(name: str, *arguments: int) -> None:
-    """A function of the C library; Python has these two since 3.12 only. Raises OSError."""
+    """Call a function of the C library; Python has these two since 3.12. Raises OSError."""
     if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) != 0:
         error = ctypes.get_errno()
         raise OSError(error, f"{name}: {os.strerror(error)}")

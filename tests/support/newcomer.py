@@ -1,6 +1,6 @@
-"""Where a newcomer begins: an empty directory, a key, gcloud, and VMs that are real SSH servers on this machine.
+"""The environment of a new user: an empty directory, a key, gcloud, and VMs that are SSH servers on this machine.
 
-The addresses that gcloud lists lead to the servers by ~/.ssh/config, where such things belong.
+~/.ssh/config maps the addresses that gcloud lists to the servers.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from tests.support.typed_lines import typed
 from tests.support.waiting import until
 
 HOME = "/home/ann"
-"""What a reader sees instead of the directory of a test."""
+"""Replaces the directory of a test in the output."""
 COLUMNS = 100
 _PATIENT = "import iris_cli.ops.jobs.launch; iris_cli.ops.jobs.launch._SETTING_UP = 100.0"
-"""On a machine that is busy with other tests it may take longer to unpack a directory than a launch waits for."""
+"""A launch must wait longer for unpacking on a busy machine."""
 _EXAMPLES = ROOT / "examples" / "first_gang"
 
 
 @dataclass
 class Newcomer:
-    """Ann's home. `directory` is hers alone; `vms` are the servers that play her VMs.
+    """The home of a user, Ann. `vms` are the servers that act as her VMs.
 
-    `loop`: `auto` if her commands may start the background loop, which a test then has to stop.
+    `loop`: `auto` if her commands may start the background loop; the test must stop it.
     """
 
     directory: Path
@@ -43,11 +43,11 @@ class Newcomer:
 
     @property
     def place(self) -> Path:
-        """Where she works."""
+        """Return her working directory."""
         return self.directory / "lab"
 
     def settle(self, listed: Sequence[Path], servers: int) -> None:
-        """Make her home, and so many servers, which play the VMs of the lists in turn."""
+        """Make her home, and servers that act as the VMs of the lists in turn."""
         for name in ("lab", "bin", "framework", "meetings"):
             (self.directory / name).mkdir(parents=True)
         (self.directory / ".ssh").mkdir(mode=0o700)
@@ -67,12 +67,12 @@ class Newcomer:
         self._lead(listed, servers)
 
     def types(self, line: str, *answers: str) -> str:
-        """What a terminal shows of a line that she types, with names as a reader sees them."""
+        """Return the terminal's output for a line that she types, with names replaced as for readers."""
         shown = typed(line, self.place, self._env(), columns=COLUMNS, answers=answers)
         return re.sub(r" +$", "", shown.replace(str(self.directory), HOME), flags=re.MULTILINE)
 
     def live_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let this very process work as she does."""
+        """Let this process use her home and environment."""
         for name in [each for each in os.environ if each.startswith(("IRIS_", "XDG_", "SSH_"))]:
             monkeypatch.delenv(name)
         for name, value in self._env().items():
@@ -80,7 +80,7 @@ class Newcomer:
         monkeypatch.chdir(self.place)
 
     def hold(self, job: str) -> None:
-        """Let a job wait at its first step, until it is released."""
+        """Let a job wait at its first step until it is released."""
         (self.directory / "meetings" / f"{job}.held").touch()
 
     def release(self, job: str) -> None:
@@ -96,7 +96,7 @@ class Newcomer:
         until(is_settled)
 
     def wait(self, _longer: str) -> None:
-        """Wait longer for answers: this machine may be busy with other tests."""
+        """Use longer timeouts: this machine may be busy with other tests."""
         with (self.place / "cluster.yaml").open("a") as config:
             config.write("limits: {connect_timeout: 1m, dispatch_timeout: 1m}\n")
 
@@ -126,7 +126,7 @@ class Newcomer:
 
 
 def _addresses(listed: Sequence[Path]) -> list[tuple[str, ...]]:
-    """The addresses of each VM, internal and external."""
+    """Return the internal and external addresses of each VM."""
     found = []
     for path in listed:
         said = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""An SSH server that does what no honest one does: the library's own, with the host key and port of our choice."""
+"""An SSH server with faults that real ones don't have, from paramiko, with a chosen host key and port."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.support.sshd import SshHost
 from tests.support.waiting import PATIENCE
 
 Oddity = Callable[[Any, paramiko.Channel], object]
-"""What it does when it is asked to run the first command; it has the connection and the channel."""
+"""Called with the connection and the channel instead of running the first command."""
 
 
-_LIBRARY: Any = paramiko.Transport  # whose published types leave out what is for subclasses
+_LIBRARY: Any = paramiko.Transport  # its published types omit the interface for subclasses
 
 
 class _Anybody(paramiko.ServerInterface):
-    """Lets everybody in; `asked` is set by the first command."""
+    """Accepts all users; `asked` is set by the first command."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -43,7 +43,7 @@ class _Anybody(paramiko.ServerInterface):
 
 
 class Eager(paramiko.Transport):
-    """Begins to exchange keys before it knows who is there, as the protocol allows."""
+    """Begins the key exchange before the client's banner, as the protocol allows."""
 
     def _check_banner(self: Any) -> None:
         self._send_kex_init()
@@ -53,7 +53,7 @@ class Eager(paramiko.Transport):
 
 @dataclass
 class OddServer:
-    """Serves one connection after the other on `port`."""
+    """Serves connections one by one on `port`."""
 
     key: paramiko.PKey
     oddity: Oddity
@@ -92,7 +92,7 @@ class OddServer:
 def odd_server(
     host: SshHost, oddity: Oddity, kind: type[paramiko.Transport] = paramiko.Transport
 ) -> Iterator[OddServer]:
-    """One that has the key of `host`, so that it is trusted in its place."""
+    """Yield a server with the host key of `host`, so that it is trusted."""
     one = OddServer(paramiko.PKey.from_path(host.host_key_path), oddity, kind)
     try:
         yield one

@@ -1,4 +1,4 @@
-"""Somebody who looks how far things are, whenever a test asks."""
+"""Observes the progress of operations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from iris_cli.ops.progress import GetProgress, ProgressState
 
 
 class Onlooker:
-    """Stands in for `Session.progress`."""
+    """Replaces `Session.progress`."""
 
     def __init__(self) -> None:
         self._asked: list[GetProgress] = []
@@ -18,5 +18,5 @@ class Onlooker:
         return nullcontext()
 
     def sees(self, what: str) -> ProgressState:
-        """How far the last thing is that begins with these words."""
+        """Return the progress of the last operation whose text begins with these words."""
         return [far for far in (each() for each in self._asked) if far[0].startswith(what)][-1]

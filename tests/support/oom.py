@@ -1,4 +1,4 @@
-"""A memory limit that the kernel enforces, and a program that runs into it."""
+"""A memory limit that the kernel enforces, and a program that exceeds it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.support.waiting import until
 
 _LIMIT = 32 << 20
 HUNGRY = (sys.executable, "-c", f"x = bytearray({4 * _LIMIT}); print(len(x))")
-"""It allocates more than the limit."""
+"""A program that allocates more than the limit."""
 
 
 @contextmanager
 def no_kills() -> Iterator[None]:
-    """Wait until no other test lets the kernel kill a process, and keep them from it: its log is for all of them."""
+    """Exclude other tests with OOM kills, as all share the kernel log."""
     with Path(tempfile.gettempdir(), f"iris-test-kills-{os.getuid()}").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -30,7 +30,7 @@ def no_kills() -> Iterator[None]:
 
 @contextmanager
 def no_recent_kills() -> Iterator[None]:
-    """The same, and no line about a kill stands in the log of the last second: the clocks of log and task differ."""
+    """The same, after a second without lines about kills in the log: its clock differs from that of tasks."""
     with no_kills():
         time.sleep(2)
         yield
@@ -38,13 +38,13 @@ def no_recent_kills() -> Iterator[None]:
 
 @contextmanager
 def limited_group(name: str) -> Iterator[Path]:
-    """A memory control group below this process's own, of version 1 or 2. Skips the test where it can't be created."""
+    """Yield a memory control group of version 1 or 2. Skips the test if it can't be created."""
     parent, limit = _memory_group()
     group = parent / f"iris-test-{name}-{os.getpid()}"
     try:
         group.mkdir()
         (group / limit).write_text(str(_LIMIT))
-        with suppress(OSError):  # without swap accounting there is no such file
+        with suppress(OSError):  # the file exists only with swap accounting
             (group / "memory.swap.max").write_text("0")
     except OSError as error:
         pytest.skip(f"no memory control group can be created: {error}")
@@ -57,12 +57,12 @@ def limited_group(name: str) -> Iterator[Path]:
 
 
 def inside(group: Path, *argv: str) -> tuple[str, ...]:
-    """The command that runs `argv` in the group, as the same process."""
+    """Return a command that moves itself into the group and executes `argv`."""
     return ("sh", "-c", f'echo $$ >{group}/cgroup.procs && exec "$@"', "sh", *argv)
 
 
 def _memory_group() -> tuple[Path, str]:
-    """The group of this process that limits memory, and the name of its file for the limit."""
+    """Return the memory group of this process, and the name of its file for the limit."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):

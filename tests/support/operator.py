@@ -1,4 +1,4 @@
-"""A cluster whose only worker never answers: its job stays open, and its loop has something to wait for."""
+"""A cluster whose only worker never answers: its job never ends, so its loop keeps running."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Operator:
         return {**os.environ, **names, "XDG_RUNTIME_DIR": "", **self.env}
 
     def iris(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run one command, as a process that is forked and not started anew: the start takes most of the time."""
+        """Run a command in a forked process, which saves most of the start-up time."""
         assert self.package == ROOT, "the command server has loaded the modules of this tree"
         with TemporaryDirectory() as place:
             out, err = Path(place) / "out", Path(place) / "err"
@@ -79,13 +79,13 @@ class Operator:
         return start.running_loop(self.state)
 
     def pid(self) -> int:
-        """The loop's, when it has said who it is."""
+        """Return the pid of the loop once it has recorded it."""
         until(lambda: self.loop is not None and self.loop.pid)
         assert self.loop is not None
         return self.loop.pid
 
     def end(self) -> None:
-        """Kill the loop if one runs."""
+        """Kill the loop if it runs."""
         if self.loop is not None:
             os.kill(self.pid(), signal.SIGKILL)
             until(lambda: self.loop is None)

@@ -1,7 +1,7 @@
-"""Pages whose consoles are true: what is typed there is typed, and what is shown is compared, or written anew.
+"""Pages with tested consoles: their commands are run, and the output is compared or rewritten.
 
-A line that begins with `$ ` is typed, with the lines after it as long as one ends with a backslash; what follows is
-what it shows. `<!-- lab: words -->` between the consoles is for whoever runs the page, and no reader sees it.
+A line that begins with `$ ` is a command, continued on the next line after a backslash; the lines after it are its
+output. `<!-- lab: words -->` between consoles is an instruction for the test, which readers do not see.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ VOLATILE = (
     (re.compile(r"SHA256:[A-Za-z0-9+/]{43}"), "<fingerprint>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?\b"), "<time>"),
     (re.compile(r"\b(\d+(\.\d+)?(ms|[smhd]))+\b"), "<duration>"),
-    (re.compile(r"<duration> to <duration>"), "<duration>"),  # of several ranks
+    (re.compile(r"<duration> to <duration>"), "<duration>"),  # lines of several ranks
     (re.compile(r"\b\d+(\.\d+)?([KMGT]i)?B\b|\b\d+ cores\b"), "<size of this machine>"),
-    (re.compile(r"\b\d+ transactions\b"), "<transactions>"),  # answers that arrive together are one
-    (re.compile(r"\b[0-9a-f]{12}\b"), "<hash>"),  # of a directory, with the times of its files
-    (re.compile(r"^background loop started .*\n", re.MULTILINE), ""),  # not if the one before still runs
+    (re.compile(r"\b\d+ transactions\b"), "<transactions>"),  # depends on which answers arrive together
+    (re.compile(r"\b[0-9a-f]{12}\b"), "<hash>"),  # hash of a directory with file times
+    (re.compile(r"^background loop started .*\n", re.MULTILINE), ""),  # missing while an earlier one runs
     (re.compile(r"^(cycles: .*|no job is open, .*)$", re.MULTILINE), "<who runs cycles>"),
     (re.compile(r"^(ok    cycles: ).*$", re.MULTILINE), r"\1<who runs cycles>"),
-    (re.compile(r" {2,}"), "  "),  # columns are as wide as what is in them
+    (re.compile(r" {2,}"), "  "),  # column widths depend on the content
     (re.compile(r" +$", re.MULTILINE), ""),
 )
-"""What differs from one run to the next, or from one machine to another. Everything else is the same."""
+"""Text that differs between runs or machines."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a page, or a word to whoever runs it; `shown` is what the page says."""
+    """A command of a page, or an instruction for the test; `shown` is the output on the page."""
 
     typed: str = ""
     shown: str = ""
@@ -44,7 +44,7 @@ class Step:
 
 
 def steps(text: str) -> Iterator[Step]:
-    """The commands of a page in order."""
+    """Return the commands of a page in order."""
     for match in _CONSOLE.finditer(text):
         if match[2]:
             yield Step(aside=match[2])
@@ -53,7 +53,7 @@ def steps(text: str) -> Iterator[Step]:
 
 
 def rewritten(text: str, act: Callable[[Step], str]) -> str:
-    """The page with what `act` shows of each command; what differs in nothing but volatile things stays."""
+    """Return the page with the output of `act` for each command. Output that differs only in volatile text is kept."""
 
     def anew(match: re.Match[str]) -> str:
         if match[2]:
@@ -73,7 +73,7 @@ def same(one: str, other: str) -> bool:
 
 
 def steady(text: str) -> str:
-    """A text without what is volatile."""
+    """Return the text without volatile parts."""
     for pattern, word in VOLATILE:
         text = pattern.sub(word, text)
     return text

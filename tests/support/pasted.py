@@ -1,4 +1,4 @@
-"""What a person does with a line that iris printed: paste it."""
+"""Paste a line that iris printed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def put_iris(directory: Path, before: str = "pass") -> None:
-    """`iris` as a command of this directory: this very one, when a line of Python `before` it has run."""
+    """Make this `iris` a command in a directory; it first runs `before`, a line of Python."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "iris"
     program = f"{before}; from iris_cli.__main__ import main; main()"
@@ -21,5 +21,5 @@ def put_iris(directory: Path, before: str = "pass") -> None:
 
 
 def paste(line: str, directory: Path, *answers: str) -> str:
-    """Type a line into a terminal there, and answer what it asks; returns what it showed."""
+    """Type a line into a terminal in the directory and answer its questions; return the output."""
     return typed(line, directory, os.environ, columns=100, answers=answers)

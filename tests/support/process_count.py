@@ -1,4 +1,4 @@
-"""A `sh` that is traced: how many processes the calls to a worker start there, the detached ones included."""
+"""A traced `sh`, to count the processes that calls start on a worker, including detached ones."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ exec strace -f -q -e trace=execve -e signal=none -o {directory}/$$.trace {shell}
 
 
 class ProcessCount:
-    """Tools for the front of PATH. A call returns when all that it has started has ended."""
+    """Tools for the front of PATH. A call returns when all its processes have ended."""
 
     def __init__(self, shell: str, directory: Path) -> None:
         self.directory = directory
         self.tools = tools_with_shim(shell, directory, SHIM)
 
     def clear(self) -> None:
-        """Count from here on."""
+        """Reset the count."""
         for trace in self.directory.glob("*.trace"):
             trace.unlink()
 
     @property
     def forks(self) -> int:
-        """The processes that these calls have started, without the shells of the calls."""
+        """Return the number of processes that calls have started, without the shells of the calls."""
         return sum(len(re.findall(r"^\d+ +\+\+\+ ", text, re.MULTILINE)) - 1 for text in self._texts())
 
     def programs(self, name: str) -> int:
-        """How many of them were that program. A line may be cut in two by another process."""
+        """Return how many of them executed that program. Another process may split a line of the trace."""
         called: dict[str, str] = {}
         found = []
         for line in "".join(self._texts()).splitlines():
@@ -52,13 +52,13 @@ class ProcessCount:
 
 
 def skip_unless_processes_can_be_counted() -> None:
-    """Skip the test where strace is missing or may not be used."""
+    """Skip the test if strace can't be used."""
     if not can_count():
         pytest.skip("strace can't trace here")
 
 
 def can_count() -> bool:
-    """Whether there is an strace that works."""
+    """Return True if strace works."""
     if shutil.which("strace") is None:
         return False
     words = ["strace", "-f", "-q", "-e", "trace=execve", "-o", "/dev/null", "true"]

@@ -1,4 +1,4 @@
-"""Random clusters for property tests: fleets and queues with a past, of which some is not over yet."""
+"""Random clusters for property tests: workers and jobs with earlier attempts, some of which have not ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ENDED, _STOPPING = AttemptState.ENDED, AttemptState.STOPPING
 _PENDING = TaskState.PENDING
 
 Past = tuple[TaskState, AttemptState | None]
-"""The state of a task and of its last attempt, None where it never had one."""
+"""The state of a task and of its last attempt, None if it had none."""
 
 _LIVE: list[Past] = [
     (TaskState.RUNNING, AttemptState.RUNNING),
@@ -47,7 +47,7 @@ _OVER: list[Past] = [
 
 @dataclass(frozen=True)
 class State:
-    """Everything that one plan is made from."""
+    """The input of a plan."""
 
     cluster: Cluster
     without_secrets: dict[JobId, list[str]]
@@ -64,14 +64,14 @@ class State:
         )
 
     def __repr__(self) -> str:
-        """One record to a line."""
+        """Return one record per line."""
         tables = (self.cluster.workers, self.cluster.jobs, self.cluster.tasks, self.cluster.ghosts)
         lines = [repr(each) for table in tables for each in table.values()]
         return "\n".join([*lines, repr(self.without_secrets), repr(self.gang_reserve_after)])
 
 
 def a_state(dice: Dice) -> State:
-    """A cluster in the middle of its life; nothing of it is in two places."""
+    """Return a consistent random cluster."""
     queue = [a_job(dice, number) for number in range(1 + dice.up_to(6))]
     names = [each.id for each in queue]
     queue = [_with_a_past(dice, each, names[:at]) for at, each in enumerate(queue)]
@@ -115,7 +115,7 @@ _BAD = [
 
 
 def _past_job(name: str, replicas: int) -> Job:
-    """One that others come after; it tolerates one failure, which gangs don't."""
+    """Return a job on which others depend. It tolerates one failure if it is not a gang."""
     if name == "lost gang":
         return gang(name, replicas=replicas)
     return job(
@@ -156,7 +156,7 @@ def _tasks(dice: Dice, of: Job) -> Iterator[Task]:
 
 
 def _task(name: TaskId, state: TaskState, last: AttemptState | None, on: str = "h0") -> Task:
-    """A task. Before an attempt that isn't over there was one that is."""
+    """Return a task. A live attempt has an earlier one that ended."""
     tried = [] if last is None else [last] if last is _ENDED else [_ENDED, last]
     attempts = tuple(
         Attempt(number=number, worker=WorkerId(on), token=Token(f"{number:032x}"), phase=PHASES[each])
@@ -166,7 +166,7 @@ def _task(name: TaskId, state: TaskState, last: AttemptState | None, on: str = "
 
 
 def _hosting(dice: Dice, cluster: Cluster, worker: Worker) -> Worker:
-    """The worker, with what it holds given to attempts that the cluster knows of."""
+    """Return the worker; its resources are held by attempts of the cluster."""
     claims: dict[AttemptId, Claim] = {}
     for claimed, claim in worker.claims.items():
         task = _task(_untouched(dice, cluster, claimed.task.job), *dice.pick(_LIVE), on=worker.id)
@@ -176,7 +176,7 @@ def _hosting(dice: Dice, cluster: Cluster, worker: Worker) -> Worker:
 
 
 def _untouched(dice: Dice, cluster: Cluster, name: JobId) -> TaskId:
-    """A task of that job which was never placed, else one more of job `old`."""
+    """Return a never placed task of the job, otherwise a new one of job `old`."""
     of = None if name in _PAST else cluster.jobs.get(name)
     if of is not None:
         for each in of.task_ids:

@@ -1,4 +1,4 @@
-"""Random scale groups and jobs, small enough to be looked at."""
+"""Small random scale groups and jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WANTED = [
 
 
 def some_groups(dice: Dice) -> list[GroupState]:
-    """Up to five groups as they stand."""
+    """Return up to five groups with their states."""
     return [_a_group(dice, f"g{number}") for number in range(dice.pick([1, 2, 3, 4, 5, 0]))]
 
 
@@ -53,7 +53,7 @@ def _a_group(dice: Dice, name: str) -> GroupState:
 
 
 def some_jobs(dice: Dice, preferences: bool = True) -> list[Job]:
-    """Up to nine jobs of all kinds."""
+    """Return up to nine jobs of all kinds."""
     wanted = [each for each in _WANTED if preferences or not each.startswith("~")]
     return [_a_job(dice, f"j{number}", wanted) for number in range(dice.up_to(9))]
 

@@ -1,4 +1,4 @@
-"""Random fleets and queues for property tests: small enough to be looked at, mixed enough to go wrong."""
+"""Small random fleets and queues for property tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Dice:
-    """Choices read off random bytes: cheap by the thousand, and zeros, to which bytes shrink, choose the first."""
+    """Choices from random bytes, which is fast. Zeros, to which bytes shrink, choose the first."""
 
     def __init__(self, throws: bytes) -> None:
         self._throws = iter(throws)
@@ -48,7 +48,7 @@ dice = st.binary(min_size=300, max_size=300).map(Dice)
 
 @dataclass(frozen=True)
 class Situation:
-    """Everything that one cycle is given."""
+    """The input of a cycle."""
 
     fleet: list[Worker]
     jobs: list[Job]
@@ -72,13 +72,13 @@ class Situation:
         return find_assignments(self.tasks, self.fleet, self.known.get, NOW, **self.options)
 
     def __repr__(self) -> str:
-        """One record to a line."""
+        """Return one record per line."""
         lines = [*map(repr, self.fleet), *map(repr, self.jobs), *(repr(each) for each in self.tasks)]
         return "\n".join([*lines, repr(self.options)])
 
 
 def a_situation(dice: Dice) -> Situation:
-    """Any fleet, any queue, any time since."""
+    """Return a random situation."""
     workers = a_fleet(dice)
     queue = [a_job(dice, number) for number in range(dice.pick([1, 2, 3, 4, 5, 6, 7, 8, 9, 0]))]
     return Situation(
@@ -107,7 +107,7 @@ _REGIONS: list[str | int] = ["us", "us", "us", "eu", "eu", 1, "1"]
 
 
 def a_fleet(dice: Dice) -> list[Worker]:
-    """Up to four slices and up to five hosts, some busy, sick, tainted or not what they should be."""
+    """Return up to four slices and five hosts, some busy, unhealthy, tainted or inconsistent."""
     found: list[Worker] = []
     for number in range(dice.pick([1, 2, 2, 3, 3, 4, 4, 0])):
         found += _a_slice(dice, f"s{number}")
@@ -133,11 +133,11 @@ def _a_slice(dice: Dice, name: str) -> list[Worker]:
     members = tpu_slice(name, variant, vms, **extra)
     if dice.rarely():
         members = dice.pick([members[1:], members[:-1], [*members, members[0]]])
-        if members:  # none, or another worker with a number that is taken, or none at all
+        if members:  # missing, or with the number of another worker, or without a number
             odd = dice.pick([values({"tpu-worker-id": 0}), values({"tpu-worker-id": "1"}), {}])
             attributes = {k: v for k, v in members[-1].attributes.items() if k != "tpu-worker-id"}
             members[-1] = replace(members[-1], id=WorkerId(f"{name}-x"), attributes={**attributes, **odd})
-    # Slices are busy or idle as a whole more often than one by one.
+    # Mostly all VMs of a slice are busy, or all are idle.
     if dice.rarely(4):
         return [training(member, dice.pick(["old", "new", "j0"])) for member in members]
     return [_a_habit(dice, member) for member in members]
@@ -153,7 +153,7 @@ _CONDITIONS = [each for each in WorkerCondition if each is not WorkerCondition.H
 
 
 def _a_habit(dice: Dice, worker: Worker) -> Worker:
-    """What is on the worker, or wrong with it, if anything is."""
+    """Return the worker with attempts or problems, if any."""
     match dice.up_to(29):
         case 1 | 2 | 12:
             return busy(
@@ -176,9 +176,7 @@ def _a_habit(dice: Dice, worker: Worker) -> Worker:
         case 10 | 11:
             return tainted(worker, dice.pick(["maintenance", "maintenance", "spot"]))
         case 14 | 15:
-            once = _a_habit(
-                dice, worker
-            )  # then a second thing, but nobody holds the same chips or GPUs twice
+            once = _a_habit(dice, worker)  # maybe a second one, but chips and GPUs are held once
             return once if once.claims else _a_habit(dice, once)
         case 16 | 17:
             return _with_several(dice, worker)
@@ -187,7 +185,7 @@ def _a_habit(dice: Dice, worker: Worker) -> Worker:
 
 
 def _with_several(dice: Dice, worker: Worker) -> Worker:
-    """Attempts that end one by one: room for more is a matter of which."""
+    """Add several attempts: which of them end decides what fits."""
     for number in range(2 + dice.up_to(2)):
         gpus = (number,) if number < worker.gpus else ()
         by, cpu, memory = dice.pick(["old", "new", "j0"]), dice.pick([1, 2, 3, 5]), dice.pick([1, 4, 7])
@@ -208,7 +206,7 @@ _CONSTRAINTS = [
 
 
 def malformed(key: str, op: ConstraintOp, value: Any) -> Constraint:
-    """A constraint as no check would let it pass: without a key or a value, or ordering texts."""
+    """Return an invalid constraint: without a key or a value, or one that compares texts by order."""
     constraint = Constraint.of("k", ConstraintOp.EXISTS)
     found = None if value is None else AttributeValue(value)
     for name, content in (("key", key), ("op", op), ("value", found)):
@@ -217,7 +215,7 @@ def malformed(key: str, op: ConstraintOp, value: Any) -> Constraint:
 
 
 def a_job(dice: Dice, number: int) -> Job:
-    """One job of any kind."""
+    """Return a job of any kind."""
     constraints = tuple(dict.fromkeys(dice.pick(_CONSTRAINTS) for _ in range(dice.pick([0, 0, 0, 1, 1, 2]))))
     if dice.rarely(24):
         constraints += (malformed(dice.pick(["region", "pool"]), ConstraintOp.LT, "us"),)
@@ -271,7 +269,7 @@ _TRIED = Attempt(number=0, worker=WorkerId("h0"), token=Token("0" * 32), phase=E
 
 
 def _tasks(dice: Dice, asked: Job) -> list[Task]:
-    """Those of a job: all pending, or some tried before, running or twice in the list."""
+    """Return the tasks of a job: all pending, or some retried, running or listed twice."""
     tasks = [Task(id=each) for each in asked.task_ids]
     match dice.up_to(31):
         case 1:

@@ -1,4 +1,4 @@
-"""A small TCP relay to put before a server: it can hang, go silent, cut or delay at a given byte."""
+"""A TCP relay before a server, which can hang, drop data, cut or delay at a given byte."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What the relay does to each connection. A limit of None never comes.
+    """The faults of each connection. None means no limit.
 
-    `up` is from the client to the server, `down` the other way; limits are in bytes of that direction.
+    `up` is from the client to the server, `down` the opposite; limits are in bytes of that direction.
     """
 
-    hang: bool = False  # accept, then nothing
-    silent_up: int | None = None  # pass that many bytes, then swallow the rest; all stays open
+    hang: bool = False  # accept, then do nothing
+    silent_up: int | None = None  # forward that many bytes, then drop the rest without closing
     silent_down: int | None = None
-    cut_up: int | None = None  # pass that many bytes, then close both sides
+    cut_up: int | None = None  # forward that many bytes, then close both sides
     cut_down: int | None = None
     reset: bool = False  # cut with RST instead of FIN
-    only_first: int | None = None  # connections after that many are well
-    piece: int = 65536  # most bytes passed on at a time
+    only_first: int | None = None  # only the first connections have faults
+    piece: int = 65536  # maximum bytes forwarded at a time
     delay: float = 0.0  # seconds before each piece, in both directions
 
 
@@ -54,16 +54,16 @@ class Relay:
         self.thaw()
 
     def drop(self) -> None:
-        """Cut what is connected now; new connections are served."""
+        """Cut all connections; new ones are served."""
         for sock in self._open:
             _cut(sock)
 
     def freeze(self) -> None:
-        """From now on nothing gets through, in either direction, and nobody is told."""
+        """Drop all data in both directions; no side is notified."""
         self._flows.clear()
 
     def thaw(self) -> None:
-        """New connections are served again. Those from before have lost bytes: they are cut."""
+        """Serve new connections again. Cut the old ones, which have lost bytes."""
         self.drop()
         self._flows.set()
 
@@ -109,7 +109,7 @@ class Relay:
                 sink.sendall(data)
                 passed += len(data)
                 setattr(self, direction, getattr(self, direction) + len(data))
-        self._flows.wait()  # until then nobody hears that the other one has gone
+        self._flows.wait()  # until then no side learns that the other has closed
         for sock in (source, sink):
             _cut(sock, reset=fault.reset)
 
@@ -118,7 +118,7 @@ def _cut(sock: socket.socket, *, reset: bool = False) -> None:
     with suppress(OSError):
         if reset:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            sock.shutdown(socket.SHUT_RD)  # wakes whoever still reads from it, which would keep it open
+            sock.shutdown(socket.SHUT_RD)  # wakes its reader, which would keep it open
             sock.close()
         else:
             sock.shutdown(socket.SHUT_RDWR)
@@ -126,7 +126,7 @@ def _cut(sock: socket.socket, *, reset: bool = False) -> None:
 
 @contextmanager
 def relay(to_port: int, fault: Fault | None = None) -> Iterator[Relay]:
-    """A relay for the length of a block."""
+    """Yield a relay."""
     one = Relay(to_port, fault)
     try:
         yield one
@@ -136,7 +136,7 @@ def relay(to_port: int, fault: Fault | None = None) -> Iterator[Relay]:
 
 @contextmanager
 def deaf_port() -> Iterator[int]:
-    """A port that takes no more connections: connecting to it gets no reply at all."""
+    """Yield a port with a full queue: connecting to it gets no reply."""
     with socket.socket() as listener, ExitStack() as crowd:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -148,7 +148,7 @@ def deaf_port() -> Iterator[int]:
 
 
 def closed_port() -> int:
-    """A port on loopback where nobody listens."""
+    """Return a port on loopback on which no process listens."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port: int = sock.getsockname()[1]

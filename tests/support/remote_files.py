@@ -1,4 +1,4 @@
-"""Files of attempts in memory, in the place of the calls that fetch them; workers that lie, and files that change."""
+"""Files of attempts in memory instead of the calls that fetch them: false answers, and files that change."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class RemoteFile:
 
 @dataclass
 class RemoteFiles(OutputCalls):
-    """By token and name. `asked` are the calls; before each of them something may happen."""
+    """Files by token and name. `asked` are the calls; a function may be called before each of them."""
 
     files: dict[Token, dict[bytes, RemoteFile]] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
     gone: set[Token] = field(default_factory=set)
-    linked: set[Token] = field(default_factory=set)  # whose output has become a link
-    unlisted: set[bytes] = field(default_factory=set)  # names whose version isn't in the list
-    room: int = 1_000_000  # files in one answer
+    linked: set[Token] = field(default_factory=set)  # attempts whose output is a link
+    unlisted: set[bytes] = field(default_factory=set)  # names without a version in the list
+    room: int = 1_000_000  # maximum number of files in one answer
     asked: list[tuple[object, ...]] = field(default_factory=list)
     before: Callable[[tuple[object, ...]], None] = lambda _: None
 

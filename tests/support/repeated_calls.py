@@ -1,4 +1,4 @@
-"""What every cycle does anew, so that whoever died in the middle of it is made up for."""
+"""Calls that each cycle repeats, so that a killed caller has no lasting effect."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ STAY = ("sh", "-c", 'echo $$ >>"$0"; exec sleep 1000')
 
 
 def send(host: WorkerHost, request: LaunchRequest) -> None:
-    """A launch whose caller may be killed: there may be no answer."""
+    """Send a launch; there may be no answer, as its caller may be killed."""
     host.runner.prepare(host.target, [request], boot_id=host.boot_id, incarnation=host.incarnation, go=True)
     host.runner.go(host.target, [request.token], boot_id=host.boot_id, incarnation=host.incarnation)
 
 
 def settle(host: WorkerHost, request: LaunchRequest) -> RemoteState:
-    """Send the launch again until the attempt is beyond it, or nothing moves for a while."""
+    """Repeat the launch until the attempt has started or ended, or makes no progress for a while."""
     state = RemoteState.ABSENT
     for _ in range(200):
         send(host, request)
@@ -28,15 +28,15 @@ def settle(host: WorkerHost, request: LaunchRequest) -> RemoteState:
         if state in FINAL | {RemoteState.RUNNING, RemoteState.ORPHANED}:
             break
         if state is RemoteState.LAUNCHING and not marked(request.token):
-            break  # the wrapper was killed after it had won `go`: only a stop ends that
+            break  # the wrapper was killed after it had made `go`: only a stop helps
         time.sleep(0.02)
     return state
 
 
 def fence(host: WorkerHost, token: Token) -> RemoteState:
-    """Stop it, again and again as every cycle does. Once it is fenced nothing of it is left.
+    """Stop the attempt, repeatedly as cycles do, until no process of it is left.
 
-    STOPPED is proof of that. A wrapper that has recorded any other end is about to end itself.
+    STOPPED is proof of that. A wrapper that has recorded another end is about to exit.
     """
     states: list[RemoteState] = []
 

@@ -1,4 +1,4 @@
-"""What a worker says about one attempt, in a few words: `running`, `exited 1 5s-ago`, `nostart disk`."""
+"""Reports about an attempt as short texts: `running`, `exited 1 5s-ago`, `nostart disk`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ _PLACE = re.compile(r"in-(.+)")
 def parse_report(token: Token, words: str) -> AttemptReport:
     """`STATE [EXIT CODE | CAUSE] [DURATION-ago] [ran-DURATION] [quiet-DURATION] [in-PLACE] [preempted]`.
 
-    The first duration says how long ago an exit, or else the start (of the launch, the set-up, the command) was;
-    the second one how long the command ran by the worker's clock, the third one how long it has written nothing.
-    PLACE is where its program is. `timeout`, `oom` and `signal` are exits. `preempted`: the metadata server has
-    announced the end of the VM.
+    The durations are the age of the exit, or of the start of the launch, set-up or command; the run time by the
+    worker's clock; and the time since the last output. PLACE is where its program is. `timeout`, `oom` and `signal` are
+    exits. `preempted`: the metadata server has announced the end of the VM.
     """
     state, *rest = words.split()
     facts = (_PREEMPTED,) if "preempted" in rest else ()

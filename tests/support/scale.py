@@ -30,13 +30,13 @@ _OF_STATE = ("slices", "booting", "backing_off", "vms", "vm")
 
 
 def state(name: str, tpu: str = "v5litepod-16", zone: str = "us-west4-a", **fields: Any) -> GroupState:
-    """The same as it stands: `slices`, `booting`, `backing_off`, ..."""
+    """Return the group with its state: `slices`, `booting`, `backing_off`, ..."""
     standing = {key: fields.pop(key) for key in _OF_STATE if key in fields}
     return GroupState(group=scale_group(name, tpu, zone, **fields), **standing)
 
 
 def entries_of(*jobs: Job) -> list[DemandEntry]:
-    """What jobs ask for where there is no worker: gangs whole, other tasks one by one."""
+    """Return the demand of jobs without workers: whole gangs, other tasks one by one."""
     return [
         entry_of(job, tasks)
         for job in jobs
@@ -49,10 +49,10 @@ def route(groups: list[GroupState], *jobs: Job) -> RoutingDecision:
 
 
 def launched(groups: list[GroupState], *jobs: Job) -> dict[str, int]:
-    """How many slices each group makes."""
+    """Return the number of new slices of each group."""
     return dict(route(groups, *jobs).launch)
 
 
 def unmet(groups: list[GroupState], *jobs: Job) -> list[str]:
-    """Why entries get no slice, each reason in words."""
+    """Return the texts of the reasons why entries get no slice."""
     return [f"{each.entry.key}: {each.reason}" for each in route(groups, *jobs).unmet]

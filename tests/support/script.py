@@ -1,4 +1,4 @@
-"""The language of the transcripts: a command line in, the lines of what was recorded out."""
+"""The language of the transcripts: a command in, the recorded events out."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ _HOST: dict[str, Callable[[str], Any]] = {"cpu": float, "memory": parse_memory, 
 
 
 class Script(AutoscalingVerbs):
-    """Runs one transcript on a lab of its own."""
+    """Runs a transcript on a lab."""
 
     def __init__(self) -> None:
         self.lab = Lab()
 
     def run(self, line: str) -> list[str]:
-        """What one command did: its events, what it printed, or how it was refused."""
+        """Run a command; return its events, its output, or its error."""
         name, *words = shlex.split(line)
         before, done = self.lab.cluster, len(self.lab.log)
         try:
@@ -97,7 +97,7 @@ class Script(AutoscalingVerbs):
         self.lab.silent(*names, kind=SilenceKind(kind))
 
     def do_poll(self, *words: str) -> None:
-        """One poll of several workers: `poll a-0=unreachable b-0=answers`."""
+        """Poll several workers: `poll a-0=unreachable b-0=answers`."""
         said = dict(word.split("=") for word in words)
         self.lab.answers(
             *(
@@ -109,7 +109,7 @@ class Script(AutoscalingVerbs):
         )
 
     def do_policy(self, *words: str) -> None:
-        """What the configuration says of `replace_lost` on these workers."""
+        """Configure `replace_lost` on these workers."""
         *names, policy = words
         self.lab.policies |= {WorkerId(name): ReplaceLost(policy) for name in names}
 
@@ -117,7 +117,7 @@ class Script(AutoscalingVerbs):
         self.lab.answers(*(self.lab.answer_of(name) for name in names))
 
     def do_reboot(self, name: str, *words: str) -> None:
-        """A host is up again, and says what is left on its disk: `reboot w train/task-0 exited 0`."""
+        """Reboot a host, which then reports the attempts on its disk: `reboot w train/task-0 exited 0`."""
         self.lab.hosts[self.lab.the_worker(name).id].reboot()
         if words:
             self.do_report(*words)
@@ -184,7 +184,7 @@ class Script(AutoscalingVerbs):
     def do_schedule(self) -> None:
         self.lab.schedule()
 
-    # Workers' words; several in one poll are separated by ';'
+    # Reports of workers, separated by ';' if they are in one poll
 
     def do_report(self, *words: str) -> None:
         line, _, unheard = " ".join(words).partition(" --unheard ")
@@ -194,14 +194,14 @@ class Script(AutoscalingVerbs):
         self.lab.not_sent(names)
 
     def do_unanswered(self, names: str, kind: str = "timeout") -> None:
-        """The launch of these tasks was sent, and no answer came."""
+        """Record that the launch of these tasks was sent and not answered."""
         self.lab.unanswered(names, SilenceKind(kind))
 
     def do_reap(self, worker: str, *left: str) -> None:
-        """Remove the files that are due on a worker; of some attempts it can't."""
+        """Remove the files that are due on a worker, except those of some attempts."""
         self.lab.reap(worker, *left)
 
-    # Time, and looking at things
+    # Time and observation
 
     def do_advance(self, duration: str) -> None:
         self.lab.advance(duration)
@@ -219,7 +219,7 @@ class Script(AutoscalingVerbs):
         return lines
 
     def do_display(self, job: str) -> list[str]:
-        """How a job and its tasks read on the screen."""
+        """Print the displays of a job and its tasks."""
         of_tasks = task_displays(self.lab.cluster, JobId(job))
         return [
             job_display(self.lab.cluster, JobId(job)),
@@ -236,7 +236,7 @@ class Script(AutoscalingVerbs):
         ]
 
     def do_change(self, job: str) -> list[str]:
-        """The single change that would place what waits of a job."""
+        """Print the single change that would place the pending tasks of a job."""
         plan = self.lab.plan()
         waiting = [key for key in plan.waiting if str(key).split("/task-")[0] == job]
         return [str(plan.explain(key).change or "none") for key in waiting[:1]]

@@ -39,9 +39,9 @@ class Site:
         extra: str = "",
         **limits: str,
     ) -> None:
-        """Describe slices by their hosts; the operator's known_hosts has all host keys.
+        """Configure slices with their hosts; the operator's known_hosts has all host keys.
 
-        If `limits` says nothing else, no call to a host that answers times out.
+        By default, no call to a host that answers times out.
         """
         limits = {"backoff_first": "1s", "connect_timeout": "1m", "dispatch_timeout": "1m"} | limits
         shown = ", ".join(f"{name}: {value}" for name, value in limits.items())
@@ -68,7 +68,7 @@ class Site:
         return ran
 
     def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """Start one command, to be ended by the caller."""
+        """Start a command; the caller ends it."""
         return subprocess.Popen(
             [sys.executable, "-m", "iris_cli", *words],
             cwd=self.directory,
@@ -79,18 +79,18 @@ class Site:
         )
 
     def environ(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The environment of its commands."""
+        """Return the environment of its commands."""
         inherited = {name: value for name, value in os.environ.items() if name not in OF_ANOTHER_TERMINAL}
         return {**inherited, "HOME": str(self.directory), **self.env, **(env or {})}
 
     def terminal(self, *words: str, columns: int = 100, lines: int = 30) -> Terminal:
-        """One command in a terminal of its own."""
+        """Start a command in a terminal."""
         command = [sys.executable, "-m", "iris_cli", *words]
         env = {"HOME": str(self.directory), **self.env}
         return Terminal(command, columns=columns, lines=lines, env=env, cwd=self.directory)
 
     def job(self, job: str) -> dict[str, Any]:
-        """`iris status JOB --json`."""
+        """Return the output of `iris status JOB --json`."""
         return self.iris("status", job, "--json").json()
 
     def until(self, happened: Callable[[], bool], *, cycles: bool = True) -> None:
@@ -106,14 +106,14 @@ class Site:
         until(cycled)
 
     def events(self) -> list[dict[str, Any]]:
-        """Every event of the log, in order."""
+        """Return all events of the log in order."""
         lines = (self.state / "events.jsonl").read_text().splitlines()
         return [event for line in lines for event in json.loads(line)["events"]]
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command left behind."""
+    """The result of a command."""
 
     words: Sequence[str]
     code: int

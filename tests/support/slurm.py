@@ -57,7 +57,7 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 @dataclass(eq=False)
 class Slurm:
-    """A cluster of `nodes` nodes that are all this host. `directory` is the parent of all its files."""
+    """A cluster of `nodes` nodes, all on this host. Its files are in `directory`."""
 
     directory: Path
     nodes: int = 4
@@ -70,7 +70,7 @@ class Slurm:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The environment of its commands, and of its daemons."""
+        """Return the environment of its commands and daemons."""
         path = os.pathsep.join((os.environ.get("PATH", ""), *_SBIN))
         return {**os.environ, "SLURM_CONF": str(self.conf), "PATH": path}
 
@@ -83,7 +83,7 @@ class Slurm:
         text = _CONF.format(
             directory=self.directory,
             host=host,
-            address=socket.gethostbyname(host),  # often 127.0.1.1, and srun expects calls from there
+            address=socket.gethostbyname(host),  # often 127.0.1.1, from which srun expects connections
             last=self.nodes - 1,
             cpus=self.cpus,
             ports=(ports[0], ports[1], ports[-1]),
@@ -96,7 +96,7 @@ class Slurm:
         until(self._is_idle, self._said)
 
     def stop(self) -> None:
-        """Cancel every job, and end the daemons and what their jobs have left behind."""
+        """Cancel all jobs; end the daemons and all processes of jobs."""
         with suppress(subprocess.SubprocessError):
             self.run("scancel", "--user=root")
             self.run("scancel", "--user=root", "--signal=KILL")
@@ -111,7 +111,7 @@ class Slurm:
         end_strays(self.directory)
 
     def run(self, *command: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
-        """What a command of Slurm prints. Raises CalledProcessError."""
+        """Return the output of a Slurm command. Raises CalledProcessError."""
         done = subprocess.run(
             command,
             cwd=cwd or self.directory,
@@ -127,18 +127,18 @@ class Slurm:
     def submit(
         self, script: Path, *options: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> str:
-        """The id of the job that the script becomes."""
+        """Submit a script; return the job id."""
         return self.run("sbatch", "--parsable", *options, str(script), cwd=cwd, env=env).strip()
 
     def jobs(self, job: str) -> list[dict[str, str]]:
-        """What `scontrol` tells of a job, or of each task of an array."""
+        """Return the output of `scontrol` for a job, or for each task of an array."""
         lines = self.run("scontrol", "--oneliner", "show", "job", job).splitlines()
         return [
             dict(word.partition("=")[::2] for word in line.split() if "=" in word) for line in lines if line
         ]
 
     def ended(self, job: str) -> list[dict[str, str]]:
-        """The same once all have ended."""
+        """Return the same once all have ended."""
         until(lambda: all(each["JobState"] in _ENDED for each in self.jobs(job)), lambda: self.jobs(job))
         return self.jobs(job)
 
@@ -193,7 +193,7 @@ _ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", 
 
 
 def _free_ports(count: int) -> Sequence[int]:
-    """So many ports in a row that nobody listens on: Slurm takes a range for its nodes."""
+    """Return a range of free ports, which Slurm needs for its nodes."""
     while True:
         first = random.randint(20_000, 31_000)
         ports = range(first, first + count)
@@ -210,7 +210,7 @@ def _is_free(port: int) -> bool:
 
 
 def why_no_slurm() -> str:
-    """Why this machine can't run it; '' if it can."""
+    """Return why this machine can't run Slurm; '' if it can."""
     path = os.pathsep.join((os.environ.get("PATH", ""), *_SBIN))
     missing = [name for name in (*_DAEMONS, *_CLIENTS) if shutil.which(name, path=path) is None]
     if missing:
@@ -220,7 +220,7 @@ def why_no_slurm() -> str:
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    """One cluster for all tests of a module; skips where none can run."""
+    """Yield a cluster for all tests of a module; skip them if it can't run."""
     if why := why_no_slurm():
         pytest.skip(why)
     cluster = Slurm(tmp_path_factory.mktemp("slurm"))

@@ -1,4 +1,4 @@
-"""The program `iris` of tasks, in a directory like that of a task."""
+"""The `iris` of tasks, in a directory like that of a task."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Ran(NamedTuple):
 
 
 class Task:
-    """A task's directory and the program in it."""
+    """The directory of a task with the program."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "task"
@@ -55,7 +55,7 @@ class Task:
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def asked(self, *words: str | bytes, env: Mapping[str, str] | None = None) -> Request:
-        """The request that these words become. Nobody answers."""
+        """Return the request of a command, which gets no answer."""
         process = subprocess.Popen(
             [self.program, *words],
             env={**self.env, **(env or {})},
@@ -103,7 +103,7 @@ TASKS: list[dict[str, object]] = [{**WELL, "attempt": 0}, {**WAITS, "attempt": N
 
 
 def operator(**states: str) -> Decide:
-    """Every job succeeds but those named, by the last part of their ids."""
+    """Answer requests: all jobs succeed except those named by the last part of their ids."""
 
     def decide(request: Request) -> Answer | None:
         match request:

@@ -1,4 +1,4 @@
-"""A lab of real OpenSSH servers on loopback. Works as root and as an ordinary user."""
+"""OpenSSH servers on loopback, for root and for ordinary users."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from tests.support.strays import end_strays, parents
 from tests.support.waiting import PATIENCE, until
 
 KEPT = 5
-"""Servers that run on for the next test: each one more makes every search of the process table longer."""
+"""Servers that are kept for the next test. Each one slows down searches of the process table."""
 
 
 @dataclass(eq=False)
 class SshHost:
-    """One sshd with a host key, a port and a home directory of its own."""
+    """An sshd with its own host key, port and home directory."""
 
     name: str
     directory: Path
@@ -65,7 +65,7 @@ class SshHost:
 
     @property
     def known_hosts_line(self) -> str:
-        """As `ssh-keyscan` prints it."""
+        """Return its line as `ssh-keyscan` prints it."""
         return f"[{self.address}]:{self.port} {self.public_host_key}"
 
     @property
@@ -73,7 +73,7 @@ class SshHost:
         return presented(self.public_host_key).fingerprint
 
     def connection(self, **overrides: Any) -> Connection:
-        """How to reach it; the client key fits."""
+        """Return the connection settings, with the accepted client key."""
         settings: dict[str, Any] = {
             "host": self.address,
             "port": self.port,
@@ -86,12 +86,12 @@ class SshHost:
         return Target(worker=self.worker, connection=self.connection(**overrides))
 
     def new_host_key(self) -> None:
-        """What happens when a host is created anew; counts from the next start."""
+        """Change the host key, as if the host was re-created; used from the next start on."""
         self.public_host_key = write_key(self.host_key_path)
         self._serves_old_key = True
 
     def log(self) -> str:
-        """What the server wrote in this test."""
+        """Return the server's log of this test."""
         return self._whole_log()[self._lent_at :]
 
     def _whole_log(self) -> str:
@@ -99,15 +99,15 @@ class SshHost:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def launch(self) -> None:
-        """Start without waiting until it answers."""
+        """Start it; don't wait until it answers."""
         self.port = self.port or _free_port()
         config = self.directory / "sshd_config"
         config.write_text("\n".join(self._config()) + "\n")
         self._serves_old_key = False
         with (self.directory / "log").open("ab") as log:
             self._launched_at = len(self._whole_log())
-            # -r: it serves a connection without starting itself again, which takes a third of its processor time;
-            # OpenSSH from 9.8 on ignores that and starts a program beside the absolute path.
+            # -r: don't execute sshd again for each connection, which takes a third of its CPU time;
+            # OpenSSH 9.8 and later ignores it and starts a program next to sshd's absolute path.
             command = [sshd_path(), "-r", "-D", "-e", "-f", str(config)]
             self._process = self._spawn(command, log)
 
@@ -115,7 +115,7 @@ class SshHost:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def wait(self) -> None:
-        """Until it is this server, and no other, that has the port: whoever connects now is served."""
+        """Wait until this server, not another one, listens on the port."""
 
         def listens() -> bool:
             if self._process is None or self._process.poll() is not None:
@@ -132,18 +132,18 @@ class SshHost:
         self.wait()
 
     def stop(self) -> None:
-        """End the server and the connections it serves, as a power cut would."""
+        """End the server and its connections, as a power cut would."""
         switch_off([self])
 
     def lend(self, name: str, client_key: Path) -> None:
-        """Give it to a test that knows nothing of the one before. If it does not run, it is launched."""
+        """Prepare it for the next test, and launch it unless it runs."""
         self.name, self.client_key = name, client_key
         self._lent_at = len(self._whole_log())
         if self._process is None:
             self.launch()
 
     def renew(self) -> None:
-        """Give it an empty home, and forget what the last test has changed."""
+        """Empty its home, and undo changes of the last test."""
         if self._serves_old_key:
             self.stop()
         self.home.rename(self.directory / f"home.{len(list(self.directory.glob('home.*')))}")
@@ -173,7 +173,7 @@ class SshHost:
 
 
 def sshd_path() -> str:
-    """Where sshd is; skips the test if it is nowhere. `/usr/sbin` is often not on an ordinary user's PATH."""
+    """Return the path of sshd; skips the test if it is not installed. `/usr/sbin` may not be in PATH."""
     found = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin:/sbin")
     if found is None:
         pytest.skip("no sshd on this machine (install openssh-server)")
@@ -182,14 +182,14 @@ def sshd_path() -> str:
 
 @cache
 def sshd_version() -> tuple[int, int]:
-    """`(9, 2)` for OpenSSH 9.2. A version without `-V` says it among its complaints."""
+    """Return `(9, 2)` for OpenSSH 9.2. Versions without `-V` print it in the error message."""
     result = subprocess.run([sshd_path(), "-V"], capture_output=True, text=True, check=False)
     match = re.search(r"OpenSSH_(\d+)\.(\d+)", result.stderr + result.stdout)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def write_key(path: Path, passphrase: str = "") -> str:
-    """Make a key pair in `path` and `path.pub`; the public line is returned."""
+    """Make a key pair in `path` and `path.pub`; return the public line."""
     key = Ed25519PrivateKey.generate()
     secret: serialization.KeySerializationEncryption = serialization.NoEncryption()
     if passphrase:
@@ -203,17 +203,17 @@ def write_key(path: Path, passphrase: str = "") -> str:
 
 
 def presented(public_line: str) -> PresentedKey:
-    """`ssh-ed25519 AAAA…` as the transport would show it."""
+    """Return `ssh-ed25519 AAAA…` as a PresentedKey."""
     return PresentedKey.of(base64.b64decode(public_line.split()[1]))
 
 
 _GIVEN: set[int] = set()
-"""Ports that servers of this process were given: one that is starting doesn't have its port yet."""
+"""Ports of servers of this process, which may still be starting."""
 
 
 def _free_port() -> int:
-    """A port that nobody listens on, below those that outgoing connections are given: a server that is stopped
-    finds it free when it starts again.
+    """Return a free port below those of outgoing connections, so that it is still free when a stopped server
+    starts again.
     """
     while True:
         port = random.randint(10_000, 30_000)
@@ -225,7 +225,7 @@ def _free_port() -> int:
 
 
 def switch_off(hosts: Sequence[SshHost]) -> None:
-    """End these servers and the connections they serve."""
+    """End these servers and their connections."""
     processes = [host._process for host in hosts if host._process is not None]
     family = _descendants(processes)
     for process in processes:
@@ -243,7 +243,7 @@ def _kill(pids: Sequence[int]) -> None:
 
 
 def _descendants(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
-    """Sessions, shells and what they started."""
+    """Return the processes of sessions: shells and what they started."""
     if not processes:
         return []
     pids = [process.pid for process in processes]
@@ -257,9 +257,9 @@ def _descendants(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
 
 
 class SshLab:
-    """`ssh_lab(4)` gives four servers. `known_hosts` has their keys by worker, as `iris` records them.
+    """`ssh_lab(4)` returns four servers. `known_hosts` has their keys by worker, as `iris` records them.
 
-    Servers without `env` and `options` are those of the `shared` lab, if there is one: they run on after the test.
+    Servers without `env` and `options` are those of the `shared` lab, if there is one: they are kept after the test.
     """
 
     def __init__(self, directory: Path, shared: SshLab | None = None) -> None:
@@ -281,7 +281,9 @@ class SshLab:
     ) -> list[SshHost]:
         """`env` is added to the environment of sessions, `options` are lines of sshd_config."""
         if os.geteuid() == 0:
-            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd insists; a start-up script makes it
+            Path("/run/sshd").mkdir(
+                mode=0o755, exist_ok=True
+            )  # sshd needs it; usually a start-up script makes it
         if self._shared is not None and not env and not options:
             started = self._shared.lend_to(self, count)
         else:
@@ -295,9 +297,9 @@ class SshLab:
         return started
 
     def stop(self) -> None:
-        """End the servers, and what was started through them."""
+        """End the servers, and all processes started through them."""
         if self._shared is not None:
-            self._shared.roll_back(self._lent)
+            self._shared.take_back(self._lent)
         own = [host for host in self.hosts if host not in self._lent]
         switch_off(own)
         for host in own:
@@ -306,7 +308,7 @@ class SshLab:
             end_strays(self.directory)
 
     def lend_to(self, lab: SshLab, count: int) -> list[SshHost]:
-        """So many servers that the other lab has not been given yet."""
+        """Return servers that the other lab does not have yet."""
         first = len(lab._lent)
         while len(self.hosts) < first + count:
             self._host({}, ())
@@ -317,8 +319,8 @@ class SshLab:
         lab._lent += lent
         return lent
 
-    def roll_back(self, lent: Sequence[SshHost]) -> None:
-        """End what was started through these servers, and make them as good as new."""
+    def take_back(self, lent: Sequence[SshHost]) -> None:
+        """End all processes started through these servers, and reset the servers."""
         if lent:
             _kill(_descendants([host._process for host in lent if host._process is not None]))
             end_strays(self.directory)
@@ -337,7 +339,7 @@ class SshLab:
 
 @pytest.fixture(scope="session")
 def shared_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshLab]:
-    """Servers that the tests of this process use in turn."""
+    """Servers shared by the tests of this process, one test at a time."""
     lab = SshLab(tmp_path_factory.mktemp("servers"))
     try:
         yield lab
@@ -347,7 +349,7 @@ def shared_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshLab]:
 
 @pytest.fixture
 def ssh_lab(shared_lab: SshLab, tmp_path: Path) -> Iterator[SshLab]:
-    """Servers on demand; what was started through them ends with the test, also when it fails."""
+    """Servers on demand; processes started through them end with the test."""
     directory = tmp_path / "lab"
     directory.mkdir()
     lab = SshLab(directory, shared_lab)
@@ -359,13 +361,13 @@ def ssh_lab(shared_lab: SshLab, tmp_path: Path) -> Iterator[SshLab]:
 
 @pytest.fixture
 def ssh(ssh_lab: SshLab) -> Iterator[SshTransport]:
-    """A transport that knows the lab's hosts and reads nothing of the user who runs the tests."""
+    """A transport that knows the lab's hosts and ignores the files of the user who runs the tests."""
     transport = SshTransport(ssh_lab.known_hosts, ssh_config=None, user_known_hosts=None)
     yield transport
     transport.close()
 
 
 def know(file: Path, *hosts: SshHost) -> None:
-    """Append the keys of hosts to a known_hosts file of a user."""
+    """Append the keys of hosts to a known_hosts file."""
     with file.open("a") as lines:
         lines.writelines(f"{host.known_hosts_line}\n" for host in hosts)

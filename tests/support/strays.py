@@ -1,4 +1,4 @@
-"""What tests have started and not ended, found by the directory it belongs to, without any of the product's code."""
+"""Processes that tests have started and not ended, found by their directory, without the product's code."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from contextlib import suppress
 from pathlib import Path
 
 _ROUNDS = 500
-"""How often to look again for what has not gone yet, and for what it started before it went."""
+"""Number of searches for processes that have not ended, or that these have started."""
 
 
 def strays(directory: Path) -> dict[int, str]:
-    """The live processes that work below a directory, or whose environment names something below it: what each
-    is and where it works. Neither this process nor those that it was started by."""
+    """Return the live processes with their working directory or a path in their environment below a directory: command
+    line and working directory of each. Excludes this process and its ancestors."""
     if not Path("/proc/self").exists():
         return {}
     found = {}
     for pid in sorted({int(entry) for entry in os.listdir("/proc") if entry.isdigit()} - _ancestry()):
-        with suppress(OSError):  # it has ended, or is somebody else's
+        with suppress(OSError):  # it has ended, or belongs to another user
             if _belongs(pid, os.fsencode(directory)):
                 words = Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
                 found[pid] = f"{os.fsdecode(b' '.join(words))}in {os.readlink(f'/proc/{pid}/cwd')}"
@@ -29,7 +29,7 @@ def strays(directory: Path) -> dict[int, str]:
 
 
 def end_strays(directory: Path) -> None:
-    """End all of them: as a machine does that is switched off."""
+    """Kill all of them."""
     for _ in range(_ROUNDS):
         found = strays(directory)
         for pid in found:
@@ -46,7 +46,7 @@ def _belongs(pid: int, directory: bytes) -> bool:
 
 
 def parents() -> Iterator[tuple[int, int]]:
-    """Every process and its parent. `ps` is slower: it is for systems without /proc."""
+    """Return the parent of each process. `ps`, which is slower, is for systems without /proc."""
     if not Path("/proc/self").exists():
         listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
         for line in listing.stdout.splitlines():

@@ -1,4 +1,4 @@
-"""Strings that somebody might put into an environment, made from a seed: each byte but NUL, each trap of a shell."""
+"""Random strings for environments, from a seed: all bytes except NUL, and all characters that are special to shells."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PIECES = (
 
 
 def strings(seed: int, count: int) -> Iterator[str]:
-    """`count` strings of up to a hundred pieces, most of them short."""
+    """Yield `count` strings of up to a hundred pieces, mostly short."""
     rng = random.Random(seed)
     for _ in range(count):
         length = rng.choice((0, 1, 2, 3, 5, 8, 13, 100))

@@ -1,6 +1,6 @@
-"""A terminal for tests: a real pty with a program in it, and what its bytes make of a screen.
+"""A terminal for tests: a pty with a program in it, and an emulator of its screen.
 
-The emulator knows what a calm program needs and not one escape more: anything else fails the test.
+The emulator knows few escape sequences; any other one fails the test.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 class Screen:
-    """What stands on a terminal of so many columns and lines, its second screen too, and what scrolled away."""
+    """The content of a terminal of this size, of its alternate screen, and the lines that scrolled away."""
 
     def __init__(self, columns: int, lines: int) -> None:
         self.columns, self.lines = columns, lines
         self.main: list[list[str]] = [[]]
         self.second: list[list[str]] | None = None
-        self.scrolled = 0  # lines that the frame on the second screen has pushed out: there must be none
+        self.scrolled = 0  # lines that scrolled off the alternate screen: there must be none
         self.cursor_shown = True
-        self.frames = 0  # times that the second screen was painted from its top
+        self.frames = 0  # times that the alternate screen was redrawn from its top
         self.column = self.line = 0
 
     def resize(self, columns: int, lines: int) -> None:
-        """What no longer fits is gone."""
+        """Change the size; text that no longer fits is lost."""
         self.columns, self.lines = columns, lines
         if self.second is not None:
             self.second = [row[:columns] for row in self.second[:lines]]
@@ -58,7 +58,7 @@ class Screen:
             self.second += [[] for _ in range(self.line + 1 - len(self.second))]
 
     def feed(self, text: str) -> str:
-        """Take what was written; returns the beginning of an escape that isn't complete yet."""
+        """Process output; return the beginning of an incomplete escape sequence."""
         place = 0
         while place < len(text):
             match = _PIECE.match(text, place)
@@ -78,7 +78,7 @@ class Screen:
 
     @property
     def shown(self) -> list[str]:
-        """The lines that stand there, without the blanks at their ends."""
+        """Return the lines without trailing blanks."""
         rows = self.second if self.second is not None else self.main
         return ["".join(row).rstrip() for row in rows]
 
@@ -139,7 +139,7 @@ class Screen:
 
 
 class Terminal:
-    """A program in a terminal of its own. Ended with the block, with all that its terminal started."""
+    """A program in a terminal. At the end of the block it is ended with all processes of its terminal."""
 
     def __init__(
         self,
@@ -182,22 +182,22 @@ class Terminal:
             self.process.wait()
 
     def hang_up(self) -> None:
-        """Close the window: the kernel sends SIGHUP to all that is in it."""
+        """Close the terminal: the kernel sends SIGHUP to its processes."""
         if self._ours >= 0:
             os.close(self._ours)
             self._ours = -1
 
     def resize(self, columns: int, lines: int) -> None:
-        """As a window manager does: the kernel sends SIGWINCH to whoever is in the foreground."""
+        """Resize the window: the kernel sends SIGWINCH to the foreground processes."""
         self.screen.resize(columns, lines)
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def echoes(self) -> bool:
-        """Whether it shows what is typed."""
+        """Return True if input is echoed."""
         return bool(termios.tcgetattr(self._ours)[3] & termios.ECHO)
 
     def hold(self) -> None:
-        """As Ctrl-S does: nothing is written any more."""
+        """Stop the output, as Ctrl-S does."""
         theirs = os.open(f"/proc/{self.process.pid}/fd/0", os.O_RDWR | os.O_NOCTTY)
         termios.tcflow(theirs, termios.TCOOFF)
         os.close(theirs)
@@ -207,7 +207,7 @@ class Terminal:
         os.write(self._ours, keys.encode())
 
     def until(self, seen: Callable[[Screen], object], what: str = "what was expected") -> None:
-        """Read until the screen is as it should be."""
+        """Read until the screen is as expected."""
         deadline = time.monotonic() + PATIENCE
         while not seen(self.screen):
             left = deadline - time.monotonic()
@@ -222,12 +222,12 @@ class Terminal:
         return self.process.wait(PATIENCE)
 
     def _read(self, patience: float) -> bool:
-        """False at the end."""
+        """Read output; return False at the end."""
         if not select.select([self._ours], [], [], patience)[0]:
             return True
         try:
             data = os.read(self._ours, 1 << 16)
-        except OSError:  # how a pty says that nobody holds its other end any more
+        except OSError:  # no process has the other end open
             return False
         self.raw += data
         self._rest = self.screen.feed(self._rest + self._decoder.decode(data))

@@ -1,4 +1,4 @@
-"""A terminal in which a line is typed, questions are answered, and what was shown is kept."""
+"""Type a line into a terminal, answer questions, and keep the output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUESTION = b"[y/N]: "
 def typed(
     line: str, directory: Path, env: Mapping[str, str], *, columns: int, answers: Sequence[str] = ()
 ) -> str:
-    """What a terminal shows from the moment when a line is typed to its end; each question takes one answer."""
+    """Return the output of a terminal from the typed line to its end; each question takes one answer."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     try:
@@ -55,7 +55,7 @@ def _watched(terminal: int, line: str, answers: list[str]) -> bytes:
         assert ready, f"{line} does not end; it has shown {shown.decode(errors='replace')}"
         try:
             more = os.read(terminal, 1 << 16)
-        except OSError:  # how Linux says that nobody has the terminal open any more
+        except OSError:  # on Linux: no process has the terminal open
             return shown
         if not more:
             return shown

@@ -1,4 +1,4 @@
-"""Wait for events, never for a length of time: a loaded machine may be 20 times slower than an idle one."""
+"""Wait for events, never for fixed times: a loaded machine may be 20 times slower than an idle one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 
 PATIENCE = 600.0
-"""Seconds until a missing event fails the test. No test depends on this length."""
+"""Seconds until a missing event fails the test. No test depends on this value."""
 
 LIMITS = (0.5, 2.0, 8.0, 32.0, 128.0)
-"""Time limits in seconds to try in turn until the program under test gets as far as the test needs before the limit.
+"""Time limits in seconds to try in turn, until the tested program gets far enough before the limit.
 
-The first ones keep the test short; the last ones are enough for any machine.
+The first ones keep tests short; the last ones suffice on any machine.
 """
 
 
@@ -23,7 +23,7 @@ def until(happened: Callable[[], object], seen: Callable[[], object] = lambda: "
         if happened():
             return
         assert began < deadline, f"not within {PATIENCE:g} s; last seen: {seen()}"
-        # A costly check runs a fifth of the time, a slow one a third: it takes processor time from what it waits for.
+        # Pause longer after costly and slow checks, which take CPU time from the awaited processes.
         took = time.monotonic() - began
         time.sleep(max(pause, 2 * took, min(4 * took, 0.5)))
         pause = min(1.3 * pause, 0.1)

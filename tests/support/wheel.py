@@ -1,4 +1,4 @@
-"""The package as users get it: built from the source, and installed where nothing of this tree is in reach."""
+"""The package as users get it: built from the source, and installed out of reach of this tree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Built:
-    """Both files that a release consists of."""
+    """The two files of a release."""
 
     sdist: Path
     wheel: Path
@@ -41,29 +41,29 @@ class Installed:
 
     @property
     def iris(self) -> Path:
-        """The command that the wheel brings."""
+        """Return the path of the installed command."""
         return self.venv / "bin" / "iris"
 
     @property
     def packages(self) -> Path:
-        """Where its modules are."""
+        """Return the directory of its modules."""
         return self.venv / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
 
     @property
     def libraries(self) -> Path:
-        """Makes the libraries of the tests importable. The last file that an installation writes."""
+        """Return the file that makes the libraries of the tests importable. An installation writes it last."""
         return self.packages / "libraries.pth"
 
 
 def outside() -> dict[str, str]:
-    """The environment without what leads Python back to this tree."""
+    """Return the environment without variables that lead Python to this tree."""
     return {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
     }
 
 
 def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
-    """What a command printed; one that fails is told whole."""
+    """Return the output of a command; if it fails, raise with all its output."""
     ran = subprocess.run(
         command,
         cwd=cwd,
@@ -79,7 +79,7 @@ def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | 
 
 
 def build(directory: Path) -> Built:
-    """The sdist from this tree, and the wheel from nothing but the sdist. Needs no network."""
+    """Build the sdist from this tree, and the wheel from the sdist. Needs no network."""
     hatch = (sys.executable, "-m", "hatchling", "build", "-d", directory)
     run(*hatch, "-t", "sdist", cwd=ROOT)
     (sdist,) = directory.glob("*.tar.gz")
@@ -92,18 +92,18 @@ def build(directory: Path) -> Built:
 
 
 def install(wheel: Path, venv: Path) -> Installed:
-    """The wheel in a new environment. The libraries it needs are those of the tests: that needs no network."""
+    """Install the wheel in a new environment, with the libraries of the tests, so that it needs no network."""
     run(sys.executable, "-m", "venv", "--without-pip", venv)
     made = Installed(venv)
     pip = (sys.executable, "-m", "pip", "--python", made.python, "install", "--quiet")
     run(*pip, "--no-index", "--no-deps", "--no-compile", wheel)
-    # Files of this kind are not looked for in the directory that this one names: our tree is not found there.
+    # .pth files in that directory are not read, so this tree is not found.
     made.libraries.write_text(sysconfig.get_path("purelib"))
     return made
 
 
 def find_python(version: str) -> str | None:
-    """An interpreter of this version that runs: on the path, or one of pyenv's."""
+    """Return a working interpreter of this version from PATH or pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     kept = (str(path / "bin" / "python") for path in pyenv.glob(f"{version}.*"))
     for python in filter(None, (shutil.which(f"python{version}"), *kept)):
@@ -131,7 +131,7 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
 
 @contextmanager
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory that all processes of a test run share, used by one process at a time."""
+    """Yield a directory shared by all processes of a test run, used by one at a time."""
     own = tmp_path_factory.getbasetemp()
     directory = (own.parent if os.environ.get("PYTEST_XDIST_WORKER") else own) / "package"
     directory.mkdir(exist_ok=True)

@@ -16,7 +16,7 @@ _NUMBERED = re.compile(r"(.*-)(\d+)")
 
 
 def lines_of(events: Iterable[ev.Event], before: Cluster, after: Cluster, at: float) -> list[str]:
-    """One line for each event; those that differ only in their subject share one, where the first stood."""
+    """Return a line for each event. Events that differ only in their subject share the line of the first."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for event in events:
         subject, suffix = _subject(event)
@@ -159,7 +159,7 @@ def _by(trigger: TaskId | None) -> str:
 
 
 def _ranges(subjects: list[str], suffix: str) -> str:
-    """`a-0 a-1 a-2 b` as `a-0..2 b`, each with the suffix."""
+    """Return `a-0..2 b` for `a-0 a-1 a-2 b`, with the suffix."""
     runs: list[tuple[str, int, int]] = []
     for subject in subjects:
         match = _NUMBERED.fullmatch(subject)

@@ -1,4 +1,4 @@
-"""A worker on this machine: the real library in a real shell with real processes, in a home below tmp_path."""
+"""A worker on this machine: the shell library in a real shell with real processes, and a home in tmp_path."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ FINAL = frozenset(
 )
 
 _UNSEEN = 0.3
-"""Seconds until an attempt is polled again in whose directory nothing has changed: processes may have."""
+"""Seconds until an attempt is polled again even if its directory has not changed."""
 
 
 @dataclass(eq=False)
 class WorkerHost:
-    """One worker with one shell. `reached` by tests through the same calls as the product uses."""
+    """A worker with one shell, used by the product's calls."""
 
     directory: Path
     tools: Path
@@ -57,7 +57,7 @@ class WorkerHost:
         return self.root / "a" / token
 
     def secrets(self, token: Token) -> list[Path]:
-        """The files with variables of an attempt that have not been emptied."""
+        """Return the files with variables of an attempt that have not been emptied."""
         return [path for path in self.attempt_dir(token).glob("**/env*") if path.stat().st_size]
 
     def probe(self) -> ProbeReport:
@@ -79,7 +79,7 @@ class WorkerHost:
         )
 
     def ship(self, shipment: Shipment, *tokens: Token) -> WorkerReport | Silence:
-        """Bring a packed workspace there, for attempts that wait for it."""
+        """Upload a packed workspace for attempts that wait for it."""
         return self.runner.ship(
             self.target, shipment, tokens, boot_id=self.boot_id, incarnation=self.incarnation
         )
@@ -90,20 +90,20 @@ class WorkerHost:
         )
 
     def launch(self, *argv: str, **settings: object) -> Token:
-        """Start one attempt. Its state is whatever the worker says."""
+        """Start an attempt; its state can be any."""
         request = self.request(*argv, **settings)
         self.prepare(request, go=True)
         return request.token
 
     def running(self, *argv: str, **settings: object) -> Token:
-        """Start one attempt and wait until its command runs: the program itself, not only its wrapper."""
+        """Start an attempt and wait until its program runs, not only its wrapper."""
         token = self.launch(*argv, **settings)
         self.wait(token, {RemoteState.RUNNING})
         self.wait_for_program(token)
         return token
 
     def all_running(self, count: int) -> list[Token]:
-        """Start several attempts that sleep, and wait as `running` does."""
+        """Start several attempts that sleep; wait like `running`."""
         requests = [self.request("sleep", "1000") for _ in range(count)]
         self.prepare(*requests, go=True)
         tokens = [request.token for request in requests]
@@ -113,7 +113,7 @@ class WorkerHost:
         return tokens
 
     def wait_for_program(self, token: Token) -> None:
-        """Wait until the program of an attempt runs: not only its wrapper."""
+        """Wait until the program of an attempt runs, not only its wrapper."""
         run = str(self.attempt_dir(token) / "run")
         until(lambda: any(words and run not in words for words in map(command_line, marked(token))))
 
@@ -127,7 +127,7 @@ class WorkerHost:
         return reports(self.runner.stop(self.target, [(token, grace)]))[0]
 
     def stopped(self, token: Token, grace: float = 5.0) -> AttemptReport:
-        """Stop one attempt and wait until that is proven, or it had ended before."""
+        """Stop an attempt; wait until that is proven, or it has ended by itself."""
         self.stop(token, grace)
         return self.wait(token, {RemoteState.STOPPED, RemoteState.EXITED, RemoteState.NOSTART})
 
@@ -138,19 +138,19 @@ class WorkerHost:
         return self.wait_for_all([token], states, renew=renew)[0]
 
     def ended(self, *argv: str, **settings: object) -> AttemptReport:
-        """Run one attempt to its end."""
+        """Run an attempt to its end."""
         return self.wait(self.launch(*argv, **settings))
 
     def all_ended(self, *requests: LaunchRequest) -> list[AttemptReport]:
-        """Run several attempts beside each other to their ends."""
+        """Run several attempts concurrently to their ends."""
         self.prepare(*requests, go=True)
         return self.wait_for_all([request.token for request in requests])
 
     def wait_for_all(
         self, tokens: Sequence[Token], states: Iterable[RemoteState] = FINAL, *, renew: bool = True
     ) -> list[AttemptReport]:
-        """Poll until each of these attempts is in one of the states: again as soon as one of their directories has
-        changed. A poll costs as much processor time as the step that it waits for.
+        """Poll until each of these attempts is in one of the states, after each change of one of their directories.
+        A poll takes as much CPU time as the awaited step.
         """
         wanted, polled = set(states), list[AttemptReport]()
         seen, due = "", 0.0
@@ -169,12 +169,12 @@ class WorkerHost:
         return polled
 
     def _traces(self, tokens: Sequence[Token]) -> str:
-        """What changes in the directories of these attempts when one gets further: names, and who has ended."""
+        """Return data that changes when one of these attempts makes progress: file names, and live processes."""
         found = []
         for token in tokens:
             try:
                 names = sorted(os.listdir(self.attempt_dir(token)))
-            except OSError:  # there is none, or what is there is none
+            except OSError:  # missing, or not a directory
                 names = []
             pids = {name.split(".")[4] for name in names if name.startswith("stop.run.")}
             written = self.attempt_dir(token) / "pid"
@@ -184,25 +184,25 @@ class WorkerHost:
         return repr(found)
 
     def reaped(self, *tokens: Token) -> set[Token]:
-        """Reap these, and say which of them are."""
+        """Reap these attempts; return those without files."""
         answer = self.runner.reap(self.target, tokens)
         assert not isinstance(answer, Silence), answer
         return set(answer.tokens)
 
     def usage(self, *tokens: Token) -> dict[Token, int]:
-        """How many bytes each of these takes."""
+        """Return the disk usage of each of these in bytes."""
         answer = self.runner.usage(self.target, tokens)
         assert not isinstance(answer, Silence), answer
         return dict(answer.sizes)
 
     def stubborn(self) -> Token:
-        """Start one attempt that ignores SIGTERM, and wait until it does."""
+        """Start an attempt, and wait until it ignores SIGTERM."""
         token = self.running("sh", "-c", 'trap "" TERM; echo ready; while :; do sleep 0.05; done')
         until(lambda: self.output(token) == b"ready\n")
         return token
 
     def output(self, token: Token, stream: str = "out") -> bytes:
-        """All that it has written, through the product's own call."""
+        """Return all output of an attempt, by the product's call."""
         data = b""
         while True:
             chunk = self.runner.logs(self.target, token, stream=stream, offset=len(data), limit=1 << 18)
@@ -212,17 +212,17 @@ class WorkerHost:
                 return data
 
     def wrapper(self, token: Token) -> int:
-        """The process id in the file `pid`."""
+        """Return the pid in the file `pid`."""
         return int((self.attempt_dir(token) / "pid").read_text().split()[0])
 
     def clean_up(self) -> None:
-        """End whatever a test may have left behind."""
+        """End all processes that a test has left."""
         end_strays(self.directory)
         for token in self.tokens:
             self._remove_group(token)
 
     def _remove_group(self, token: Token) -> None:
-        """Nobody else does, after the wrapper was killed."""
+        """Remove the control group of an attempt whose wrapper was killed."""
         named = self.attempt_dir(token) / "group"
         group = Path(named.read_text().strip()) if named.is_file() else None
         if group is None or group.name != f"iris-{token}":
@@ -232,7 +232,7 @@ class WorkerHost:
                 group.rmdir()
             except FileNotFoundError:
                 return
-            except OSError:  # what was killed takes a moment to go
+            except OSError:  # killed processes take a moment to end
                 time.sleep(0.02)
 
 
@@ -242,7 +242,7 @@ def reports(answer: WorkerReport | Silence) -> tuple[AttemptReport, ...]:
 
 
 def marked(token: Token) -> set[int]:
-    """The live processes that carry an attempt's marker. Found without any of the product's code."""
+    """Return the live processes with an attempt's marker, found without the product's code."""
     needle = f"IRIS_ATTEMPT_TOKEN={token}".encode()
     found = set()
     for entry in os.listdir("/proc"):
@@ -257,7 +257,7 @@ def marked(token: Token) -> set[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs: one that has ended but was not waited for does not."""
+    """Return True if a process runs. A zombie does not."""
     try:
         text = Path("/proc", str(pid), "stat").read_text(errors="replace")
     except OSError:
@@ -266,7 +266,7 @@ def is_alive(pid: int) -> bool:
 
 
 def command_line(pid: int) -> list[str]:
-    """The arguments of a process; empty if it has ended."""
+    """Return the arguments of a process; empty if it has ended."""
     try:
         return Path("/proc", str(pid), "cmdline").read_text(errors="replace").split("\0")[:-1]
     except OSError:
@@ -278,7 +278,7 @@ def start_ticks(pid: int) -> str:
 
 
 def kill(pid: int) -> None:
-    """SIGKILL, if it is still there."""
+    """Send SIGKILL if the process still exists."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -286,17 +286,17 @@ def kill(pid: int) -> None:
 
 
 def until_gone(token: Token) -> None:
-    """Wait until nothing carries the marker: a wrapper that has recorded the end is about to end itself."""
+    """Wait until no process has the marker: a wrapper that has recorded the end is about to exit."""
     until(lambda: not marked(token))
 
 
 def pids_in(path: Path) -> list[int]:
-    """The process ids that a task wrote to a file, one per line; the last line may not be there in full yet."""
+    """Return the pids that a task wrote to a file, one per line; the last line may be incomplete."""
     return [int(line) for line in re.findall(r"(\d+)\n", path.read_text())] if path.exists() else []
 
 
 def at_once(actions: Sequence[Callable[[], object]]) -> list[BaseException]:
-    """Run all of them at the same moment, each in its thread. Returns what they raised."""
+    """Call all functions at the same time, each in a thread. Return the exceptions they raised."""
     barrier = threading.Barrier(len(actions))
     failures: list[BaseException] = []
 

@@ -1,8 +1,8 @@
-"""The emulator as a process of its own: `python -m tests.support.tpu_emulator`.
+"""The emulator as a process: `python -m tests.support.tpu_emulator`.
 
-Reads its settings as one JSON object from the first line of stdin (a line may be empty), says where it serves as
-another, and ends when stdin ends. `machines` in the settings is a directory: then nodes are SSH hosts of this machine,
-which live there; without it they are on paper.
+It reads its settings as a JSON object from the first line of stdin (which may be empty), prints its address as another
+one, and ends when stdin ends. If the settings have a directory `machines`, nodes are SSH hosts with files in it;
+otherwise they have only addresses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cloud's own books: all that was ever made, asked and deleted, with times, for whoever asks what leaked."""
+"""The audit log of the emulated cloud: all resources and calls with times, to find leaks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 
 class Entry(Struct):
-    """One thing that was made. `kind` is `node` or `queuedResource`; times in seconds since the epoch."""
+    """A created resource. `kind` is `node` or `queuedResource`; times are in seconds since the epoch."""
 
     kind: str
     zone: str
@@ -17,13 +17,15 @@ class Entry(Struct):
     chips: int
     made_at: float
     ready_at: float | None = None
-    stopped_at: float | None = None  # preempted or failed: it costs no more, and eats quota still
+    stopped_at: float | None = (
+        None  # preempted or failed: it costs nothing, but still counts against the quota
+    )
     gone_at: float | None = None
     labels: dict[str, str] = field(default_factory=dict)
 
 
 class Call(Struct, frozen=True, kw_only=True):
-    """One call of a client, and what was answered: an HTTP code, or `hang`, `lost` or `stall`."""
+    """A call of a client with its result: an HTTP code, or `hang`, `lost` or `stall`."""
 
     at: float
     method: str
@@ -31,14 +33,14 @@ class Call(Struct, frozen=True, kw_only=True):
     answer: str
 
 
-class NoticeState(Struct):
-    """`entries` by number of the machine or request; `calls` in the order of coming."""
+class Books(Struct):
+    """`entries` by the number of the node or request; `calls` in order."""
 
     entries: dict[int, Entry] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
 
     def left(self) -> list[Entry]:
-        """What was made and is not gone."""
+        """Return the resources that still exist."""
         return [each for each in self.entries.values() if each.gone_at is None]
 
     def made(self, kind: str = "node") -> list[Entry]:

@@ -1,4 +1,4 @@
-"""The emulated cloud: its nodes, how they come and go, and its books. Nothing happens but when somebody looks."""
+"""The emulated cloud: its nodes, their transitions, and its books. Its state changes only during calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from iris_cli.clock import Clock, SystemClock
 from tests.support.tpu_emulator import shapes
-from tests.support.tpu_emulator.books import Entry, NoticeState
+from tests.support.tpu_emulator.books import Books, Entry
 from tests.support.tpu_emulator.machines import Machines, PaperMachines
 from tests.support.tpu_emulator.queued import move_request
 from tests.support.tpu_emulator.records import Node, Operation, Place, QueuedResource, kind_of
@@ -24,9 +24,9 @@ _ENDED = ("PREEMPTED", "STOPPED", "TERMINATED")
 
 
 class Cloud:
-    """All that there is, under one lock: take `lock` around each call. Times are those of `clock`, plus `offset`.
+    """The state of the cloud. Hold `lock` during each call. Times are those of `clock` plus `offset`.
 
-    `catch_up` lets happen what is due by now; whatever looks at the tables calls it first.
+    `catch_up` executes the due transitions; call it before reading the tables.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Cloud:
         self.machines = machines or PaperMachines()
         self.lock = threading.RLock()
         self.offset = 0.0
-        self.books = NoticeState()
+        self.books = Books()
         self.faults: list[Fault] = []
         self.nodes: dict[str, Node] = {}
         self.requests: dict[str, QueuedResource] = {}
@@ -52,7 +52,7 @@ class Cloud:
         return self._clock.now() + self.offset
 
     def number(self) -> int:
-        """One that nothing else has: what is made again by the same name has another."""
+        """Return a unique number; a resource re-created with the same name gets a new one."""
         self._numbers += 1
         return self._numbers
 
@@ -81,7 +81,7 @@ class Cloud:
         return self.nodes[name]
 
     def in_place(self, table: Mapping[str, T], place: Place) -> list[T]:
-        """What is there by name; the zone `-` is all of them."""
+        """Return the resources of a zone by name; `-` means all zones."""
         self.catch_up()
         return [
             table[name]
@@ -96,10 +96,10 @@ class Cloud:
             raise not_found(name)
         return self.operations[name]
 
-    # What calls are made of
+    # Parts of calls
 
     def admit(self, place: Place, name: str, chips: int) -> None:
-        """Refuse what can't be: a bad name, one that is there, too many chips. Raises ApiError."""
+        """Check a request: its name, an existing name, the quota. Raises ApiError."""
         if not _NODE_ID.fullmatch(name):
             raise ApiError("INVALID_ARGUMENT", f"Invalid node id '{name}'")
         self.catch_up()
@@ -109,13 +109,13 @@ class Cloud:
         self.charge(place, chips)
 
     def charge(self, place: Place, chips: int) -> None:
-        """Raises ApiError where that many more chips are too many."""
+        """Raise ApiError if that many more chips exceed the quota."""
         limit = self.settings.quota.get(place.zone)
         if limit is not None and self.chips_in(place) + chips > limit:
             raise over_quota(limit, place.zone)
 
     def chips_in(self, place: Place) -> int:
-        """All that eat quota: each node that is listed, and each request that failed or was suspended."""
+        """Return the chips that count against the quota: of listed nodes, and of failed or suspended requests."""
         nodes = sum(each.kind.chips for each in self.nodes.values() if each.place == place)
         dead = [each for each in self.requests.values() if each.state in ("FAILED", "SUSPENDED")]
         left = [each.chips for each in dead if each.place == place and not self.nodes_of(each)]
@@ -125,7 +125,7 @@ class Cloud:
         return [each for each in self.nodes.values() if each.request == request.name]
 
     def begin_node(self, place: Place, name: str, spec: Mapping[str, Any], request: str = "") -> Node:
-        """Put a new node on the list, and turn its machines on."""
+        """Add a node, and start its machines."""
         now, settings = self.now(), self.settings
         node = Node(
             place=place,
@@ -147,7 +147,7 @@ class Cloud:
         return node
 
     def book(self, kind: str, made: Node | QueuedResource, chips: int, labels: Mapping[str, str]) -> None:
-        """Write down that something is there."""
+        """Record a new resource in the books."""
         self.books.entries[made.uid] = Entry(
             kind=kind,
             zone=made.place.zone,
@@ -159,12 +159,12 @@ class Cloud:
         )
 
     def remove_node(self, node: Node) -> None:
-        """Begin to delete it."""
+        """Begin to delete a node."""
         self.stop_node(node)
         node.state, node.gone_at = "DELETING", self.now() + self.settings.delete_seconds
 
     def operate(self, verb: str, target: Node | QueuedResource) -> Operation:
-        """A new operation on that, which ends with it."""
+        """Add an operation on a resource."""
         operation = Operation(
             place=target.place,
             id=f"operation-{self.number()}",
@@ -177,14 +177,14 @@ class Cloud:
         self.catch_up()
         return operation
 
-    # What happens
+    # Transitions
 
     def preempt(self, name: str) -> None:
-        """Take its machines from a node, whose id that is. Raises ApiError."""
+        """Preempt the node with this id. Raises ApiError."""
         self.turn(name, state="PREEMPTED")
 
     def turn(self, name: str, *, state: str | None = None, health: str | None = None) -> None:
-        """Put a node, whose id that is, into another state, or give it another health. Raises ApiError."""
+        """Change the state or health of the node with this id. Raises ApiError."""
         with self.lock:
             self.catch_up()
             for node in [each for each in self.nodes.values() if each.id == name]:
@@ -198,7 +198,7 @@ class Cloud:
             raise not_found(name)
 
     def catch_up(self) -> None:
-        """Let everything happen that is due by now."""
+        """Execute all due transitions."""
         now = self.now()
         for node in list(self.nodes.values()):
             self.move_node(node, now)
@@ -206,7 +206,7 @@ class Cloud:
             move_request(self, request, now)
 
     def move_node(self, node: Node, now: float) -> None:
-        """Let happen to a node what is due."""
+        """Execute the due transitions of a node."""
         if node.state == "CREATING" and node.ready_at <= now:
             self._finish(node, now)
         if node.state == "READY" and node.preempted_at <= now:
@@ -220,7 +220,7 @@ class Cloud:
                 each.end(now, gone if each.verb == "create" else shapes.EMPTY)
 
     def _finish(self, node: Node, now: float) -> None:
-        """It is made: ready, or gone again without having been."""
+        """End the creation of a node: it is ready, or has failed."""
         if node.refusal is not None:
             node.gone_at = now
             return
@@ -237,13 +237,13 @@ class Cloud:
                 each.end(now, shapes.typed("Node", shapes.node(node)))
 
     def stop_node(self, node: Node) -> None:
-        """Its machines are off. It costs nothing from now on."""
+        """Stop its machines. It costs nothing from now on."""
         self.machines.end(node)
         entry = self.books.entries[node.uid]
         entry.stopped_at = self.now() if entry.stopped_at is None else entry.stopped_at
 
     def close(self) -> None:
-        """Turn everything off."""
+        """Stop all machines."""
         with self.lock:
             for node in self.nodes.values():
                 self.stop_node(node)

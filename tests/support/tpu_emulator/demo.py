@@ -1,4 +1,4 @@
-"""`make demo-autoscale`: slices on demand, made, preempted, replaced and given back, without an account."""
+"""`make demo-autoscale`: slices on demand are created, preempted, replaced and deleted, without an account."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ scale_groups:
 _TRAIN = 'echo "rank $IRIS_TASK_INDEX, attempt $IRIS_ATTEMPT, $BUCKET"; test $IRIS_ATTEMPT != 0 || sleep 600'
 _EVAL = 'echo "reading $BUCKET"'
 _PATIENCE = 600.0
-"""Seconds for one act. It takes a few; a machine may be busy."""
+"""Seconds for one act, which takes a few on an idle machine."""
 
 
 class CronTour(Tour):
-    """A tour that runs cron's line itself."""
+    """A tour that runs the cron entry itself."""
 
     def __init__(self, config: Path) -> None:
         super().__init__(Output(), config)
         self._said: list[str] = []
 
     def cycle(self) -> None:
-        """Do what `iris schedule --once --autoscale` does, and say what it did not say the last time."""
+        """Do the same as `iris schedule --once --autoscale`; print only new lines."""
         heard = StringIO()
         with redirect_stdout(heard), redirect_stderr(heard):
             cycles.schedule(Context(config_path=self.config), once=True, scale=True)
@@ -71,7 +71,7 @@ class CronTour(Tour):
 
 
 def main() -> int:
-    """Run the demo; nothing of it is left behind."""
+    """Run the demo and remove its files."""
     if not _client_is_there():
         sys.stderr.write('error: this demo needs Google\'s client for TPUs: pip install "iris-cli[gcp]"\n')
         return 1
@@ -92,13 +92,13 @@ def _client_is_there() -> bool:
 
 
 def _play(root: Path) -> list[str]:
-    """Run the acts; the slices that were not deleted."""
+    """Run the acts; return the slices that were not deleted."""
     make_key(root / "id_ed25519")
     config = root / "cluster.yaml"
     config.write_text(_CLUSTER, encoding="utf-8")
     cloud = Cloud(Settings(create_seconds=1.0), machines=LocalMachines(root / "machines"))
     with start(cloud) as emulator:
-        # For this process and its commands; no proxy of the user's knows this machine.
+        # No proxy: it could not reach this machine.
         os.environ.update({_ENDPOINT: emulator.url, "no_proxy": "127.0.0.1"})
         tour = CronTour(config)
         try:
@@ -154,7 +154,7 @@ def _down(tour: CronTour) -> None:
 
 
 def _until(tour: CronTour, words: str, happened: Callable[[Cluster], bool]) -> None:
-    """Run cron's line until something has happened."""
+    """Run the cron entry until something has happened."""
     tour.announce(words, ("schedule", "--once", "--autoscale"))
     clock = SystemClock()
     deadline = clock.monotonic() + _PATIENCE

@@ -1,4 +1,4 @@
-"""The VMs of emulated nodes: on paper for tests that need none, or SSH hosts of this machine."""
+"""The VMs of emulated nodes: only addresses, or SSH hosts on this machine."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from iris_cli.demo.processes import (
 from tests.support.tpu_emulator.records import Machine, Node
 
 _MARKER = ".iris-tpu-emulator"
-_TPU_PORT = 8470  # what the service says of every VM; no SSH server listens there
+_TPU_PORT = 8470  # the real service reports it for all VMs; no SSH server listens there
 
 
 class Machines(Protocol):
-    """Turns nodes on and off, by their number. Nothing waits."""
+    """Starts and stops the VMs of nodes, by number, without waiting."""
 
     def begin(self, node: Node) -> None:
-        """Turn on the VMs of a new node."""
+        """Start the VMs of a new node."""
         ...
 
     def look(self, node: Node) -> tuple[Machine, ...] | None:
-        """Where they are reached, by worker number; None while they boot."""
+        """Return their addresses by worker number; None while they boot."""
         ...
 
     def end(self, node: Node) -> None:
-        """Turn them off, and all that runs there. Again is fine."""
+        """Stop them and all their processes. Idempotent."""
         ...
 
 
 class PaperMachines:
-    """Addresses and keys, and nothing behind them: from outside in 198.18/15, where nobody is (RFC 2544)."""
+    """Only addresses and keys; external addresses are in 198.18/15, which no host uses (RFC 2544)."""
 
     def begin(self, node: Node) -> None:
-        """They are there at once."""
+        """Add the addresses; the VMs do not boot."""
 
     def look(self, node: Node) -> tuple[Machine, ...]:
         subnet = f"10.{18 + node.uid // 256 % 2}.{node.uid % 256}"
@@ -54,20 +54,20 @@ class PaperMachines:
         )
 
     def end(self, node: Node) -> None:
-        """Nothing is there to end."""
+        """Do nothing."""
 
 
 def _key_on_paper(seed: str) -> str:
-    """What reads like a host key, and is nobody's."""
+    """Return a text in the format of a host key, without a private key."""
     words = (b"ssh-ed25519", sha256(seed.encode()).digest())
     packed = b"".join(len(word).to_bytes(4, "big") + word for word in words)
     return f"ssh-ed25519 {b64encode(packed).decode()}"
 
 
 class LocalMachines:
-    """SSH servers on loopback, which let in the first key of the node's `ssh-keys`.
+    """SSH servers on loopback, which accept the first key of the node's `ssh-keys`.
 
-    They live below `root`, a directory that nothing else uses, and end with this process, however that ends.
+    Their files are in `root`, a directory for them alone. They end with this process, even if it is killed.
     """
 
     def __init__(self, root: Path) -> None:
@@ -79,7 +79,7 @@ class LocalMachines:
         self._found: dict[int, tuple[Machine, ...]] = {}
 
     def begin(self, node: Node) -> None:
-        self._remove_home(node)  # an emulator that was killed leaves its files
+        self._remove_home(node)  # of an emulator that was killed
         begun = [spawn_host() for _ in range(node.vms)]
         for index, process in enumerate(begun):
             configure_host(
@@ -120,24 +120,24 @@ class LocalMachines:
 
     def _remove_home(self, node: Node) -> None:
         home = self._home(node)
-        if (self._root / _MARKER).is_file() and home.is_dir():  # only what we made
+        if (self._root / _MARKER).is_file() and home.is_dir():  # only our own files
             end_processes(home)
             with suppress(OSError):
                 remove_tree(home)
 
     def _home(self, node: Node) -> Path:
-        return self._root / f"node-{node.uid}"  # not its id, which others choose
+        return self._root / f"node-{node.uid}"  # not its id, which clients choose
 
 
 def _machine(process: subprocess.Popen[str]) -> Machine:
     try:
         said = await_host(process)
     except ValueError:
-        return Machine("127.0.0.1", 1, "")  # it ended before it served: nobody is there
+        return Machine("127.0.0.1", 1, "")  # it ended before it served
     return Machine("127.0.0.1", said["port"], said["key"])
 
 
 def _first_key(node: Node) -> str:
-    """The public part of the first `user:type base64 comment` in the node's metadata; a key that nobody has else."""
+    """Return the public part of the first `user:type base64 comment` in the metadata, otherwise an unknown key."""
     words = str(node.spec.get("metadata", {}).get("ssh-keys", "")).split()
     return words[1] if len(words) > 1 else "none"

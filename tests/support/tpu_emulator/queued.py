@@ -1,4 +1,4 @@
-"""Queued resources: requests that wait for their nodes, and what becomes of them."""
+"""Queued resources: requests that wait for their nodes, and their transitions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tests.support.tpu_emulator.cloud import Cloud
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.~+%-]+")
-_IDLE = ("ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED", "SUSPENDED")  # what `force` isn't needed for
+_IDLE = ("ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED", "SUSPENDED")  # can be deleted without `force`
 
 
 def create_request(cloud: Cloud, place: Place, name: str, spec: Mapping[str, Any]) -> Operation:
-    """Take on a request. Its operation is done as soon as that is so. Raises ApiError."""
+    """Accept a request. Its operation is done at once. Raises ApiError."""
     if not _REQUEST_ID.fullmatch(name):
         raise ApiError("INVALID_ARGUMENT", f"Invalid queued resource id '{name}'")
     cloud.catch_up()
@@ -50,7 +50,7 @@ def find_request(cloud: Cloud, name: str) -> QueuedResource:
 
 
 def delete_request(cloud: Cloud, name: str, *, force: bool) -> Operation:
-    """Begin to delete a request; one that has nodes needs `force`, and they go first. Raises ApiError."""
+    """Begin to delete a request, after its nodes; if it has nodes, only with `force`. Raises ApiError."""
     request = find_request(cloud, name)
     if request.state == "DELETING":
         raise ApiError("ABORTED", f"unable to queue the operation: '{name}' is being deleted")
@@ -67,7 +67,7 @@ def delete_request(cloud: Cloud, name: str, *, force: bool) -> Operation:
 
 
 def move_request(cloud: Cloud, request: QueuedResource, now: float) -> None:
-    """Let happen what is due: one state after the other, as far as it goes."""
+    """Execute all due transitions of a request."""
     before = ""
     while before != request.state:
         before = request.state
@@ -106,7 +106,7 @@ def _provisioning(cloud: Cloud, request: QueuedResource, now: float) -> None:
 
 
 def _watch(cloud: Cloud, request: QueuedResource, now: float) -> None:
-    """As soon as one of its nodes has ended, all of it is given up, and never comes back."""
+    """Suspend the request for ever as soon as one of its nodes has ended."""
     nodes = cloud.nodes_of(request)
     by_service = [node for node in nodes if node.state in ("PREEMPTED", "TERMINATED")]
     if by_service or len(nodes) < len(request.nodes):
@@ -134,7 +134,7 @@ def _deleting(cloud: Cloud, request: QueuedResource, now: float) -> None:
 
 
 def _rest(*_: object) -> None:
-    """Nothing happens by itself any more."""
+    """Schedule no more transitions."""
 
 
 def _fail(request: QueuedResource, error: ApiError) -> None:

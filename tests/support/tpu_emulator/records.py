@@ -1,4 +1,4 @@
-"""What the emulated cloud keeps: nodes, queued resources, operations."""
+"""Records of the emulated cloud: nodes, queued resources, operations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """Where one VM is reached: `key` is its host key, `ssh-ed25519 AAAA...`."""
+    """The address of a VM; `key` is its host key, `ssh-ed25519 AAAA...`."""
 
     host: str
     port: int
@@ -34,7 +34,7 @@ class Machine(NamedTuple):
 
 
 class Operation(Struct, kw_only=True):
-    """A long-running operation on `target`; `done` with a response, or an error."""
+    """A long-running operation on `target`. When it is `done` it has a response or an error."""
 
     place: Place
     id: str
@@ -59,7 +59,7 @@ class Operation(Struct, kw_only=True):
 
 
 class Node(Struct, kw_only=True):
-    """One slice. `spec` is what was asked for; the times are those at which something is due, `inf` for never."""
+    """A slice. `spec` is the requested node; times are those of the next transitions, `inf` for never."""
 
     place: Place
     id: str
@@ -71,11 +71,11 @@ class Node(Struct, kw_only=True):
     health: str = ""
     machines: tuple[Machine, ...] = ()
     missing: int = 0
-    refusal: ApiError | None = None  # it will never be, for that reason
+    refusal: ApiError | None = None  # why it will never be created
     ready_at: float = inf
     preempted_at: float = inf
     gone_at: float = inf
-    request: str = ""  # the queued resource that it belongs to
+    request: str = ""  # its queued resource
     operations: list[Operation] = field(default_factory=list)
 
     @property
@@ -89,12 +89,12 @@ class Node(Struct, kw_only=True):
 
     @property
     def vms(self) -> int:
-        """How many VMs it has, or will have."""
+        """Return the number of its VMs, also before they exist."""
         return max(0, self.kind.vms - self.missing)
 
 
 class QueuedResource(Struct, kw_only=True):
-    """A request that waits for its nodes. `due_at`: when its state goes on by itself."""
+    """A request that waits for its nodes. `due_at`: time of its next transition."""
 
     place: Place
     id: str
@@ -115,7 +115,7 @@ class QueuedResource(Struct, kw_only=True):
 
     @property
     def nodes(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Id and specification of each of its nodes."""
+        """Return the id and specification of each of its nodes."""
         found: list[tuple[str, Mapping[str, Any]]] = []
         for spec in self.spec["tpu"]["nodeSpec"]:
             several = spec.get("multisliceParams")
@@ -127,14 +127,14 @@ class QueuedResource(Struct, kw_only=True):
         return [(name, self._of_my_tier(node)) for name, node in found]
 
     def _of_my_tier(self, node: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The request says whether its nodes are spot, and so do they then."""
+        """Copy the request's tier (spot or not) to the node."""
         if "spot" not in self.spec:
             return node
         return {**node, "schedulingConfig": {**node.get("schedulingConfig", {}), "spot": True}}
 
 
 def kind_of(spec: Mapping[str, Any]) -> Topology:
-    """The type of slice that a node asks for. Raises ApiError."""
+    """Return the requested slice type of a node. Raises ApiError."""
     if not spec.get("runtimeVersion"):
         raise ApiError("INVALID_ARGUMENT", "runtime_version must be specified")
     config = spec.get("acceleratorConfig")
@@ -150,6 +150,6 @@ def kind_of(spec: Mapping[str, Any]) -> Topology:
 
 
 def _family(kind: str | int) -> str:
-    """Of AcceleratorConfig.Type, by its word or its number."""
+    """Return the family of an AcceleratorConfig.Type, given as a word or number."""
     word = _FAMILIES.get(kind, "") if isinstance(kind, int) else kind
     return word.replace("_", "").lower()

@@ -1,4 +1,4 @@
-"""What the API says when it says no, in the form that its clients know."""
+"""Errors of the API in its format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HTTP = {
 
 
 class ApiError(Exception):
-    """A refusal: `status` is the canonical word (`NOT_FOUND`), which has an HTTP code and an RPC code."""
+    """An error. `status` is its canonical name (`NOT_FOUND`), which has an HTTP code and an RPC code."""
 
     def __init__(self, status: str, message: str) -> None:
         super().__init__(message)
@@ -33,11 +33,11 @@ class ApiError(Exception):
         return _HTTP[self.status][0]
 
     def body(self) -> dict[str, Any]:
-        """The answer to a call that was refused at once."""
+        """Return the body of the answer to a refused call."""
         return {"error": {"code": self.http_code, "message": self.message, "status": self.status}}
 
     def rpc_status(self) -> dict[str, Any]:
-        """How an operation, or a queued resource, says why it failed (google.rpc.Status)."""
+        """Return the google.rpc.Status with which an operation or a queued resource reports its failure."""
         return {"code": _HTTP[self.status][1], "message": self.message}
 
 

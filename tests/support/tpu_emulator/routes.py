@@ -1,4 +1,4 @@
-"""From a method and a path to what the cloud does: the calls of the TPU v2 REST API, and those of the emulator."""
+"""Route requests by method and path: the calls of the TPU v2 REST API, and those of the emulator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.tpu_emulator.settings import Fault
 
 
 class Call(NamedTuple):
-    """One request: the parts of its path by name, what stands behind the `?`, and its body."""
+    """A request: the parts of its path by name, its query, and its body."""
 
     path: Mapping[str, str]
     query: Mapping[str, str]
@@ -34,7 +34,7 @@ Handler = Callable[[Cloud, Call], Answer]
 
 
 def answer(cloud: Cloud, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> Answer:
-    """Do what a call asks for; its answer as JSON. Raises ApiError."""
+    """Execute a call; return its answer as JSON. Raises ApiError."""
     for known, pattern, handler in _ROUTES:
         found = pattern.fullmatch(path) if known == method else None
         if found is not None:
@@ -64,7 +64,7 @@ def _delete_node(cloud: Cloud, call: Call) -> Answer:
 
 
 def _guest_attributes(cloud: Cloud, call: Call) -> Answer:
-    """What the VMs say of themselves: the host keys of those that are asked about, in the order of workers."""
+    """Return the host keys of the requested VMs in the order of workers."""
     node = cloud.node(call.named("nodes"))
     asked = call.body.get("queryPath", "")
     workers = call.body.get("workerIds") or [str(index) for index in range(len(node.machines))]
@@ -127,7 +127,7 @@ def _page(
     found: list[Any],
     shape: Callable[[Any], Answer],
 ) -> Answer:
-    """One page of a list, from the name after the token on: what is made or deleted meanwhile shifts nothing."""
+    """Return a page of a list from the name after the token on; concurrent changes do not shift it."""
     size = min(int(call.query.get("pageSize", 0)) or cloud.settings.page_size, cloud.settings.page_size)
     after = call.query.get("pageToken", "")
     unreachable = cloud.settings.unreachable

@@ -1,7 +1,7 @@
-"""The emulator on the network: loopback only, HTTP/1.1, a thread for each connection.
+"""The emulator's HTTP/1.1 server on loopback, with a thread for each connection.
 
-Its address has a secret in it, for who may ask for a node may put a key into it, and log in. Loopback is everybody's on
-this machine, and each web page's in its browser.
+Its address contains a secret: a client that creates a node can log in to it, and all users of this machine, and web
+pages in their browsers, can connect to loopback.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 class Emulator:
-    """A cloud that is being served at `url`. Closing it turns off its machines, too."""
+    """A cloud served at `url`. Closing it also stops its machines."""
 
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
@@ -56,7 +56,7 @@ class Emulator:
 
 
 def start(cloud: Cloud | None = None) -> Emulator:
-    """Serve a cloud from this process, at a port that is free: `with start() as emulator: ... emulator.url`."""
+    """Serve a cloud from this process on a free port: `with start() as emulator: ... emulator.url`."""
     return Emulator(cloud or Cloud())
 
 
@@ -73,7 +73,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = 1 << 16  # an answer goes out in one piece
+    wbufsize = 1 << 16  # send an answer in one piece
     server: _Server
 
     def do_GET(self) -> None:
@@ -114,14 +114,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _hang_up(self, patience: float) -> None:
-        """Go away without an answer, after so many seconds, or when the emulator is closed."""
+        """Close the connection without an answer, after `patience` seconds or when the emulator is closed."""
         self.server.emulator.closing.wait(patience)
         self.close_connection = True
-        with suppress(OSError):  # the client was quicker
+        with suppress(OSError):  # the client has closed it
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the interface of http.server
-        """Say nothing: the books tell more."""
+        """Log nothing: the books have all calls."""
 
 
 def _answer(
@@ -145,7 +145,7 @@ def _book(cloud: Cloud, method: str, path: str, what: str) -> None:
 
 
 def _fault(cloud: Cloud, method: str, path: str) -> Fault | None:
-    """What goes wrong with this call: the first fault that was asked for, or one by chance."""
+    """Return the fault of this call: the first matching one, or a random one."""
     with cloud.lock:
         for index, fault in enumerate(cloud.faults):
             if fault.hits(method, path):

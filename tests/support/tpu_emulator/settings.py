@@ -1,4 +1,4 @@
-"""How the emulated cloud behaves: delays, limits, and what goes wrong. All of it can be changed while it runs."""
+"""Settings of the emulated cloud: delays, limits and faults. They can be changed while it runs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from msgspec.structs import replace
 
 
 class Settings(Struct):
-    """Times in seconds. Zones that nothing is said of have room for everything.
+    """Times are in seconds. Zones have no limits by default.
 
-    `quota`: chips that may be listed in a zone at once, whatever state they are in. `stocked_out`: zones without free
-    machines. `unreachable`: zones that lists leave out, and name. `missing_endpoints`: how many VMs are missing in what
-    a zone makes. `stuck`: zones where nodes stay CREATING for ever. `health` of a new node, "" for none. `lifetime`:
-    after how long a spot node is preempted on average, 0 for never, drawn from `seed`. `unreliable`: the share of calls
-    that come to grief, drawn from it, too. `keep_preempted`: whether the nodes of a suspended queued resource stay
-    listed.
+    `quota`: maximum number of listed chips of a zone, in any state. `stocked_out`: zones without free machines.
+    `unreachable`: zones that lists omit and name. `missing_endpoints`: number of missing VMs in new nodes of a zone.
+    `stuck`: zones where nodes stay CREATING for ever. `health` of a new node, "" for none. `lifetime`: mean time until
+    a spot node is preempted, 0 for never, random from `seed`. `unreliable`: share of calls that fail, also random.
+    `keep_preempted`: True if the nodes of a suspended queued resource stay listed.
     """
 
     create_seconds: float = 0.0
@@ -37,7 +36,7 @@ class Settings(Struct):
     seed: int = 0
 
     def change(self, values: Mapping[str, Any]) -> None:
-        """Set some of them by name. Raises ValueError, before anything is changed, if there is none of a name."""
+        """Change settings by name. Raises ValueError for an unknown name, without a change."""
         known = list(self.__struct_fields__)
         for name in values:
             if name not in known:
@@ -50,10 +49,10 @@ class Settings(Struct):
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """What happens to the next `times` calls of a method whose path contains `path`.
+    """A fault of the next `times` calls of a method whose path contains `path`.
 
-    `kind` is `error` (refused with `status`), `hang` (neither heard nor answered), `lost` (done, but the answer gets
-    lost at once), or `stall` (done, but never answered).
+    `kind` is `error` (refused with `status`), `hang` (not executed, no answer), `lost` (executed, then the connection
+    is closed), or `stall` (executed, no answer).
     """
 
     kind: str
@@ -66,5 +65,5 @@ class Fault(Struct, frozen=True, kw_only=True):
         return self.method in ("", method) and self.path in path
 
     def again(self) -> Fault:
-        """The same for the calls after the next."""
+        """Return the fault for the calls after the next one."""
         return replace(self, times=self.times - 1)

@@ -1,4 +1,4 @@
-"""How the API writes down what there is. Enumerations are words here; `numbered` is for clients that want numbers."""
+"""Convert records to JSON of the API. Enumerations are words; `numbered` converts them to numbers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.support.tpu_emulator.records import Node, Operation, QueuedResource
 _TYPES = "type.googleapis.com/google.cloud.tpu.v2."
 OPERATION = f"{_TYPES}OperationMetadata"
 EMPTY = {"@type": "type.googleapis.com/google.protobuf.Empty"}
-_TEXTS = frozenset({"labels", "metadata"})  # what is in there was said by others
+_TEXTS = frozenset({"labels", "metadata"})  # contains data of clients
 
-# The numbers of Node.State and QueuedResourceState.State: what is called the same has the same number.
+# The numbers in Node.State and QueuedResourceState.State: equal names have equal numbers.
 _STATES = {
     word: number
     for number, words in enumerate(
@@ -33,7 +33,7 @@ _NUMBERS = {
 
 
 def numbered(value: Any) -> Any:
-    """The same with numbers in the place of enumerations' words."""
+    """Return the message with numbers instead of the words of enumerations."""
     if isinstance(value, dict):
         return {key: each if key in _TEXTS else _numbered(key, each) for key, each in value.items()}
     return [numbered(each) for each in value] if isinstance(value, list) else value
@@ -48,7 +48,7 @@ def timestamp(seconds: float) -> str:
 
 
 def node(each: Node) -> dict[str, Any]:
-    """A node: what was asked for, and what became of it."""
+    """Return a node: its specification and its state."""
     said: dict[str, Any] = {
         **each.spec,
         "name": each.name,
@@ -67,7 +67,7 @@ def node(each: Node) -> dict[str, Any]:
 
 
 def _endpoint(each: Node, index: int) -> dict[str, Any]:
-    """A host of this machine has a port of its own. The real service always says 8470, where no SSH server listens."""
+    """Return an endpoint. A host on this machine has its own port; the real service always reports 8470."""
     machine = each.machines[index]
     said: dict[str, Any] = {"ipAddress": machine.host, "port": machine.port}
     if each.spec.get("networkConfig", {}).get("enableExternalIps"):
@@ -78,7 +78,7 @@ def _endpoint(each: Node, index: int) -> dict[str, Any]:
 
 
 def request(each: QueuedResource) -> dict[str, Any]:
-    """A queued resource."""
+    """Return a queued resource."""
     state: dict[str, Any] = {"state": each.state}
     if each.initiator:
         state["stateInitiator"] = each.initiator
@@ -88,7 +88,7 @@ def request(each: QueuedResource) -> dict[str, Any]:
 
 
 def operation(each: Operation) -> dict[str, Any]:
-    """A long-running operation."""
+    """Return a long-running operation."""
     metadata: dict[str, Any] = {
         "@type": OPERATION,
         "createTime": timestamp(each.made_at),
@@ -107,5 +107,5 @@ def operation(each: Operation) -> dict[str, Any]:
 
 
 def typed(kind: str, value: dict[str, Any]) -> dict[str, Any]:
-    """A message as the response of an operation. `kind` is `Node` or `QueuedResource`."""
+    """Return a message as the response of an operation. `kind` is `Node` or `QueuedResource`."""
     return {"@type": f"{_TYPES}{kind}", **value}
