@@ -1,4 +1,4 @@
-"""Workers on this machine, in each shell that a real one may have."""
+"""Workers on this machine with the shells that real ones may have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.worker_host import WorkerHost
 MakeHost = Callable[..., WorkerHost]
 
 NOT_SOAKED = "not soak"
-"""What pyproject.toml selects. Thousands of cases that it leaves out would be collected by each process in vain."""
+"""The selection in pyproject.toml. Otherwise each process would collect thousands of cases that do not run."""
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def make_host(tmp_path: Path) -> Iterator[MakeHost]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests with a `host_shell` run in one shell: most in dash, which most hosts have and which takes half of the
-    time. Tests that are marked `two_shells` run in dash and in one of the others, by turns. The rest is soaked.
+    """Run tests with a `host_shell` in one shell, mostly dash, which most hosts have and which is twice as fast.
+    Tests marked `two_shells` run in dash and in one of the others, by turns. The soak runs all combinations.
     """
     if "host_shell" not in metafunc.fixturenames:
         return
@@ -60,7 +60,7 @@ ProbedHost = Callable[[str], WorkerHost]
 
 @pytest.fixture(scope="session")
 def probed_homes(tmp_path_factory: pytest.TempPathFactory) -> ProbedHost:
-    """A host as a probe leaves it, by shell: its home is copied, for a probe takes longer than most other calls."""
+    """The home of a probed host for each shell, to be copied: a probe takes longer than most other calls."""
 
     @cache
     def probed(shell: str) -> WorkerHost:
@@ -74,7 +74,7 @@ def probed_homes(tmp_path_factory: pytest.TempPathFactory) -> ProbedHost:
 
 @pytest.fixture
 def probed_host(make_host: MakeHost, probed_homes: ProbedHost) -> ProbedHost:
-    """Makes a host with that shell that was probed before."""
+    """Makes a probed host with that shell."""
 
     def make(shell: str) -> WorkerHost:
         made, model = make_host(shell), probed_homes(shell)
@@ -93,11 +93,11 @@ def host(host_shell: str, probed_host: ProbedHost) -> WorkerHost:
 
 @pytest.fixture(params=["dash", *(pytest.param(shell, marks=pytest.mark.soak) for shell in SHELLS[1:])])
 def worker(request: pytest.FixtureRequest, probed_host: ProbedHost) -> WorkerHost:
-    """A probed worker, by default with one shell only: for what takes longer."""
+    """A probed worker for slow tests, by default with only one shell."""
     return probed_host(request.param)
 
 
 @pytest.fixture
 def dash_host(probed_host: ProbedHost) -> WorkerHost:
-    """A probed worker with dash, for what doesn't depend on the shell."""
+    """A probed worker with dash, for tests that don't depend on the shell."""
     return probed_host("dash")

@@ -1,4 +1,4 @@
-"""One attempt on a worker: prepared, started, watched, ended."""
+"""An attempt on a worker: prepare, start, poll, end."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_a_signal_that_ends_the_command_is_reported_with_its_exit_code(host: Wor
     assert ends(reports) == [(RemoteState.EXITED, code, "signal") for code in codes.values()]
 
 
-def test_an_exit_code_above_128_is_no_signal_to_the_command(host: WorkerHost) -> None:
-    """Its own exit code, or that of a program which a signal ended."""
+def test_an_exit_code_above_128_does_not_mean_a_signal(host: WorkerHost) -> None:
+    """It may be the command's own exit code, or that of a program ended by a signal."""
     scripts = ["exit 137", "sh -c 'kill -s KILL $$'; exit $?", 'echo Killed >"$IRIS_TASK_DIR/err"; exit 137']
     reports = host.all_ended(*(host.request("sh", "-c", script) for script in scripts))
     assert ends(reports) == [(RemoteState.EXITED, 137, "")] * 3
@@ -76,13 +76,13 @@ def test_a_command_runs_and_ends_without_a_file_for_the_shells_report(host: Work
     assert not removed.exists()
 
 
-def test_a_program_that_is_not_there_exits_with_127_and_says_so(host: WorkerHost) -> None:
+def test_a_missing_program_exits_with_127_and_a_message(host: WorkerHost) -> None:
     report = host.ended("no-such-program-anywhere")
     assert (report.state, report.exit_code) == (RemoteState.EXITED, 127)
     assert "no-such-program-anywhere" in report.log_tail
 
 
-def test_what_is_prepared_waits_for_go(host: WorkerHost, tmp_path: Path) -> None:
+def test_a_prepared_attempt_waits_for_go(host: WorkerHost, tmp_path: Path) -> None:
     request = host.request("touch", str(tmp_path / "ran"))
     (report,) = host.prepare(request)
     assert report.state is RemoteState.PREPARED
@@ -123,7 +123,7 @@ def test_secrets_that_an_earlier_version_wrote_are_emptied_with_a_stop(host: Wor
     assert not host.secrets(request.token)
 
 
-def test_the_worker_says_running_since_when(host: WorkerHost) -> None:
+def test_the_worker_reports_when_the_command_began(host: WorkerHost) -> None:
     token = host.running("sleep", "1000")
     (report,) = host.poll(token)
     assert report.state is RemoteState.RUNNING
@@ -148,7 +148,7 @@ def test_one_poll_tells_of_all_attempts_in_any_state(host: WorkerHost) -> None:
     }
 
 
-def test_what_a_task_leaves_behind_ends_with_it(host: WorkerHost, tmp_path: Path) -> None:
+def test_processes_of_a_task_end_with_it(host: WorkerHost, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     report = host.ended(
         "sh", "-c", 'sleep 1000 & echo $! >>"$0"; setsid sleep 1000 & echo $! >>"$0"', str(pids)
@@ -180,7 +180,7 @@ def test_a_wrapper_that_was_killed_leaves_an_orphan_and_the_orphans_end_leaves_n
 def test_everything_killed_at_once_is_lost_never_success(host: WorkerHost) -> None:
     token = host.running("sleep", "1000")
     wrapper = host.wrapper(token)
-    os.kill(wrapper, signal.SIGSTOP)  # or it would see its task end, and record that
+    os.kill(wrapper, signal.SIGSTOP)  # otherwise it would record the end of its task
     for pid in [*marked(token) - {wrapper}, wrapper]:
         kill(pid)
     assert host.wait(token, {RemoteState.LOST}).state is RemoteState.LOST
@@ -226,7 +226,7 @@ def test_two_ends_contradict_each_other(dash_host: WorkerHost) -> None:
     assert dash_host.state(token) is RemoteState.LOST
 
 
-def test_a_pipe_or_a_link_in_place_of_the_output_holds_nobody_up(dash_host: WorkerHost) -> None:
+def test_a_pipe_or_a_link_in_place_of_the_output_does_not_block(dash_host: WorkerHost) -> None:
     token = dash_host.launch("sh", "-c", "rm ../out ../err; mkfifo ../out; ln -s /etc/passwd ../err")
     report = dash_host.wait(token)
     assert (report.state, report.exit_code, report.log_tail) == (RemoteState.EXITED, 0, "")
@@ -247,7 +247,7 @@ def test_the_end_of_both_outputs_is_reported_and_stderr_comes_last(host: WorkerH
 def test_a_text_that_grows_while_it_is_reported_keeps_its_beginning(
     dash_host: WorkerHost, tmp_path: Path
 ) -> None:
-    """As of a wrapper that is still writing why it does not start: here `stat`, which measures, adds to it."""
+    """A wrapper may still be writing why it does not start. Here `stat` appends to the text."""
     slow = tmp_path / "slow" / "stat"
     slow.parent.mkdir()
     add = 'for file; do case $file in */err) [ ! -s "$file" ] || printf more >>"$file" ;; esac; done'
@@ -257,7 +257,9 @@ def test_a_text_that_grows_while_it_is_reported_keeps_its_beginning(
     assert dash_host.ended("sh", "-c", "echo first >&2").log_tail.startswith("first\nmore")
 
 
-def test_the_time_since_the_last_output_is_reported_of_what_runs(host: WorkerHost, tmp_path: Path) -> None:
+def test_the_time_since_the_last_output_of_a_running_task_is_reported(
+    host: WorkerHost, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
     wait = f'until [ -e "{gate}" ]; do sleep 0.05; done'
     old = "touch -d '1 hour ago' \"$IRIS_TASK_DIR/err\""
@@ -299,7 +301,7 @@ def test_another_boot_or_incarnation_is_refused_and_nothing_is_done(host: Worker
     assert host.state(request.token) is RemoteState.PREPARED
 
 
-def test_what_belongs_to_an_older_boot_is_lost_unless_its_end_was_recorded(dash_host: WorkerHost) -> None:
+def test_an_attempt_of_an_older_boot_is_lost_unless_its_end_was_recorded(dash_host: WorkerHost) -> None:
     running = dash_host.running("sleep", "1000")
     ended = dash_host.launch("sh", "-c", "exit 4")
     dash_host.wait(ended)
@@ -329,7 +331,7 @@ def test_an_end_after_the_wrappers_stop_does_not_count_in_another_boot(
     after_a_reboot = {
         "exit 0": RemoteState.EXITED,
         "exit 4": RemoteState.EXITED,
-        TOLD.format(code=0): RemoteState.LOST,  # it may have saved its work for the shutdown
+        TOLD.format(code=0): RemoteState.LOST,  # it may have saved its work because of the shutdown
         TOLD.format(code=9): RemoteState.LOST,
         "kill -s USR1 0": RemoteState.EXITED,
     }
@@ -342,7 +344,7 @@ def test_an_end_after_the_wrappers_stop_does_not_count_in_another_boot(
     assert states(host.poll(*tokens)) == list(after_a_reboot.values())
 
 
-def test_it_does_not_count_with_a_simultaneous_stop_either(host: WorkerHost) -> None:
+def test_a_success_during_a_shutdown_does_not_count_with_a_simultaneous_stop(host: WorkerHost) -> None:
     token = host.launch("sh", "-c", TOLD.format(code=0))
     assert host.wait(token).state is RemoteState.EXITED
     directory = host.attempt_dir(token)
@@ -354,7 +356,7 @@ def test_it_does_not_count_with_a_simultaneous_stop_either(host: WorkerHost) -> 
 
 
 def test_a_success_before_a_reboot_is_read_from_the_disk_of_the_worker(host: WorkerHost) -> None:
-    # Real processes carry the token: on this machine no other test may use it at the same time.
+    # Processes have this token as their marker: no other test on this machine may use it now.
     lab = Lab(first_token=secrets.randbits(120)).worker("w0").job("train").schedule()
     request = replace(host.request("true"), token=lab.attempt("train").token)
     host.prepare(request, go=True)

@@ -1,4 +1,4 @@
-"""Output files, piece by piece."""
+"""Pieces of output files."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_many_pieces_come_in_one_call(host: WorkerHost) -> None:
     assert [chunk.data for chunk in answer] == [b"ef", numbers[5:50_005], b"", numbers[-100:], b"abc"]
 
 
-def test_where_nothing_packs_the_bytes_come_as_they_are(make_host: MakeHost, tmp_path: Path) -> None:
-    """A gzip that doesn't work is as good as none."""
+def test_without_a_working_gzip_bytes_are_sent_uncompressed(make_host: MakeHost, tmp_path: Path) -> None:
+    """The same if gzip does not work."""
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "gzip").write_text("#!/bin/sh\nexit 1\n")
@@ -85,7 +85,7 @@ def test_where_nothing_packs_the_bytes_come_as_they_are(make_host: MakeHost, tmp
     assert host.output(token) == seen == "".join(f"{number}\n" for number in range(1, 5001)).encode()
 
 
-def test_more_than_a_call_may_bring_comes_in_several(dash_host: WorkerHost) -> None:
+def test_more_than_one_call_can_fetch_needs_several(dash_host: WorkerHost) -> None:
     token = dash_host.launch("true")
     dash_host.wait(token)
     (dash_host.attempt_dir(token) / "out").write_bytes(b"x" * 3_000_000)
@@ -93,18 +93,18 @@ def test_more_than_a_call_may_bring_comes_in_several(dash_host: WorkerHost) -> N
     assert (len(chunk.data), chunk.size) == (512 << 10, 3_000_000)
 
 
-def test_what_is_not_there_is_an_empty_file(host: WorkerHost) -> None:
+def test_a_missing_output_is_an_empty_file(host: WorkerHost) -> None:
     chunk = piece(host, host.request("true").token, 5, 10)
     assert (chunk.data, chunk.offset, chunk.size, chunk.inode) == (b"", 0, 0, 0)
 
 
-def test_another_stream_or_token_than_there_can_be_is_refused_at_home(dash_host: WorkerHost) -> None:
+def test_an_invalid_stream_or_token_is_rejected_before_sending(dash_host: WorkerHost) -> None:
     for token, stream in [("0" * 32, "../../x"), ("../x", "out")]:
         with pytest.raises(ValueError):  # noqa: PT011 - each has its own words
             dash_host.runner.logs(dash_host.target, Token(token), stream=stream, offset=0, limit=1)
 
 
-def test_when_it_was_last_written_is_told_if_that_is_asked_for(host: WorkerHost) -> None:
+def test_the_time_of_the_last_write_is_reported_if_requested(host: WorkerHost) -> None:
     token = host.launch("sh", "-c", "printf abc")
     host.wait(token)
     out = host.attempt_dir(token) / "out"
@@ -127,10 +127,10 @@ def told(host: WorkerHost, wanted: list[LogPiece]) -> tuple[LogChunk, ...]:
     return chunks
 
 
-def test_what_a_task_says_while_it_is_polled_and_ends_is_told_with_its_end(
+def test_output_of_a_task_that_ends_during_a_poll_is_reported_with_its_end(
     host: WorkerHost, make_host: MakeHost, tmp_path: Path
 ) -> None:
-    """It ends after the poll has looked how much it wrote, and before the poll looks whether it has ended."""
+    """It ends after the poll has read the sizes, and before the poll reads its state."""
     stat = shutil.which("stat", path=host.transport.env["PATH"])
     end = tmp_path / "end"
     token = host.running(

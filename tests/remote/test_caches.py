@@ -1,4 +1,4 @@
-"""What a worker keeps for later attempts goes when nobody has used it for long; what is in use never does."""
+"""Caches on a worker are removed when they were unused for long, never while they are used."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_long_unused_cache_entries_are_listed_and_deleted(used: WorkerHost) -> N
     sizes = caches(used)
     assert sizes.keys() == names
     assert sizes[f"w/{OTHER.hash}"] >= 100_000
-    assert caches(used).keys() == names  # to ask changes nothing
+    assert caches(used).keys() == names  # the call without `remove` changes nothing
     until(lambda: not caches(used, remove=True))
     assert os.listdir(used.root / "w") == os.listdir(used.root / "s") == []
     ship(used)
@@ -76,20 +76,20 @@ def test_cache_entries_are_renamed_before_deletion(used: WorkerHost, tmp_path: P
     until(lambda: not os.listdir(used.root / "w") and not os.listdir(used.root / "s"))
 
 
-def test_what_attempts_use_that_live_stays(used: WorkerHost) -> None:
+def test_caches_of_live_attempts_are_kept(used: WorkerHost) -> None:
     key = set_up_key(WORKSPACE.hash, "echo made >made")
     until(lambda: not caches(used, WORKSPACE.hash, key, remove=True))
     assert os.listdir(used.root / "w") == [WORKSPACE.hash]
     assert os.listdir(used.root / "s") == [key]
 
 
-def test_what_was_used_lately_stays(used: WorkerHost) -> None:
+def test_recently_used_caches_are_kept(used: WorkerHost) -> None:
     key = set_up_key(WORKSPACE.hash, "echo made >made")
     ready(used, asks(used, "true", setup="echo made >made"))
     until(lambda: not caches(used, remove=True))
     assert os.listdir(used.root / "w") == [WORKSPACE.hash]
     assert os.listdir(used.root / "s") == [key]
-    assert caches(used, unused_for=0.0, remove=True) == {}  # what is new always stays
+    assert caches(used, unused_for=0.0, remove=True) == {}  # new entries are always kept
     assert os.listdir(used.root / "w") == [WORKSPACE.hash]
 
 

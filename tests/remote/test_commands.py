@@ -1,4 +1,4 @@
-"""Commands of the operator on a worker: whole output, exit code, nothing left behind, no task harmed."""
+"""Commands of the operator on a worker: output, exit code, no remaining processes, no effect on tasks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ran(host: WorkerHost, asked: CommandRequest) -> CommandEnd:
     return answer
 
 
-def test_what_a_command_prints_and_how_it_ends_comes_back(host: WorkerHost) -> None:
+def test_output_and_exit_code_of_a_command_are_returned(host: WorkerHost) -> None:
     end = ran(host, request("sh", "-c", "echo out; echo err >&2; printf '\\0\\377no line end'; exit 7"))
     assert end == CommandEnd(exit_code=7, output=b"out\nerr\n\0\xffno line end")
 
@@ -60,13 +60,13 @@ def test_in_a_task_it_is_in_its_directory_and_no_process_of_it(host: WorkerHost)
     host.stopped(task, grace=0)
 
 
-def test_an_attempt_that_is_not_there_is_gone(host: WorkerHost, tmp_path: Path) -> None:
+def test_a_command_for_a_missing_attempt_is_gone(host: WorkerHost, tmp_path: Path) -> None:
     end = ran(host, request("touch", str(tmp_path / "ran"), attempt=Token("0" * 32)))
     assert end == CommandEnd(exit_code=None, output=b"", gone=True)
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_program_that_is_not_there_says_so(host: WorkerHost) -> None:
+def test_a_command_without_its_program_prints_a_message(host: WorkerHost) -> None:
     end = ran(host, request("no-such-program"))
     assert end.exit_code == 127
     assert b"no-such-program" in end.output
@@ -100,7 +100,7 @@ def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(
     raise AssertionError("the command never came so far")
 
 
-def test_what_a_command_leaves_behind_is_ended_and_holds_nobody_up(host: WorkerHost, tmp_path: Path) -> None:
+def test_processes_left_by_a_command_are_ended_without_delay(host: WorkerHost, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"setsid sleep 1000 & echo $! >>{pids}; exit 0"
     assert ran(host, request("sh", "-c", script)).exit_code == 0
@@ -108,7 +108,7 @@ def test_what_a_command_leaves_behind_is_ended_and_holds_nobody_up(host: WorkerH
 
 
 def in_the_background(act: Callable[[], object]) -> Callable[[], object]:
-    """Begin an act; what comes back waits for its result."""
+    """Start a function in a thread; return a function that waits for its result."""
     results: list[object] = []
     thread = threading.Thread(target=lambda: results.append(act()), daemon=True)
     thread.start()
@@ -140,7 +140,7 @@ def test_a_command_that_was_ended_before_it_arrived_never_starts(host: WorkerHos
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_a_command_left_whose_shell_was_killed_goes_with_the_next(dash_host: WorkerHost) -> None:
+def test_files_of_a_killed_command_are_removed_by_the_next_one(dash_host: WorkerHost) -> None:
     dead, lives, fresh = (dash_host.root / "e" / (letter * 32) for letter in "abc")
     process = subprocess.Popen(["sleep", "1000"])
     try:

@@ -1,4 +1,4 @@
-"""A program in a container: it starts, ends and is stopped as without one, and leaves no container in any case."""
+"""Programs in containers: they start, end and are stopped as without one, and leave no container."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
 
 @pytest.fixture
 def podman(store: Podman) -> Iterator[Podman]:
-    """After each test nothing of it is left, whoever has removed it."""
+    """Podman; after each test no container is left."""
     yield store
     left = store.containers()
     store.remove_all()
@@ -62,7 +62,7 @@ def launched(host: WorkerHost, *argv: str, **settings: object) -> Token:
 
 
 def running(host: WorkerHost, script: str, **settings: object) -> Token:
-    """Start a script that says `ready`, and wait until it does."""
+    """Start a script that prints `ready`, and wait for that."""
     token = launched(host, "sh", "-c", script, **settings)
     until(lambda: b"ready\n" in host.output(token), lambda: (host.poll(token), host.output(token, "err")))
     return token
@@ -114,7 +114,7 @@ def test_variables_arrive_byte_for_byte_and_stand_in_no_arguments(host: WorkerHo
 
 
 @pytest.mark.soak
-def test_a_stop_ends_what_dies_by_a_signal_at_once(host: WorkerHost, podman: Podman) -> None:
+def test_a_stop_ends_a_program_that_obeys_signals_at_once(host: WorkerHost, podman: Podman) -> None:
     token = running(host, "echo ready; exec sleep 1000")
     assert host.stopped(token, grace=1000).state is RemoteState.STOPPED
     assert is_gone(podman, token)
@@ -149,8 +149,8 @@ def test_a_time_limit_and_a_lease_end_the_container(host: WorkerHost, podman: Po
 
 
 @pytest.mark.soak
-def test_what_the_program_leaves_behind_ends_with_it(host: WorkerHost, podman: Podman) -> None:
-    """The runtime ends what forgot its environment, the search what left its session."""
+def test_processes_of_a_container_end_with_its_program(host: WorkerHost, podman: Podman) -> None:
+    """The runtime ends processes without the environment, the search those in another session."""
     script = "setsid sleep 1001 & setsid env -i /bin/sleep 1002 & sleep 0.5; exit 3"
     token = launched(host, "sh", "-c", script, grace=0)
     assert host.wait(token).exit_code == 3
@@ -174,7 +174,7 @@ def test_a_stop_ends_the_container_of_a_killed_wrapper(host: WorkerHost, podman:
 
 @pytest.mark.soak
 def test_an_attempt_is_lost_only_when_its_container_is_removed(host: WorkerHost, podman: Podman) -> None:
-    """All of its processes were killed: podman keeps a container that has ended."""
+    """All its processes were killed; podman keeps the exited container."""
     token = running(host, "echo ready; exec sleep 1000")
     for pid in (host.wrapper(token), *marked(token)):
         kill(pid)
@@ -214,7 +214,7 @@ def test_a_reap_removes_a_container_that_was_never_started(host: WorkerHost, pod
 
 
 @pytest.mark.soak
-def test_a_killed_program_is_told_by_its_code(host: WorkerHost) -> None:
+def test_a_killed_program_is_reported_by_its_exit_code(host: WorkerHost) -> None:
     report = host.wait(launched(host, "sh", "-c", "kill -9 $$"))
     assert (report.exit_code, report.cause) == (137, "")
 
@@ -246,7 +246,7 @@ def memory_group(pid: int) -> Path:
     pytest.skip("the container has no memory control group here")
 
 
-def test_a_missing_image_is_told_by_the_runtime(host: WorkerHost) -> None:
+def test_a_missing_image_is_reported_with_the_message_of_the_runtime(host: WorkerHost) -> None:
     report = host.wait(launched(host, "true", image="localhost:1/iris/nowhere:1"))
     assert (report.state, report.cause, report.exit_code) == (RemoteState.NOSTART, "setup", 1)
     lines = report.log_tail.splitlines()
@@ -268,7 +268,7 @@ def test_a_stop_ends_a_pull(podman: Podman, make_host: MakeHost, tmp_path: Path)
 
 
 @pytest.mark.two_shells
-def test_a_worker_without_a_usable_runtime_says_what_it_lacks(
+def test_a_worker_without_a_usable_runtime_reports_why(
     host_shell: str, make_host: MakeHost, tmp_path: Path
 ) -> None:
     tools = tools_of(host_shell, tmp_path / "tools")
@@ -330,7 +330,7 @@ def test_a_command_of_the_operator_runs_in_the_container(host: WorkerHost, podma
     assert isinstance(end, CommandEnd)
     lines = end.output.decode().splitlines()
     assert (end.exit_code, lines[0]) == (5, f"1e-3||{host.attempt_dir(token)}/work")
-    assert "var" not in lines  # which every worker has
+    assert "var" not in lines  # all workers have it
     assert host.stopped(token).state is RemoteState.STOPPED
     late = host.runner.commands.run(host.target, beside)
     assert isinstance(late, CommandEnd)
@@ -363,7 +363,7 @@ def test_an_early_signal_reaches_only_the_program(host: WorkerHost) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
 def test_an_ordinary_user_has_containers_without_a_password(make_host: MakeHost) -> None:
-    """Its files are the user's, and a stop finds the container of a killed wrapper."""
+    """Files belong to the user, and a stop finds the container of a killed wrapper."""
     with TemporaryDirectory() as place:
         directory = Path(place)
         directory.chmod(0o755)
@@ -394,6 +394,6 @@ def fake(tools: Path, name: str, cases: str) -> None:
 
 
 def fake_docker(tools: Path, directory: Path, security: str) -> None:
-    """It writes down the arguments of `run`, and runs the command on this machine."""
+    """A docker that records the arguments of `run`, and runs the command on this machine."""
     run = f'run) printf "%s\\n" "$@" >{directory}/run; while [ "$1" != lab/a:1 ]; do shift; done; shift; exec "$@" ;;'
     fake(tools, "docker", f'info) echo "server=28.2.2 [{security}]" ;;\n{run}')

@@ -1,4 +1,4 @@
-"""A control group of its own for each task: what left its session and forgot its environment is found, too."""
+"""Control groups of tasks: processes that left the session and the environment are found, too."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ while time.monotonic() < end:
     os.utime(sys.argv[1])
     time.sleep(0.001)
 """
-"""Each process lives for so short that whoever lists them can miss one after the other."""
+"""A chain of processes that live so shortly that a listing can miss all of them."""
 
 
 def daemon(path: Path, seconds: float = 1000) -> list[str]:
-    """A task with a child that forked twice, left its session and cleared its environment."""
+    """Return a task with a child that forked twice, left its session and cleared its environment."""
     return [sys.executable, "-c", DAEMON, str(path), STAY, str(seconds)]
 
 
 @pytest.fixture
 def grouped(host_shell: str, make_host: MakeHost) -> WorkerHost:
-    """A worker that says it has control groups; without one that works, the test is skipped."""
+    """A worker with control groups; the test is skipped if they don't work on this machine."""
     host = make_host(host_shell)
     if host.probe().containment != "cgroup":
         pytest.skip("needs a control group (version 2) that can be written")
@@ -104,7 +104,7 @@ def test_the_wrapper_is_outside_and_groups_that_a_task_makes_are_inside(grouped:
     assert not group.exists()
 
 
-def test_what_ignores_the_first_signal_is_killed(grouped: WorkerHost, tmp_path: Path) -> None:
+def test_a_program_that_ignores_sigterm_is_killed(grouped: WorkerHost, tmp_path: Path) -> None:
     stay = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + STAY
     token = grouped.running(sys.executable, "-c", DAEMON, str(tmp_path / "pids"), stay, "1000")
     until(lambda: pids_in(tmp_path / "pids"))
@@ -127,7 +127,7 @@ def test_the_set_up_has_a_group_too(grouped: WorkerHost, tmp_path: Path) -> None
     assert not group_of(grouped, request.token).exists()
 
 
-def test_a_file_that_names_a_group_of_somebody_else_harms_nobody(grouped: WorkerHost) -> None:
+def test_a_file_with_the_path_of_another_group_has_no_effect(grouped: WorkerHost) -> None:
     token, other = grouped.running("sleep", "1000"), grouped.running("sleep", "1000")
     foreign = group_of(grouped, other)
     for name in (str(foreign), f"{foreign}/../{foreign.name}", "/", "/proc"):
@@ -150,7 +150,7 @@ def test_a_chain_of_processes_that_fork_and_end_is_killed_at_once(
     if not (group / "cgroup.kill").exists():
         pytest.skip("this kernel can't kill a group at once")
     assert grouped.stopped(token, grace=0.5).state is RemoteState.STOPPED
-    assert not group.exists()  # and only an empty one can be removed
+    assert not group.exists()  # only an empty group can be removed
 
 
 def test_without_a_group_the_session_and_the_marker_contain_it(
@@ -166,7 +166,7 @@ def test_without_a_group_the_session_and_the_marker_contain_it(
 
 @pytest.mark.parametrize("step", ["exit 1", "ln -s /proc/version {group}/cgroup.procs", "rmdir {group}"])
 def test_a_group_that_fails_midway_changes_nothing(make_host: MakeHost, tmp_path: Path, step: str) -> None:
-    """It can't be made; it can't be entered; it is gone again."""
+    """The group can't be made, can't be entered, or was removed."""
     if not any(line.startswith("0::") for line in Path("/proc/self/cgroup").read_text().splitlines()):
         pytest.skip("no control groups (version 2) here")
     path = Path("/proc/self/cgroup").read_text().split("0::")[1].split("\n")[0]
@@ -190,7 +190,7 @@ def test_a_group_that_fails_midway_changes_nothing(make_host: MakeHost, tmp_path
 def test_without_a_group_a_daemon_that_forgot_its_environment_is_not_found(
     make_host: MakeHost, tmp_path: Path
 ) -> None:
-    """Why groups are worth having: without one nothing tells that such a process belongs to the task."""
+    """Without a group nothing connects such a process with the task."""
     host = make_host(paths=HostPaths(sys=str(tmp_path / "no-groups")))
     host.probe()
     token = host.running(*daemon(tmp_path / "pids"))

@@ -1,6 +1,6 @@
-"""kill -9 of a launcher, a wrapper or a stopper at each of its system calls; the next ordinary call goes on from there.
+"""kill -9 of a launcher, a wrapper or a stopper at a system call; the next call continues.
 
-By default at two of them, in the soak at 20 of dash and at 8 of busybox, spread evenly.
+By default at two calls, in the soak at 20 of dash and at 8 of busybox, evenly distributed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SshCall = tuple[str, int]
 Killed = tuple[WorkerHost, Killer]
 
 LASTING = ("clone", "fork", "vfork", "wait4", "openat", "write", "dup2", "execve", "exit_group")
-"""Calls with an effect that others can see, or that wait for one."""
+"""System calls with a visible effect, or that wait for one."""
 
 
 calls_of_shells = pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def killed(shell: str, make_host: MakeHost, tmp_path: Path) -> Killed:
 
 
 def chosen(calls: list[SshCall], count: int) -> list[SshCall]:
-    """So many of those that matter, evenly spread."""
+    """Return some of the relevant calls, evenly distributed."""
     lasting = [call for call in calls if call[0] in LASTING]
     count = min(count, len(lasting))
     return [lasting[index * len(lasting) // count] for index in range(count)]
@@ -85,7 +85,7 @@ def test_a_launcher_that_dies_at_any_call_is_replaced_by_the_next(
 
 
 @calls_of_shells
-def test_a_wrapper_that_dies_at_any_call_leaves_what_can_be_fenced_and_nothing_starts_twice(
+def test_an_attempt_whose_wrapper_is_killed_at_any_call_can_be_fenced_and_never_starts_twice(
     killed: Killed, tmp_path: Path, count: int
 ) -> None:
     host, killer = killed

@@ -1,4 +1,4 @@
-"""A caller, a wrapper or a stopper may be killed before or after each command it runs. The next one goes on."""
+"""A call, a wrapper or a stopper is killed before or after a command it runs; the next one continues."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.support.worker_host import FINAL, WorkerHost, marked, pids_in, until_
 
 MOMENTS = ("before", pytest.param("after", marks=pytest.mark.soak))
 LAST = 200
-"""More commands than any call runs, also one that waits for long; the test ends when a bomb has not gone off."""
+"""More commands than any call runs. A test ends when no command was killed."""
 
 every = pytest.mark.parametrize("stride", [29, pytest.param(9, marks=pytest.mark.soak)])
-"""Each command takes its time: by default every twenty-ninth one is cut, in the soak every ninth one."""
+"""By default every twenty-ninth command is killed, in the soak every ninth, to save time."""
 
 
 @pytest.fixture
@@ -89,12 +89,12 @@ def test_a_stop_that_was_cut_anywhere_is_finished_by_the_next_one(
 
 @pytest.mark.parametrize("when", MOMENTS)
 @every
-def test_an_end_that_was_cut_anywhere_is_never_a_success_that_was_none(
+def test_an_interrupted_record_never_turns_a_failure_into_a_success(
     armed: tuple[WorkerHost, Bomb], make_host: MakeHost, tmp_path: Path, when: str, stride: int
 ) -> None:
-    """The wrapper is killed while it records the end of a task that fails."""
+    """The wrapper is killed while it records the end of a failed task."""
     host, bomb = armed
-    watcher = make_host()  # the same worker, reached without bombs
+    watcher = make_host()  # the same worker without `Bomb`
     for at in range(1, LAST, stride):
         gate = tmp_path / f"gate-{at}"
         request = host.request("sh", "-c", 'while [ ! -e "$0" ]; do :; done; exit 3', str(gate))

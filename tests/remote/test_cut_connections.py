@@ -1,4 +1,4 @@
-"""A launch whose connection is cut anywhere: the call ends, and repeating it never starts the task twice."""
+"""Launches with connections cut at any byte: the call ends, and repeating it never starts the task twice."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ pytestmark = pytest.mark.ssh
 
 STEP = 8
 SHORT = 0.75
-"""Seconds for each of both time-outs of a call that falls into a black hole: only they end it."""
+"""Seconds for both timeouts of a call without any reply, which only they end."""
 AT_ONCE = 20
-"""Attempts that one poll asks for: each takes the worker a while."""
+"""Attempts in one poll."""
 STARTED = {RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.EXITED}
 
 Way = Literal["cut", "reset", "blackhole"]
@@ -37,7 +37,7 @@ WAYS: tuple[Way, ...] = ("cut", "reset", "blackhole")
 
 @dataclass(frozen=True)
 class Cut:
-    """Where one launch's connection fails, and how."""
+    """How and where the connection of a launch fails."""
 
     way: Way
     direction: Literal["up", "down"]
@@ -56,7 +56,7 @@ class Cut:
 
 @dataclass
 class Scene:
-    """A probed host, and a way to it that works."""
+    """A probed host, and a working connection to it."""
 
     lab: SshLab
     host: SshHost
@@ -69,7 +69,7 @@ class Scene:
         return LaunchRequest(token=token, argv=command, env={})
 
     def starts(self, token: Token) -> Path:
-        """The task adds a line to this file."""
+        """Return the file to which the task adds a line at each start."""
         return self.host.home / f"starts-{token}"
 
     def launch(self, runner: TaskRunner, target: Target, token: Token) -> WorkerReport | Silence:
@@ -78,7 +78,7 @@ class Scene:
         )
 
     def launch_over(self, cut: Cut, token: Token) -> WorkerReport | Silence:
-        """Launch over a connection of its own."""
+        """Launch over a new connection."""
         transport = SshTransport(self.lab.known_hosts, ssh_config=None, user_known_hosts=None)
         with relay(self.host.port, cut.fault) as way:
             runner = TaskRunner(transport, "c1", connect_timeout=cut.time_out, timeout=cut.time_out)
@@ -87,7 +87,7 @@ class Scene:
         return answer
 
     def size_of_a_launch(self) -> tuple[int, int]:
-        """Bytes that one whole launch sends up and down."""
+        """Return the bytes that a complete launch sends up and down."""
         transport = SshTransport(self.lab.known_hosts, ssh_config=None, user_known_hosts=None)
         with relay(self.host.port) as way:
             runner = TaskRunner(transport, "c1", connect_timeout=PATIENCE, timeout=PATIENCE)
@@ -101,7 +101,7 @@ def new_token() -> Token:
 
 
 def cuts_of(up: int, down: int, count: int) -> list[Cut]:
-    """A sample of all places at every eighth byte, as many in the short answer as in the long question."""
+    """Return a sample of cuts at multiples of eight bytes, as many in the short answer as in the long request."""
     chance = random.Random(count)
     found = []
     for direction, size in (("up", up), ("down", down)):
@@ -123,13 +123,13 @@ def test_a_launch_that_is_cut_off_ends_and_never_starts_twice(ssh_lab: SshLab, c
     launched = dict(fan_out(cuts, lambda cut: cut_and_repeat(scene, cut), parallelism=8))
     ended_once(scene, [token for token, _ in launched.values()])
     transport.close()
-    # Some were cut before anything was sent and some afterwards: else it shows little.
+    # Some must have been cut before the script was sent, and some after.
     assert {True, False} <= {sent for _, sent in launched.values()}
 
 
 def cut_and_repeat(scene: Scene, cut: Cut) -> tuple[Token, bool | None]:
-    """Launch over the faulty way, then say it again over the good one. Tells whether the first was sent, None for
-    an answer.
+    """Launch over the faulty connection, then again over the working one. Return True if the first was sent, None if
+    it was answered.
     """
     token = new_token()
     first = scene.launch_over(cut, token)
@@ -144,7 +144,7 @@ def cut_and_repeat(scene: Scene, cut: Cut) -> tuple[Token, bool | None]:
 
 
 def ended_once(scene: Scene, tokens: list[Token]) -> None:
-    """Wait until all have ended, each of them well and after one start."""
+    """Wait until all have succeeded, and check that each started once."""
     for first in range(0, len(tokens), AT_ONCE):
         some = tokens[first : first + AT_ONCE]
 

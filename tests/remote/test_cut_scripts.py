@@ -1,4 +1,4 @@
-"""What arrives of a script in part does nothing at all; and what the library never contains."""
+"""Truncated scripts do nothing; and rules for the shell library."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.support.local_transport import SHELLS, LocalTransport
 from tests.support.waiting import PATIENCE
 from tests.support.worker_host import WorkerHost, is_alive, marked, start_ticks
 
-STEPS = {"dash": 1597, "busybox": 4799, "bash": 4799}  # bash takes long to read it all
-"""Every so many bytes there is a cut, and at as many of the last bytes as there are such cuts."""
+STEPS = {"dash": 1597, "busybox": 4799, "bash": 4799}  # bash reads slowly
+"""Bytes between two cuts. As many cuts are in the last bytes, at each byte."""
 
 
 class Recorder(LocalTransport):
-    """Keeps the script and doesn't run it."""
+    """Keeps scripts without running them."""
 
     def run(self, target: Target, script: bytes, **settings: object) -> Output:
         self.scripts.append(script)
@@ -38,7 +38,7 @@ class Recorder(LocalTransport):
 
 @pytest.fixture
 def bystander() -> Iterator[int]:
-    """A process that some of the scripts would end."""
+    """A process that some scripts would end."""
     process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     yield process.pid
     process.kill()
@@ -89,7 +89,7 @@ def snapshot(directory: Path) -> dict[str, int]:
 def test_a_script_cut_at_any_byte_does_nothing(
     make_host: MakeHost, tmp_path: Path, bystander: int, shell: str, times: int
 ) -> None:
-    """By default with steps that are `times` as long."""
+    """By default the steps are `times` as long."""
     host = make_host(shell)
     host.probe()
     waiting = host.request("touch", f"{tmp_path}/ran")
@@ -98,7 +98,7 @@ def test_a_script_cut_at_any_byte_does_nothing(
     before = snapshot(tmp_path / "host"), snapshot(tmp_path / "empty-home")
     for number, script in enumerate(scripts_of_every_call(host, tmp_path, bystander)):
         cuts = range(number, len(script), times * STEPS[shell])
-        complete = len(script.rstrip(b"\n"))  # the newline tells the shell that, where its stdin stays open
+        complete = len(script.rstrip(b"\n"))  # if stdin stays open, the newline ends the script
         for cut in [*cuts, *range(complete - len(cuts), complete)]:
             for home in ("host/home", "empty-home"):
                 done = subprocess.run(
@@ -137,9 +137,7 @@ def test_the_library_removes_named_files_only() -> None:
 
 
 def test_the_library_keeps_nothing_where_others_may_write_or_wipe() -> None:
-    """It names the lock file of the TPU library, which others put there, asks which file systems are full, and gives
-    containers the shared memory of the host.
-    """
+    """Exceptions: the lock file of libtpu, the check of full file systems, and the shared memory for containers."""
     code = "\n".join(
         re.sub(r"(^|\s)#.*", "", line) for text in library().values() for line in text.splitlines()
     )
@@ -164,7 +162,7 @@ def test_the_library_fits_its_own_rules() -> None:
 
 @pytest.mark.parametrize("call", [*worker_script_module._PARTS])
 def test_no_function_of_a_call_has_the_name_of_another(call: str) -> None:
-    """The later one would be taken for it."""
+    """The later one would replace the earlier one."""
     files = library()
     parts = dict.fromkeys([*worker_script_module._DETACHED.get(call, ()), *worker_script_module._PARTS[call]])
     names = Counter(

@@ -1,4 +1,4 @@
-"""Facts that a worker gathers when a command has failed, in real processes."""
+"""Facts that a worker gathers after a failed command, with real processes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_kill_by_a_user_is_distinguished_from_one_by_the_kernel(
 
 
 def own_group(tmp_path: Path) -> tuple[HostPaths, Path]:
-    """A host on which an attempt can have a control group of its own, and where such groups are."""
+    """A host with control groups for attempts, and the path of these groups."""
     line = next(
         (line for line in Path("/proc/self/cgroup").read_text().splitlines() if line[:3] == "0::"), None
     )
@@ -92,7 +92,7 @@ def test_the_counter_of_the_attempts_own_group_is_a_proof(make_host: MakeHost, t
     host.probe()
     script = f'echo "oom_kill 2" >{place}/iris-$IRIS_ATTEMPT_TOKEN/memory.events; kill -s KILL $$'
     report = host.ended("sh", "-c", script)
-    assert (report.exit_code, report.cause) == (137, "signal")  # the file was not there at the beginning
+    assert (report.exit_code, report.cause) == (137, "signal")  # the file did not exist at the beginning
 
     (tmp_path / "bin").mkdir()
     mkdir = tmp_path / "bin" / "mkdir"
@@ -159,7 +159,7 @@ def test_a_task_can_write_no_facts_and_harm_no_answer(
 def test_forged_facts_of_a_task_that_killed_its_wrapper_are_cleaned_and_read_once(
     probed_host: ProbedHost, host_shell: str
 ) -> None:
-    """It could have ended like that as well; what it writes must be no more than text."""
+    """It could really have ended like that; its text must have no other effect."""
     host = probed_host(host_shell)
     script = (
         f"printf '%s' '{FORGED}' >../facts; wrapper=$(cut -d' ' -f1 ../pid); kill -s KILL $wrapper; "
@@ -184,7 +184,7 @@ def test_forged_facts_of_a_task_that_killed_its_wrapper_are_cleaned_and_read_onc
         b" memory guess x",
     ],
 )
-def test_a_line_that_is_no_fact_is_skipped(line: bytes) -> None:
+def test_a_malformed_fact_is_skipped(line: bytes) -> None:
     kept = Fact(kind=FactKind.CRASH, text="[red]kept[/red] \\x1b[2J")
     data = b"crash guess " + kept.text.encode() + b"\n" + line + b"\n.\n"
     assert facts_of(data) == (kept,)
@@ -206,7 +206,7 @@ def test_a_preemption_notice_of_the_metadata_server_is_read(
 
 
 def test_a_metadata_server_that_does_not_answer_delays_no_end(make_host: MakeHost, tmp_path: Path) -> None:
-    """wget, where there is no curl, tries 20 times."""
+    """Without curl, wget tries 20 times."""
     if shutil.which("wget") is None:
         pytest.skip("no wget here")
     tools = only_tools("dash", tmp_path / "tools", (*REQUIRED, "timeout", "wget"))
@@ -221,7 +221,7 @@ def test_a_metadata_server_that_does_not_answer_delays_no_end(make_host: MakeHos
 
 
 def waiting(server: socket.socket) -> int:
-    """The number of connections that were made since the last call."""
+    """Return the number of connections since the last call."""
     count = 0
     with suppress(BlockingIOError):
         while True:
@@ -278,7 +278,7 @@ printf '[ %s0000]%s %s\\n' "$now" '{host}' '{text}'
 def test_the_name_of_another_process_proves_nothing(
     make_host: MakeHost, tmp_path: Path, text: str, code: int, wanted: list[str], cause: str
 ) -> None:
-    """A process chooses its own name, and the kernel log shows it."""
+    """A process chooses its name, which is in the kernel log."""
     report = worker_that_logs(make_host, tmp_path, text).ended("sh", "-c", f"exit {code}")
     assert of_the_kernel(report) == wanted
     assert report.cause == cause
@@ -295,14 +295,14 @@ def test_the_name_of_another_process_proves_nothing(
 def test_a_line_about_the_command_counts_though_the_clock_of_the_log_is_behind(
     make_host: MakeHost, tmp_path: Path, text: str, code: int, wanted: list[str]
 ) -> None:
-    """It stops while a host is suspended, and nothing adjusts it: the line seems older than the command."""
+    """The clock of the log stops during suspend: the line seems older than the command."""
     report = worker_that_logs(make_host, tmp_path, text, at="2.00").ended("sh", "-c", f"exit {code}")
     assert of_the_kernel(report) == wanted
     assert (fact(report, FactKind.KILLED) is not None) == (code == 137 and not wanted)
 
 
 def worker_that_logs(make_host: MakeHost, tmp_path: Path, *lines: str, at: str = "$now") -> WorkerHost:
-    """Its kernel log has these lines, as the shell expands them, by default from the time when a command ended."""
+    """Return a worker with these lines in its kernel log, by default of the time when a command ended."""
     worker = make_host(tools=tools_of("dash", tmp_path / "tools"))
     let_log(worker, *lines, at=at)
     worker.probe()
@@ -330,7 +330,7 @@ def of_the_kernel(report: AttemptReport) -> list[str]:
     return [f"{each.kind} {'proven' if each.proven else 'guess'}" for each in kernel]
 
 
-def test_of_several_guesses_the_one_that_has_the_number_of_the_command_counts(
+def test_of_several_guesses_the_one_with_the_pid_of_the_command_counts(
     make_host: MakeHost, tmp_path: Path
 ) -> None:
     mine = "x[7]: trap x[$process]: segfault at 0"

@@ -1,4 +1,4 @@
-"""What a start needs for itself: chips that nobody holds, a port that nobody listens on, no stale lock file."""
+"""Devices for a start: free chips, free ports, no stale lock file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_CHIPS = (RemoteState.NOSTART, "chips")
 
 @pytest.fixture
 def devices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Devices]:
-    made = Devices(tmp_path_factory.mktemp("d"))  # a short name: the end of a message is all that is kept
+    made = Devices(tmp_path_factory.mktemp("d"))  # a short name: only the end of the message is reported
     yield made
     made.release()
 
@@ -45,7 +45,7 @@ def dash_tpu_host(make_host: MakeHost, devices: Devices) -> WorkerHost:
 
 
 def settled(host: WorkerHost, **settings: object) -> AttemptReport:
-    """Prepare an attempt that needs the chips, and wait for what becomes of it."""
+    """Prepare an attempt that needs the chips, and wait until it is PREPARED or has ended."""
     request = host.request("true", **{"exclusive": True, "device_wait": 0.0} | settings)
     host.prepare(request)
     return host.wait(request.token, SETTLED)
@@ -87,7 +87,7 @@ def test_chips_that_stay_held_are_a_no_start_that_names_their_holders(
     assert settled(tpu_host, setup="echo now").state is RemoteState.PREPARED
 
 
-def test_a_set_up_that_had_to_wait_for_chips_is_limited_like_any_other(
+def test_a_set_up_that_waited_for_chips_has_its_full_time_limit(
     tpu_host: WorkerHost, devices: Devices
 ) -> None:
     holder = devices.hold()
@@ -95,7 +95,7 @@ def test_a_set_up_that_had_to_wait_for_chips_is_limited_like_any_other(
         "true", exclusive=True, device_wait=1000, setup="sleep 1000", setup_timeout=0.3, grace=0.5
     )
     tpu_host.prepare(request)
-    # It pauses between two looks: it has seen the holder.
+    # It pauses between two searches: it has found the holder.
     until(lambda: any("sleep" in command_line(pid) for pid in marked(request.token)))
     kill(holder)
     report = tpu_host.wait(request.token, SETTLED)
@@ -133,7 +133,7 @@ def test_chips_that_are_taken_after_the_setup_are_a_no_start(
     assert not (tpu_host.attempt_dir(request.token) / "env").exists()
 
 
-def test_what_is_left_over_from_an_attempt_that_has_ended_is_ended(
+def test_processes_of_an_ended_attempt_that_hold_a_device_are_killed(
     tpu_host: WorkerHost, devices: Devices
 ) -> None:
     token = tpu_host.launch("true")
@@ -143,7 +143,7 @@ def test_what_is_left_over_from_an_attempt_that_has_ended_is_ended(
     assert not is_alive(holder)
 
 
-def test_what_belongs_to_an_attempt_that_lives_is_named_and_left_alone(
+def test_processes_of_a_live_attempt_are_reported_and_not_touched(
     dash_tpu_host: WorkerHost, devices: Devices, tmp_path: Path
 ) -> None:
     host = dash_tpu_host
@@ -178,7 +178,7 @@ def test_the_name_of_a_holder_cannot_mislead_a_terminal(dash_tpu_host: WorkerHos
     assert f"held by process {pid} (?[2J) ? () on " in settled(dash_tpu_host).log_tail
 
 
-def test_a_device_that_is_none_of_the_chips_may_be_held(dash_tpu_host: WorkerHost, devices: Devices) -> None:
+def test_a_device_that_is_not_a_chip_can_be_in_use(dash_tpu_host: WorkerHost, devices: Devices) -> None:
     devices.hold(str(devices.dev / "vfio/vfio"))
     assert settled(dash_tpu_host).state is RemoteState.PREPARED
 
@@ -195,7 +195,7 @@ def listener(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
         yield made
 
 
-def test_a_port_that_somebody_listens_on_is_a_no_start_and_is_waited_for(
+def test_a_port_in_use_is_waited_for_and_then_prevents_the_start(
     host: WorkerHost, listener: socket.socket
 ) -> None:
     port = listener.getsockname()[1]
@@ -220,9 +220,7 @@ def test_a_stale_lock_file_is_removed_right_before_the_start(tpu_host: WorkerHos
     assert tpu_host.wait(request.token).exit_code == 0
 
 
-def test_a_lock_file_is_left_alone_while_somebody_holds_it_or_a_chip(
-    tpu_host: WorkerHost, devices: Devices
-) -> None:
+def test_a_lock_file_is_kept_while_it_or_a_chip_is_in_use(tpu_host: WorkerHost, devices: Devices) -> None:
     devices.lock.touch()
     holder = devices.hold()
     assert settled(tpu_host).state is RemoteState.NOSTART
@@ -259,7 +257,7 @@ def test_a_lock_file_that_is_not_ours_is_left_alone(
 def test_a_failed_wait_for_chips_ends_no_other_attempt(
     make_host: MakeHost, devices: Devices, tmp_path: Path, arguments: str
 ) -> None:
-    """The chips are let go just before the wait is given up, and a second call starts the attempt."""
+    """The chips become free just before the wait ends, and a second call starts the attempt."""
     command = "ln" if arguments.startswith("setup") else "mv"
     gate = Gate(tmp_path / "gate", "before", command, arguments)
     slow, host = (make_host(tools=tools, paths=devices.paths) for tools in (gate.tools, None))
@@ -274,7 +272,7 @@ def test_a_failed_wait_for_chips_ends_no_other_attempt(
     first.start()
     gate.wait()
     kill(holder)
-    if command == "mv":  # the runner of the set-up has its token: only the chips can make it ready
+    if command == "mv":  # the set-up has started: it becomes ready when the chips are free
         first.join(PATIENCE)
         assert host.prepare(request, go=True)[0].state is RemoteState.PREPARING
         (host.attempt_dir(request.token) / "ready.pending").rename(host.attempt_dir(request.token) / "ready")
@@ -292,7 +290,7 @@ def test_a_failed_wait_for_chips_ends_no_other_attempt(
 
 
 def is_child_of(pid: int, parent: int) -> bool:
-    """Whether it descends from that process, or has gone."""
+    """Return True if it descends from that process, or has ended."""
     while pid > 1:
         try:
             text = Path("/proc", str(pid), "stat").read_text(errors="replace")

@@ -1,4 +1,4 @@
-"""`--signal USR1@120`: who waits for the signal gets it before the time limit, and it hurts nobody else."""
+"""`--signal USR1@120`: processes with a handler get the signal before the time limit, others don't."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.support.waiting import LIMITS, until
 from tests.support.worker_host import WorkerHost, marked, until_gone
 
 LIMIT = 1000.0
-"""Seconds: long enough for any machine, so that what happens before it is the signal's doing."""
+"""Seconds, more than any machine needs, so that the limit itself has no effect."""
 
 
 def warned(host: WorkerHost, script: str, name: str = "USR1") -> tuple[AttemptReport, bytes]:
-    """Run a task into its early signal, one that comes late enough to find somebody who waits for it."""
+    """Run a task until its early signal, which is sent when the handler exists."""
     for delay in LIMITS:
         request = host.request("sh", "-c", script, timeout=LIMIT, signal=EarlySignal(name, LIMIT - delay))
         host.prepare(request, go=True)
@@ -44,7 +44,7 @@ def test_a_task_is_warned_and_may_end_well(host: WorkerHost) -> None:
 
 
 def test_a_task_without_a_handler_gets_no_early_signal(host: WorkerHost) -> None:
-    """A helper without a handler would be ended by it; a child with one gets it, however deep it is."""
+    """The signal would end a helper without a handler. All descendants with a handler get it."""
     inner = "trap 'echo inner; exit 0' USR1; while :; do sleep 0.05; done"
     script = f'sleep 1000 & helper=$!; sh -c "{inner}"; kill -0 $helper && echo "helper lives"; exit 5'
     report, _ = warned(host, script)
@@ -74,8 +74,8 @@ def test_a_task_without_one_is_sent_nothing_of_it(dash_host: WorkerHost) -> None
     assert "early" not in settings_text(dash_host.request("true", timeout=LIMIT))
 
 
-def test_the_wrapper_is_known_by_its_command_line_and_a_task_is_not_taken_for_it(host: WorkerHost) -> None:
-    """What it forks on its way to the command has its handlers: the signal would end the task before it starts."""
+def test_only_the_wrapper_is_recognized_by_its_command_line(host: WorkerHost) -> None:
+    """Processes that the wrapper forks before the command have its handlers: a signal would end the task too early."""
     token = host.running("sh", "-c", "while :; do sleep 0.05; done", "run", "start")
     wrapper = host.wrapper(token)
     others = sorted(marked(token) - {wrapper})
@@ -90,7 +90,7 @@ def test_the_wrapper_is_known_by_its_command_line_and_a_task_is_not_taken_for_it
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_who_has_a_handler_is_told_by_the_kernel_for_each_signal(shell: str, tmp_path: Path) -> None:
+def test_handlers_are_found_for_each_signal(shell: str, tmp_path: Path) -> None:
     some = sorted(SIGNALS)[::2]
     waits = ";".join(f"signal.signal(signal.SIG{name}, print)" for name in some)
     waiting = (

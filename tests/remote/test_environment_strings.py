@@ -1,4 +1,4 @@
-"""Generated environments, byte for byte, through each shell and through a real sshd."""
+"""Generated environments arrive unchanged, through each shell and a real sshd."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tests.support.worker_host import WorkerHost, reports
 
 COUNTS = [200, pytest.param(2_000, marks=pytest.mark.soak)]
 AT_ONCE = 2_000
-"""A launch with so many variables is near the limit of what a job may hold."""
+"""Variables of one launch, near the maximum size of a job."""
 
 
 def generated(count: int) -> list[dict[str, str]]:
-    """That many variables, in as many environments as it takes."""
+    """Return environments with that many variables in total."""
     values = list(strings(6, count))
     named = [(f"VALUE_{number}", value) for number, value in enumerate(values)]
     return [dict(named[start : start + AT_ONCE]) for start in range(0, count, AT_ONCE)]
 
 
 def seen_in(path: Path) -> dict[str, str]:
-    """What `cat /proc/self/environ` left behind: no program in between that could change it."""
+    """Parse the output of `cat /proc/self/environ`, which no other program has changed."""
     pairs = (entry.split(b"=", 1) for entry in path.read_bytes().split(b"\0") if b"=" in entry)
     return {name.decode(): value.decode() for name, value in pairs if name.startswith(b"VALUE_")}
 

@@ -1,4 +1,4 @@
-"""Many at once: each result once, as it comes; nobody waits for the stuck ones."""
+"""Concurrent operations: each result once, as it arrives, without waiting for stuck ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_nothing_to_do_is_an_empty_iteration() -> None:
     assert list(fan_out([], str)) == []
 
 
-def test_batches_hold_each_result_once_and_none_is_empty() -> None:
+def test_batches_contain_each_result_once_and_are_not_empty() -> None:
     found = list(batches(Threads(8), range(200), lambda n: n * n))
     assert all(found)
     assert sorted(pair for batch in found for pair in batch) == [(n, n * n) for n in range(200)]
@@ -39,7 +39,7 @@ def test_equal_items_are_delivered_as_often_as_they_were_given() -> None:
     assert list(fan_out(["a", "a", "a"], str.upper)) == [("a", "A")] * 3
 
 
-def test_a_slow_one_delays_nobody() -> None:
+def test_a_slow_item_delays_no_other() -> None:
     finish = threading.Event()
 
     def act(item: str) -> str:
@@ -63,7 +63,7 @@ def test_no_more_than_the_parallelism_run_at_once() -> None:
         with lock:
             running += 1
             most = max(most, running)
-        all_three.wait()  # only passes if three really run at once
+        all_three.wait()  # passes only if three run at once
         with lock:
             running -= 1
 

@@ -1,4 +1,4 @@
-"""The fence: what was stopped is gone, and will never start, however late a launch arrives."""
+"""Fences: a stopped attempt has no processes and never starts, even if a launch arrives late."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_stopped_process_is_woken_to_hear_its_term(host: WorkerHost, tmp_path:
 
 
 @pytest.mark.two_shells
-def test_what_was_never_launched_can_never_be_launched(host: WorkerHost, tmp_path: Path) -> None:
+def test_a_stopped_attempt_that_was_never_launched_can_never_start(host: WorkerHost, tmp_path: Path) -> None:
     request = host.request("touch", str(tmp_path / "ran"))
     assert host.stop(request.token).state is RemoteState.STOPPED
     assert host.attempt_dir(request.token).is_file()
@@ -169,15 +169,13 @@ def test_a_tombstone_needs_no_link_command(make_host: MakeHost, tmp_path: Path, 
 
 
 @pytest.mark.two_shells
-def test_what_was_prepared_and_stopped_never_starts_however_late_go_comes(
-    host: WorkerHost, tmp_path: Path
-) -> None:
+def test_a_prepared_and_stopped_attempt_never_starts(host: WorkerHost, tmp_path: Path) -> None:
     request = host.request("touch", str(tmp_path / "ran"), env={"SECRET": "canary"})
     host.prepare(request)
     assert host.stopped(request.token).state is RemoteState.STOPPED
     (report,) = host.go(request.token)
     assert report.state is RemoteState.STOPPED
-    # A wrapper that is already on its way comes to the same end.
+    # The same for a wrapper that was already started.
     run = host.attempt_dir(request.token) / "run"
     subprocess.run(["sh", str(run), "start"], check=False, env=host.transport.env, timeout=PATIENCE)
     assert host.state(request.token) is RemoteState.STOPPED
@@ -185,7 +183,7 @@ def test_what_was_prepared_and_stopped_never_starts_however_late_go_comes(
     assert not (host.attempt_dir(request.token) / "env").exists()
 
 
-def test_what_had_ended_before_the_stop_keeps_its_end(host: WorkerHost) -> None:
+def test_an_end_before_the_stop_is_kept(host: WorkerHost) -> None:
     token = host.launch("sh", "-c", "exit 5")
     host.wait(token)
     report = host.stop(token)
@@ -273,7 +271,7 @@ def test_processes_whose_directory_was_removed_are_still_found_and_ended(
     assert not marked(token)
 
 
-def test_a_directory_that_was_emptied_under_a_task_is_not_taken_for_a_fresh_one(
+def test_a_directory_that_was_emptied_during_the_task_is_not_prepared_again(
     host: WorkerHost, tmp_path: Path
 ) -> None:
     request = host.request("sh", "-c", 'echo $$ >>"$0"; sleep 1000', str(tmp_path / "pids"))

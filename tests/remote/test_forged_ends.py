@@ -1,4 +1,4 @@
-"""A task that edits the files of its own attempt: no end counts while a process of the attempt is left."""
+"""Tasks that edit the files of their attempt: no end counts while a process of the attempt is left."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ FORGERIES = {
 }
 
 UNKNOWN = ("all files are removed", "the end of a lease is recorded")
-"""The wrapper itself does not know how these end."""
+"""After these forgeries the wrapper does not know the end either."""
 
 SUCCESS = "mv reserve.end end.1.0; mv x.pending x.0"
-"""As complete as the wrapper's own record."""
+"""A complete record of a success."""
 
 WRAPPERS = {"lives": ":", "is killed": "kill -KILL $PPID", "is frozen": "kill -STOP $PPID"}
 
 FORGE = 'cd "$IRIS_TASK_DIR"; eval "$1"; cd /; eval "$2"; : >"$0"; exec sleep 7030'
-"""Its parent is the wrapper: it becomes the program of the task by `exec`."""
+"""A script that becomes the program of the task by `exec`, so that its parent is the wrapper."""
 
 DAEMON = """
 import os, sys, time
@@ -84,7 +84,7 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
-"""Forks twice into a session of its own, with or without its environment."""
+"""A program that forks twice into a new session, with or without its environment."""
 
 MakePlace = Callable[[bool, str], WorkerHost]
 
@@ -107,16 +107,16 @@ HOSTS = tuple(product(SHELLS, (True, False)))
 """Kinds of workers: a shell, with or without a control group."""
 
 TURNS = (*(("dash", True), ("dash", False)) * 4, ("busybox", False), ("bash", True))
-"""Which kind of worker each forgery is tried on by default; in dash it takes half of the time."""
+"""The kinds of workers in the default tests; dash is twice as fast."""
 
 
 WRAPPER_TURNS = (*("lives", "is killed") * 3, "is frozen")
-"""What happens to the wrapper by default: a frozen one is ended only after two seconds of looks for others."""
+"""The fates of the wrapper in the default tests. A frozen one takes two seconds to end."""
 
 
 def combinations() -> Iterator[object]:
-    """Each forgery with each wrapper on two of the six kinds of workers; by default each forgery is tried once. All
-    cases of one kind of worker run on one host, beside each other.
+    """Return each forgery with each fate of the wrapper on two of six kinds of workers; by default each forgery once.
+    Cases with the same kind of worker run concurrently on one host.
     """
     once = [
         (TURNS[number % len(TURNS)], (forged, WRAPPER_TURNS[number % len(WRAPPER_TURNS)]))
@@ -135,8 +135,8 @@ def combinations() -> Iterator[object]:
 
 
 def forging(host: WorkerHost, tmp_path: Path, *cases: tuple[str, str]) -> list[Token]:
-    """The tokens of tasks that have edited their files and run on. A case is a forgery and what happens to the
-    wrapper then.
+    """Return the tokens of tasks that have edited their files and continue. A case is a forgery and the fate of the
+    wrapper.
     """
     bystander = f"{os.getpid()} {start_ticks(os.getpid())} {host.boot_id}"
     done, requests = [], []
@@ -181,7 +181,7 @@ def test_nothing_that_a_task_does_to_its_files_ends_it_while_it_lives(
 
 @pytest.mark.two_shells
 def test_a_renamed_exit_record_is_not_success_while_processes_live(host: WorkerHost, tmp_path: Path) -> None:
-    """The wrapper lives: it knows how the task ended, and says so."""
+    """The wrapper lives: it records how the task ended."""
     for code in (0, 3):
         gate, ready = tmp_path / f"gate-{code}", tmp_path / f"ready-{code}"
         script = (
@@ -206,7 +206,7 @@ def test_the_wrapper_records_how_its_task_ended_whatever_the_task_has_written(ho
     assert ends == dict.fromkeys(forgeries, (RemoteState.EXITED, 3))
 
 
-def test_what_nobody_supervised_ends_as_its_record_says_only_if_that_is_complete(
+def test_an_orphaned_attempt_ends_as_recorded_only_if_the_record_is_complete(
     host: WorkerHost, tmp_path: Path
 ) -> None:
     expected = {
@@ -216,7 +216,7 @@ def test_what_nobody_supervised_ends_as_its_record_says_only_if_that_is_complete
         "mv reserve.end end.1.0; mv x.pending x.3": RemoteState.LOST,
         "mv x.pending x.cancelled": RemoteState.LOST,
         "mv x.pending x.nostart.disk": RemoteState.LOST,
-        "mv reserve.end end.1.0; mv x.pending x.0": RemoteState.EXITED,  # as complete as the wrapper's own
+        "mv reserve.end end.1.0; mv x.pending x.0": RemoteState.EXITED,  # a complete one
     }
     tokens = forging(host, tmp_path, *((forgery, WRAPPERS["is killed"]) for forgery in expected))
     assert {report.state for report in host.poll(*tokens)} <= ALIVE
@@ -264,7 +264,7 @@ def test_a_daemon_keeps_its_attempt_from_ending_when_it_has_killed_the_wrapper(
 def test_a_daemon_is_ended_with_its_task_though_the_stop_looks_decided(
     host: WorkerHost, tmp_path: Path
 ) -> None:
-    """Without `stop.idle` the wrapper must not leave the daemon to a stopper that does not exist."""
+    """Without `stop.idle` the wrapper must end the daemon itself, as there is no stopper."""
     pids = tmp_path / "pids"
     script = f'cd "$IRIS_TASK_DIR"; {sys.executable} -c "$DAEMON" {pids} marked; rm stop.idle; exit 3'
     report = host.ended("sh", "-c", script, env={"DAEMON": DAEMON})
@@ -294,7 +294,7 @@ def test_a_forged_success_does_not_outlive_its_lease(host: WorkerHost, tmp_path:
 def test_a_report_is_of_the_names_as_the_last_process_left_them(
     host: WorkerHost, make_host: MakeHost, tmp_path: Path, ends: str
 ) -> None:
-    """The names still claimed the forged success when the poll read them; only then did the attempt end."""
+    """The poll reads the forged success before the attempt ends, and the true end after that."""
     held = HeldPoll(host, tmp_path / "held", make_host)
     gate, ready = tmp_path / "gate", tmp_path / "ready"
     script = (
@@ -349,7 +349,7 @@ def test_the_files_of_a_forged_end_are_not_reaped_while_it_lives(host: WorkerHos
 
 
 def test_a_bystander_named_as_the_wrapper_is_not_signalled(host: WorkerHost, tmp_path: Path) -> None:
-    """Its session would be taken for that of the attempt."""
+    """Otherwise its session would count as that of the attempt."""
     bystander = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     try:
         token = host.running("sleep", "1000")
@@ -366,7 +366,7 @@ def test_a_bystander_named_as_the_wrapper_is_not_signalled(host: WorkerHost, tmp
 
 
 def test_only_an_attempt_that_claims_its_end_is_searched_for(make_host: MakeHost, tmp_path: Path) -> None:
-    """A search reads the environment of every process: once for a call, never for attempts that simply run."""
+    """A search reads the environment of every process: at most once per call, and never for running attempts."""
     tools = tools_of("dash", tmp_path / "tools")
     log = tmp_path / "searches"
     (tools / "grep").write_text(f'#!/bin/sh\necho x >>{log}\nexec {shutil.which("grep")} "$@"\n')

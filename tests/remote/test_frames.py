@@ -1,4 +1,4 @@
-"""Only a whole, well-formed frame with the right nonce is an answer; a damaged one is none, never a wrong one."""
+"""Only a complete, well-formed frame with the right nonce is an answer; a damaged one is rejected."""
 
 from __future__ import annotations
 
@@ -78,21 +78,21 @@ def test_a_whole_frame_is_read() -> None:
     )
 
 
-def test_what_login_shells_print_around_the_frame_does_not_count() -> None:
+def test_output_of_login_shells_around_the_frame_is_ignored() -> None:
     noise = b"Welcome!\n\x1b[31mIRIS1 " + b"e" * 32 + b" BEGIN x y\nIRIS1 END 4\n" + b"#" * 2000 + b"\n"
     assert read(noise + FRAME + noise) == read(FRAME)
 
 
-def test_a_frame_cut_at_any_byte_is_no_answer() -> None:
+def test_a_frame_cut_at_any_byte_is_not_an_answer() -> None:
     assert all(is_no_answer(FRAME[:cut]) for cut in range(len(FRAME)))
 
 
-def test_a_frame_that_lost_its_beginning_is_no_answer() -> None:
+def test_a_frame_without_its_beginning_is_not_an_answer() -> None:
     assert all(is_no_answer(FRAME[cut:]) for cut in range(1, len(FRAME)))
 
 
 @given(st.data())
-def test_a_frame_whose_lines_were_lost_doubled_or_moved_is_no_answer_or_says_the_same(
+def test_a_frame_with_lost_doubled_or_moved_lines_is_not_an_answer_or_means_the_same(
     data: st.DataObject,
 ) -> None:
     lines = FRAME.splitlines(keepends=True)
@@ -105,9 +105,7 @@ def test_a_frame_whose_lines_were_lost_doubled_or_moved_is_no_answer_or_says_the
     else:
         lines[first], lines[second] = lines[second], lines[first]
     output = b"".join(lines)
-    if not is_no_answer(
-        output
-    ):  # the order of the attempts, and of the lines of an output, is not for safety
+    if not is_no_answer(output):  # the order of attempts and of lines of output is not protected
         assert set(without_tails(output)) == set(without_tails(FRAME))
 
 
@@ -120,7 +118,7 @@ def test_bytes_put_in_anywhere_never_add_an_attempt_or_change_whose_it_is(junk: 
 
 
 @given(st.binary(max_size=600))
-def test_garbage_is_no_answer(output: bytes) -> None:
+def test_garbage_is_not_an_answer(output: bytes) -> None:
     assert is_no_answer(output)
 
 
@@ -162,7 +160,7 @@ def test_lines_off_the_grammar_are_no_answer_despite_a_right_count(lines: list[s
         framed([*LINES, f"IRIS1 {NONCE} BEGIN boot-1 {INCARNATION}"]),
     ],
 )
-def test_an_almost_correct_frame_is_no_answer(output: bytes) -> None:
+def test_an_almost_correct_frame_is_not_an_answer(output: bytes) -> None:
     assert is_no_answer(output)
 
 
@@ -190,7 +188,7 @@ def test_an_almost_correct_frame_is_no_answer(output: bytes) -> None:
         "RUNNING - - - - 0 -1",
     ],
 )
-def test_a_line_that_contradicts_itself_is_no_answer(words: str) -> None:
+def test_a_contradictory_line_is_not_an_answer(words: str) -> None:
     assert is_no_answer(framed([*LINES[:-1], f"A {TWO} {words} -"]))
 
 
@@ -206,7 +204,7 @@ def test_a_different_host_reports_no_attempts() -> None:
         worker_report(talkative, WORKER, [ONE], ("boot-1", INCARNATION))
 
 
-def test_a_host_without_an_incarnation_says_so() -> None:
+def test_a_host_without_an_incarnation_reports_that() -> None:
     frame = parse_frame(f"IRIS1 {NONCE} BEGIN - -\nH 1 2\nIRIS1 {NONCE} END 1\n".encode(), NONCE)
     assert (frame.boot_id, frame.incarnation) == ("", "")
 
@@ -215,7 +213,7 @@ def pieces(*wanted: tuple[int, int]) -> list[LogPiece]:
     return [LogPiece(token=ONE, stream="out", offset=offset, limit=limit) for offset, limit in wanted]
 
 
-def test_a_piece_of_a_log_is_at_most_what_was_asked_for() -> None:
+def test_a_piece_of_a_log_has_at_most_the_requested_size() -> None:
     lines = ("H 1 2", "L 5 100 77", *data_lines(b"0123456789"))
     (chunk,) = log_chunks(Frame("b", INCARNATION, "\n".join(lines)), pieces((5, 10)))
     assert (chunk.data, chunk.offset, chunk.size, chunk.inode) == (b"0123456789", 5, 100, 77)
@@ -241,7 +239,7 @@ def test_a_piece_begins_where_the_size_of_the_file_lets_it(wanted: int, begins: 
     assert log_chunks(frame, pieces((wanted, 10)))[0].offset == begins
 
 
-def test_several_pieces_are_told_apart_in_the_order_in_which_they_were_asked_for() -> None:
+def test_several_pieces_are_returned_in_the_requested_order() -> None:
     lines = ("H 1 2", "L 0 2 7", *data_lines(b"ab"), "L 0 0 0", "L 1 4 8", *data_lines(b"cde"))
     wanted = pieces((0, 10), (0, 10), (1, 3))
     found = log_chunks(Frame("b", INCARNATION, "\n".join(lines)), wanted)
@@ -251,7 +249,7 @@ def test_several_pieces_are_told_apart_in_the_order_in_which_they_were_asked_for
             log_chunks(Frame("b", INCARNATION, "\n".join(lines)), fewer)
 
 
-def test_a_packed_piece_is_unpacked_and_what_is_no_whole_one_is_no_answer() -> None:
+def test_a_compressed_piece_must_be_complete() -> None:
     data = b"the same again and again\n" * 1000
     packed = gzip.compress(data)
 
@@ -271,7 +269,7 @@ def test_a_packed_piece_is_unpacked_and_what_is_no_whole_one_is_no_answer() -> N
         read_piece(bomb, 200 << 10)
 
 
-def test_metadata_keeps_the_servers_keys_and_leaves_out_what_is_blank() -> None:
+def test_metadata_keeps_the_servers_keys_and_omits_blank_values() -> None:
     said = {
         "accelerator-type": b"v5litepod-16",
         "agent-worker-number": b" ",

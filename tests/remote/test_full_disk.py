@@ -1,4 +1,4 @@
-"""A disk without a free byte, or without a free inode: nothing new starts, and what runs still ends as usual."""
+"""Disks without a free byte or inode: no attempt starts, and running ones end as usual."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.worker_host import marked
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """An ext4 file system of its own that can be filled to the last byte."""
+    """A mounted ext4 file system that can be filled to the last byte."""
     disk, image = tmp_path / "disk", tmp_path / "image"
     disk.mkdir()
     with image.open("wb") as file:

@@ -1,4 +1,4 @@
-"""known_hosts files: what a line means, and how ours is kept."""
+"""known_hosts files: their lines, and updates of iris's own file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.sshd import presented, write_key
 
 
 def some_key(seed: int = 0, kind: str = "ssh-ed25519") -> PresentedKey:
-    """A key that no server has; equal seeds, equal keys."""
+    """Return a key of no server; equal seeds give equal keys."""
     return PresentedKey.of(
         len(kind).to_bytes(4, "big") + kind.encode() + (32).to_bytes(4, "big") + bytes([seed]) * 32
     )
@@ -134,7 +134,7 @@ def test_our_own_entry_wins_over_the_users(tmp_path: Path) -> None:
     assert keys.of_worker("w", "host", [users]).keys == (KEY,)
 
 
-def test_of_a_jump_host_the_users_entry_wins(tmp_path: Path) -> None:
+def test_the_users_entry_of_a_jump_host_has_priority(tmp_path: Path) -> None:
     users = tmp_path / "users"
     users.write_text(line("bastion", OTHER))
     keys = HostKeys(tmp_path / "own")
@@ -178,12 +178,12 @@ def test_a_first_key_is_recorded_once_and_stays(tmp_path: Path) -> None:
     assert (tmp_path / "own").read_text() == line("w")
 
 
-def test_what_is_recorded_is_seen_by_the_next_invocation(tmp_path: Path) -> None:
+def test_a_recorded_key_is_seen_by_the_next_invocation(tmp_path: Path) -> None:
     HostKeys(tmp_path / "own").add_first("w", KEY)
     assert HostKeys(tmp_path / "own").of_worker("w", "host", []).keys == (KEY,)
 
 
-def test_what_others_record_or_forget_meanwhile_is_seen_by_whoever_goes_on(tmp_path: Path) -> None:
+def test_changes_by_other_processes_are_seen(tmp_path: Path) -> None:
     looping, other = HostKeys(tmp_path / "own"), HostKeys(tmp_path / "own")
     assert not looping.has("west-1-0")
     for key in (KEY, OTHER):
@@ -240,7 +240,7 @@ def test_something_else_in_the_place_of_a_file_is_refused(tmp_path: Path) -> Non
 
 
 def test_many_writers_lose_nothing(tmp_path: Path) -> None:
-    """Each with a view of its own, as separate processes have."""
+    """Each writer has its own HostKeys, as separate processes do."""
     list(fan_out(range(40), lambda n: HostKeys(tmp_path / "own").add_first(f"w{n}", some_key(n))))
     keys = HostKeys(tmp_path / "own")
     assert [keys.of_worker(f"w{n}", "host", []).keys for n in range(40)] == [

@@ -1,4 +1,4 @@
-"""A worker that lies: whatever comes back is the true answer, a possible one about what was asked, or none."""
+"""False and damaged answers: each is read as the true one, as a possible one to the call, or rejected."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ NOW = 1_800_000_000.0
 
 @dataclass(frozen=True)
 class Case:
-    """A call: what a true worker answered to it, and how the answer is read."""
+    """A call: a real answer, and the function that reads it."""
 
     name: str
     nonce: str
     output: bytes
     read: Callable[[Frame], object]
-    tokens: frozenset[Token]  # that the answer must be about, or may be for `probe` and `unwedge`
+    tokens: frozenset[Token]  # in the answer: required, or allowed for `probe` and `unwedge`
 
     def parse(self, output: bytes) -> object:
         return self.read(parse_frame(output, self.nonce))
@@ -53,7 +53,7 @@ class Case:
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Case]]:
-    """Real frames of every call, from the real library."""
+    """Return real frames of every call, from the shell library."""
     tmp_path = tmp_path_factory.mktemp("truth")
     devices = Devices(tmp_path)
     host = WorkerHost(tmp_path / "host", tools_of("dash", tmp_path / "tools"), paths=devices.paths)
@@ -160,7 +160,7 @@ DAMAGE: tuple[Mutation, ...] = (
     another_nonce,
     talk_around_it,
 )
-"""What happens to an answer on its way: it says what it said, or nothing."""
+"""Damage of an answer: it is read as the same answer, or rejected."""
 
 
 def flip_bytes(chance: random.Random, output: bytes, nonce: str) -> bytes:
@@ -198,7 +198,7 @@ def forge_a_word(chance: random.Random, output: bytes, nonce: str) -> bytes:
 
 
 def add_a_line(chance: random.Random, output: bytes, nonce: str) -> bytes:
-    """With the right count: whoever lies can count."""
+    """Add a line, with the right number of lines."""
     lines = output.split(b"\n")
     lines.insert(chance.randrange(1, len(lines) - 1), chance.choice(LINES))
     return recounted(b"\n".join(lines), nonce)
@@ -235,7 +235,7 @@ LIES: tuple[Mutation, ...] = (
     leave_a_line_out,
     repeat_a_line,
 )
-"""What a worker may say that isn't so: what is possible is believed, for nobody could tell; nothing else."""
+"""False answers: possible ones are accepted, as nothing shows that they are false; others are rejected."""
 
 JUNK = (b"\0", b"\x1b[2J", b"\xff\xfe", b"\r", b"\n", b" ", b"-", b"9", "٣".encode(), b"A" * 5000, b"=" * 3)
 NUMBERS = (b"0", b"1", b"255", b"256", b"9" * 12, b"9" * 15, b"-1", b"01")
@@ -254,7 +254,7 @@ LINES = (
 )
 
 
-def test_a_damaged_answer_says_what_it_said_or_nothing(cases: list[Case]) -> None:
+def test_a_damaged_answer_keeps_its_meaning_or_is_rejected(cases: list[Case]) -> None:
     chance = random.Random(1)
     heard = 0
     for _ in range(PAYLOADS // 2):
@@ -284,7 +284,7 @@ def test_a_forged_answer_is_plausible_and_on_topic_or_no_answer(cases: list[Case
 
 
 def judge(case: Case, output: bytes, what: object) -> object:
-    """What is read from it; None is no answer, for a reason that can be shown to anybody."""
+    """Return the report; None if it is rejected, with a printable reason."""
     try:
         return case.parse(output)
     except NoAnswer as error:
@@ -303,7 +303,7 @@ def assert_showable(silence: Silence) -> None:
 
 
 def assert_possible(case: Case, report: object) -> None:
-    """Nothing of it can do harm further on: times can be told, texts are short, and it is about what was asked."""
+    """Check that the report is harmless: valid times, short texts, only about attempts of the call."""
     assert isinstance(report, WorkerReport | ProbeReport | LogChunk | UnwedgeReport)
     assert size_of(report) < 100_000
     if isinstance(report, LogChunk):
@@ -312,7 +312,7 @@ def assert_possible(case: Case, report: object) -> None:
     assert re.fullmatch("([0-9a-f]{32})?", report.incarnation)
     if isinstance(report, WorkerReport):
         assert iso_time(report.clock)
-        # A host that is another one may say that, and then nothing else.
+        # Another host may report its identity, and nothing else.
         refused = case.name == "go" and not report.attempts
         assert refused or sorted(each.token for each in report.attempts) == sorted(case.tokens)
     elif isinstance(report, UnwedgeReport):
@@ -334,7 +334,7 @@ def assert_possible_attempt(attempt: AttemptReport) -> None:
 
 
 def size_of(value: object) -> int:
-    """Roughly how much memory it takes."""
+    """Return its approximate size in memory."""
     if isinstance(value, str | bytes):
         return len(value)
     if isinstance(value, tuple):
@@ -359,6 +359,6 @@ def size_of(value: object) -> int:
     ],
     ids=lambda payload: repr(payload[:40]),
 )
-def test_a_huge_answer_is_no_answer(cases: list[Case], payload: bytes) -> None:
+def test_a_huge_answer_is_not_an_answer(cases: list[Case], payload: bytes) -> None:
     for case in cases:
         assert judge(case, payload.replace(b"{nonce}", case.nonce.encode()), "huge") is None

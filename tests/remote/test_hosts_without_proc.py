@@ -30,7 +30,7 @@ esac
 
 @pytest.fixture(params=["dash", pytest.param("bash", marks=pytest.mark.soak)])
 def laptop(request: pytest.FixtureRequest, make_host: MakeHost, tmp_path: Path) -> WorkerHost:
-    """Neither /proc nor setsid, as on macOS, but perl."""
+    """A host without /proc and setsid, but with perl, as on macOS."""
     if subprocess.run(["ps", "-o", "lstart=", "-p", "1"], capture_output=True).returncode != 0:
         pytest.skip("ps here doesn't know start times")
     tools = only_tools(request.param, tmp_path / "tools", COMMANDS)
@@ -69,7 +69,7 @@ def test_a_task_and_its_children_are_stopped(laptop: WorkerHost, tmp_path: Path)
     assert not any(is_alive(pid) for pid in [*pids_in(pids), wrapper])
 
 
-def test_what_is_prepared_and_stopped_never_starts(laptop: WorkerHost, tmp_path: Path) -> None:
+def test_a_prepared_and_stopped_attempt_never_starts(laptop: WorkerHost, tmp_path: Path) -> None:
     request = laptop.request("touch", str(tmp_path / "ran"))
     laptop.prepare(request)
     assert laptop.stopped(request.token).state is RemoteState.STOPPED
@@ -129,14 +129,14 @@ def test_without_perl_an_attempt_still_runs_and_stops(laptop: WorkerHost) -> Non
     assert not marked(token)
 
 
-def test_a_lease_runs_out_there_too(laptop: WorkerHost) -> None:
+def test_a_lease_expires_without_proc_too(laptop: WorkerHost) -> None:
     token = laptop.launch("sleep", "1000", lease=2.0)
     report = laptop.wait(token, renew=False)
     assert (report.state, report.cause) == (RemoteState.CANCELLED, "lease")
     until_gone(token)
 
 
-def test_what_has_ended_can_be_reaped_there_too(laptop: WorkerHost) -> None:
+def test_an_ended_attempt_can_be_reaped_without_proc_too(laptop: WorkerHost) -> None:
     token, running = laptop.launch("touch", "made"), laptop.running("sleep", "1000")
     laptop.wait(token)
     until(lambda: laptop.reaped(token, running) == {token})

@@ -1,4 +1,4 @@
-"""Answers in due form that can't be: of more than there is, from before the beginning, about somebody else."""
+"""Well-formed but impossible answers: too long, with impossible times, about other attempts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST_REASON = 300
 
 
 def test_a_long_text_of_a_metadata_server_is_read_in_one_pass() -> None:
-    """A search that starts anew at each of its blanks would take hours."""
+    """A search that restarts at each blank would take hours."""
     text = ("A: " + " " * 24_000 + "x\n").encode()
     lines = ["H 1 1", "V tpu-env", *(f"T {line}" for line in base64.encodebytes(text).decode().split())]
     frame = parse_frame(framed(lines, "0" * 32), "0" * 32)
@@ -40,7 +40,7 @@ def framed(lines: list[str], nonce: str) -> bytes:
         "A {token} EXITED 0 - 20000 20000 0 -",
     ],
 )
-def test_what_began_before_its_host_or_ended_before_it_began_is_no_answer(line: str) -> None:
+def test_a_begin_before_the_boot_or_after_the_end_is_not_an_answer(line: str) -> None:
     token = Token("1" * 32)
     frame = Frame("b", "f" * 32, f"H 1800000000 10000\n{line.format(token=token)}")
     with pytest.raises(NoAnswer):
@@ -48,13 +48,13 @@ def test_what_began_before_its_host_or_ended_before_it_began_is_no_answer(line: 
 
 
 @pytest.mark.parametrize("time", ["253402300800 1", "1 316224000001", "1 -1", "-1 1"])
-def test_a_clock_that_no_calendar_has_is_no_answer(time: str) -> None:
+def test_a_clock_beyond_the_calendar_is_not_an_answer(time: str) -> None:
     with pytest.raises(NoAnswer):
         worker_report(Frame("b", "f" * 32, f"H {time}"), WORKER, [])
 
 
 class Liar:
-    """A transport that gives one answer to everything."""
+    """A transport that gives the same answer to all calls."""
 
     def __init__(self, stdout: bytes, stderr: bytes, status: int) -> None:
         self.output = Output(stdout=stdout, stderr=stderr, status=status)
@@ -63,7 +63,7 @@ class Liar:
         return self.output
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no connection is kept."""
 
 
 @pytest.mark.parametrize("status", [1, 127, 255, -1])
@@ -92,7 +92,7 @@ OWN, OTHER = Token("1" * 32), Token("2" * 32)
 STRANGER = f"A {OTHER} RUNNING - - 1 - 0 -"
 
 
-def test_what_holds_up_a_worker_is_read() -> None:
+def test_the_holders_in_an_answer_are_read() -> None:
     data = base64.b64encode(b"/dev/accel0 /dev/vfio/3\ntrain --now \x1b[2J\n").decode()
     lines = ("H 1 100", "F held 7", f"C 12 345 {OTHER}", f"T {data}", "C 13 1 -", "T Cg==", STRANGER)
     report = unwedge_report(Frame("b", "f" * 32, "\n".join(lines)), WORKER, [OWN], [])
@@ -132,12 +132,12 @@ def test_what_holds_up_a_worker_is_read() -> None:
         ("F held 0", "K " + OTHER),
     ],
 )
-def test_what_holds_up_a_worker_is_told_once_and_never_of_what_is_to_be_kept(lines: tuple[str, ...]) -> None:
+def test_an_answer_about_attempts_to_keep_or_with_doubled_holders_is_rejected(lines: tuple[str, ...]) -> None:
     with pytest.raises(NoAnswer):
         unwedge_report(Frame("b", "f" * 32, "\n".join(("H 1 100", *lines))), WORKER, [OWN], [])
 
 
-def test_what_was_to_be_cleared_is_told_of() -> None:
+def test_an_answer_without_an_attempt_to_end_is_rejected() -> None:
     frame = Frame("b", "f" * 32, "H 1 100\nF none 0")
     assert unwedge_report(frame, WORKER, [OWN], []).attempts == ()
     with pytest.raises(NoAnswer):
@@ -145,14 +145,14 @@ def test_what_was_to_be_cleared_is_told_of() -> None:
 
 
 @pytest.mark.parametrize("lines", [["P cpus 1"] * 2, ["V zone"] * 2, [f"K {OWN}"] * 2])
-def test_a_probe_that_says_one_thing_twice_is_no_answer(lines: list[str]) -> None:
+def test_a_probe_with_a_doubled_value_is_not_an_answer(lines: list[str]) -> None:
     probe_report(Frame("b", "f" * 32, "\n".join(("H 1 100", *lines[:1]))), WORKER)
     with pytest.raises(NoAnswer):
         probe_report(Frame("b", "f" * 32, "\n".join(("H 1 100", *lines))), WORKER)
 
 
-def test_a_request_that_went_while_it_was_read_is_not_told() -> None:
-    """Somebody else has answered it meanwhile, and what is left of it here would be refused as no JSON."""
+def test_a_request_deleted_while_it_was_read_is_not_reported() -> None:
+    """Another process has answered it; the incomplete text would be rejected as invalid JSON."""
     token = Token("1" * 32)
     whole = base64.b64encode(b'{"v":1,"op":"status"}').decode()
     lines = (f"Q {token} gone 21", f"Q {token} here 21", f"T {whole}", f"A {token} RUNNING - - 1 - 0 -")

@@ -1,4 +1,4 @@
-"""Two at once, one of them halted at the worst moment: the orders that races meet only once in a while."""
+"""Two concurrent processes, one of them paused at a critical moment: interleavings that are rare in races."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.support.worker_host import WorkerHost, is_alive, marked, pids_in, sta
 
 
 def halt(arrived: Path, gate: Path) -> str:
-    """A step that tells that it has been reached, and waits for the gate."""
+    """Return a step that reports that it was reached, and waits for the gate."""
     return f": >{arrived}; while [ ! -e {gate} ]; do sleep 0.02; done"
 
 
 class Halting(LocalTransport):
-    """Its scripts wait at a gate before they come to a step."""
+    """A transport whose scripts wait at a gate before a step."""
 
     def __init__(self, host: WorkerHost, step: str, halt: str) -> None:
         super().__init__(host.transport.home, host.tools)
@@ -40,9 +40,9 @@ class Halting(LocalTransport):
 @pytest.mark.parametrize(
     "step",
     [
-        "if ! claim go; then",  # the wrapper was started and has done nothing
-        "write_pid pid ||",  # it has won `go`, and nobody can know of it
-        "if [ -e cancel ] || [ ! -e x.pending ]; then record",  # it can be known, and has not looked for `cancel`
+        "if ! claim go; then",  # the wrapper has started and done nothing yet
+        "write_pid pid ||",  # it has made `go` and has no `pid` yet
+        "if [ -e cancel ] || [ ! -e x.pending ]; then record",  # it has written `pid` and has not tested `cancel` yet
     ],
 )
 def test_a_stop_that_overtakes_the_wrapper_keeps_the_command_from_starting(
@@ -68,7 +68,7 @@ def test_a_stop_that_overtakes_the_wrapper_keeps_the_command_from_starting(
 def test_a_wrapper_that_sees_cancel_alone_does_not_start_the_command(
     host: WorkerHost, tmp_path: Path
 ) -> None:
-    """As when whoever stops it has only come that far."""
+    """As during a stop that has only made `cancel`."""
     request = host.request("touch", str(tmp_path / "ran"))
     host.prepare(request)
     directory = host.attempt_dir(request.token)
@@ -172,7 +172,7 @@ def test_a_tombstone_that_was_overtaken_by_a_launch_stops_it(make_host: MakeHost
 
 
 def run_library(host: WorkerHost, body: str) -> str:
-    """Run functions of the library as a poll has them, in the directory of the attempts."""
+    """Run functions of the library in the directory of the attempts, as a poll does."""
     lines = [f"nonce={'0' * 32}", 'open_frame "$nonce" "$HOME/.iris" c1 w0', body]
     script = worker_script("poll", lines, HostPaths())
     env = host.transport.env
@@ -183,11 +183,11 @@ def run_library(host: WorkerHost, body: str) -> str:
 
 
 def test_an_end_that_is_recorded_while_the_names_are_read_is_not_lost(host: WorkerHost) -> None:
-    """The wrapper records the end and dies just after the names were read, just before it is looked at."""
+    """The wrapper records the end and dies after a poll has read the names, and before it checks the wrapper."""
     token = host.running("sleep", "1000")
     end = f"mv {token}/reserve.end {token}/end.1.7; mv {token}/x.pending {token}/x.7"
     pids = " ".join(map(str, marked(token)))
-    # Stopped first: a wrapper that saw its task end would record that over the end above.
+    # SIGSTOP first: otherwise the wrapper would replace the end above by that of its task.
     gone = f"for pid in {pids}; do while grep -q . /proc/$pid/cmdline; do sleep 0.01; done; done"
     die = f"kill -STOP {pids}; kill -KILL {pids}; {gone}"
     racing = f"is_alive() {{ {{ {end}; {die}; }} 2>/dev/null; return 1; }}"
@@ -202,10 +202,10 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_a_signal_is_only_for_the_process_that_was_meant(
+def test_a_signal_is_sent_only_to_the_same_process(
     host: WorkerHost, bystander: subprocess.Popen[bytes]
 ) -> None:
-    """Its number may pass to another between the look and the signal."""
+    """The pid may be reused between the search and the signal."""
     pid, start = bystander.pid, start_ticks(bystander.pid)
     run_library(host, f"signal KILL {pid}:{int(start) - 1} {pid}:{start}0 {pid}:")
     assert is_alive(pid)

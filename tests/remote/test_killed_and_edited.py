@@ -1,4 +1,4 @@
-"""kill -9 from outside, and directories that somebody has edited: what is unknown is never taken for a success."""
+"""kill -9 by others, and edited directories: an unknown end never counts as a success."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ time.sleep(1000)
 
 
 def session_of(host: WorkerHost, token: str) -> list[int]:
-    """The processes of the wrapper's session, the wrapper first: it must not see its task end."""
+    """Return the processes of the wrapper's session, the wrapper first, as it must not see the end of its task."""
     wrapper = int((host.root / "a" / token / "pid").read_text().split()[0])
     others = []
     for pid in marked(token) - {wrapper}:  # type: ignore[arg-type]  # a token
@@ -112,10 +112,10 @@ EDITS = (
 )
 
 
-def test_an_edited_directory_never_makes_a_success_of_a_failure_or_hides_what_runs(
+def test_an_edited_directory_never_turns_a_failure_into_a_success_or_hides_processes(
     dash_host: WorkerHost, tmp_path: Path
 ) -> None:
-    """By hand, by a task, or by a disk that was repaired."""
+    """Edited by a person, by a task, or by a repair of the file system."""
     gate, healthy = tmp_path / "gate", dash_host.running("sleep", "1000")
     edited = {dash_host.running("sh", "-c", WAIT_FOR_GATE, str(gate), "3", grace=1.0): edit for edit in EDITS}
     for token, edit in edited.items():
@@ -148,7 +148,7 @@ def test_an_end_that_was_edited_is_lost(dash_host: WorkerHost) -> None:
 
 
 def test_a_task_that_removes_the_file_of_its_wrapper_still_has_its_own_end(host: WorkerHost) -> None:
-    """And at once: the wrapper doesn't take itself for something that the task has left behind."""
+    """At once: the wrapper does not treat itself as a process that the task has left."""
     report = host.ended("sh", "-c", "rm ../pid; exit 3", grace=600.0)
     assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 3, "")
 
@@ -158,7 +158,7 @@ def test_its_time_limit_ends_it_at_once_all_the_same(dash_host: WorkerHost) -> N
     assert (report.state, report.cause) == (RemoteState.EXITED, "timeout")
 
 
-def test_it_runs_as_long_as_anything_of_it_does_and_can_be_stopped(host: WorkerHost) -> None:
+def test_an_attempt_runs_until_its_last_process_ends_and_can_be_stopped(host: WorkerHost) -> None:
     token = host.running("sh", "-c", "rm ../pid; sleep 1000", grace=600.0)
     until(lambda: not (host.attempt_dir(token) / "pid").exists())
     assert host.state(token) is RemoteState.RUNNING

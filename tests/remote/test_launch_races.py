@@ -1,4 +1,4 @@
-"""Many callers at once: at most one start for each token, ever."""
+"""Concurrent calls: at most one start for each token."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def has_written(host: WorkerHost, token: Token, text: bytes) -> bool:
 
 
 def mixed_hosts(make_host: MakeHost) -> list[WorkerHost]:
-    """The same worker, reached by shells of every kind."""
+    """The same worker with each of the shells."""
     hosts = [make_host(shell) for shell in SHELLS]
     for host in hosts:
         host.probe()
@@ -82,7 +82,7 @@ def test_first_probes_agree_on_one_incarnation(make_host: MakeHost) -> None:
 def test_stops_and_launches_race_and_nothing_is_left_or_starts_later(
     make_host: MakeHost, tmp_path: Path, count: int
 ) -> None:
-    """Tokens are stopped before, while and after they are launched, in calls of many tokens each."""
+    """Calls with many tokens stop attempts before, during and after their launch."""
     hosts = mixed_hosts(make_host)
     chance = random.Random(7)
     requests = [hosts[0].request(*STAY, str(tmp_path / f"starts-{number}")) for number in range(count)]
@@ -122,7 +122,7 @@ def test_stops_and_launches_race_and_nothing_is_left_or_starts_later(
 def test_a_crowd_of_launches_and_stops_starts_each_token_once_at_most(
     make_host: MakeHost, tmp_path: Path, shells: Sequence[str], tokens: int, launches: int, stops: int
 ) -> None:
-    """Each of them in a call of its own, in any order, many at a time."""
+    """Each in a separate call, in random order, many at a time."""
     hosts = [make_host(shell) for shell in shells]
     for host in hosts:
         host.probe()
@@ -167,7 +167,7 @@ def test_a_crowd_of_launches_and_stops_starts_each_token_once_at_most(
 
 
 def in_a_crowd(calls: Sequence[Callable[[], object]]) -> list[BaseException]:
-    """Run the calls sixteen at a time. Returns what they raised."""
+    """Run the calls sixteen at a time. Return the exceptions they raised."""
     with ThreadPoolExecutor(16) as pool:
         done = [pool.submit(call) for call in calls]
     return [error for each in done if (error := each.exception()) is not None]
@@ -188,8 +188,8 @@ def test_many_stops_of_one_token_send_one_term_and_agree(make_host: MakeHost) ->
     assert [path.name for path in hosts[0].attempt_dir(token).glob("x.*")] == ["x.cancelled"]
 
 
-def test_what_an_earlier_version_left_half_prepared_never_starts(host: WorkerHost) -> None:
-    """It wrote its files into n.<nonce>/, linked `run`, then moved the others: it may have died in between."""
+def test_an_attempt_half_prepared_by_an_earlier_version_never_starts(host: WorkerHost) -> None:
+    """That version wrote its files into n.<nonce>/, linked `run`, then moved the others, and may have been killed."""
     request = host.request("true", env={"SECRET": "canary"})
     host.prepare(request)
     directory = host.attempt_dir(request.token)

@@ -1,4 +1,4 @@
-"""The lease: what nobody has polled for that long, by the worker's own uptime, is stopped there."""
+"""Leases: a task that was not polled for that long, by the worker's uptime, is stopped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run_out(host: WorkerHost, token: Token) -> tuple[RemoteState, int | None, st
 
 
 def leased(host: WorkerHost, *argv: str) -> tuple[Token, float]:
-    """A running attempt whose lease is as short as this machine allows, and that lease."""
+    """Return a running attempt with the shortest lease that this machine allows, and that lease."""
     for lease in LIMITS[1:]:
         token = host.launch(*argv, lease=lease, grace=60)
         report = host.wait(token, {RemoteState.RUNNING, *FINAL})
@@ -43,7 +43,7 @@ def lease_of(host: WorkerHost, token: Token) -> str:
     names: list[str] = []
 
     def read() -> bool:
-        """One that is being renamed may be seen twice, or not at all."""
+        """Read the lease's name; during a rename it may be listed twice or not at all."""
         names[:] = [path.name for path in host.attempt_dir(token).glob("lease.*")]
         return len(names) == 1
 
@@ -52,13 +52,11 @@ def lease_of(host: WorkerHost, token: Token) -> str:
 
 
 def renewed_at(host: WorkerHost, token: Token) -> float:
-    """Seconds of uptime."""
+    """Return the uptime in seconds."""
     return int(lease_of(host, token).removeprefix("lease.")) / 100
 
 
-def test_a_task_that_nobody_polls_is_stopped_with_all_it_has_started(
-    host: WorkerHost, tmp_path: Path
-) -> None:
+def test_an_unpolled_task_is_stopped_with_all_its_processes(host: WorkerHost, tmp_path: Path) -> None:
     token, _ = leased(host, *STRAY, str(tmp_path / "pids"))
     assert run_out(host, token) == CANCELLED_BY_LEASE
     assert not any(is_alive(pid) for pid in pids_in(tmp_path / "pids"))
@@ -83,7 +81,7 @@ def test_polls_keep_a_task_running(dash_host: WorkerHost) -> None:
         asked = float(Path("/proc/uptime").read_text().split()[0])
         dash_host.poll(token)
         name = lease_of(dash_host, token)
-        if name.startswith("lease.out."):  # this machine stood still for so long
+        if name.startswith("lease.out."):  # this machine paused for so long
             assert int(name.removeprefix("lease.out.")) / 100 >= before + lease
             return
         before = renewed_at(dash_host, token)
@@ -114,7 +112,7 @@ def test_a_task_that_ends_within_its_lease_has_its_own_end(host: WorkerHost) -> 
     assert lease_of(host, token) == "lease.off"
 
 
-def test_what_outlives_its_wrapper_is_stopped_by_the_lease_all_the_same(host: WorkerHost) -> None:
+def test_an_orphaned_attempt_is_stopped_by_its_lease(host: WorkerHost) -> None:
     token, _ = leased(host, "sleep", "1000")
     kill(host.wrapper(token))
     until(lambda: host.poll(token, renew=False)[0].state is not RemoteState.RUNNING)

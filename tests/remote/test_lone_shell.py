@@ -1,4 +1,4 @@
-"""A host on which no process can be started any more: the shell that a call has is all that is left to stop with."""
+"""Hosts that can't start processes: a stop has only the shell of its call."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ works = cache(lone_shell.works)
 SOAKED = [pytest.param(shell, marks=pytest.mark.soak) for shell in ("busybox", "bash")]
 
 in_busybox_too = pytest.mark.parametrize("host", ["dash", "busybox", SOAKED[-1]], indirect=True)
-"""Other tests run in dash: a shell that starts no process reads the environment of every process byte by byte."""
+"""Other tests run in dash: a shell without `cat` reads the environment of every process byte by byte, which is slow."""
 
 
 @pytest.fixture(params=["dash", *SOAKED])
 def host(request: pytest.FixtureRequest, probed_host: ProbedHost) -> WorkerHost:
-    """bash tries for a quarter of a minute to start a process, and only then gives up."""
+    """bash tries for 15 seconds to start a process before it gives up."""
     if not works():
         pytest.skip("the kernel lets us refuse no process here (seccomp)")
     return probed_host(request.param)
@@ -60,8 +60,8 @@ def test_a_fence_reports_attempts_that_never_started(host: WorkerHost, tmp_path:
     until(lambda: host.reaped(token) == {token})
 
 
-def test_a_start_that_comes_late_finds_the_fence(host: WorkerHost, tmp_path: Path) -> None:
-    """As one would that was on its way when the host could start nothing."""
+def test_a_late_start_finds_the_fence(host: WorkerHost, tmp_path: Path) -> None:
+    """A start that was delayed until the host can start processes again."""
     token = prepared(host, tmp_path / "ran")
     with alone(host.tools):
         host.stop(token)
@@ -93,7 +93,7 @@ def test_several_are_answered_for_at_once_or_not_at_all(host: WorkerHost, tmp_pa
 def test_a_stop_is_not_proven_while_a_process_has_the_marker(
     host: WorkerHost, tmp_path: Path, what: str
 ) -> None:
-    """A wrapper that has done nothing yet, or what runs on where its directory was edited or removed."""
+    """A wrapper that has done nothing yet, or processes whose directory was edited or removed."""
     token = prepared(host, tmp_path / "ran") if what == "prepared" else host.request("true").token
     stray = subprocess.Popen(
         ["sleep", "1000"], env={"A": "1", "IRIS_ATTEMPT_TOKEN": token, "PATH": "/bin:/usr/bin"}
@@ -109,10 +109,8 @@ def test_a_stop_is_not_proven_while_a_process_has_the_marker(
         assert host.stop(token).state is RemoteState.STOPPED
 
 
-def test_what_lives_on_without_its_wrapper_keeps_nothing_else_from_being_fenced(
-    host: WorkerHost, tmp_path: Path
-) -> None:
-    """To find its processes takes others, at the first of which the shell would end."""
+def test_an_orphaned_attempt_does_not_prevent_the_fence_of_others(host: WorkerHost, tmp_path: Path) -> None:
+    """Searching its processes needs other processes, at which the shell would exit."""
     lives, waits = host.running("sleep", "1000"), prepared(host, tmp_path / "ran")
     kill(host.wrapper(lives))
     with alone(host.tools):
@@ -124,7 +122,7 @@ def test_what_lives_on_without_its_wrapper_keeps_nothing_else_from_being_fenced(
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
-    """What a host tells of itself by name, and none of its processes."""
+    """A directory like /proc without processes."""
     made = tmp_path / "proc"
     made.mkdir()
     for name in ("self", "stat", "sys", "uptime"):
@@ -133,7 +131,7 @@ def proc(tmp_path: Path) -> Path:
 
 
 def test_a_stop_is_not_proven_if_processes_cannot_be_listed(host: WorkerHost, proc: Path) -> None:
-    """As where no file can be opened any more."""
+    """As if files can't be opened."""
     (proc / "1").mkdir()
     (proc / "1/environ").touch()
     runner = TaskRunner(host.transport, "c1", paths=HostPaths(proc=str(proc)))
@@ -144,9 +142,9 @@ def test_a_stop_is_not_proven_if_processes_cannot_be_listed(host: WorkerHost, pr
 
 
 def test_an_unreadable_process_prevents_no_fence(host: WorkerHost, proc: Path) -> None:
-    """As the kernel's own, other users' and those that have just ended, whichever is listed last."""
+    """As those of the kernel, of other users, and ended ones; each is tried as the last in the list."""
     (proc / "9999999999").mkdir()
-    (proc / "9999999999/environ").symlink_to("environ")  # to itself: nobody can open it
+    (proc / "9999999999/environ").symlink_to("environ")  # to itself: it can't be opened
     runner = TaskRunner(host.transport, "c1", paths=HostPaths(proc=str(proc)))
     with alone(host.tools):
         first, rest = (host.tools / "sh").read_text().split("\n", 1)

@@ -1,4 +1,4 @@
-"""The memory of a task as a limit that the kernel holds, where the host has control groups for it."""
+"""Memory limits of tasks, which the kernel enforces on hosts with control groups."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AT_THE_LIMIT = "its control group counts 1 OOM kills at its limit of 32MiB (--me
 
 
 def group_of(host: WorkerHost, token: str) -> Path | None:
-    """The group whose memory is limited, of version 1 or 2."""
+    """Return the group with the memory limit, of version 1 or 2."""
     for name, file in (("limited", "memory.limit_in_bytes"), ("group", "memory.max")):
         said = host.attempt_dir(token) / name  # type: ignore[arg-type]  # any text names a directory
         group = Path(said.read_text().strip()) if said.exists() else None
@@ -37,14 +37,14 @@ def group_of(host: WorkerHost, token: str) -> Path | None:
 
 @pytest.fixture
 def host(host_shell: str, make_host: MakeHost) -> WorkerHost:
-    """A worker whose kernel holds limits; without one the test is skipped."""
+    """A worker whose kernel enforces limits; otherwise the test is skipped."""
     host = make_host(host_shell)
     host.probe()
     token = host.running("sleep", "1000", memory=LIMIT)
     group = group_of(host, token)
     if group is None:
         pytest.skip("no memory control group can be created")
-    assert len((group / "cgroup.procs").read_text().split()) == 1  # the wrapper is outside
+    assert len((group / "cgroup.procs").read_text().split()) == 1  # the wrapper is not in the group
     assert host.stopped(token).state is RemoteState.STOPPED
     assert not group.exists()
     return host
@@ -84,7 +84,7 @@ def test_a_kill_of_a_process_that_the_task_started_is_proven_too(host: WorkerHos
     assert memory_fact(report) == (True, AT_THE_LIMIT)
 
 
-def test_the_group_goes_though_the_wrapper_was_killed(host: WorkerHost) -> None:
+def test_the_group_is_removed_even_if_the_wrapper_was_killed(host: WorkerHost) -> None:
     token = host.running("sleep", "1000", memory=LIMIT)
     group = group_of(host, token)
     assert group is not None
@@ -94,7 +94,7 @@ def test_the_group_goes_though_the_wrapper_was_killed(host: WorkerHost) -> None:
     assert not marked(token)
 
 
-def test_a_file_that_names_another_group_harms_nobody(host: WorkerHost) -> None:
+def test_a_file_with_the_path_of_another_group_has_no_effect(host: WorkerHost) -> None:
     token, other = (host.running("sleep", "1000", memory=LIMIT) for _ in range(2))
     foreign = group_of(host, other)
     for name in (f"{foreign}", f"{foreign}/../{foreign.name if foreign else ''}", "/", "/proc"):
@@ -118,7 +118,7 @@ def test_a_host_that_can_not_limit_runs_the_task_all_the_same(
 
 
 def fake(tmp_path: Path, controllers: str) -> tuple[HostPaths, Path]:
-    """Files like those of control groups of version 2, and where the group of this process is among them."""
+    """Files like those of control groups of version 2, and the group of this process."""
     line = next(
         (each for each in Path("/proc/self/cgroup").read_text().splitlines() if each[:3] == "0::"), None
     )
@@ -182,7 +182,7 @@ def test_without_the_controller_the_group_stays_below_our_own(
         ({"": "memory", "user": "", "user/0": ""}, ""),
         ({"": "cpu", "user": "cpu", "user/0": ""}, "user/0/session"),
         ({"": "memory", "user": "memory", "user/0": "memory", "user/0/session": "memory"}, "user/0/session"),
-        ({"user": "memory"}, "user/0/session"),  # nothing is known above a group that can't be read
+        ({"user": "memory"}, "user/0/session"),  # groups above an unreadable one are unknown
     ],
 )
 def test_the_nearest_group_above_whose_groups_can_be_limited_is_taken(

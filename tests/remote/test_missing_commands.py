@@ -1,4 +1,4 @@
-"""Hosts without one of the commands that the worker library needs: it is named, with the package that has it."""
+"""Hosts without a command that the library needs: it is reported with the package that has it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.support.worker_host import WorkerHost
         (["od"], "coreutils"),
         (["stat"], "coreutils"),
         (["awk", "chmod", "xargs"], "coreutils, findutils, gawk"),
-        (["date", "mkdir"], "coreutils"),  # the answer itself tells the time
-        (["base64"], "coreutils"),  # the answer itself is encoded
+        (["date", "mkdir"], "coreutils"),  # needed for the answer's clock
+        (["base64"], "coreutils"),  # needed for encoding the answer
     ],
 )
 def test_a_missing_command_is_named_and_nothing_is_made(
@@ -59,7 +59,7 @@ def test_a_probe_of_a_worker_that_has_lost_a_command_keeps_its_incarnation(
 def test_a_launch_on_a_host_that_has_lost_a_command_names_it_and_never_starts(
     host: WorkerHost, tmp_path: Path, missing: str, words: str
 ) -> None:
-    """Nothing can be told in words without base64."""
+    """Without base64 no texts can be sent."""
     before = host.transport.env["PATH"]
     few = only_tools("dash", tmp_path / "few", [name for name in REQUIRED if name != missing])
     host.transport.env["PATH"] = str(few)

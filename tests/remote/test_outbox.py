@@ -1,4 +1,4 @@
-"""What tasks ask for from inside: files of an outbox, told in polls, and answered in an inbox, whatever is in there."""
+"""Requests of tasks: files in an outbox, reported by polls, and answered in an inbox, with any contents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STAY = ("sleep", "1000")
 
 
 def put(host: WorkerHost, token: Token, name: str, data: bytes = b"{}") -> Path:
-    """As the clients do it: whole as soon as it has its name."""
+    """Write a request atomically, as the clients do."""
     outbox = host.attempt_dir(token) / "outbox"
     (outbox / f".{name}").write_bytes(data)
     return (outbox / f".{name}").rename(outbox / name)
@@ -56,7 +56,7 @@ def outbox(host: WorkerHost, token: Token) -> list[str]:
     return sorted(path.name for path in (host.attempt_dir(token) / "outbox").iterdir())
 
 
-def test_a_poll_tells_what_tasks_ask_for_in_order(host: WorkerHost) -> None:
+def test_a_poll_reports_requests_in_order(host: WorkerHost) -> None:
     first, second = host.running(*STAY), host.running(*STAY)
     assert (poll(host, first).requests, poll(host, first).asking) == ((), ())
     everything = bytes(range(256)) * 64
@@ -77,7 +77,7 @@ def test_a_poll_tells_what_tasks_ask_for_in_order(host: WorkerHost) -> None:
     assert asked(poll(host, second)) == [("0", b"other")], "and again, until it is answered"
 
 
-def test_what_is_too_large_is_named_and_not_sent(host: WorkerHost) -> None:
+def test_a_too_large_request_is_reported_without_its_text(host: WorkerHost) -> None:
     token = host.running(*STAY)
     put(host, token, "a", b"x" * MOST_BYTES)
     put(host, token, "b", b"x" * (MOST_BYTES + 1))
@@ -90,7 +90,7 @@ def test_what_is_too_large_is_named_and_not_sent(host: WorkerHost) -> None:
     ]
 
 
-def test_of_many_the_first_are_told_and_that_there_are_more(host: WorkerHost) -> None:
+def test_the_first_of_many_requests_are_reported_and_that_there_are_more(host: WorkerHost) -> None:
     token = host.running(*STAY)
     names = [f"{number:05}" for number in range(10_000)]
     for name in names:
@@ -113,7 +113,7 @@ def test_no_answer_becomes_too_long_for_many_large_ones(host: WorkerHost) -> Non
 
 
 def litter(outbox: Path) -> None:
-    """Everything that may lie there and is no request."""
+    """Fill the outbox with all kinds of files that are no requests."""
     (outbox / "a-link").symlink_to("/etc/passwd")
     (outbox / "a-link-to-nothing").symlink_to("nowhere")
     os.mkfifo(outbox / "a-pipe")
@@ -155,7 +155,7 @@ def test_a_device_is_never_read(dash_host: WorkerHost) -> None:
     assert asked(poll(dash_host, token)) == []
 
 
-def test_an_outbox_that_is_no_directory_is_ignored(dash_host: WorkerHost, tmp_path: Path) -> None:
+def test_an_outbox_that_is_not_a_directory_is_ignored(dash_host: WorkerHost, tmp_path: Path) -> None:
     token = dash_host.running(*STAY)
     put(dash_host, token, "a")
     elsewhere = tmp_path / "elsewhere"
@@ -192,7 +192,7 @@ def test_an_answer_is_written_only_to_its_inbox(dash_host: WorkerHost, tmp_path:
     assert [(box / name).is_symlink() for name in "abc"] == [True, False, False]
 
 
-def test_an_answer_is_put_whole_and_then_the_request_goes(host: WorkerHost) -> None:
+def test_an_answer_is_written_before_the_request_is_removed(host: WorkerHost) -> None:
     token = host.running(*STAY)
     text = b'{"v":1,"ok":true,"result":{"text":"it\'s $HOME `id` \\\\n %s"}}\n' + b"x" * 200_000 + b"\n"
     put(host, token, "a")
@@ -213,7 +213,7 @@ def test_an_answer_may_come_again(host: WorkerHost) -> None:
     assert inbox(host, token) == {"a": b"second\n"}
 
 
-def test_where_an_answer_can_not_be_put_the_request_stays(dash_host: WorkerHost) -> None:
+def test_a_request_stays_if_its_answer_can_not_be_written(dash_host: WorkerHost) -> None:
     token = dash_host.running(*STAY)
     put(dash_host, token, "a")
     (dash_host.attempt_dir(token) / "inbox").rename(dash_host.attempt_dir(token) / "was")
@@ -229,7 +229,7 @@ def test_a_missing_attempt_gets_no_answer(host: WorkerHost) -> None:
     assert not host.attempt_dir(token).exists()
 
 
-def test_what_ends_says_in_every_call_that_requests_are_left(host: WorkerHost) -> None:
+def test_an_ended_attempt_reports_remaining_requests_in_every_call(host: WorkerHost) -> None:
     ask = 'printf x >"$1/outbox/r1"; exit 3'
     token = host.launch("sh", "-c", ask, "sh", "$IRIS_TASK_DIR")
     host.wait(token)

@@ -1,4 +1,4 @@
-"""What a probe finds out, what it makes, and where it refuses to settle."""
+"""Probes: reported facts, created files, refusals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_probe_makes_a_private_directory_with_an_incarnation_and_keeps_it(host
     assert again.incarnation == host.incarnation
 
 
-def test_a_probe_tells_what_the_host_has(host: WorkerHost) -> None:
+def test_a_probe_reports_the_hardware(host: WorkerHost) -> None:
     report = host.probe()
     memory = Path("/proc/meminfo").read_text().split()[1]
     assert report.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -41,7 +41,7 @@ def test_a_probe_tells_what_the_host_has(host: WorkerHost) -> None:
     assert report.warnings == ()
 
 
-def test_a_probe_lists_the_attempts_that_nobody_has_stopped_and_nothing_else(host: WorkerHost) -> None:
+def test_a_probe_lists_only_attempts_that_were_not_stopped(host: WorkerHost) -> None:
     live, ended, absent = host.running("sleep", "1000"), host.launch("true"), host.request("true").token
     stopped = host.running("sleep", "1000")
     host.stop(absent)
@@ -126,7 +126,7 @@ def test_remote_dir_may_be_anywhere(make_host: MakeHost, tmp_path: Path, remote_
     assert host.stopped(host.running("sleep", "1000")).state is RemoteState.STOPPED
 
 
-def test_what_cannot_name_a_directory_is_refused_at_home(dash_host: WorkerHost) -> None:
+def test_an_invalid_directory_name_is_rejected_before_sending(dash_host: WorkerHost) -> None:
     with pytest.raises(ValueError, match="directory"):
         TaskRunner(dash_host.transport, "../c1")
     odd = Target(worker=WorkerId("a/b"), connection=dash_host.target.connection)
@@ -153,7 +153,7 @@ def bus(directory: Path, *devices: tuple[str, str]) -> None:
         (path / "device").write_text(f"{device}\n")
 
 
-def test_without_devices_chips_are_counted_on_the_bus_and_network_cards_are_none(
+def test_without_device_files_chips_are_counted_on_the_bus_without_network_cards(
     make_host: MakeHost, tmp_path: Path
 ) -> None:
     bus(
@@ -176,7 +176,7 @@ def test_devices_handed_to_virtual_machines_are_no_chips(make_host: MakeHost, tm
 
 
 def probed(host: WorkerHost) -> ProbeReport:
-    """What a probe tells; on a loaded machine the metadata server may be too slow for the first one."""
+    """Return the report of a probe; repeat it if the metadata server was too slow."""
     while "slow to answer" in str((report := host.probe()).warnings):
         pass
     return report
@@ -265,14 +265,14 @@ def test_a_host_whose_grep_cannot_search_environments_is_refused(make_host: Make
     (tools / "grep").chmod(0o755)
     host = make_host(tools=tools)
     assert any(text.startswith("refused: grep") for text in host.probe().warnings)
-    # And what ran there is not taken for gone, though nothing can be found.
+    # Its attempts do not count as ended, although no process can be found.
     token = host.running("sleep", "1000")
     for pid in [host.wrapper(token), *marked(token)]:
         kill(pid)
     assert host.state(token) is RemoteState.ORPHANED
 
 
-def test_a_shell_that_fails_is_no_answer_with_a_hint(make_host: MakeHost, tmp_path: Path) -> None:
+def test_a_failed_shell_is_a_silence_with_a_hint(make_host: MakeHost, tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "sh").write_text("#!/bin/sh\necho 'This account is \033[31mnot available.' >&2\nexit 1\n")
@@ -334,7 +334,7 @@ LOGIND = {
 
 
 @pytest.mark.parametrize("shell", ["dash", "busybox", "bash"])
-def test_a_logind_that_ends_tasks_is_told_of_with_the_remedy(
+def test_a_logind_that_ends_tasks_causes_a_warning_with_the_fix(
     make_host: MakeHost, tmp_path: Path, shell: str
 ) -> None:
     for name, (files, warns) in LOGIND.items():
@@ -349,16 +349,14 @@ def test_a_logind_that_ends_tasks_is_told_of_with_the_remedy(
         assert all("KillExcludeUsers=root ann" in text for text in warnings)
 
 
-def test_where_no_logind_runs_its_configuration_says_nothing(make_host: MakeHost, tmp_path: Path) -> None:
+def test_without_logind_its_configuration_is_ignored(make_host: MakeHost, tmp_path: Path) -> None:
     (tmp_path / "root/etc/systemd").mkdir(parents=True)
     (tmp_path / "root/etc/systemd/logind.conf").write_text("[Login]\nKillUserProcesses=yes\n")
     host = make_host(paths=HostPaths(root=str(tmp_path / "root")), env={"USER": "ann"})
     assert host.probe().warnings == ()
 
 
-def test_a_boot_id_that_cannot_be_read_now_is_none_and_never_replaced_by_the_time_of_the_boot(
-    make_host: MakeHost, tmp_path: Path
-) -> None:
+def test_an_unreadable_boot_id_is_not_replaced_by_the_boot_time(make_host: MakeHost, tmp_path: Path) -> None:
     proc = tmp_path / "proc"
     (proc / "sys/kernel/random/boot_id").mkdir(parents=True)
     (proc / "self").symlink_to("/proc/self")

@@ -1,4 +1,4 @@
-"""What a task costs its worker in processes. Each takes about a millisecond of processor time there."""
+"""The number of processes that a task costs its worker. Each takes about a millisecond of CPU time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.process_count import ProcessCount, skip_unless_processes_can_
 from tests.support.worker_host import WorkerHost, marked
 
 MOST = 9
-"""Without pauses and searches, of which a slow machine needs more: each search but four follows a pause."""
+"""Without pauses and searches: a slow machine needs more of both, as each search except four follows a pause."""
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -55,7 +55,7 @@ def test_a_host_with_more_processes_than_a_command_line_can_hold_is_searched_in_
 def test_a_process_that_only_names_the_number_of_a_wrapper_is_left_alone(
     dash_host: WorkerHost, tmp_path: Path
 ) -> None:
-    """A number in its environment is no marker, and makes no child of it."""
+    """The number in its environment is not a marker, and does not make it a child."""
     host = dash_host
     gate = tmp_path / "gate"
     token = host.running("sh", "-c", 'while [ ! -e "$0" ]; do :; done', str(gate))

@@ -1,4 +1,4 @@
-"""Lists and pieces of what attempts have written, in every shell; files of any name, that change, that are links."""
+"""Lists and pieces of output files, in every shell: any names, changing files, links."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def output(host: WorkerHost, token: Token) -> Path:
     return host.attempt_dir(token) / "output"
 
 
-def test_an_output_that_has_become_a_link_is_told_and_not_followed(
+def test_an_output_that_has_become_a_link_is_reported_and_not_followed(
     host: WorkerHost, token: Token, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text("secret")
@@ -69,7 +69,7 @@ def test_an_output_that_has_become_a_link_is_told_and_not_followed(
 
 
 def swapped_for_a_pipe(host: WorkerHost, tools: Path) -> Token:
-    """`output/swapped` of a new attempt becomes a pipe between looking at it and reading it, as a task may want it."""
+    """`output/swapped` of a new attempt becomes a pipe after it was checked and before it is read."""
     path = host.transport.env["PATH"]
     token = host.launch("true")
     host.wait(token)
@@ -83,7 +83,7 @@ def swapped_for_a_pipe(host: WorkerHost, tools: Path) -> Token:
 
 
 def impatient(host: WorkerHost, tools: Path) -> None:
-    """Whatever is given much time there has a second."""
+    """All time limits of the library are a second."""
     real = shutil.which("timeout", path=host.transport.env["PATH"])
     if real is None:
         pytest.skip("there is no `timeout` here")
@@ -113,10 +113,10 @@ def test_without_nonblocking_reads_waiting_for_a_pipe_is_limited(host: WorkerHos
     assert (output(host, token) / "swapped").is_fifo()
 
 
-def test_what_timeout_leaves_behind_does_not_keep_the_answer_open(
+def test_a_process_left_by_timeout_does_not_keep_the_answer_open(
     dash_host: WorkerHost, make_host: MakeHost, tmp_path: Path
 ) -> None:
-    """As busybox's does, for a second; this one leaves it for ever."""
+    """busybox's `timeout` leaves a process for a second; this one leaves it for ever."""
     real = shutil.which("timeout")
     if real is None:
         pytest.skip("there is no `timeout` here")
@@ -162,9 +162,7 @@ def test_a_file_may_have_any_name(host: WorkerHost, token: Token) -> None:
     assert batch(host, token, *names) == [b"in " + name for name in ODD]
 
 
-def test_several_attempts_answer_in_order_and_one_that_is_gone_says_so(
-    host: WorkerHost, token: Token
-) -> None:
+def test_several_attempts_are_listed_in_order_including_missing_ones(host: WorkerHost, token: Token) -> None:
     nobody = host.request("true").token
     other = host.launch("true")
     host.wait(other)
@@ -228,10 +226,8 @@ def test_no_link_is_followed_and_nothing_but_files_read(host: WorkerHost, token:
         assert batch(host, token, b"out", name) is None
 
 
-def test_of_files_that_change_while_they_are_read_together_nothing_is_taken(
-    make_host: MakeHost, tmp_path: Path
-) -> None:
-    """Their bytes are those of before and after; and here are as many as there should be."""
+def test_a_batch_with_a_changed_file_is_discarded(make_host: MakeHost, tmp_path: Path) -> None:
+    """The data is partly old and partly new, but has the right size."""
     tools = tools_of("dash", tmp_path / "tools")
     host = make_host("dash", tools=tools)
     host.probe()
@@ -247,7 +243,7 @@ def test_of_files_that_change_while_they_are_read_together_nothing_is_taken(
     assert batch(host, token, b"output/a", b"output/b") is None
 
 
-def test_a_directory_that_can_t_be_read_there_is_told(host: WorkerHost, token: Token) -> None:
+def test_an_unreadable_directory_is_reported(host: WorkerHost, token: Token) -> None:
     hidden = output(host, token) / "hidden"
     hidden.mkdir()
     hidden.chmod(0)
@@ -289,7 +285,7 @@ def test_a_nul_in_a_name_is_rejected(dash_host: WorkerHost) -> None:
         piece(dash_host, token, b"a\0b")
 
 
-def test_what_a_task_has_packed_is_read_only_as_a_plain_file_in_its_place(
+def test_a_packed_workspace_must_be_a_regular_file_in_its_directory(
     host: WorkerHost, token: Token, tmp_path: Path
 ) -> None:
     def packed(name: str) -> FilePiece:

@@ -1,4 +1,4 @@
-"""The files of attempts that have ended go; their tokens stay, and nothing else is ever touched."""
+"""Files of ended attempts are removed, except their tokens; no other file is touched."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ LAST = 80
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """What must not be touched."""
+    """Files that must not be touched."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/precious").write_text("mine\n")
     return tmp_path / "outside"
 
 
 def request_of(host: WorkerHost, token: Token, ran: Path) -> LaunchRequest:
-    """The same launch once more."""
+    """Return the same launch request again."""
     return LaunchRequest(token=token, argv=("touch", str(ran)), env={})
 
 
 def reap(host: WorkerHost, *tokens: Token) -> None:
-    """Until nothing is left: on a busy machine that takes longer than the call waits for it."""
+    """Repeat `reap` until no files are left: on a busy machine that takes several calls."""
     until(lambda: host.reaped(*tokens) == set(tokens))
 
 

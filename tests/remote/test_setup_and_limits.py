@@ -1,4 +1,4 @@
-"""The set-up and its barrier, time limits, and what makes a worker refuse to start."""
+"""Set-ups, time limits, and refusals to start."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_variables_of_a_job_with_the_names_of_ours_change_no_setup(host: WorkerH
     assert host.output(request.token) == b"/nowhere /nowhere\n"
 
 
-def test_a_setup_under_way_tells_for_how_long(host: WorkerHost, tmp_path: Path) -> None:
+def test_a_running_setup_reports_its_age(host: WorkerHost, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     request = host.request("true", setup=f"while [ ! -e {gate} ]; do sleep 0.02; done")
     host.prepare(request)
@@ -71,7 +71,7 @@ def test_a_setup_that_fails_is_a_no_start_with_its_output(host: WorkerHost, tmp_
     assert not (host.attempt_dir(request.token) / "env").exists()
 
 
-def test_what_a_setup_leaves_running_ends_with_it(host: WorkerHost, tmp_path: Path) -> None:
+def test_processes_left_by_a_setup_end_with_it(host: WorkerHost, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     request = host.request("true", setup=f"sleep 1000 & echo $! >>{pids}")
     host.prepare(request)
@@ -116,10 +116,10 @@ def test_a_setup_whose_runner_was_killed_is_never_prepared(host: WorkerHost, tmp
 
 
 @pytest.mark.parametrize("moment", ["empty directory", "half written", "waiting"])
-def test_what_a_dead_caller_left_half_prepared_is_not_prepared_and_can_be_finished(
+def test_a_half_prepared_attempt_is_not_prepared_and_can_be_finished(
     host: WorkerHost, tmp_path: Path, moment: str
 ) -> None:
-    """The same directories as a caller leaves that dies between two steps."""
+    """The same directories as those of a caller killed between two steps."""
     request = host.request("sh", "-c", 'echo "$SECRET" >>"$0"', str(tmp_path / "ran"), env={"SECRET": "one"})
     directory = host.attempt_dir(request.token)
     if moment == "empty directory":
@@ -146,7 +146,7 @@ def test_what_a_dead_caller_left_half_prepared_is_not_prepared_and_can_be_finish
 def past_its_limit(
     host: WorkerHost, script: str, there: Path, lines: int, grace: float
 ) -> tuple[Token, AttemptReport]:
-    """Run a task into a time limit that is long enough for it to have written so many lines before."""
+    """Run a task until a time limit that is long enough for so many lines of output."""
     for limit in LIMITS:
         there.write_text("")
         token = host.launch("sh", "-c", script, str(there), timeout=limit, grace=grace)
@@ -156,7 +156,7 @@ def past_its_limit(
     raise AssertionError("the task never came so far")
 
 
-def test_the_time_limit_ends_the_whole_tree_and_says_timeout(host: WorkerHost, tmp_path: Path) -> None:
+def test_the_time_limit_ends_all_processes_with_the_cause_timeout(host: WorkerHost, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = 'trap "" TERM; (setsid sleep 1000 & echo $! >>"$0"; wait) & echo $$ >>"$0"; while :; do sleep 0.05; done'
     token, report = past_its_limit(host, script, pids, lines=2, grace=0.5)
@@ -174,15 +174,15 @@ def test_a_task_may_end_well_within_its_grace_and_it_is_still_a_timeout(
     assert host.output(token) == b"saved\n"
 
 
-def test_a_task_within_its_limit_is_no_timeout(host: WorkerHost) -> None:
+def test_a_task_within_its_limit_does_not_time_out(host: WorkerHost) -> None:
     report = host.ended("sh", "-c", "exit 143", timeout=1000)
     assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 143, "")
 
 
-def test_a_process_that_cannot_be_killed_makes_the_attempt_unkillable_until_it_goes(
+def test_a_process_that_cannot_be_killed_makes_the_attempt_unkillable_until_it_ends(
     make_host: MakeHost,
 ) -> None:
-    """A frozen cgroup keeps even SIGKILL waiting."""
+    """A frozen cgroup delays even SIGKILL."""
     freezer = Path("/sys/fs/cgroup/freezer")
     if os.geteuid() != 0 or not (freezer / "cgroup.procs").exists():
         pytest.skip("needs root and a freezer of cgroup v1")

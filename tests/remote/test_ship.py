@@ -1,4 +1,4 @@
-"""A packed workspace comes to a worker: whole, harmless, and once; or it doesn't come at all."""
+"""Uploads of packed workspaces: complete, harmless, and once; or none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TAR = archive(ordinary)
 
 
 def tree(path: Path) -> dict[str, str]:
-    """What is in a directory: contents of files, `x ` before those that may be executed, and targets of links."""
+    """Return the content of a directory: contents of files, with `x ` before executable ones, and targets of links."""
     found = {}
     for each in path.rglob("*"):
         if each.is_symlink():
@@ -41,7 +41,7 @@ def tree(path: Path) -> dict[str, str]:
 
 
 def as_packed(tar: bytes, directory: Path) -> dict[str, str]:
-    """The same by another program than those of the worker."""
+    """Return the same for the archive, without programs of the worker."""
     directory.mkdir()
     with tarfile.open(fileobj=io.BytesIO(tar)) as opened:
         opened.extractall(directory, filter="tar")
@@ -127,7 +127,7 @@ LIES: dict[str, Callable[[bytes], Shipment]] = {
 
 
 def is_refused(host: WorkerHost, sent: Shipment) -> str:
-    """By the worker alone; why. Nothing of it is left but the attempt that can't have it."""
+    """Check that only the worker rejects it, and leaves nothing except the refused attempt; return the reason."""
     before = outside(host)
     token = host.request("true").token
     answer = report(host.ship(sent, token))
@@ -140,7 +140,7 @@ def is_refused(host: WorkerHost, sent: Shipment) -> str:
 
 
 def outside(host: WorkerHost) -> set[str]:
-    """What is on the worker beside attempts."""
+    """Return the files on the worker except those of attempts."""
     return {
         str(path) for path in host.directory.rglob("*") if "/a/" not in f"{path}/" and "/w/" not in f"{path}/"
     }
@@ -154,19 +154,19 @@ def unpacker(request: pytest.FixtureRequest, make_host: MakeHost) -> WorkerHost:
     return made
 
 
-def test_what_could_do_harm_is_refused(unpacker: WorkerHost) -> None:
+def test_a_harmful_archive_is_rejected(unpacker: WorkerHost) -> None:
     for what, fill in HOSTILE.items():
         words = is_refused(unpacker, shipment(archive(lambda a: fill(a.file("harmless")))))  # noqa: B023 - called at once
         assert words.startswith("iris: not started: its workspace can't be had: "), what
 
 
-def test_what_is_not_what_it_says_is_refused(unpacker: WorkerHost) -> None:
+def test_an_archive_with_false_properties_is_rejected(unpacker: WorkerHost) -> None:
     for what, lie in LIES.items():
         assert is_refused(unpacker, lie(TAR)), what
 
 
 def test_a_file_of_holes_is_refused(unpacker: WorkerHost, tmp_path: Path) -> None:
-    """A few KiB that say they are a TiB."""
+    """A few KiB that claim to be a TiB."""
     with (tmp_path / "holes").open("wb") as file:
         file.truncate(1 << 40)
     packing = ["tar", "--format=gnu", "-Scf", "-", "-C", str(tmp_path), "holes"]
@@ -195,7 +195,7 @@ def test_a_command_that_unpacking_lacks_is_named(make_host: MakeHost, tmp_path: 
     assert f"missing commands: {missing}" in is_refused(host, shipment(TAR))
 
 
-def test_what_counts_as_sent_has_time_to_arrive_over_a_slow_line(
+def test_sent_data_has_time_to_arrive_over_a_slow_line(
     dash_host: WorkerHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allowed: list[float] = []
@@ -209,10 +209,10 @@ def test_what_counts_as_sent_has_time_to_arrive_over_a_slow_line(
     for size in (0, 1 << 20, 2 << 20, 1 << 30):
         dash_host.ship(replace(shipment(TAR), packed_size=size, chunks=lambda: [b""]))
     nothing, some, *all_of_it = (round(each - allowed[0]) for each in allowed)
-    assert (nothing, some, all_of_it) == (0, 32, [64, 64])  # at 32 KiB a second
+    assert (nothing, some, all_of_it) == (0, 32, [64, 64])  # at 32 KiB/s
 
 
-def test_a_transfer_that_is_cut_off_says_nothing_and_leaves_nothing(host: WorkerHost) -> None:
+def test_an_interrupted_transfer_proves_and_leaves_nothing(host: WorkerHost) -> None:
     sent, token = shipment(TAR), host.request("true").token
     for cut in (0, 1, 100, sent.packed_size - 1):
         host.transport.cut_after = cut
@@ -261,7 +261,7 @@ MORE_STEPS = ["gzip", "sha256sum", "find", "chmod", "sync", "rm", "awk"]
 
 
 def fatal(step: str, directory: Path, *, number: int, after: bool) -> Path:
-    """A directory for PATH, in which this program kills everybody at its so many-th call: before its work, or after."""
+    """Return a directory for PATH in which a program kills the call at its n-th use, before or after its work."""
     real = subprocess.run(["sh", "-c", f"command -v {step}"], capture_output=True, text=True, check=True)
     directory.mkdir()
     (directory / step).write_text(
@@ -277,7 +277,7 @@ kill -9 0
 
 
 @pytest.mark.parametrize("step", [*STEPS, *(pytest.param(s, marks=pytest.mark.soak) for s in MORE_STEPS)])
-def test_a_call_killed_at_any_step_leaves_what_the_next_one_removes(
+def test_files_of_a_killed_call_are_removed_by_the_next_one(
     make_host: MakeHost, tmp_path: Path, step: str
 ) -> None:
     host = make_host("dash")
@@ -296,7 +296,7 @@ def test_a_call_killed_at_any_step_leaves_what_the_next_one_removes(
     assert killed >= 2
 
 
-def test_what_is_older_than_its_boot_is_removed(host: WorkerHost) -> None:
+def test_a_part_of_an_older_boot_is_removed(host: WorkerHost) -> None:
     sent = shipment(TAR)
     (host.root / "w").mkdir()
     old = host.root / "w" / f"{sent.hash}.part.1.1.another-boot"

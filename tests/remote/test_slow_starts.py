@@ -1,4 +1,4 @@
-"""Since when a worker has been told to start something, and signs of life of a start that takes its time."""
+"""The time of the first `go`, and signs of life of a slow start."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def notes(host: WorkerHost, token: Token) -> list[str]:
 
 
 def hang(host: WorkerHost, token: Token) -> str:
-    """From now on its wrapper ends before its first step, as where it is killed at once. Returns what it was."""
+    """Let its wrapper exit before its first step, as if killed at once. Return the original text."""
     run = host.attempt_dir(token) / "run"
     text = run.read_text()
     run.write_text(text.partition("\n")[0] + "\nexit 0\n")
     return text
 
 
-def test_a_worker_says_since_when_it_has_been_told_to_start_what_it_does_not_start(host: WorkerHost) -> None:
+def test_a_worker_reports_the_age_of_the_first_go_of_an_attempt_that_does_not_start(host: WorkerHost) -> None:
     request = host.request("true")
     host.prepare(request)
     text = hang(host, request.token)
@@ -44,8 +44,8 @@ def test_a_worker_says_since_when_it_has_been_told_to_start_what_it_does_not_sta
     assert notes(host, request.token) == [first]
 
 
-def test_of_several_notes_the_first_one_counts(host: WorkerHost) -> None:
-    """Two callers told it at the same moment; and names are no numbers."""
+def test_the_earliest_recorded_go_counts(host: WorkerHost) -> None:
+    """Two callers sent `go` at the same time; and names are not sorted as numbers."""
     request = host.request("true")
     host.prepare(request)
     for name in ("go.1000", "go.999", "go.x", "go."):
@@ -56,8 +56,8 @@ def test_of_several_notes_the_first_one_counts(host: WorkerHost) -> None:
     assert abs(report.started_ago - (uptime - 9.99)) < 60
 
 
-def test_a_wrapper_on_its_way_gives_a_sign_of_life_every_two_seconds_at_most(host: WorkerHost) -> None:
-    """The step of the library by itself: a host on which it takes that long would be no test for every day."""
+def test_a_starting_wrapper_gives_a_sign_of_life_every_two_seconds_at_most(host: WorkerHost) -> None:
+    """Only the function of the library: a really slow host would take too long."""
     host.prepare(request := host.request("true"))
     (library,) = host.attempt_dir(request.token).glob("run.*")
     place = host.directory / "steps"
@@ -72,10 +72,10 @@ def test_a_wrapper_on_its_way_gives_a_sign_of_life_every_two_seconds_at_most(hos
     assert output.stderr == b""
 
 
-def test_a_start_that_waits_longer_than_a_launch_may_take_is_alive_all_the_while(
+def test_a_start_that_waits_long_gives_signs_of_life(
     dash_host: WorkerHost,
 ) -> None:
-    """For the watchdog of its lease it waits up to twenty seconds: here it never comes."""
+    """It waits up to twenty seconds for the watchdog of its lease, which never starts in this test."""
     host = dash_host
     tools_sh = host.tools / "sh"
     shell = shutil.which(tools_sh.readlink())

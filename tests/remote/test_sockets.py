@@ -16,7 +16,7 @@ from tests.support.waiting import PATIENCE, until
 
 @pytest.fixture
 def pair() -> Iterator[tuple[TunedSocket, socket.socket]]:
-    """Our end and theirs."""
+    """The two ends of a connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         addresses = sockets.resolve("127.0.0.1", listener.getsockname()[1])
         ours = sockets.connect(addresses, time.monotonic() + PATIENCE)
@@ -35,7 +35,7 @@ def pair() -> Iterator[tuple[TunedSocket, socket.socket]]:
         ("IPPROTO_TCP", "TCP_USER_TIMEOUT", 5000),
     ],
 )
-def test_a_connection_waits_for_nothing_and_notices_when_nobody_is_there(
+def test_a_connection_has_no_delays_and_notices_a_dead_host(
     pair: tuple[TunedSocket, socket.socket], level: str, option: str, value: int
 ) -> None:
     if not hasattr(socket, option):

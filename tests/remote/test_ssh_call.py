@@ -1,4 +1,4 @@
-"""The clock of a call: two time-outs, and nothing after the deadline."""
+"""The deadline of a call: two timeouts, and no effect after it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Work = Callable[[SshCall[bool], Callable[[], bool]], bool]
 
 
 def overdue(work: Work, *, connecting: float | None = None) -> tuple[NoAnswer, float]:
-    """How a call ends whose work is still waiting at the deadline, and the time-out that was long enough to get there.
+    """Return the error of a call whose work still waits at the deadline, and the timeout that was long enough for that.
 
-    The work waits by calling its second argument. `connecting` is the first time-out; None: the growing one.
+    The work waits by calling its second argument. `connecting` is the first timeout; None: the growing one.
     """
     release = threading.Event()
     for limit in (0.05, *LIMITS):
@@ -44,7 +44,7 @@ def test_the_result_of_the_work_is_the_result_of_the_call() -> None:
     assert SshCall[int](PATIENCE).perform(lambda: 42) == 42
 
 
-def test_what_the_work_raises_is_raised_to_the_caller() -> None:
+def test_an_exception_of_the_work_is_raised_to_the_caller() -> None:
     def work() -> None:
         raise KeyError("lost")
 
@@ -105,12 +105,12 @@ def test_the_second_time_out_is_the_one_named_after_connecting() -> None:
     assert f"within {limit:g} s" in str(error)
 
 
-def test_a_deadline_that_comes_closer_is_heard_by_whoever_waits() -> None:
+def test_an_earlier_deadline_wakes_the_caller() -> None:
     call, release = SshCall[bool](PATIENCE, PATIENCE), threading.Event()
 
     def work() -> bool:
         call.connected()
-        time.sleep(0.1)  # so that the caller waits; if it does not, it finds the new deadline at once
+        time.sleep(0.1)  # so that the caller waits; otherwise it finds the new deadline at once
         call.progressed(time.monotonic())
         return release.wait(PATIENCE / 3)
 

@@ -1,4 +1,4 @@
-"""From a Connection and an ssh config to the way that is taken."""
+"""Resolving a Connection and an ssh config to hops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def way(tmp_path: Path, config: str, **connection: object) -> tuple[Hop, ...]:
-    """The hops to `w` under a configuration."""
+    """Return the hops to `w` with a configuration."""
     (tmp_path / "config").write_text(config)
     settings = {"host": "w", **connection}
     return Routes(tmp_path / "config").to(Connection(**settings))  # type: ignore[arg-type]  # by name
@@ -43,7 +43,7 @@ def test_without_a_file_the_connection_and_the_usual_values_count(tmp_path: Path
         assert only == Hop(label="10.0.0.1", host="10.0.0.1", port=22, user=ME, key_name="10.0.0.1")
 
 
-def test_the_file_fills_in_what_the_connection_leaves_open(tmp_path: Path) -> None:
+def test_the_file_supplies_settings_that_the_connection_omits(tmp_path: Path) -> None:
     config = """
         Host w
             HostName W.example.org
@@ -64,7 +64,7 @@ def test_the_file_fills_in_what_the_connection_leaves_open(tmp_path: Path) -> No
     )
 
 
-def test_what_the_connection_says_wins(tmp_path: Path) -> None:
+def test_settings_of_the_connection_have_priority(tmp_path: Path) -> None:
     config = "Host w\n User u\n Port 2222\n IdentityFile /file\n"
     one = hop(tmp_path, config, user="me", port=22, key="~/key")
     assert (one.user, one.port, one.identities, one.explicit) == ("me", 22, (tmp_path / "key",), True)
@@ -90,7 +90,7 @@ def test_a_command_may_say_whether_a_block_applies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, port: int
 ) -> None:
     with Path("/dev/null").open() as nothing:
-        monkeypatch.setattr("sys.stdin", nothing)  # which the command has, too
+        monkeypatch.setattr("sys.stdin", nothing)  # the command contains it, too
         assert hop(tmp_path, f"Match exec {command}\n Port 7\n").port == port
 
 
@@ -126,7 +126,7 @@ def test_the_jump_hosts_of_the_connection_win(tmp_path: Path) -> None:
     assert places(way(tmp_path, config, proxy_jump="none")) == [f"{ME}@w:22"]
 
 
-def test_the_connections_key_serves_for_a_jump_host_that_has_none_of_its_own(tmp_path: Path) -> None:
+def test_a_jump_host_without_a_key_uses_that_of_the_connection(tmp_path: Path) -> None:
     config = "Host a\n IdentityFile /file\n"
     a, b, w = way(tmp_path, config, proxy_jump="a,b", key="/key", user="u")
     assert [a.identities, b.identities, w.identities] == [(Path("/file"),), (Path("/key"),), (Path("/key"),)]
@@ -191,7 +191,7 @@ def test_a_file_that_can_not_be_read_is_named(tmp_path: Path, content: bytes) ->
     assert caught.value.kind is SilenceKind.LOCAL
 
 
-def test_a_local_user_without_a_name_has_to_be_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_user_without_a_name_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def getuser() -> str:
         raise KeyError("uid not found: 4242")
 

@@ -1,4 +1,4 @@
-"""Servers that hang, fall silent or are cut off: the call ends in time, and never with a wrong answer."""
+"""Servers that hang, stop answering or are cut off: the call ends in time, never with a wrong answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANSWER = Output(stdout=b"before\nafter\n", stderr=b"error\n", status=7)
 
 
 def silence(ssh: SshTransport, target: Target, step: str, script: bytes = SCRIPT) -> NoAnswer:
-    """The NoAnswer of a call that nobody answers, with time-outs long enough to get to that step."""
+    """Return the NoAnswer of an unanswered call, with timeouts long enough to reach that step."""
     for limit in LIMITS:
         with pytest.raises(NoAnswer) as caught:
             ssh.run(target, script, connect_timeout=limit, timeout=limit)
@@ -36,7 +36,7 @@ def silence(ssh: SshTransport, target: Target, step: str, script: bytes = SCRIPT
 
 
 def outcome(lab: SshLab, host: SshHost, fault: Fault, *, timeout: float) -> Output | NoAnswer:
-    """What one call over a fresh connection through a faulty relay gives."""
+    """Return the result of a call over a new connection through a faulty relay."""
     ssh = SshTransport(lab.known_hosts, ssh_config=None, user_known_hosts=None)
     with relay(host.port, fault) as way:
         try:
@@ -48,7 +48,7 @@ def outcome(lab: SshLab, host: SshHost, fault: Fault, *, timeout: float) -> Outp
 
 
 def bytes_of_a_call(lab: SshLab, host: SshHost) -> tuple[int, int]:
-    """How many bytes one whole call sends up and down."""
+    """Return the bytes that a complete call sends up and down."""
     ssh = SshTransport(lab.known_hosts, ssh_config=None, user_known_hosts=None)
     with relay(host.port) as way:
         answer = ssh.run(host.target(port=way.port), SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE)
@@ -57,7 +57,7 @@ def bytes_of_a_call(lab: SshLab, host: SshHost) -> tuple[int, int]:
         return way.up, way.down
 
 
-def test_a_port_where_nobody_listens_is_unreachable(ssh_lab: SshLab, ssh: SshTransport) -> None:
+def test_a_port_without_a_listener_is_unreachable(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
     error = silence(ssh, host.target(port=closed_port()), "connect")
     assert (error.kind, error.sent) == (SilenceKind.UNREACHABLE, False)
@@ -90,7 +90,7 @@ def test_a_resolver_that_hangs_is_left_behind_and_connects_nowhere_later(
         assert way.connections == 0
 
 
-def test_a_connection_that_comes_too_late_runs_nothing(ssh_lab: SshLab, ssh: SshTransport) -> None:
+def test_a_late_connection_runs_nothing(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
     with relay(host.port, Fault(delay=0.3)) as way:
         with pytest.raises(NoAnswer) as caught:
@@ -101,7 +101,7 @@ def test_a_connection_that_comes_too_late_runs_nothing(ssh_lab: SshLab, ssh: Ssh
 
 
 def let_late_work_end() -> None:
-    """Wait for what a call left behind."""
+    """Wait for the abandoned threads of a call."""
     until(lambda: not any(each.name == "iris-ssh-call" for each in threading.enumerate()))
 
 
@@ -114,9 +114,7 @@ def test_a_listener_that_never_takes_the_connection_is_unreachable(
     assert (error.kind, error.sent) == (SilenceKind.UNREACHABLE, False)
 
 
-def test_a_server_that_accepts_and_says_nothing_times_out_at_the_banner(
-    ssh_lab: SshLab, ssh: SshTransport
-) -> None:
+def test_a_silent_server_times_out_at_the_banner(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
     with relay(host.port, Fault(hang=True)) as way:
         error = silence(ssh, host.target(port=way.port), "banner")
@@ -145,7 +143,7 @@ def test_a_server_that_hangs_up_twice_is_not_tried_a_third_time(ssh_lab: SshLab,
     assert "MaxStartups" in caught.value.hint
 
 
-def test_a_server_that_is_no_ssh_server_is_told_apart(ssh_lab: SshLab, ssh: SshTransport) -> None:
+def test_a_server_that_is_not_an_ssh_server_is_recognized(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -170,10 +168,10 @@ def test_silence_at_any_byte_ends_by_the_deadline_and_names_the_phase(ssh_lab: S
     faults = [Fault(silent_down=n) for n in range(0, down, down // 24)]
     faults += [Fault(silent_up=n) for n in range(0, up, up // 24)]
     wanted, steps = {"banner", "key exchange", "authentication", "channel", "output"}, set[str]()
-    for limit in LIMITS[1:]:  # until the time-out is long enough for this machine to get to each step
+    for limit in LIMITS[1:]:  # until the timeout is long enough for this machine to reach each step
         results = fan_out(faults, partial(outcome, ssh_lab, host, timeout=limit))
         for _, result in results:
-            if result != ANSWER:  # the last bytes say nothing that matters
+            if result != ANSWER:  # the last bytes do not matter
                 assert isinstance(result, NoAnswer)
                 assert result.kind in (SilenceKind.TIMEOUT, SilenceKind.UNREACHABLE), result
                 steps.add(result.step)
@@ -191,7 +189,7 @@ def test_a_cut_at_any_byte_never_gives_a_wrong_answer(
     (host,) = ssh_lab(options=["MaxStartups 100"])
     up, down = bytes_of_a_call(ssh_lab, host)
     total = up if direction == "cut_up" else down
-    # A sample of all offsets, most of those where the answer is on its way, and one that never comes.
+    # A sample of all offsets, mostly within the answer, and one beyond the end.
     offsets = sorted(
         {*range(0, total, total // count), *range(total - 16 * count, total + 16, 16), 2 * total}
     )
@@ -236,7 +234,7 @@ def test_a_background_child_that_keeps_the_channel_open_ends_by_the_deadline(
     assert (error.kind, error.sent) == (SilenceKind.TIMEOUT, True)
 
 
-def test_after_a_time_out_the_next_call_connects_anew(ssh_lab: SshLab, ssh: SshTransport) -> None:
+def test_after_a_timeout_the_next_call_opens_a_new_connection(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
     with relay(host.port) as way:
         target = host.target(port=way.port)
@@ -247,7 +245,7 @@ def test_after_a_time_out_the_next_call_connects_anew(ssh_lab: SshLab, ssh: SshT
 
 
 def test_a_server_that_hangs_leaves_no_thread_behind(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    """The library has a timer for the key exchange, which would wait on."""
+    """The library has a timer for the key exchange, which would continue."""
     (host,) = ssh_lab()
     before = set(threading.enumerate())
     with relay(host.port, Fault(silent_down=100)) as way:

@@ -1,4 +1,4 @@
-"""How keys are agreed on: the cheapest method first."""
+"""Algorithms of the key exchange: the cheapest first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.sshd import SshLab
 from tests.support.waiting import PATIENCE
 
 
-def test_what_costs_least_and_is_on_record_is_asked_for_first() -> None:
+def test_the_cheapest_algorithms_and_recorded_key_types_are_preferred() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         options = Link(ours, {"ssh-rsa"})._transport.get_security_options()
@@ -22,7 +22,7 @@ def test_what_costs_least_and_is_on_record_is_asked_for_first() -> None:
         ] == "diffie-hellman-group-exchange-sha256"
         assert options.digests[0].endswith("-etm@openssh.com")
         assert options.key_types[0].startswith("rsa-sha2-")
-        if any("-gcm@" in name for name in options.ciphers):  # not every version of the library knows them
+        if any("-gcm@" in name for name in options.ciphers):  # not in all versions of the library
             assert "-gcm@" in options.ciphers[0]
 
 

@@ -1,4 +1,4 @@
-"""Host keys on real connections: only the right one, before anything is said to the host."""
+"""Host keys on real connections are verified before anything is sent to the host."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Opener = Callable[[], SshTransport]
 
 @pytest.fixture
 def invocation(tmp_path: Path) -> Iterator[Opener]:
-    """Transports as separate invocations have them: the same two files, at first unwritten."""
+    """Makes transports as separate invocations do: with the same two files, at first missing."""
     opened = []
 
     def open_one() -> SshTransport:
@@ -50,25 +50,25 @@ def refusal(ssh: SshTransport, target: Target, *, first_contact: bool = False) -
 
 
 @pytest.mark.parametrize("first_contact", [False, True])
-def test_strict_refuses_an_unknown_key_and_says_how_to_accept_it(
+def test_strict_rejects_an_unknown_key_with_a_hint(
     ssh_lab: SshLab, invocation: Opener, tmp_path: Path, first_contact: bool
 ) -> None:
     (host,) = ssh_lab()
     error = refusal(invocation(), host.target(), first_contact=first_contact)
     assert error.kind is SilenceKind.UNKNOWN_HOST
-    assert error.detail == "no host key on record"  # the same of each new host
+    assert error.detail == "no host key on record"  # the same for all new hosts
     assert error.hint.startswith("iris worker probe --accept-key ")
     assert "Accepted" not in host.log()  # nobody logged in
     assert not (tmp_path / "own").exists()
 
 
-def test_strict_takes_what_the_user_knows(ssh_lab: SshLab, invocation: Opener, tmp_path: Path) -> None:
+def test_strict_accepts_keys_in_the_users_files(ssh_lab: SshLab, invocation: Opener, tmp_path: Path) -> None:
     (host,) = ssh_lab()
     know(tmp_path / "users", host)
     assert answers(invocation(), host.target())
 
 
-def test_strict_takes_what_the_user_knows_by_a_hashed_name(
+def test_strict_accepts_keys_in_the_users_files_with_hashed_names(
     ssh_lab: SshLab, invocation: Opener, tmp_path: Path
 ) -> None:
     (host,) = ssh_lab()
@@ -108,7 +108,9 @@ def test_a_key_once_taken_is_pinned_for_the_same_and_for_later_invocations(
         assert error.hint.startswith("iris worker probe host-0 --accept-key ")
 
 
-def test_first_contact_pins_what_the_user_knows(ssh_lab: SshLab, invocation: Opener, tmp_path: Path) -> None:
+def test_first_contact_records_a_key_in_the_users_files(
+    ssh_lab: SshLab, invocation: Opener, tmp_path: Path
+) -> None:
     (host,) = ssh_lab()
     know(tmp_path / "users", host)
     assert answers(invocation(), host.target(), first_contact=True)
@@ -173,7 +175,7 @@ def test_a_revoked_key_is_refused_though_it_is_on_record(
     assert "@revoked" in error.detail
 
 
-def test_a_certificate_authority_is_not_taken_for_the_hosts_key(
+def test_a_certificate_authority_is_not_used_as_the_hosts_key(
     ssh_lab: SshLab, invocation: Opener, tmp_path: Path
 ) -> None:
     (host,) = ssh_lab()

@@ -1,4 +1,4 @@
-"""Over jump hosts and proxy commands, with real servers and a generated ssh config."""
+"""Jump hosts and proxy commands, with real servers and a generated ssh config."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Opener = Callable[..., SshTransport]
 
 @pytest.fixture
 def opener(ssh_lab: SshLab, tmp_path: Path) -> Iterator[Opener]:
-    """`opener(config)`: a transport with that ssh config; the user knows whom `know` wrote to `users`."""
+    """`opener(config)` returns a transport with that ssh config; `know` writes to the user's known_hosts, `users`."""
     opened = []
 
     def open_one(config: str = "") -> SshTransport:
@@ -66,7 +66,7 @@ def block(name: str, host: SshHost, *more: str, port: int = 0) -> str:
 
 
 def aliased(host: SshHost, name: str) -> Target:
-    """Only the name that the ssh config resolves."""
+    """Return a connection with only the name, which the ssh config resolves."""
     return Target(worker=host.worker, connection=Connection(host=name))
 
 
@@ -113,7 +113,7 @@ def test_an_unknown_jump_host_is_refused(ssh_lab: SshLab, opener: Opener) -> Non
     with pytest.raises(NoAnswer, match="no host key on record for jump host bastion") as caught:
         run(opener(block("bastion", bastion)), target)
     assert caught.value.kind is SilenceKind.UNKNOWN_HOST
-    assert "--accept-key" not in caught.value.hint  # that is for workers
+    assert "--accept-key" not in caught.value.hint  # accept-new is only for workers
     assert "Accepted" not in bastion.log()
 
 
@@ -143,14 +143,14 @@ def test_the_workers_own_key_is_checked_behind_a_jump_host(
 ) -> None:
     bastion, host, other = ssh_lab(3)
     know(tmp_path / "users", bastion)
-    # Whoever answers in the worker's place shows another key.
+    # Another server in place of the worker shows another key.
     target = Target(worker=host.worker, connection=other.connection(proxy_jump="bastion"))
     with pytest.raises(NoAnswer) as caught:
         run(opener(block("bastion", bastion)), target)
     assert caught.value.kind is SilenceKind.HOST_KEY
 
 
-def test_a_worker_that_the_jump_host_can_not_reach_is_unreachable_and_harms_nobody(
+def test_a_worker_that_the_jump_host_can_not_reach_does_not_affect_others(
     ssh_lab: SshLab, opener: Opener, tmp_path: Path
 ) -> None:
     bastion, host = ssh_lab(2)
@@ -167,7 +167,7 @@ def test_a_worker_that_the_jump_host_can_not_reach_is_unreachable_and_harms_nobo
     assert is_at(host, run(ssh, host.target(proxy_jump="bastion")))
 
 
-def test_a_jump_host_that_forbids_forwarding_is_told_apart(
+def test_a_jump_host_that_forbids_forwarding_is_recognized(
     ssh_lab: SshLab, opener: Opener, tmp_path: Path
 ) -> None:
     (bastion,) = ssh_lab(options=["AllowTcpForwarding no"])
@@ -230,7 +230,7 @@ def test_a_proxy_command_is_run(ssh_lab: SshLab, opener: Opener, tmp_path: Path)
     assert "Accepted" in bastion.log()
 
 
-def test_a_proxy_command_that_fails_is_no_answer(ssh_lab: SshLab, opener: Opener) -> None:
+def test_a_failed_proxy_command_is_a_silence(ssh_lab: SshLab, opener: Opener) -> None:
     (host,) = ssh_lab()
     with pytest.raises(NoAnswer) as caught:
         run(opener(block("w", host, "ProxyCommand exit 1")), aliased(host, "w"))

@@ -1,4 +1,4 @@
-"""Which private key is offered, which is refused, and what is said about it."""
+"""Private keys: offered ones, unusable ones, and the error messages."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def _nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An ssh-agent without keys; gives the path of its socket."""
+    """An ssh-agent without keys; yields the path of its socket."""
     sock = tmp_path / "agent"
     with subprocess.Popen(["ssh-agent", "-D", "-a", str(sock)], stdout=subprocess.PIPE, text=True) as process:
         monkeypatch.setenv("SSH_AUTH_SOCK", str(sock))
         assert process.stdout is not None
-        assert process.stdout.readline().startswith("SSH_AUTH_SOCK=")  # it listens, and then says so
+        assert process.stdout.readline().startswith("SSH_AUTH_SOCK=")  # it prints that after it listens
         yield sock
         process.terminate()
 
@@ -116,7 +116,7 @@ def test_a_key_that_others_may_read_is_refused_with_the_command_that_helps(
 @pytest.mark.parametrize(
     "content", [b"", b"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n", b"\xff\0garbage" * 99]
 )
-def test_a_file_that_is_no_key_is_a_local_error(
+def test_a_file_without_a_key_is_a_local_error(
     ssh_lab: SshLab, ssh: SshTransport, tmp_path: Path, content: bytes
 ) -> None:
     (host,) = ssh_lab()
@@ -225,13 +225,13 @@ def test_an_agent_that_refuses_to_sign_is_named(
     subprocess.run(["ssh-add", "-q", str(ssh_lab.client_key)], check=True, env=os.environ)
 
     def refuse(*_: object, **__: object) -> bytes:
-        raise SSHException("key cannot be used for signing")  # as the library says it
+        raise SSHException("key cannot be used for signing")  # the library's message
 
     monkeypatch.setattr(AgentKey, "sign_ssh_data", refuse)
     assert "cannot be used for signing" in refusal(ssh, host.target(key="")).detail
 
 
-def test_an_agent_that_is_gone_is_no_obstacle(
+def test_a_missing_agent_is_ignored(
     ssh_lab: SshLab, ssh: SshTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (host,) = ssh_lab()

@@ -1,4 +1,4 @@
-"""Streams that last: to a port of a worker and to a terminal there, and what a server forbids."""
+"""Long-lived streams to a port and to a terminal of a worker, and restrictions of servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.ssh
 SIZE = (80, 24)
 
 
-def test_a_server_that_forbids_ports_and_terminals_is_told_apart(ssh: SshTransport, ssh_lab: SshLab) -> None:
+def test_a_server_that_forbids_ports_and_terminals_is_recognized(ssh: SshTransport, ssh_lab: SshLab) -> None:
     [host] = ssh_lab(1, options=("AllowTcpForwarding no", "PermitTTY no"))
     link = ssh.connect(host.target(), PATIENCE)
     with pytest.raises(NoAnswer) as forbidden:
@@ -29,9 +29,7 @@ def test_a_server_that_forbids_ports_and_terminals_is_told_apart(ssh: SshTranspo
     assert refused.value.hint == "set PermitTTY yes in the sshd_config of the worker"
 
 
-def test_a_thread_that_waits_for_bytes_gets_none_when_the_connection_is_cut(
-    ssh: SshTransport, ssh_lab: SshLab
-) -> None:
+def test_a_blocked_reader_gets_the_end_when_the_connection_is_cut(ssh: SshTransport, ssh_lab: SshLab) -> None:
     [host] = ssh_lab(1)
     link, stream = ssh.open_terminal(host.target(), "stty size; sleep 600", "xterm", SIZE, PATIENCE)
     assert stream.receive() == b"24 80\r\n"

@@ -1,4 +1,4 @@
-"""A server that breaks the rules, or stretches them, harms nobody but its own connection."""
+"""Servers that violate the protocol affect only their own connection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _answer(ssh: SshTransport, target: Target, script: bytes) -> bytes:
 
 
 def _message(*parts: int | bytes) -> paramiko.Message:
-    """The first part is the message's number."""
+    """Return a message; the first part is its number."""
     message = paramiko.Message()
     message.add_byte(bytes([int(parts[0])]))
     for part in parts[1:]:
@@ -39,7 +39,7 @@ def _message(*parts: int | bytes) -> paramiko.Message:
 
 @contextmanager
 def _calling(ssh: SshTransport, target: Target) -> Iterator[None]:
-    """Meanwhile a call is under way whose end is of no interest."""
+    """Run a call in a thread during the block, and ignore its result."""
 
     def call() -> None:
         with suppress(NoAnswer):
@@ -65,7 +65,7 @@ def test_a_long_list_of_extensions_delays_no_other(ssh_lab: SshLab, ssh: SshTran
 
 
 def test_output_that_was_not_asked_for_ends_the_connection(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    """Nobody reads what comes for a shell that waits for its script: it would fill the memory."""
+    """Output of a shell started in advance is not read: it would fill the memory."""
     (host,) = ssh_lab()
     was_cut = threading.Event()
 
@@ -81,7 +81,7 @@ def test_output_that_was_not_asked_for_ends_the_connection(ssh_lab: SshLab, ssh:
         assert was_cut.wait(PATIENCE)
 
 
-def test_a_server_may_begin_the_key_exchange_before_it_knows_who_is_there(
+def test_a_server_may_begin_the_key_exchange_before_the_clients_banner(
     ssh_lab: SshLab, ssh: SshTransport
 ) -> None:
     (host,) = ssh_lab()
@@ -91,7 +91,7 @@ def test_a_server_may_begin_the_key_exchange_before_it_knows_who_is_there(
 
 
 class _Verbose(paramiko.Transport):
-    """Its part of the key exchange is a number of 200 kB, of a size that no method has."""
+    """A key exchange whose number has 200 kB, more than in any method."""
 
     def _send_message(self: Any, message: paramiko.Message) -> None:
         if message.asbytes()[0] == _KEX_REPLY:
@@ -112,7 +112,7 @@ def test_a_number_of_a_key_exchange_that_is_too_large_is_refused(ssh_lab: SshLab
 def test_a_connection_is_replaced_before_its_keys_have_to_be_exchanged_again(
     ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A channel that ends while we ask for new keys would cost the connection."""
+    """A channel that ends during a new key exchange would end the connection."""
     (host,) = ssh_lab()
     monkeypatch.setattr(link, "REPLACE_AFTER", 100_000)
     with relay(host.port) as way:

@@ -1,4 +1,4 @@
-"""What a script asks for once it runs: sent then and not before, as fast as it is taken, and cut anywhere."""
+"""Payloads: sent when the script requests them, as fast as it reads, and cut at any byte."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ def test_a_script_may_end_before_it_has_taken_everything(ssh_lab: SshLab, ssh: S
     enough = f"{{ printf '%s\\n' '{MARK.decode()}'; head -c 10 | wc -c; exit 0; }}\n"
     output = run(ssh, host.target(), enough, mebibytes(8))
     assert output.stdout.split()[-1] == b"10"
-    assert run(ssh, host.target(), SUM, mebibytes(1)).status == 0  # the connection serves others as before
+    assert (
+        run(ssh, host.target(), SUM, mebibytes(1)).status == 0
+    )  # the connection still works for other calls
 
 
 @pytest.mark.ssh
@@ -143,7 +145,7 @@ def test_progress_moves_the_deadline_up_to_the_last_one() -> None:
 
 @pytest.mark.ssh
 @pytest.mark.parametrize("sent", [2_000, 200_000, 3_000_000])
-def test_a_cut_in_a_payload_is_no_answer(ssh_lab: SshLab, ssh: SshTransport, sent: int) -> None:
+def test_a_cut_in_a_payload_is_a_silence(ssh_lab: SshLab, ssh: SshTransport, sent: int) -> None:
     (host,) = ssh_lab()
     with relay(host.port, Fault(cut_up=sent)) as cut, pytest.raises(NoAnswer):
         run(ssh, host.target(port=cut.port), SUM, mebibytes(8))
@@ -159,7 +161,7 @@ def test_other_calls_are_answered_while_many_hosts_get_theirs(ssh_lab: SshLab, s
             if number == 8:
                 sending.set()
             if number == 16:
-                assert answered.wait(PATIENCE)  # with all of them in the middle of it
+                assert answered.wait(PATIENCE)  # while all of them are sending
             yield block
 
     def upload(host: SshHost) -> bytes:

@@ -1,4 +1,4 @@
-"""Running scripts over SSH: streams, status, limits, noise, and how often is connected."""
+"""Running scripts over SSH: streams, status, limits, noise, and number of connections."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def test_a_shell_that_dies_by_a_signal_has_no_status(ssh_lab: SshLab, ssh: SshTr
     assert output == Output(stdout=b"before\n", stderr=b"", status=-1)
 
 
-def test_a_shell_that_ends_before_it_has_read_everything_is_no_error(
-    ssh_lab: SshLab, ssh: SshTransport
-) -> None:
+def test_a_shell_may_end_before_it_has_read_all_input(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
     output = run(ssh, host.target(), "exit 4\n" + "# padding\n" * 500_000)
     assert output.status == 4
@@ -61,7 +59,7 @@ def test_a_shell_that_ends_before_it_has_read_everything_is_no_error(
 
 def test_megabytes_in_both_directions_at_once_do_not_deadlock(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
-    # Both outputs are written while the script still arrives; cat gets what the shell has not read by then.
+    # Both outputs are written while the script is being sent; cat gets the part that the shell has not read.
     script = f"head -c {BIG} /dev/zero >&2\nexec cat\n" + "x" * BIG
     output = run(ssh, host.target(), script, limit=2 * BIG)
     assert output.status == 0
@@ -71,7 +69,7 @@ def test_megabytes_in_both_directions_at_once_do_not_deadlock(ssh_lab: SshLab, s
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_more_output_than_the_limit_is_no_answer(ssh_lab: SshLab, ssh: SshTransport, stream: str) -> None:
+def test_more_output_than_the_limit_is_a_silence(ssh_lab: SshLab, ssh: SshTransport, stream: str) -> None:
     (host,) = ssh_lab()
     endless = "cat /dev/zero" + (" >&2" if stream == "stderr" else "")
     with pytest.raises(NoAnswer, match=f"more than 10000 bytes on {stream}") as caught:
@@ -163,7 +161,7 @@ def test_a_call_that_times_out_in_the_queue_aborts_no_other(ssh_lab: SshLab, ssh
 
 @pytest.fixture
 def shells(monkeypatch: pytest.MonkeyPatch) -> list[Channel]:
-    """All that are opened."""
+    """All opened shells."""
     opened: list[Channel] = []
     open_one = Transport.open_session
 
@@ -176,13 +174,13 @@ def shells(monkeypatch: pytest.MonkeyPatch) -> list[Channel]:
 
 
 def started_ahead(link: Link) -> bool:
-    """Whether the next call has its shell."""
+    """Return True if the shell of the next call was started."""
     return any(spare.is_decided.is_set() for spare in link._spares)
 
 
 @pytest.fixture
 def links(monkeypatch: pytest.MonkeyPatch) -> list[Link]:
-    """All connections that are made."""
+    """All opened connections."""
     made: list[Link] = []
     initialize = Link.__init__
 
@@ -267,7 +265,7 @@ def test_a_connection_that_was_quiet_is_sent_nothing_before_it_has_proven_to_be_
         until(lambda: started_ahead(links[0]))
         way.freeze()
         with pytest.raises(NoAnswer) as caught:
-            # As long as a busy machine may take over sending it; the other one needs no time for that.
+            # Time for sending it on a busy machine; the other call needs none.
             ssh.run(target, b"true", connect_timeout=PATIENCE, timeout=4 if is_sent else 1)
     assert (caught.value.kind, caught.value.sent) == (SilenceKind.TIMEOUT, is_sent)
 
@@ -295,7 +293,7 @@ def test_after_close_nothing_is_connected_and_closing_again_is_fine(
 
 
 def test_close_also_ends_a_connection_that_nothing_else_refers_to(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    """Its thread would stay for ever, and the shell that it started ahead."""
+    """Otherwise its thread and the shell started in advance would stay for ever."""
     (host,) = ssh_lab()
     before = set(threading.enumerate())
 
@@ -345,7 +343,7 @@ def test_beyond_the_limit_the_least_recently_used_connections_close(
     with ExitStack() as stack:
         ways = [stack.enter_context(relay(host.port)) for host in hosts]
         targets = [host.target(port=way.port) for host, way in zip(hosts, ways, strict=True)]
-        for number in (0, 1, 0, 2, 0, 1):  # for 2 the connection to 1 is given up
+        for number in (0, 1, 0, 2, 0, 1):  # the connection to 1 is closed for that to 2
             assert run(ssh, targets[number], f"exit {number}").status == number
         assert [way.connections for way in ways] == [1, 2, 1]
 

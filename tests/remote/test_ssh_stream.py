@@ -1,4 +1,4 @@
-"""The byte stream below a connection, and what a server can send or refuse to take."""
+"""The byte stream below a connection: what a server can send, or not read."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ BIG = 3_000_000
 
 @pytest.fixture
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Our end and theirs."""
+    """The two ends of a connection."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         yield ours, theirs
 
 
-def test_what_was_read_ahead_is_given_in_pieces(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_data_read_ahead_is_returned_in_pieces(pair: tuple[socket.socket, socket.socket]) -> None:
     stream = Stream(pair[0])
     pair[1].sendall(b"123456")
     assert [stream.recv(4), stream.recv(4)] == [b"1234", b"56"]
@@ -70,7 +70,7 @@ def test_a_server_that_sends_more_than_its_credit_is_cut_off(
     thread.join(PATIENCE)
 
 
-def test_what_comes_through_a_tunnel_is_no_flood_of_the_jump_host(
+def test_data_through_a_tunnel_does_not_use_the_credit_of_the_jump_host(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     outer, theirs = socket.socketpair()
@@ -90,14 +90,14 @@ def _answer(ssh: SshTransport, target: Target, script: bytes) -> bytes:
 @pytest.mark.parametrize(
     "options",
     [
-        ["Ciphers aes256-ctr", "MACs hmac-sha2-512"],  # how long a packet is, is encrypted, too
+        ["Ciphers aes256-ctr", "MACs hmac-sha2-512"],  # the length of a packet is encrypted, too
         ["Ciphers aes256-ctr", "MACs hmac-sha2-256-etm@openssh.com"],
-        ["Ciphers aes128-gcm@openssh.com,aes128-ctr"],  # not every version of the library knows the first
+        ["Ciphers aes128-gcm@openssh.com,aes128-ctr"],  # the first is not in all versions of the library
         ["RekeyLimit 256K"],
     ],
     ids=" ".join,
 )
-def test_every_way_to_encrypt_serves_for_megabytes_and_several_calls(
+def test_every_cipher_works_for_megabytes_and_several_calls(
     ssh_lab: SshLab, ssh: SshTransport, options: list[str]
 ) -> None:
     (host,) = ssh_lab(options=options)
@@ -117,7 +117,7 @@ def test_a_host_that_takes_nothing_delays_no_other(ssh_lab: SshLab, ssh: SshTran
             assert _answer(ssh, well.target(), b"echo %d" % number) == b"%d\n" % number
         assert not waiting.done()
         way.thaw()
-        with suppress(NoAnswer):  # if nothing was sent yet, it tries once more and is answered
+        with suppress(NoAnswer):  # if nothing was sent yet, it retries once and gets an answer
             waiting.result()
 
 
@@ -185,4 +185,4 @@ def test_a_flood_before_the_login_ends_the_connection(
             _answer(ssh, host.target(port=listener.getsockname()[1]), b"true")
         listener.shutdown(socket.SHUT_RDWR)
     assert (caught.value.kind, caught.value.step) == (SilenceKind.PROTOCOL, step)
-    assert sum(sent) < 64 * LOGIN_CREDIT  # the rest is what the kernel keeps
+    assert sum(sent) < 64 * LOGIN_CREDIT  # the rest is in buffers of the kernel

@@ -1,4 +1,4 @@
-"""Stacks of programs that run: py-spy first, else a signal to those, and only those, that registered for it."""
+"""Stacks of running programs: from py-spy, or by a signal to programs that registered for it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PIECES = {
 
 @pytest.fixture(autouse=True)
 def no_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hosts have none, whatever is on this machine."""
+    """Hide py-spy from the hosts if it is installed on this machine."""
     places = os.environ["PATH"].split(":")
     monkeypatch.setenv("PATH", ":".join(each for each in places if not Path(each, "py-spy").exists()))
     if shutil.which("sleep") is None:
@@ -50,7 +50,7 @@ def no_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def python(tmp_path: Path) -> str:
-    """A Python in a directory of its own, for py-spy may be beside that of the tests."""
+    """A Python in a separate directory, as py-spy may be next to that of the tests."""
     (tmp_path / "python").mkdir()
     link = tmp_path / "python/python3"
     link.symlink_to(sys.executable)
@@ -58,7 +58,7 @@ def python(tmp_path: Path) -> str:
 
 
 def running(host: WorkerHost, python: str, *pieces: str, path: str = "") -> list[Token]:
-    """Start these and wait until each of their processes is where it waits."""
+    """Start these and wait until all their processes are waiting."""
     env = {"PATH": f"{path}:{host.transport.env['PATH']}"} if path else {}
     requests = [host.request(python, "-c", PIECES[piece], env=env) for piece in pieces]
     host.prepare(*requests, go=True)
@@ -86,7 +86,7 @@ def in_main(dump: str) -> list[str]:
 
 
 def test_only_programs_with_faulthandler_get_the_signal(host: WorkerHost, python: str) -> None:
-    """Some programs would be ended by the signal, others take it for something else."""
+    """The signal would end some programs, and mean something else to others."""
     pieces = ["registered", "plain", "checkpoints", "neither"]
     ended = host.launch("true")
     tokens = [*running(host, python, *pieces), host.running("sleep", "1000")]
@@ -133,7 +133,7 @@ def test_a_py_spy_in_the_path_of_the_task_is_asked_first(
     assert thread.frames == (Frame("wait", "threading.py", 320), Frame("main", "train.py", 12))
 
 
-def test_where_py_spy_may_not_look_every_process_of_a_task_is_asked(
+def test_without_permission_for_py_spy_each_process_of_a_task_is_signalled(
     dash_host: WorkerHost, python: str, tmp_path: Path
 ) -> None:
     tools = spy(tmp_path / "venv", "echo 'Error: Permission denied' >&2; exit 1")
@@ -146,7 +146,7 @@ def test_where_py_spy_may_not_look_every_process_of_a_task_is_asked(
 
 
 @pytest.mark.soak
-def test_what_py_spy_says_without_end_is_cut(dash_host: WorkerHost, python: str, tmp_path: Path) -> None:
+def test_endless_output_of_py_spy_is_truncated(dash_host: WorkerHost, python: str, tmp_path: Path) -> None:
     tools = spy(tmp_path / "venv", "yes '    main (train.py:1)' | head -c 3000000; printf '\\033[2J\\0'")
     found = program(dash_host, running(dash_host, python, "neither", path=str(tools)))
     assert found.how == "spy"
@@ -213,7 +213,7 @@ def test_without_a_stack_kernel_states_are_reported(host: WorkerHost, python: st
 def test_a_process_that_ends_between_the_readings_has_no_threads(
     host: WorkerHost, tmp_path: Path, between: str, left: list[str]
 ) -> None:
-    """Both readings on a directory in the place of /proc. Process 8 is hidden, as with hidepid."""
+    """Both readings use a directory instead of /proc. Process 8 is hidden, as with hidepid."""
     proc = tmp_path / "proc"
     (proc / "7/task/7").mkdir(parents=True)
     (proc / "uptime").write_text("100.00 0.00\n")

@@ -1,4 +1,4 @@
-"""What a task gets: its arguments, its environment, its directories, byte for byte; and nothing secret on the way."""
+"""Arguments, environment and directories of a task arrive unchanged, and no secret is visible."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_the_umask_of_the_session_is_the_tasks_and_ours_is_strict(make_host: Mak
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])
 def test_a_task_can_be_interrupted_as_usual(make_host: MakeHost, shell: str) -> None:
-    """Shells ignore SIGINT in the background, and what is ignored stays so; `setsid -f` needs no background."""
+    """Background processes of a shell ignore SIGINT, and their children, too; `setsid -f` avoids that."""
     host = make_host(shell)
     host.probe()
     token = host.launch(sys.executable, "-c", "import signal; print(*map(signal.getsignal, (2, 3)))")
@@ -130,7 +130,7 @@ def test_a_task_can_be_interrupted_as_usual(make_host: MakeHost, shell: str) -> 
 
 
 def test_nothing_secret_is_ever_in_the_arguments_of_a_process(make_host: MakeHost, tmp_path: Path) -> None:
-    """Every command that the library runs writes down its arguments."""
+    """Every command that the library runs records its arguments."""
     tools = tools_of("dash", tmp_path / "tools")
     for name in (*COMMANDS, "sh", "cat", "base64", "tail", "head", "od", "tr", "df", "nproc", "chmod"):
         path = shutil.which(name)
@@ -176,7 +176,7 @@ def test_nothing_secret_is_ever_in_the_arguments_of_a_process(make_host: MakeHos
         {"token": "A" * 32},
     ],
 )
-def test_what_cannot_be_passed_on_is_refused_before_anything_is_sent(
+def test_arguments_that_can_not_be_sent_are_rejected(
     dash_host: WorkerHost, fields: dict[str, object]
 ) -> None:
     request = dash_host.request("true", **fields)

@@ -1,4 +1,4 @@
-"""The program `iris` that a probe leaves for tasks: the words, requests and exit codes of the whole iris."""
+"""The program `iris` for tasks: commands, requests and exit codes are those of the full iris."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def task(tmp_path: Path) -> Task:
 
 
 def strings() -> Iterator[str]:
-    """Two hundred texts of every kind of character that an argument may hold."""
+    """Return two hundred texts with all kinds of characters that an argument can contain."""
     yield from (
         "",
         " ",
@@ -121,7 +121,7 @@ def test_a_long_argument_arrives_whole(task: Task) -> None:
     assert task.asked("launch", "--", "run", text) == Submit(job=JobRequest(command=("run", text)))
 
 
-def test_every_option_means_what_it_means_to_iris(task: Task) -> None:
+def test_every_option_has_the_same_meaning_as_in_iris(task: Task) -> None:
     words = (
         "launch --name eval --tpu v5litepod-16 --cpu .5 --memory 1000MiB --replicas 8 --slices=2 --spread "
         "-c region=us-west4 -ctpu-worker-id>=1 --constraint=!spot --prefer pool --tolerate spot "
@@ -279,21 +279,21 @@ def test_the_same_request_id_gets_the_first_answer_again(task: Task) -> None:
     words = ("launch", "--name", "x", "--request-id", "x-1", "--", "true")
     with OperatorThread(task.directory, operator()) as thread:
         assert task.iris(*words)[:2] == (0, "train/x\n")
-    assert task.iris(*words)[:2] == (0, "train/x\n")  # nobody polls any more
+    assert task.iris(*words)[:2] == (0, "train/x\n")  # no polls any more
     assert list(thread.done) == ["x-1"]
 
 
 def test_a_full_disk_is_reported(task: Task) -> None:
     if os.geteuid() == 0:
         task.directory.joinpath("outbox").rmdir()
-        task.directory.joinpath("outbox").symlink_to("/proc/self/fdinfo")  # takes no files from anybody
+        task.directory.joinpath("outbox").symlink_to("/proc/self/fdinfo")  # accepts no files
     else:
         task.directory.joinpath("outbox").chmod(0o500)
     code, out, _ = task.iris("launch", "--", "true")
     assert (code, out) == (10, "")
 
 
-def test_outside_of_a_task_there_is_an_error(task: Task) -> None:
+def test_outside_a_task_it_is_an_error(task: Task) -> None:
     code, _, err = task.iris("launch", "--", "true", env={"IRIS_TASK_DIR": ""})
     assert code == 2
     assert "inside its task" in err or "inside a task" in err
@@ -313,7 +313,7 @@ def test_a_probe_leaves_it_on_the_host_and_tasks_find_it(host: WorkerHost) -> No
         assert (host.attempt_dir(token) / "err").read_text().startswith("error: there is no command to run")
 
 
-def test_it_is_rewritten_only_if_it_differs(dash_host: WorkerHost) -> None:
+def test_the_program_is_rewritten_only_if_it_differs(dash_host: WorkerHost) -> None:
     program = dash_host.root / "bin/iris"
     before = program.stat().st_ino
     dash_host.probe()
@@ -324,7 +324,7 @@ def test_it_is_rewritten_only_if_it_differs(dash_host: WorkerHost) -> None:
     assert [path.name for path in program.parent.iterdir()] == ["iris"]
 
 
-def test_an_installed_iris_comes_first_in_path(make_host: MakeHost, tmp_path: Path) -> None:
+def test_an_installed_iris_precedes_it_in_path(make_host: MakeHost, tmp_path: Path) -> None:
     tools = tools_of("dash", tmp_path / "tools")
     own = tools / "iris"
     own.write_text("#!/bin/sh\necho mine\n")

@@ -1,4 +1,4 @@
-"""The Python of the program `iris` inside tasks: any from 3.8 on, whatever it is called and wherever the task runs."""
+"""The Python of the program `iris` for tasks: 3.8 or newer, with any name, in any directory."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def task(tmp_path: Path) -> Task:
 
 
 def modules(text: str) -> set[str]:
-    """The modules that a text imports."""
+    """Return the modules that a text imports."""
     nodes = list(ast.walk(ast.parse(text)))
     names = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
     return {*names, *(node.module or "" for node in nodes if isinstance(node, ast.ImportFrom))}
 
 
 def newer_names(text: str) -> set[str]:
-    """The names in a text that Python 3.8 does not have."""
+    """Return the names in a text that Python 3.8 does not have."""
     nodes = list(ast.walk(ast.parse(text, feature_version=(3, 8))))
     used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     used |= {node.id for node in nodes if isinstance(node, ast.Name)}
@@ -62,7 +62,7 @@ def newer_names(text: str) -> set[str]:
 
 
 def test_probes_of_many_hosts_may_ask_for_it_at_once() -> None:
-    """In Python 3.11 `ast.parse` is not safe in several threads, if garbage collection lets another one in."""
+    """In Python 3.11 `ast.parse` is not thread-safe during garbage collection."""
     asked = """
 import gc, threading, time
 from iris_cli.remote.inside.rendering import task_program
@@ -83,13 +83,13 @@ print(len(found), len(set(found)))
     assert (ran.stdout, ran.stderr) == ("8 1\n", "")
 
 
-def test_it_imports_the_standard_library_only() -> None:
+def test_the_program_imports_only_the_standard_library() -> None:
     used = {name.partition(".")[0] for name in modules(task_program())}
     assert used - {"__future__"} <= sys.stdlib_module_names
     assert modules("import yaml\nfrom iris_cli.core import job") == {"yaml", "iris_cli.core"}
 
 
-def test_it_is_written_for_python_3_8() -> None:
+def test_the_program_runs_on_python_3_8() -> None:
     assert newer_names(task_program()) == set()
     assert newer_names("from functools import cache\nx.removeprefix(y)\nzip(a, b, strict=True)") == {
         *("cache", "removeprefix", "strict"),
@@ -99,7 +99,7 @@ def test_it_is_written_for_python_3_8() -> None:
 
 
 def test_no_part_of_it_hides_a_name_of_another() -> None:
-    """Its modules are joined to one, so that two functions of one name would be one."""
+    """Its modules are joined: a second function with the same name would replace the first."""
     defined = [
         getattr(node, "targets", [getattr(node, "target", node)]) for node in ast.parse(task_program()).body
     ]

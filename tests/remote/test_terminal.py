@@ -1,4 +1,4 @@
-"""An attempt that starts on a terminal: the program has it, the wrapper stays what it is, and each starts once."""
+"""Attempts that start on a terminal: the program uses it, the wrapper doesn't, and each starts once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.worker_host import WorkerHost, until_gone
 
 
 class OnTerminal:
-    """What a worker's sshd does when a client asks for a terminal and a command."""
+    """Runs a command on a terminal, as a worker's sshd does."""
 
     def __init__(self, host: WorkerHost, token: Token) -> None:
         self.ours, theirs = pty.openpty()
@@ -43,7 +43,7 @@ class OnTerminal:
             self.shown += os.read(self.ours, 4096)
 
     def end(self) -> bytes:
-        """Read to the end; returns all that was shown."""
+        """Read to the end; return all output."""
         with suppress(OSError):
             while data := os.read(self.ours, 4096):
                 self.shown += data
@@ -75,7 +75,7 @@ def prepared(host: WorkerHost, script: str, **settings: object) -> Token:
 
 
 def watchdogs(host: WorkerHost, token: Token) -> list[int]:
-    """The processes that watch the terminal of an attempt: they look at it through their standard input."""
+    """Return the watchdogs of the terminal of an attempt, which have it as stdin."""
     words = b"\0".join([str(host.attempt_dir(token) / "run").encode(), b"terminal", b""])
     found = []
     for path in Path("/proc").glob("[0-9]*"):
@@ -110,7 +110,7 @@ def test_ctrl_c_is_for_the_program_and_the_end_of_the_terminal_ends_it(host: Wor
         until(lambda: watchdogs(host, token))
         os.write(terminal.ours, b"\x03")
         terminal.until(b"caught")
-        os.write(terminal.ours, b"\x1a")  # nobody could continue it
+        os.write(terminal.ours, b"\x1a")  # no process could continue it
         os.write(terminal.ours, b"\x03")
         terminal.shown = b""
         terminal.until(b"caught")
@@ -137,7 +137,7 @@ def test_a_program_that_outlives_its_terminal_is_stopped_as_any(host: WorkerHost
     until_gone(token)
 
 
-def test_only_what_is_prepared_in_this_boot_starts(host: WorkerHost) -> None:
+def test_only_an_attempt_prepared_in_this_boot_starts(host: WorkerHost) -> None:
     stopped = prepared(host, "echo started")
     assert host.stopped(stopped).state is RemoteState.STOPPED
     running = host.running("sleep", "1000")

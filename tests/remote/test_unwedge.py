@@ -1,4 +1,4 @@
-"""Who holds up a worker: told without changing anything; and exactly what was named is ended, with proof."""
+"""Holders of chips: reported without changes; and exactly the chosen ones are ended, with proof."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def unwedge(
 
 
 def holding(host: WorkerHost, devices: Devices, *words: str, prefix: Sequence[str] = ()) -> tuple[Token, int]:
-    """An attempt that runs and holds a chip; and the process that does."""
+    """Return a running attempt that holds a chip, and its process."""
     told = devices.directory / f"holder-of-{len(host.tokens)}"
     token = host.launch(*prefix, sys.executable, "-c", HOLD, str(told), *words)
     until(lambda: pids_in(told))
@@ -64,10 +64,10 @@ def holding(host: WorkerHost, devices: Devices, *words: str, prefix: Sequence[st
     return token, pids_in(told)[0]
 
 
-def test_what_the_operator_clears_is_ended_and_on_record_and_what_iris_owns_runs_on(
+def test_the_chosen_processes_are_ended_and_recorded_and_live_attempts_continue(
     make_host: MakeHost, devices: Devices, tmp_path: Path
 ) -> None:
-    """The operation as a whole, from the log to the processes and back."""
+    """The whole operation, with log and processes."""
     host = make_host("dash", paths=devices.paths)
     session = Session(
         state=StateDir(tmp_path / "state", now=time.time, actor="me@laptop"),
@@ -147,7 +147,7 @@ def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(host: WorkerHo
     assert not is_alive(deaf)
 
 
-def test_a_process_that_was_named_and_lives_is_told_even_if_it_holds_nothing(
+def test_a_chosen_process_that_lives_is_reported_even_without_a_device(
     host: WorkerHost, devices: Devices
 ) -> None:
     devices.lock.touch()
@@ -167,7 +167,7 @@ def test_a_reused_pid_is_not_signalled(host: WorkerHost, devices: Devices, wrong
 
 
 def evictor_is_done(host: WorkerHost) -> None:
-    """Until nothing that this worker's calls have started is left."""
+    """Wait until no process started by calls to this worker is left."""
     until(lambda: not any(b"HOME=" + bytes(host.transport.home) in env for env in environments()))
 
 
@@ -180,10 +180,8 @@ def environments() -> Iterator[list[bytes]]:
                 continue
 
 
-def test_what_iris_owns_is_never_touched_whatever_is_named(
-    host: WorkerHost, devices: Devices, tmp_path: Path
-) -> None:
-    """The second attempt's process hides its marker; it is known by the session of its wrapper."""
+def test_live_attempts_are_never_touched(host: WorkerHost, devices: Devices, tmp_path: Path) -> None:
+    """The process of the second attempt hides its marker; it is found by the session of its wrapper."""
     marker, by_marker = holding(host, devices, devices.chips[0])
     session, by_session = holding(host, devices, devices.chips[1], prefix=["env", "-u", "IRIS_ATTEMPT_TOKEN"])
     report = unwedge(host, marker, session)
@@ -201,7 +199,7 @@ def test_what_iris_owns_is_never_touched_whatever_is_named(
     assert [each.state for each in host.poll(marker, session)] == [RemoteState.RUNNING] * 2
 
 
-def test_attempts_that_the_log_never_saw_are_told_until_they_are_stopped(
+def test_attempts_unknown_to_the_log_are_reported_until_they_are_stopped(
     host: WorkerHost, tmp_path: Path
 ) -> None:
     owned, stranger = host.running("sleep", "1000"), host.running("sleep", "1000")
@@ -226,12 +224,12 @@ def test_attempts_that_the_log_never_saw_are_told_until_they_are_stopped(
     assert set(host.probe().tokens) == {owned, known}
 
 
-def test_a_known_attempt_that_has_not_ended_there_is_told(host: WorkerHost) -> None:
+def test_a_known_attempt_that_has_not_ended_on_the_worker_is_reported(host: WorkerHost) -> None:
     token = host.running("sleep", "1000")
     assert [each.token for each in unwedge(host, known=[token]).attempts] == [token]
 
 
-def test_a_token_that_is_not_there_is_fenced(host: WorkerHost, tmp_path: Path) -> None:
+def test_a_missing_token_is_fenced(host: WorkerHost, tmp_path: Path) -> None:
     request = host.request("touch", str(tmp_path / "ran"))
     (report,) = unwedge(host, clear=[request.token]).attempts
     assert (report.token, report.state) == (request.token, RemoteState.STOPPED)
@@ -267,8 +265,8 @@ def test_the_lock_file_is_reported(host: WorkerHost, devices: Devices) -> None:
     assert unwedge(host).lock is LockFile.FOREIGN
 
 
-def test_processes_that_cannot_be_looked_into_are_counted(make_host: MakeHost, tmp_path: Path) -> None:
-    """A host as an ordinary user sees it: its own process, somebody else's, and one of the kernel's."""
+def test_processes_that_cannot_be_inspected_are_counted(make_host: MakeHost, tmp_path: Path) -> None:
+    """A host as an ordinary user sees it: one of the user's processes, another user's, and a kernel thread."""
     proc = tmp_path / "proc"
     for pid, parent in ((10, 1), (11, 1), (2, 0), (12, 2)):
         (proc / str(pid)).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""How much room the files of attempts take on a worker: what is there, and nothing else."""
+"""Disk usage of attempts on a worker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.worker_host import WorkerHost
 BIG = 512 << 10
 
 
-def test_what_is_there_is_counted_and_what_was_reaped_takes_nothing(host: WorkerHost) -> None:
+def test_files_are_counted_and_a_reaped_attempt_takes_nothing(host: WorkerHost) -> None:
     big = host.launch(
         "sh", "-c", f"head -c {BIG} /dev/zero >file; mkdir deep; head -c {BIG} /dev/zero >deep/file"
     )
@@ -25,14 +25,14 @@ def test_what_is_there_is_counted_and_what_was_reaped_takes_nothing(host: Worker
     assert host.usage(big, small) == {small: sizes[small]}
 
 
-def test_asking_changes_nothing_also_of_what_runs(host: WorkerHost) -> None:
+def test_a_call_changes_nothing_even_for_running_attempts(host: WorkerHost) -> None:
     token = host.running("sleep", "1000")
     before = {path.name for path in host.attempt_dir(token).iterdir()}
     assert set(host.usage(token)) == {token}
     assert {path.name for path in host.attempt_dir(token).iterdir()} == before
 
 
-def test_what_was_never_there_a_tombstone_and_a_link_take_nothing(host: WorkerHost, tmp_path: Path) -> None:
+def test_a_missing_attempt_a_tombstone_and_a_link_take_nothing(host: WorkerHost, tmp_path: Path) -> None:
     absent, tombstone, link = (host.request("true").token for _ in range(3))
     host.stop(tombstone)
     (tmp_path / "outside").mkdir()

@@ -1,4 +1,4 @@
-"""The worker's library through real SSH: nothing holds the channel open, nothing depends on the login shell's noise."""
+"""The shell library over real SSH: the channel is not kept open, and output of login shells is ignored."""
 
 from __future__ import annotations
 

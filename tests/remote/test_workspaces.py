@@ -1,4 +1,4 @@
-"""What an attempt gets of a workspace: a copy of its own, set up once for all that ask for the same."""
+"""Workspaces of attempts: each gets a copy, and the same set-up runs once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def store(host: WorkerHost) -> Path:
     return found
 
 
-def test_a_worker_says_which_workspace_it_lacks_and_does_nothing(host: WorkerHost) -> None:
+def test_a_worker_reports_the_missing_workspace_and_does_nothing(host: WorkerHost) -> None:
     lacks, plain = asks(host, "true"), host.request("true")
     answer = prepare(host, lacks, plain)
     assert answer.lacking == (WORKSPACE.hash,)
@@ -92,7 +92,7 @@ def test_each_attempt_has_a_copy_of_its_own(host: WorkerHost) -> None:
 
 
 def counting(place: Path, then: str = "") -> str:
-    """A set-up that leaves a line wherever it runs."""
+    """Return a set-up that writes a line each time it runs."""
     return f"echo run >>{place}/runs; pwd >where; echo made >made; {then}"
 
 
@@ -129,7 +129,7 @@ def test_another_command_or_workspace_has_a_set_up_of_its_own(worker: WorkerHost
     assert len(list((worker.root / "s").iterdir())) == 3
 
 
-def test_what_a_set_up_has_made_is_never_written_to_again(worker: WorkerHost, tmp_path: Path) -> None:
+def test_the_tree_of_a_set_up_is_never_changed_again(worker: WorkerHost, tmp_path: Path) -> None:
     ship(worker)
     late = "(setsid sh -c 'while :; do echo late >late; sleep 0.05; done' >/dev/null 2>&1 &)"
     left = f"{late}; until [ -e late ]; do sleep 0.02; done; {counting(tmp_path)}"
@@ -161,7 +161,7 @@ def test_a_set_up_that_fails_keeps_nothing_and_is_tried_again(worker: WorkerHost
 
 
 def sleeps(host: WorkerHost, request: LaunchRequest) -> bool:
-    """True if it waits between two looks, in the set-up or for the set-up of another one."""
+    """Return True if it sleeps in its set-up, or while it waits for that of another attempt."""
     return any(words[:1] == ["sleep"] for words in map(command_line, marked(request.token)))
 
 
@@ -243,7 +243,7 @@ def test_a_set_up_that_takes_too_long_is_a_failure(dash_host: WorkerHost) -> Non
     assert (ended.state, ended.cause) == (S.NOSTART, "setup")
 
 
-def test_a_workspace_that_has_gone_meanwhile_is_the_workers_fault(dash_host: WorkerHost) -> None:
+def test_a_workspace_removed_meanwhile_is_the_workers_fault(dash_host: WorkerHost) -> None:
     ship(dash_host)
     request = asks(dash_host, "true", setup="until [ -e /proc/1/none ]; do exit 0; done")
     gone = dash_host.root / "w" / WORKSPACE.hash
@@ -283,7 +283,7 @@ def test_a_set_up_without_a_workspace_runs_once_too(worker: WorkerHost, tmp_path
     assert worker.wait(again.token).exit_code == 0, "its copy is its own"
 
 
-def test_what_is_for_workspaces_and_set_ups_is_sent_with_these_only() -> None:
+def test_the_parts_for_workspaces_are_sent_only_with_these() -> None:
     plain = worker_script("prepare", [], HostPaths())
     assert b"w/$" not in plain
     assert len(plain) < len(worker_script("prepare_with", [], HostPaths())) - 2000
