@@ -44,7 +44,7 @@ def open_provider(
 def list_nodes(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[str, Any]:
     """Return all nodes and queued resources of a Google project as JSON of its API. Raises ProviderError.
 
-    Empty: the default project, all zones.
+    An empty project means the default one, an empty zone all zones.
     """
     with _client_of_google():
         from iris_cli.capacity.gcp.listing import nodes_as_json

@@ -34,7 +34,7 @@ _MAX_PAGES = 1000
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
-    """The timeout of a try, the maximum number of tries, and the first pause, which doubles. In seconds."""
+    """The timeout of a try and the first pause, which doubles, in seconds; and the maximum number of tries."""
 
     timeout: float = 15.0
     tries: int = 3

@@ -21,7 +21,7 @@ def nodes_as_json(
 ) -> dict[str, list[Any]]:
     """Return `nodes`, `queuedResources` without a node that iris did not create, and `unreachable` zones.
 
-    Empty: the default project, all zones. Raises ProviderError.
+    An empty project means the default one, an empty zone all zones. Raises ProviderError.
     """
     project = project or default_project()
     if not project:

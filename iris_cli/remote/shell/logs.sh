@@ -1,5 +1,5 @@
-# The call `logs`. Answer, for each file: L <offset> <size> <inode> [@<mtime>] [gzip], then its bytes. `gzip`:
-# they are compressed.
+# The call `logs`. Answer, for each file: L <offset> <size> <inode> [@<mtime>] [gzip], then its bytes,
+# compressed if `gzip` is present.
 
 # logs TOKEN STREAM OFFSET LIMIT [dated]: print at most LIMIT bytes. A negative OFFSET counts from the end.
 # `dated` adds the mtime.

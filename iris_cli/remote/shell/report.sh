@@ -43,6 +43,7 @@ end_frame() { printf 'IRIS1 %s END %s\n' "$nonce" "$count"; }
 # is_intended_host BOOT INCARNATION: true if both are those of this host.
 is_intended_host() { [ "$boot" = "$1" ] && [ "$incarnation" = "$2" ]; }
 
+# line TEXT: print a line of the frame.
 line() {
     printf '%s\n' "$1"
     count=$((count + 1))
@@ -84,7 +85,7 @@ report() {
         ago "$began"
         began=$ago
         ago "$ended"
-        case $began$ago in *-*) ;; *) [ "$ago" -le "$began" ] || ago=- ;; esac # no end before the begin
+        case $began$ago in *-*) ;; *) [ "$ago" -le "$began" ] || ago=- ;; esac # not before the begin
         bytes=$((bytes_out + bytes_err))
         quiet_for
         line "A $token $state $record_code $record_cause $began $ago $bytes $quiet"

@@ -66,7 +66,7 @@ class SshCall(Generic[R]):
         return self._deadline - SYSTEM_CLOCK.monotonic()
 
     def enter(self, step: str | Callable[[], str], peer: str = "") -> None:
-        """Record the current step. A function is called at the deadline for its name. `peer` is who must answer."""
+        """Record the current step; a function is called at the deadline. `peer` is the host that must answer."""
         with self._condition:
             self._check()
             self._step = (lambda: step) if isinstance(step, str) else step

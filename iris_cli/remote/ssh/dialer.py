@@ -312,7 +312,7 @@ class Route(Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """Depth of the worker."""
+        """The depth of the worker."""
         return len(self.hops) - 1
 
     def is_worker(self, depth: int) -> bool:
