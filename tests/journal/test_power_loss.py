@@ -223,7 +223,7 @@ def test_what_was_acknowledged_survives_a_power_cut_at_any_moment(
 ) -> None:
     story = tell(tmp_path, prepare, act)
     states = left_by(story, sample)
-    assert len(states) > 10
+    assert len(states) >= 10  # some may be equal
     for moment, state in states:
         path = materialized(tmp_path, state)
         view = state_in(path).read()
