@@ -238,7 +238,7 @@ def _lease_ends_at_once() -> AbstractContextManager[Any]:
     def is_over(job: Any, attempt: Attempt, worker: Any, limits: Limits) -> bool:
         return job.lease > 0 and attempt.started_at is not None and worker.unwell is not None
 
-    return patch.object(failure_detection, "_lease_is_over", is_over)
+    return patch.object(failure_detection, "_is_lease_expired", is_over)
 
 
 def _round_without_end() -> AbstractContextManager[Any]:
@@ -261,7 +261,7 @@ def _reboots_undo_successes() -> AbstractContextManager[Any]:
 
 
 def _any_code_outlasts_a_reboot() -> AbstractContextManager[Any]:
-    return patch.object(attempts, "_SAID_AND_DONE", frozenset(EndReason))
+    return patch.object(attempts, "_NOT_BY_SHUTDOWN", frozenset(EndReason))
 
 
 MUTATIONS: tuple[Mutation, ...] = (

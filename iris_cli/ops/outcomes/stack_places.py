@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from iris_cli.core.messages.stacks import Frame, threads_of
-from iris_cli.remote.worker_calls import Program
+
+if TYPE_CHECKING:
+    from iris_cli.remote.worker_calls import Program
 
 _LIBRARY = re.compile(r".*/(?:(?:site|dist)-packages|lib/python3\.[0-9]+)/")
 _MAX_NAME = 200  # characters of a name
