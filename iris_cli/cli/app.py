@@ -38,7 +38,7 @@ SETUP_COMMANDS = ("worker", "init", "cluster", "config", "cron", "loop", "doctor
 def main() -> None:
     """Run the `iris` command.
 
-    SIGTERM and SIGHUP end it like Ctrl-C: the terminal is restored, and a loop started for open jobs.
+    SIGTERM and SIGHUP end it like Ctrl-C: iris restores the terminal and starts a loop for open jobs.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
@@ -79,16 +79,16 @@ def run(arguments: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> int:
     flags = set(arguments[: arguments.index("--")] if "--" in arguments else arguments)
     code_of = partial(_code_of, verbose=bool(flags & {"--verbose", "-v"}), as_json="--json" in flags)
     code = code_of(lambda: _run(arguments, clock))
-    unsaid = code_of(sys.stdout.flush)
-    untold = code_of(lambda: _finish_telling(at_once=code == ExitCode.INTERRUPTED))
-    return code or unsaid or untold
+    flush_code = code_of(sys.stdout.flush)
+    notify_code = code_of(lambda: _finish_notifications(at_once=code == ExitCode.INTERRUPTED))
+    return code or flush_code or notify_code
 
 
-def _finish_telling(*, at_once: bool) -> None:
+def _finish_notifications(*, at_once: bool) -> None:
     """Finish the notifications that a cycle has started to send."""
-    teller = sys.modules.get("iris_cli.ops.notify.channels")
-    if teller is not None:
-        teller.finish(at_once=at_once)
+    channels = sys.modules.get("iris_cli.ops.notify.channels")
+    if channels is not None:
+        channels.finish(at_once=at_once)
 
 
 def _code_of(act: Callable[[], int | None], *, verbose: bool, as_json: bool) -> int:
@@ -127,7 +127,7 @@ def _act(words: Sequence[str], clock: Clock) -> int:
         return tree.run(words, _commands_of(words), clock)
     from iris_cli.cli import complete  # a completion request: typer finds the words
 
-    with complete.asked(os.environ) as typed:
+    with complete.completion_request(os.environ) as typed:
         return tree.run(words, _commands_of(typed) or (*COMMANDS, *SETUP_COMMANDS), clock)
 
 
@@ -187,7 +187,7 @@ def open_streams() -> None:
         if stream is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open to the end
         elif mode == "w":
-            setattr(sys, name, _taken_over(stream, _Results if name == "stdout" else _Messages))
+            setattr(sys, name, _with_writer(stream, _Results if name == "stdout" else _Messages))
 
 
 def drop_output() -> None:
@@ -197,7 +197,7 @@ def drop_output() -> None:
     os.close(nowhere)
 
 
-class _Patient(io.BufferedWriter):
+class _WaitingWriter(io.BufferedWriter):
     """Writer that waits until the file accepts output, also if another process made the file non-blocking.
 
     The raw file is Python's FileIO: in a raw class in Python, a Ctrl-C between the system call and its count would
@@ -227,20 +227,20 @@ class _Patient(io.BufferedWriter):
         select.select((), (self,), ())
 
 
-class _Results(_Patient):
+class _Results(_WaitingWriter):
     """Standard output. A failed write raises OutputError or BrokenPipeError: the result is lost."""
 
     def write(self, data: ReadableBuffer, /) -> int:
-        with _told():
+        with _as_output_error():
             return super().write(data)
 
     def flush(self) -> None:
-        with _told():
+        with _as_output_error():
             super().flush()
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _as_output_error() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
@@ -249,7 +249,7 @@ def _told() -> Iterator[None]:
         raise OutputError(f"the output could not be written: {error.strerror}") from error
 
 
-class _Messages(_Patient):
+class _Messages(_WaitingWriter):
     """Standard error. Write errors are ignored: a lost message must not fail the command."""
 
     def write(self, data: ReadableBuffer, /) -> int:
@@ -262,7 +262,7 @@ class _Messages(_Patient):
             super().flush()
 
 
-def _taken_over(stream: TextIO, kind: type[io.BufferedWriter]) -> TextIO:
+def _with_writer(stream: TextIO, kind: type[io.BufferedWriter]) -> TextIO:
     assert isinstance(stream, io.TextIOWrapper)
     return io.TextIOWrapper(
         kind(io.FileIO(stream.fileno(), "w", closefd=False)),

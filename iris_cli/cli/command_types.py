@@ -17,7 +17,7 @@ from iris_cli.errors import ExitCode, UsageError
 T = TypeVar("T", bound=Callable[..., Any])
 N = TypeVar("N", int, float)
 
-_COLUMN = 60  # characters: longest example whose comment is aligned
+_COLUMN = 60  # maximum length of an example whose comment is aligned
 _LONGEST = 1e9  # seconds, some thirty years: system calls accept it as a timeout
 
 
@@ -71,7 +71,7 @@ class Command(TyperCommand):
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
             if getattr(error, "ctx", None) is None:  # the library omits it if an option lacks its value
-                error.ctx = ctx  # type: ignore[attr-defined]  # only errors of usage have one
+                error.ctx = ctx  # type: ignore[attr-defined]  # only usage errors have one
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -226,33 +226,33 @@ States = Annotated[
 ]
 
 
-# Errors of usage in our wording, with a suggestion.
+# Usage errors of typer in the words of iris, with a suggestion.
 
 
-def told(error: typer.TyperException) -> UsageError:
+def usage_error(error: typer.TyperException) -> UsageError:
     """Convert an error of typer to a UsageError with a hint."""
-    context: Any = getattr(error, "ctx", None)  # only errors of usage have one
+    context: Any = getattr(error, "ctx", None)  # only usage errors have one
     path = "iris" if context is None else context.command_path
     message, hint = error.format_message().rstrip("."), f"{path} --help"
     option: str = getattr(error, "option_name", "")
     if option and hasattr(error, "possibilities"):
         message = f"no such option: {clip(option)}"
         near = nearest(clip(option).strip("-"), _options(context))  # all begin with dashes
-        meant = _meant(option, _options(context)) or ([f"--{near}"] if near else [])
-        hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else hint
+        suggested = _options_elsewhere(option, _options(context)) or ([f"--{near}"] if near else [])
+        hint = f"did you mean {' or '.join(map(repr, suggested))}?" if suggested else hint
         if option == f"--{near}":  # a global option that `hoist` does not move, such as --version
             hint = f"it goes before the command: iris {option}"
-    elif message.startswith(_TOO_MANY):
+    elif message.startswith(_EXTRA_ARGUMENT):
         words = message.rpartition(" (")[2].rstrip(")")
         message = f"unexpected argument for `{path}`: {clip(words)}"
         if getattr(context.command, "command_metavar", ""):
             hint = f"put -- before the command: -- {clip(words)}"
-    for theirs, ours in _WORDS.items():
+    for theirs, ours in _REPLACED_WORDS.items():
         message = message.replace(theirs, ours)
     return UsageError(message[:1].lower() + message[1:], hint=hint)
 
 
-_ELSEWHERE = {
+_COMMANDS_ELSEWHERE = {
     "launch": "sbatch srun salloc start submit qsub bsub up create apply rerun resubmit",
     "status": "ls ps list queue squeue qstat bjobs job jobs show get describe info kubectl scontrol",
     "cancel": "kill scancel stop delete del rm qdel bkill down abort",
@@ -283,27 +283,27 @@ _ELSEWHERE = {
 def no_such_command(path: str, name: str, commands: dict[str, Any]) -> UsageError:
     """Return the error for an unknown command of a group, with the closest command as a hint."""
     word = name.casefold()
-    meant = (
-        next((ours for ours, words in _ELSEWHERE.items() if word in words.split()), "")
+    suggested = (
+        next((ours for ours, words in _COMMANDS_ELSEWHERE.items() if word in words.split()), "")
         if path == "iris"
         else ""
     )
     if path == "iris log" and not nearest(name, commands):
-        meant = f"iris logs {clip(name)}"
-    hint = f"did you mean '{meant}'?" if meant else did_you_mean(clip(name), commands)
+        suggested = f"iris logs {clip(name)}"
+    hint = f"did you mean '{suggested}'?" if suggested else did_you_mean(clip(name), commands)
     return UsageError(f"no such command: {path} {clip(name)}", hint=hint or f"{path} --help")
 
 
-_WORDS = {"a valid float": "a number", "a valid int": "a whole number", "number range": "number"}
-_TOO_MANY = "Got unexpected extra argument"
+_REPLACED_WORDS = {"a valid float": "a number", "a valid int": "a whole number", "number range": "number"}
+_EXTRA_ARGUMENT = "Got unexpected extra argument"
 
 
-def _meant(option: str, there: Sequence[str]) -> list[str]:
+def _options_elsewhere(option: str, known: Sequence[str]) -> list[str]:
     """Return the options of this command that other tools call `option`."""
     return [
         ours
         for ours, words in OPTIONS_ELSEWHERE.items()
-        if ours.removeprefix("--") in there and option.partition("=")[0] in words.split()
+        if ours.removeprefix("--") in known and option.partition("=")[0] in words.split()
     ]
 
 

@@ -21,10 +21,10 @@ from iris_cli.core import JobId, pattern
 if TYPE_CHECKING:
     from iris_cli.core.model.cluster import Cluster
 
-MOST = 100
-"""Most names offered at a time."""
-PATIENCE = 2.0
-"""CPU seconds after which nothing is offered: the user is waiting."""
+MAX_OFFERED = 100
+"""Maximum number of names offered at a time."""
+TIME_LIMIT = 2.0
+"""CPU seconds after which nothing is offered, because the user is waiting."""
 
 Kind = Callable[["Cluster", str], Iterable[str]]
 Callback = Callable[[Any, str], list[str]]
@@ -32,13 +32,13 @@ Callback = Callable[[Any, str], list[str]]
 _CUTS = frozenset("=:@")
 _OPTION = pattern(r".* (--[a-z-]+=)[^ ]*")
 _WHOLE_WORDS = {"complete_zsh": '"', "complete_fish": ""}
-"""Shells that replace the whole word, and the characters before each value in an answer to them."""
+"""Shells that replace the whole word, with the characters before the value in each line of the completion output."""
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/=+@%,")
 
 
 @contextmanager
-def asked(environ: MutableMapping[str, str]) -> Iterator[list[str]]:
-    """Yield the complete words before the cursor, without `iris`; adapt the answer printed in the block."""
+def completion_request(environ: MutableMapping[str, str]) -> Iterator[list[str]]:
+    """Yield the complete words before the cursor, without `iris`; rewrite the output of the block for the shell."""
     if "COMP_WORDS" not in environ:
         line = environ.get("_TYPER_COMPLETE_ARGS", "")
         with _each_line(_with_option(environ["_IRIS_COMPLETE"], line)):
@@ -54,12 +54,12 @@ def asked(environ: MutableMapping[str, str]) -> Iterator[list[str]]:
 @contextmanager
 def _each_line(change: Callable[[str], str]) -> Iterator[None]:
     """Apply `change` to each line printed in the block."""
-    said = StringIO()
+    printed = StringIO()
     try:
-        with redirect_stdout(said):
+        with redirect_stdout(printed):
             yield
     finally:
-        sys.stdout.write("".join(map(change, said.getvalue().splitlines(keepends=True))))
+        sys.stdout.write("".join(map(change, printed.getvalue().splitlines(keepends=True))))
 
 
 def _with_option(shell: str, typed: str) -> Callable[[str], str]:
@@ -70,14 +70,14 @@ def _with_option(shell: str, typed: str) -> Callable[[str], str]:
     option = _OPTION.fullmatch(typed)
     if option is None or shell not in _WHOLE_WORDS:
         return lambda line: line
-    before, behind = _WHOLE_WORDS[shell], _WHOLE_WORDS[shell] + option[1]
-    return lambda line: line.replace(before, behind, 1) if line.strip() else line
+    old, new = _WHOLE_WORDS[shell], _WHOLE_WORDS[shell] + option[1]
+    return lambda line: line.replace(old, new, 1) if line.strip() else line
 
 
 def _joined(words: list[str]) -> tuple[list[str], str]:
-    """Join the words of a line, which bash has also split at `=`, `:` and `@`.
+    """Join the words of a line that bash has split at `=`, `:` and `@`.
 
-    Also return the part of the value at the cursor that bash keeps: it replaces only the last piece.
+    Also return the part of the value at the cursor that bash keeps, because it replaces only the last piece.
     """
     whole: list[str] = []
     before, joins = "", False
@@ -97,7 +97,7 @@ def offer(*kinds: Kind) -> Callback:
     """Return a callback that offers names of these kinds."""
 
     def complete(ctx: Any, incomplete: str) -> list[str]:  # the library passes these names
-        with suppress(Exception), _patience():
+        with suppress(Exception), _time_limit():
             cluster = _cluster(ctx)
             names = (name for kind in kinds for name in kind(cluster, incomplete))
             return offered(names, incomplete)
@@ -128,9 +128,9 @@ def stream(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - as the lib
 
 
 def offered(names: Iterable[str], incomplete: str) -> list[str]:
-    """Return the first MOST distinct names that begin with `incomplete` and that no shell interprets."""
+    """Return the first MAX_OFFERED distinct names that begin with `incomplete` and that no shell interprets."""
     fitting = (name for name in names if name.startswith(incomplete) and _SAFE.issuperset(name))
-    return list(islice(dict.fromkeys(fitting), MOST))
+    return list(islice(dict.fromkeys(fitting), MAX_OFFERED))
 
 
 def open_jobs(cluster: Cluster, _text: str) -> Iterator[str]:
@@ -159,7 +159,7 @@ def workers(cluster: Cluster, _text: str) -> Iterable[str]:
 
 def labels(cluster: Cluster, _text: str) -> Iterator[str]:
     """Return `KEY=VALUE` labels of open jobs and of the last ended jobs."""
-    found = (*cluster.open_jobs(), *cluster.last_ended(MOST))
+    found = (*cluster.open_jobs(), *cluster.last_ended(MAX_OFFERED))
     return (f"{key}={value}" for job in found for key, value in job.labels.items())
 
 
@@ -179,21 +179,21 @@ def _cluster(context: Any) -> Cluster:
     from iris_cli.cli.context import Context
     from iris_cli.render.console import Output
 
-    said = context.find_root().params
-    config, state = (said.get(name) and Path(said[name]) for name in ("config", "state_dir"))
-    where = Context(config_path=config, state_path=state, output=Output(quiet=True))
-    return where.session("iris completion").view()
+    params = context.find_root().params
+    config, state = (params.get(name) and Path(params[name]) for name in ("config", "state_dir"))
+    completion = Context(config_path=config, state_path=state, output=Output(quiet=True))
+    return completion.session("iris completion").view()
 
 
 @contextmanager
-def _patience() -> Iterator[None]:
-    """Raise TimeoutError in the block after PATIENCE seconds of CPU time."""
+def _time_limit() -> Iterator[None]:
+    """Raise TimeoutError in the block after TIME_LIMIT seconds of CPU time."""
 
     def stop(*_: Any) -> None:
         raise TimeoutError
 
     before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, PATIENCE)
+    signal.setitimer(signal.ITIMER_PROF, TIME_LIMIT)
     try:
         yield
     finally:

@@ -18,7 +18,7 @@ from iris_cli.render.layout import clean_line
 if TYPE_CHECKING:
     from iris_cli.cli.context import Context
 
-_DEAFEST = 0.2  # seconds
+_POLL_INTERVAL = 0.2  # seconds
 
 
 def require(iris: Context, question: str, *, yes: bool, to: str, undone: str) -> None:
@@ -64,7 +64,7 @@ def _answer(question: str, terminal: TextIO) -> bool:
             sys.stderr.write(f"{clean_line(question)} [y/N]: ")
             sys.stderr.flush()
             # Python handles a Ctrl-C just before the system call only after it, so the call must be short.
-            while not select.select((terminal,), (), (), _DEAFEST)[0]:
+            while not select.select((terminal,), (), (), _POLL_INTERVAL)[0]:
                 pass
             line = terminal.readline()
         except KeyboardInterrupt:

@@ -27,7 +27,7 @@ _BY_HAND = "jobs stay pending until you run: iris watch --schedule, or iris cron
 class Context(Workplace, dict=True):
     """Workplace and output of one command.
 
-    `starts_loop`: start a background loop for the jobs that this command leaves open. `has_told_no_cycles`: the
+    `starts_loop`: start a background loop for the jobs that this command leaves open. `has_printed_no_cycles`: the
     command has printed why no cycle follows.
     """
 
@@ -35,18 +35,18 @@ class Context(Workplace, dict=True):
     output: Output = field(default_factory=Output)
     starts_loop: bool = True
     _sessions: list[Session] = field(default_factory=list)
-    has_told_no_cycles: bool = False
+    has_printed_no_cycles: bool = False
 
     def session(self, command: str, transport: SshTransport | None = None) -> Session:
-        made = super().session(command, transport)
+        session = super().session(command, transport)
         if self.starts_loop:
-            self._sessions.append(made)
-        return made
+            self._sessions.append(session)
+        return session
 
     def no_cycles(self) -> str:
         """Return `why_no_cycles` for the command to print; `leave` then does not print it again."""
         why = self.why_no_cycles()
-        self.has_told_no_cycles = self.has_told_no_cycles or bool(why)
+        self.has_printed_no_cycles = self.has_printed_no_cycles or bool(why)
         return why
 
     def why_no_cycles(self) -> str:
@@ -86,9 +86,9 @@ class Context(Workplace, dict=True):
         sessions, self._sessions = self._sessions, []  # a reference cycle, which would keep files open
         worked = [each for each in sessions if each.worked]
         if self.starts_loop and worked:
-            self._see_to_cycles(worked[-1])
+            self._start_loop_or_warn(worked[-1])
 
-    def _see_to_cycles(self, session: Session) -> None:
+    def _start_loop_or_warn(self, session: Session) -> None:
         """Start the loop if needed and print its pid, or print why no cycle follows unless already printed.
 
         A failure is one warning, never an error of the command.
@@ -100,23 +100,23 @@ class Context(Workplace, dict=True):
         try:
             pid = start_if_needed(self, session)
             ends = pid is not None and logout_kills_processes(os.environ)
-            is_left = (
+            has_work_left = (
                 pid is None
-                and not self.has_told_no_cycles
+                and not self.has_printed_no_cycles
                 and work_left(session.view(), session.config, session.state)
             )
         except (OSError, IrisError) as error:
             if why := self.why_no_cycles():
-                if not self.has_told_no_cycles:
+                if not self.has_printed_no_cycles:
                     self.output.warning(why)
                 return
             words = error.message if isinstance(error, IrisError) else error.strerror or str(error)
             self.output.warning(f"warning: the background loop failed to start: {words}; {_BY_HAND}")
             return
         if pid is not None:
-            until = ", ends when you log out (to keep it: loginctl enable-linger)" if ends else ""
-            self.output.message(f"background loop started (pid {pid}){until}: iris loop show")
-        elif is_left and (why := self.why_no_cycles()):
+            ends_words = ", ends when you log out (to keep it: loginctl enable-linger)" if ends else ""
+            self.output.message(f"background loop started (pid {pid}){ends_words}: iris loop show")
+        elif has_work_left and (why := self.why_no_cycles()):
             self.output.message(why)
 
     @cached_property

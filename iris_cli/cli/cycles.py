@@ -37,42 +37,40 @@ def schedule(
     from iris_cli.ops.loop.watch import runner_lock
     from iris_cli.render import cycles as render
 
-    every = _only_one(once=once, interval=interval)
+    every = _interval(once=once, interval=interval)
     iris.starts_loop = False
     session = iris.session("iris schedule")
     if once and (cron or (iris.lock_timeout == 0 and not sys.stdin.isatty())):
         session.runs_as, session.cycle_details = "cron", lambda: {"interval": cron or _CRON}
 
     def one() -> None:
-        wanted = scale or session.config.scales
-        scaling = _pass(iris, session, in_cycle=True) if wanted else None
+        scales = scale or session.config.scales
+        scaling = _pass(iris, session, in_cycle=True) if scales else None
         render.show_cycle(iris.output, session.cluster, cycle.run(session), scaling)
         if (done := compaction.compact_if_large(session)) is not None:
             iris.output.message(compaction.compaction_words(done))
 
     if every is None:
-        return _again_and_again(iris, session, one, None)
+        return _repeat(iris, session, one, None)
     with runner_lock(session, "command", interval=every):
-        return _again_and_again(iris, session, one, every)
+        return _repeat(iris, session, one, every)
 
 
 def autoscale(iris: Context, *, once: bool = False, interval: float | None = None) -> int:
     """Run one pass of the autoscaler, or one every `interval` seconds."""
-    every = _only_one(once=once, interval=interval)
+    every = _interval(once=once, interval=interval)
     session = iris.session("iris autoscale")
-    return _again_and_again(iris, session, lambda: _pass(iris, session), every)
+    return _repeat(iris, session, lambda: _pass(iris, session), every)
 
 
-def _only_one(*, once: bool, interval: float | None) -> float | None:
+def _interval(*, once: bool, interval: float | None) -> float | None:
     """Return the interval. Raises UsageError if `once` is given, too."""
     if once and interval is not None:
         raise UsageError("--once and --interval can't be combined", hint="drop one of them")
     return interval
 
 
-def _again_and_again(
-    iris: Context, session: Session, act: Callable[[], object], interval: float | None
-) -> int:
+def _repeat(iris: Context, session: Session, act: Callable[[], object], interval: float | None) -> int:
     """Act once, or every `interval` seconds. With --lock-timeout 0, a busy lock is no failure.
 
     It is a failure after the session has held the lock once: workers' answers could not be recorded. With an
@@ -81,26 +79,26 @@ def _again_and_again(
     """
     from iris_cli.ops.loop.changes import change_warning
 
-    tell_of_change = change_warning(session.config.path, session.tell)
-    has_worked, told = False, ""
+    warn_of_change = change_warning(session.config.path, session.tell)
+    has_worked, printed = False, ""
     while True:
         try:
             act()
-            has_worked, told = True, ""
+            has_worked, printed = True, ""
         except (LockedError, NotWritableError, LogReplacedError) as error:
             busy = isinstance(error, LockedError) and iris.lock_timeout == 0 and not session.begun
             if not busy and (interval is None or not (has_worked or session.begun)):
                 raise
             # No hint if busy: the lock's holder does the work.
             words = f"busy: {error.message}" if busy else "; ".join(filter(None, (error.message, error.hint)))
-            if words != told:
+            if words != printed:
                 (iris.output.message if busy else iris.output.warning)(words)
-            told = words
+            printed = words
         if interval is None:
             return ExitCode.OK
         iris.output.flush()
         session.clock.sleep(interval)
-        tell_of_change()
+        warn_of_change()
 
 
 def _pass(iris: Context, session: Session, *, in_cycle: bool = False) -> PassDocument | None:
@@ -139,7 +137,7 @@ def follow(
     Ctrl-C ends only the watch.
     """
     from iris_cli.ops.loop.watch import collect_news
-    from iris_cli.render.watch.screen import Screen, still_there
+    from iris_cli.render.watch.screen import Screen, open_jobs_words
 
     try:
         with closing(steps), Screen(iris.output, session, look or (lambda: _cluster(session))) as screen:
@@ -150,13 +148,13 @@ def follow(
                 if until_idle and step.idle:
                     break
     except KeyboardInterrupt:
-        then = _who_goes_on(iris, session) if session.cluster.open_jobs() else ""
-        iris.output.message(still_there(session.cluster, then))
+        follow_up = _what_runs_cycles(iris, session) if session.cluster.open_jobs() else ""
+        iris.output.message(open_jobs_words(session.cluster, follow_up))
         return ExitCode.INTERRUPTED
     return ExitCode.OK
 
 
-def _who_goes_on(iris: Context, session: Session) -> str:
+def _what_runs_cycles(iris: Context, session: Session) -> str:
     """Return what runs cycles, or why no cycle follows; '' if this command starts a loop and prints its pid."""
     from iris_cli.ops.views.cycles import cycles_of, cycles_words
 
@@ -206,6 +204,6 @@ def status(
         job = job_status(session, job).job.id  # raise NotFoundError before the screen opens
     else:
         names()
-    some = job is not None or labels or states
+    selected = job is not None or labels or states
     look = one_job if job is not None else lambda: _cluster(session, labels, states)
-    return follow(iris, session, follow_log(session, every=EVERY, about=names if some else None), look)
+    return follow(iris, session, follow_log(session, every=EVERY, about=names if selected else None), look)

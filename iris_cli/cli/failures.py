@@ -11,7 +11,7 @@ from iris_cli.core.events.event import IllegalTransitionError
 from iris_cli.errors import ConfigError, ExitCode, IrisError
 from iris_cli.render.layout import clean_line
 
-_BEHIND_IT = 0.01  # seconds
+_DELAY = 0.01  # seconds
 
 
 class ErrorFields(Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class CommandInterruptedError(IrisError):
 
 
 def report(error: IrisError, *, verbose: bool, as_json: bool = False) -> ExitCode:
-    """Print the error and its hint to stderr, as a JSON document if asked for. Print a traceback only if verbose."""
+    """Print the error and its hint to stderr, as a JSON document if requested. Print a traceback only if verbose."""
     if verbose:
         import traceback
 
@@ -100,9 +100,9 @@ def unraised(what: sys.UnraisableHookArgs) -> None:
 
     while True:
         try:
-            again = threading.Timer(_BEHIND_IT, os.kill, (os.getpid(), signal.SIGTERM))
-            again.daemon = True
-            again.start()
+            timer = threading.Timer(_DELAY, os.kill, (os.getpid(), signal.SIGTERM))
+            timer.daemon = True
+            timer.start()
             return
         except KeyboardInterrupt:  # the signal may arrive before this function returns
             continue

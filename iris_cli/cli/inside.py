@@ -37,13 +37,13 @@ def launch(
     if not inherit:
         own = wanted.constraints or ()
         wanted = replace(wanted, constraints=own, inherit_constraints=False if own else None)
-    said = iris.outbox.submit_job(wanted, request_id)
-    job = JobId(said["job"])
+    answer = iris.outbox.submit_job(wanted, request_id)
+    job = JobId(answer["job"])
     if not iris.output.as_json:
         iris.output.line(job)
         iris.output.flush()
     elif not (wait or follow):
-        iris.output.document(answered(said, Submitted))
+        iris.output.document(answered(answer, Submitted))
     if follow:
         logs(iris, job, _everything(), follow=True, folded=True)
     return wait_for(iris, [job], None) if wait or follow else ExitCode.OK
@@ -57,8 +57,8 @@ def _everything() -> Query:
 
 def status(iris: Context, job: str | None) -> int:
     """Print the status of this task's job, or of a child job."""
-    said = iris.outbox.ask(Status(job=None if job is None else parse_job_id(job)))
-    render.show_status_inside(iris.output, answered(said, JobAnswer))
+    answer = iris.outbox.ask(Status(job=None if job is None else parse_job_id(job)))
+    render.show_status_inside(iris.output, answered(answer, JobAnswer))
     return ExitCode.OK
 
 
@@ -68,13 +68,13 @@ def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
 
     names = list(dict.fromkeys(map(parse_job_id, jobs)))
     try:
-        said = iris.outbox.final_answers(names, timeout)
+        replies = iris.outbox.final_answers(names, timeout)
     except KeyboardInterrupt:
         iris.output.message(
             f"stopped waiting; {' '.join(names)} {'continues' if len(names) == 1 else 'continue'}"
         )
         return ExitCode.INTERRUPTED
-    answers = (None if each is None else answered(each, JobAnswer) for each in said)
+    answers = (None if each is None else answered(each, JobAnswer) for each in replies)
     found = dict(zip(names, answers, strict=True))
     render.show_waited_inside(iris.output, found)
     states = {
@@ -87,10 +87,10 @@ def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
 def cancel(iris: Context, jobs: Sequence[str], reason: str) -> int:
     """Cancel child jobs."""
     names = list(dict.fromkeys(map(parse_job_id, jobs)))
-    said: dict[JobId, CancelAnswer] = {}
+    answers: dict[JobId, CancelAnswer] = {}
     for job in names:
-        said[job] = answered(iris.outbox.ask(Cancel(job=job, reason=reason)), CancelAnswer)
-    render.show_cancelled_inside(iris.output, said)
+        answers[job] = answered(iris.outbox.ask(Cancel(job=job, reason=reason)), CancelAnswer)
+    render.show_cancelled_inside(iris.output, answers)
     return ExitCode.OK
 
 
@@ -121,9 +121,9 @@ def _task_logs(iris: Context, what: str, query: Query) -> Iterator[TaskLog]:
     from iris_cli.client.port import LogQuery
 
     job, ranks = _named(what)
-    asked = LogQuery(tail=query.tail, attempt=query.attempt, streams=query.streams)
+    log_query = LogQuery(tail=query.tail, attempt=query.attempt, streams=query.streams)
     for task in tasks_of(iris.outbox.status(job), ranks or query.ranks):
-        lines = iris.outbox.logs(task.id, asked) if task.attempt is not None else []
+        lines = iris.outbox.logs(task.id, log_query) if task.attempt is not None else []
         yield _task_log(task, [_line(each) for each in lines], query.attempt)
 
 
@@ -158,14 +158,14 @@ def register_endpoint(
     iris: Context, name: str, port: int | None, metadata: dict[str, str], *, remove: bool
 ) -> int:
     """Register a port of this task as an endpoint, or remove the endpoint. Raises UsageError."""
-    said: Removed | Registered
+    answer: Removed | Registered
     if remove:
-        said = answered(iris.outbox.ask(RemoveEndpoint(name=name)), Removed)
+        answer = answered(iris.outbox.ask(RemoveEndpoint(name=name)), Removed)
     elif port is None:
         raise UsageError("the endpoint has no port", hint="iris register-endpoint NAME PORT")
     else:
         wanted = RegisterEndpoint(name=name, port=port, metadata=metadata)
-        said = answered(iris.outbox.ask(wanted), Registered)
+        answer = answered(iris.outbox.ask(wanted), Registered)
     if iris.output.as_json:
-        iris.output.document(said)
+        iris.output.document(answer)
     return ExitCode.OK

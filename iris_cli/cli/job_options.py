@@ -55,7 +55,7 @@ def with_job_fields(launch: Callable[..., int], without: Collection[str] = froze
 
 def _parameter(row: JobField) -> inspect.Parameter:
     offer = complete.words(row.choices) if row.choices is not None else _OFFERS.get(row.kind)
-    said = typer.Option(
+    typer_option = typer.Option(
         *row.flags,
         rich_help_panel=row.group,
         metavar=row.metavar or None,
@@ -68,10 +68,10 @@ def _parameter(row: JobField) -> inspect.Parameter:
         row.name,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
         default=None,
-        annotation=Annotated[_TYPES.get(row.kind, str | None), said],
+        annotation=Annotated[_TYPES.get(row.kind, str | None), typer_option],
     )
 
 
 def _group(parameter: inspect.Parameter) -> str:
-    said = get_args(parameter.annotation)[1:]
-    return said[0].rich_help_panel or "" if said else ""
+    options = get_args(parameter.annotation)[1:]
+    return options[0].rich_help_panel or "" if options else ""

@@ -24,8 +24,8 @@ Texts = Sequence[str]
 
 def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
     """Return the request that the options describe; omitted fields are None. Raises UsageError."""
-    said = {row.name: _read(row, options.get(row.name)) for row in JOB_FIELDS if row.option}
-    return request_of({**said, "command": command or None})
+    values = {row.name: _read(row, options.get(row.name)) for row in JOB_FIELDS if row.option}
+    return request_of({**values, "command": command or None})
 
 
 def _read(row: JobField, value: Any) -> Any:

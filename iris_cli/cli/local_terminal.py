@@ -82,9 +82,9 @@ class LocalTerminal:
     def _show_output(self, stream: ByteStream, ended: threading.Event) -> None:
         try:
             while data := stream.receive():
-                left = memoryview(data)
-                while left:
-                    left = left[os.write(self._screen, left) :]
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[os.write(self._screen, rest) :]
             stream.exit_status()  # may arrive after the last output
         except OSError:  # the window is closed
             stream.close()

@@ -62,9 +62,9 @@ def run(words: Sequence[str], commands: Sequence[str], clock: Clock = SYSTEM_CLO
         code = build(commands)(args=words, prog_name="iris", standalone_mode=False, obj=clock)
         return int(code or ExitCode.OK)
     except typer.TyperException as error:
-        from iris_cli.cli.command_types import told
+        from iris_cli.cli.command_types import usage_error
 
-        raise told(error) from None
+        raise usage_error(error) from None
 
 
 def build(commands: Sequence[str]) -> typer.Typer:

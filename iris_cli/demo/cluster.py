@@ -62,7 +62,7 @@ class LocalCluster:
         return self.root / "cluster.yaml"
 
     def claim(self) -> None:
-        """Mark the empty directory as ours. AFTER that everything in it is ours. Raises IrisError."""
+        """Mark the empty directory as a demo's: `stop` may then delete all of its contents. Raises IrisError."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(self.root.iterdir()):
             hint = f"iris demo --stop --dir {shlex.quote(str(self.root))}"
@@ -70,11 +70,11 @@ class LocalCluster:
         (self.root / _MARKER).touch(mode=0o600)
 
     def start(self, slices: Sequence[LocalSlice]) -> None:
-        """Create keys, start one server per host, write `cluster.yaml` and the host keys. Raises IrisError."""
+        """Create keys, start a server for each host, and write `cluster.yaml` and the host keys. Raises IrisError."""
         public = make_key(self.root / "id_ed25519")
         hosts = [(each, index) for each in slices for index in range(each.hosts)]
         processes = self._processes = [spawn_host() for _ in hosts]
-        # BEFORE a host is configured: a host without configuration ends by itself.
+        # Before a host is configured, its pid is on disk; a host without configuration ends by itself.
         (self.root / _HOSTS).write_text(json.dumps([process.pid for process in processes]), encoding="utf-8")
         for process, (each, index) in zip(processes, hosts, strict=True):
             configure_host(

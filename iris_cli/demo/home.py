@@ -28,7 +28,7 @@ def demo_home() -> Iterator[Path]:
     draft = root / f"{_LOCK}.draft"
     with draft.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        draft.rename(root / _LOCK)  # AFTER it is locked: a file without a lock means a dead demo
+        draft.rename(root / _LOCK)  # only when it is locked: a file without a lock means a dead demo
         try:
             (root / _LAB).mkdir()
             yield root / _LAB

@@ -123,7 +123,7 @@ class LocalProvider:
         )
 
     def _start(self, path: Path, name: str, group: ScaleGroup, vms: int) -> None:
-        """Start the hosts. BEFORE a host is configured its pid is on disk: without configuration it ends by itself."""
+        """Start the hosts. Before a host is configured, its pid is on disk; without configuration it ends by itself."""
         template, processes = group.template, [spawn_host() for _ in range(vms)]
         _write(path / "pids", [process.pid for process in processes])
         try:

@@ -88,7 +88,7 @@ def stop(output: Output, directory: Path) -> int:
     """End the jobs and hosts of a kept cluster; return the number of hosts. Raises IrisError."""
     forget_other_clusters()
     kept = LocalCluster(directory.absolute())
-    kept.check()  # BEFORE jobs are ended: they may belong to another cluster
+    kept.check()  # check first: the jobs may belong to another cluster
     try:
         Tour(output, kept.config).end()
     finally:
@@ -111,7 +111,7 @@ def forget_other_clusters() -> bool:
 def _show(output: Output, root: Path, *, keep: bool, elsewhere: bool) -> None:
     cluster = LocalCluster(root, keep=keep)
     tour = Tour(output, cluster.config)
-    cluster.claim()  # BEFORE anything could be ended: another demo may use the directory
+    cluster.claim()  # first: another demo may use the directory
     with nullcontext() if keep else own_loops(cluster.root / "owner"):
         try:
             cluster.start(SLICES)

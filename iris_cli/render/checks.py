@@ -78,17 +78,17 @@ def show_checks(
         output.document(ChecksDocument(shown, ok=is_ok, cycles=runs, bundle=bundle(found) or UNSET))
         return found
     found = []
-    note_line: list[Finding] = []
+    printed: list[Finding] = []
     for (_, _, _, hidden_if_ok), group in groupby(
         findings, key=lambda each: (each.level, each.text, each.fix, each.hidden_if_ok)
     ):
         alike = list(group)
         found += alike
         if not hidden_if_ok:
-            note_line.append(alike[0])
+            printed.append(alike[0])
             _show(output, alike[0], _subjects([each.subject for each in alike]))
             output.flush()
-    output.message(_summary(note_line))
+    output.message(_summary(printed))
     bundle(found)
     return found
 
@@ -103,7 +103,7 @@ def show_contents(output: Output, file: Path, parts: Iterable[Part]) -> None:
         output.message(f"  {each.name:<12}  {each.about} ({size})")
 
 
-def written(output: Output, file: Path, parts: Iterable[Part]) -> WrittenBundle:
+def show_written(output: Output, file: Path, parts: Iterable[Part]) -> WrittenBundle:
     """Print the path of the bundle; return its document."""
     if not output.as_json:
         output.done(f"wrote {file}; read it before you send it")

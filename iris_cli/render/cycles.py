@@ -233,7 +233,7 @@ def show_loop(
     if output.quiet:
         return
     if invalid:
-        output.line(f"cluster.yaml is invalid{_what_follows(cycles)}: {clean_line(invalid)}")
+        output.line(f"cluster.yaml is invalid{_consequence(cycles)}: {clean_line(invalid)}")
     if mode is Mode.OFF:
         output.line("cluster.yaml says loop: off")
     elif order.stopped:
@@ -241,13 +241,13 @@ def show_loop(
     if killed_at_logout:
         output.line("the loop ends when you log out; to keep it: loginctl enable-linger")
     for trouble in cycles.troubles:
-        if not (invalid and fix_of(trouble) == VALIDATE):  # printed above, with the problem
+        if not (invalid and fix_of(trouble) == VALIDATE):  # the line about cluster.yaml has named it
             output.line(trouble)
     for line in log:
         output.line(f"  {line}")
 
 
-def _what_follows(cycles: Cycles) -> str:
+def _consequence(cycles: Cycles) -> str:
     """Return what an invalid cluster.yaml means for cycles. A running loop keeps the last valid configuration."""
     if not cycles.by:
         return f", so no cycle runs ({VALIDATE})"
@@ -306,9 +306,9 @@ def show_removed(output: Output, removed: Sequence[str]) -> None:
 
 def show_cron(output: Output, found: dict[str, str], cycle: CycleAge, log: Path) -> None:
     """Print the installed entries, the age of the last cycle, and the end of cron's log."""
-    said = last_lines(log)
+    log_lines = last_lines(log)
     if output.as_json:
-        output.document(CronDocument(found["crontab"], found["systemd"], cycle.age, cycle.stale, said))
+        output.document(CronDocument(found["crontab"], found["systemd"], cycle.age, cycle.stale, log_lines))
         return
     for where, what in found.items():
         if what:
@@ -317,5 +317,5 @@ def show_cron(output: Output, found: dict[str, str], cycle: CycleAge, log: Path)
         output.line("not installed: iris cron install --every 1m")
     ago = f"{format_duration(cycle.age)} ago" if cycle.age is not None else "never"
     output.line(f"last cycle: {ago}" + (" (late)" if cycle.stale else ""))
-    for each in said:
+    for each in log_lines:
         output.line(f"  {each}")

@@ -83,8 +83,8 @@ def _on_workers(rows: Sequence[WorkerFiles]) -> str:
 
 def show_removed(output: Output, found: Garbage) -> None:
     """Print the bytes removed, attempts still being removed, and failures."""
-    note_line = ((row.worker, row.problem or _still_there(row)) for row in found.workers)
-    for names, words in by_words(each for each in note_line if each[1]):
+    messages_by_worker = ((row.worker, row.problem or _still_removing(row)) for row in found.workers)
+    for names, words in by_words(each for each in messages_by_worker if each[1]):
         output.failed(f"{fold(names)}: {words}")
     for file in found.files:
         if file.problem:
@@ -110,7 +110,7 @@ def garbage_document(found: Garbage) -> GarbageDocument:
     )
 
 
-def _still_there(row: WorkerFiles) -> str:
+def _still_removing(row: WorkerFiles) -> str:
     left = count(len(row.left), "attempt")
     return f"still removing {left}; run `iris gc` again" if row.left else ""
 
@@ -121,7 +121,7 @@ def _removed(found: Garbage) -> int:
 
 
 def show_pulled(output: Output, found: Pulled) -> None:
-    """Print a row per attempt, then the missing files by name."""
+    """Print a row per attempt, then its problems and notes."""
     output.warnings(found.messages)
     if output.as_json:
         output.document(found)
@@ -129,7 +129,7 @@ def show_pulled(output: Output, found: Pulled) -> None:
     if output.quiet:
         for row in found.attempts:
             output.line(str(row.directory))
-        for line in _told([row for row in found.attempts if row.problems]):
+        for line in _problem_lines([row for row in found.attempts if row.problems]):
             output.warning(line)
         return
     if not found.attempts:
@@ -139,15 +139,15 @@ def show_pulled(output: Output, found: Pulled) -> None:
     only = ("ATTEMPT", "FETCHED", "NOTE") if output.width < NARROW else ()
     headers = ("ATTEMPT", "WORKER", "FETCHED", "UNCHANGED", "LOGS", "NOTE")
     output.show(table(headers, map(_cells, found.attempts), only=only))
-    for line in _told(found.attempts):
+    for line in _problem_lines(found.attempts):
         output.message(line)
     files = sum(row.files for row in found.attempts)
     size = sum(row.bytes + row.log_bytes for row in found.attempts)
     output.line(f"{count(files, 'file')}, {format_memory(size)} including logs, in {found.directory}")
 
 
-def _told(rows: Sequence[PulledAttempt]) -> Iterator[str]:
-    """Yield problems and notes; equal ones of several attempts become one line."""
+def _problem_lines(rows: Sequence[PulledAttempt]) -> Iterator[str]:
+    """Yield the problems and notes of attempts; equal texts of several attempts become one line."""
     alike: dict[tuple[str, bool], list[PulledAttempt]] = {}
     for row in rows:
         for words in (*row.problems, *row.notes):

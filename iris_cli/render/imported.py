@@ -16,7 +16,7 @@ from iris_cli.render.console import Output
 from iris_cli.render.layout import clean_line
 from iris_cli.render.tables import by_words, fold
 
-_MOST_LEFT_OUT = 30
+_MAX_SKIPPED = 30
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -125,17 +125,17 @@ def _removed(proposal: Proposal) -> list[str]:
 
 
 def _nothing(proposal: Proposal) -> str:
-    there = len(proposal.plan.unchanged)
-    if there:
-        return f"nothing to change: {proposal.path} already has {'it' if there == 1 else f'all {there}'}"
+    number = len(proposal.plan.unchanged)
+    if number:
+        return f"nothing to change: {proposal.path} already has {'it' if number == 1 else f'all {number}'}"
     return "nothing to import"
 
 
 def _remarks(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iterator[str]:
-    for each in plan.left_out[:_MOST_LEFT_OUT]:
+    for each in plan.left_out[:_MAX_SKIPPED]:
         yield f"skipped {each.name}: {each.why}" + (f"; {each.fix}" if each.fix else "")
-    if len(plan.left_out) > _MOST_LEFT_OUT:
-        yield f"{len(plan.left_out) - _MOST_LEFT_OUT} more skipped: --json lists all"
+    if len(plan.left_out) > _MAX_SKIPPED:
+        yield f"{len(plan.left_out) - _MAX_SKIPPED} more skipped: --json lists all"
     yield from _grouped(plan.notes)
     for name, changes in plan.updated.items():
         if changes:
@@ -145,10 +145,10 @@ def _remarks(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iter
     for machine in machines:
         if machine.kept is not None:
             yield f"{machine.worker}: not forgotten, {machine.kept} was placed there since then"
-    over = [each for each in machines if each.over]
-    if over:
-        jobs = fold(ended_jobs(over))
-        yield f"{count(sum(len(each.over) for each in over), 'attempt')} of {jobs} ran on the old VMs"
+    with_attempts = [each for each in machines if each.over]
+    if with_attempts:
+        jobs = fold(ended_jobs(with_attempts))
+        yield f"{count(sum(len(each.over) for each in with_attempts), 'attempt')} of {jobs} ran on the old VMs"
     if plan.gone and not prune:
         yield f"no longer listed: {fold(plan.gone)} (--prune removes them)"
 

@@ -89,22 +89,24 @@ def show_launched(
         first = next(iter(unanswered.values()))
         output.message(f"{job_id}: no answer from {fold(unanswered)}: {first}; iris why {job_id}")
     elif waiting:
-        so_far = f"{_where(tasks)}; " if any(map(_is_placed, tasks)) else ""
+        placed_words = f"{_where(tasks)}; " if any(map(_is_placed, tasks)) else ""
         pending = sum(task.state is TaskState.PENDING for task in tasks)
         text = waiting[0].text
         why = f"{count(pending, 'task')} {text}" if text.startswith("waiting for ") else f"waiting: {text}"
-        output.message(f"{job_id}: {so_far}{why}; iris why {job_id}")
+        output.message(f"{job_id}: {placed_words}{why}; iris why {job_id}")
     elif unanswered:
         first = next(iter(unanswered.values()))
         output.message(f"{job_id}: no answer from {fold(unanswered)}: {first}; iris why {job_id}")
     elif preparing:
         where = fold(dict.fromkeys(preparing))
-        then = "starts in a later cycle" if not no_cycles else f"no cycles are running: iris wait {job_id}"
-        output.message(f"{job_id}: being set up on {where}; {then}")
+        next_words = (
+            "starts in a later cycle" if not no_cycles else f"no cycles are running: iris wait {job_id}"
+        )
+        output.message(f"{job_id}: being set up on {where}; {next_words}")
     else:
         output.message(f"{job_id}: {_where(tasks)}")
-    says_it = result is None or (preparing and not waiting and not unanswered)
-    if no_cycles and not says_it and not cluster.job_state(job_id).terminal:
+    is_printed = result is None or (preparing and not waiting and not unanswered)
+    if no_cycles and not is_printed and not cluster.job_state(job_id).terminal:
         output.message(no_cycles)
 
 
@@ -120,7 +122,7 @@ def _where(tasks: Sequence[Task]) -> str:
 
 
 def _is_placed(task: Task) -> bool:
-    """Return whether the task was placed and is not pending again, as after a failed start."""
+    """Return whether the task is placed. A task whose start failed is pending again."""
     return bool(task.attempts) and task.state is not TaskState.PENDING
 
 
@@ -169,12 +171,12 @@ def show_waited(
         )
     else:
         for job, state in waited.states.items():
-            tell = output.done if state is JobState.SUCCEEDED else output.failed
-            tell(f"{job}: {displays[job]}" + (f": {causes[job]}" if causes[job] else ""))
+            print_line = output.done if state is JobState.SUCCEEDED else output.failed
+            print_line(f"{job}: {displays[job]}" + (f": {causes[job]}" if causes[job] else ""))
     if waited.open:
         names = " ".join(waited.open)
-        goes = f"{names} {'continues' if len(waited.open) == 1 else 'continue'}"
-        output.warning(f"timed out: {no_cycles or goes}")
+        continue_words = f"{names} {'continues' if len(waited.open) == 1 else 'continue'}"
+        output.warning(f"timed out: {no_cycles or continue_words}")
         output.message(f"hint: iris wait {names}, iris why {waited.open[0]}, or iris cancel {names}")
         if waited.trouble is not None and not no_cycles:
             output.warning(f"no cycle could be run: {waited.trouble.message}")
@@ -216,16 +218,16 @@ def show_cancelled(
     for job in result.over:
         output.message(f"{job} had already ended ({cluster.job_state(job).value})")
     if stopping:
-        tell = output.warning if waited else output.message
-        tell(_still(stopping.values(), waited=waited, no_cycles=no_cycles))
+        print_line = output.warning if waited else output.message
+        print_line(_stopping_words(stopping.values(), waited=waited, no_cycles=no_cycles))
 
 
-def _still(hosts: Collection[WorkerId], *, waited: bool, no_cycles: str) -> str:
+def _stopping_words(hosts: Collection[WorkerId], *, waited: bool, no_cycles: str) -> str:
     are = f"{count(len(hosts), 'attempt')} {'is' if len(hosts) == 1 else 'are'}"
     on = fold(dict.fromkeys(hosts))
     if waited:
-        then = no_cycles or "retried in every cycle: iris workers"
-        return f"{are} not proven gone on {on} (silent or unkillable); {then}"
+        next_words = no_cycles or "retried in every cycle: iris workers"
+        return f"{are} not proven gone on {on} (silent or unkillable); {next_words}"
     return f"{are} being stopped on {on}; iris cancel --wait JOB waits for that"
 
 
@@ -324,49 +326,51 @@ class CancelledInside(Struct, frozen=True):
     over: Mapping[JobId, JobState | None]
 
 
-def show_status_inside(output: Output, said: JobAnswer) -> None:
+def show_status_inside(output: Output, answer: JobAnswer) -> None:
     """Print a line for the job, for each task and for each endpoint."""
     if output.as_json:
-        output.document(said)
+        output.document(answer)
         return
-    job = said.job
+    job = answer.job
     output.line(_joined(job.id, _display(job), job.why))
-    for task in said.tasks:
+    for task in answer.tasks:
         output.line(_joined(task.id, _display(task), task.worker, task.why))
-    for endpoint in () if said.endpoints is UNSET else said.endpoints:
+    for endpoint in () if answer.endpoints is UNSET else answer.endpoints:
         output.line(_joined(endpoint.task, endpoint.name, f"{endpoint.address}:{endpoint.port}"))
 
 
-def _display(said: JobPart | TaskPart) -> str:
+def _display(part: JobPart | TaskPart) -> str:
     """Return the display of a state; the state itself if an older iris answered."""
-    return said.state if said.display is UNSET else said.display
+    return part.state if part.display is UNSET else part.display
 
 
 def show_waited_inside(output: Output, found: Mapping[JobId, JobAnswer | None]) -> None:
-    """Print how each job ended. None: the job still runs at the timeout."""
+    """Print how each job ended. `found` has None for a job that still runs at the timeout."""
     ended = [
-        WaitedJob(job=job, state=JobState(said.job.state), display=said.job.display, reason=said.job.why)
-        for job, said in found.items()
-        if said is not None
+        WaitedJob(
+            job=job, state=JobState(answer.job.state), display=answer.job.display, reason=answer.job.why
+        )
+        for job, answer in found.items()
+        if answer is not None
     ]
     if output.as_json:
         output.document(WaitedDocument(ended, timed_out=len(ended) < len(found)))
     else:
         for each in ended:
             reason = f": {each.reason}" if each.reason else ""
-            tell = output.done if each.state is JobState.SUCCEEDED else output.failed
-            tell(f"{each.job}: {each.state}{reason}")
-    left = [job for job, said in found.items() if said is None]
+            print_line = output.done if each.state is JobState.SUCCEEDED else output.failed
+            print_line(f"{each.job}: {each.state}{reason}")
+    left = [job for job, answer in found.items() if answer is None]
     if left:
         output.warning(f"timed out: {' '.join(left)} {'continues' if len(left) == 1 else 'continue'}")
 
 
-def show_cancelled_inside(output: Output, said: Mapping[JobId, CancelAnswer]) -> None:
+def show_cancelled_inside(output: Output, answers: Mapping[JobId, CancelAnswer]) -> None:
     """Print the cancelled jobs, and the jobs that had ended before."""
-    cancelled = [job for job, answer in said.items() if answer.cancelled]
+    cancelled = [job for job, answer in answers.items() if answer.cancelled]
     over = {
         job: JobState(answer.state) if answer.state else None
-        for job, answer in said.items()
+        for job, answer in answers.items()
         if not answer.cancelled
     }
     if output.as_json:

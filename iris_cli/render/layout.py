@@ -89,16 +89,20 @@ class Table(Struct, frozen=True, kw_only=True):
 
         padding = (0, _GAP, 0, 0)
         if self.headers:
-            made = RichTable(box=None, pad_edge=False, padding=padding, header_style="dim", show_edge=False)
+            laid_out_table = RichTable(
+                box=None, pad_edge=False, padding=padding, header_style="dim", show_edge=False
+            )
             for header, right in zip(self.headers, self.right, strict=True):
-                made.add_column(RichText(header), justify="right" if right else "left", overflow="fold")
+                laid_out_table.add_column(
+                    RichText(header), justify="right" if right else "left", overflow="fold"
+                )
         else:
-            made = RichTable.grid(padding=padding, pad_edge=False)
+            laid_out_table = RichTable.grid(padding=padding, pad_edge=False)
             for style in self.styles:
-                made.add_column(style=style, overflow="fold")
+                laid_out_table.add_column(style=style, overflow="fold")
         for row in self.rows:
-            made.add_row(*row)
-        return made
+            laid_out_table.add_row(*row)
+        return laid_out_table
 
 
 class Group:
@@ -153,7 +157,7 @@ def clean_line(text: str) -> str:
     return clean(text).replace("\n", "⏎").replace("\t", " ")
 
 
-class _Shown(dict[int, str]):
+class _VisibleCharacters(dict[int, str]):
     """Replacement of each character, computed at its first use."""
 
     def __missing__(self, code: int) -> str:
@@ -168,4 +172,4 @@ def _visible(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-_SHOWN = _Shown({ord(each): each for each in "\n\t"})
+_SHOWN = _VisibleCharacters({ord(each): each for each in "\n\t"})

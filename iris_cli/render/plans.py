@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 FOLD_ABOVE = 16
-"""Most tasks of a job that get a line each; more are folded."""
+"""Maximum number of tasks of a job with a line each; more are folded."""
 
 
 class PlacedTask(Struct, frozen=True):

@@ -60,9 +60,9 @@ def keys(shown: Sequence[HostKey]) -> list[str]:
     """Return a line per worker with its host key, aligned."""
     known = [(each.worker, each.key) for each in shown if not isinstance(each.key, Silence)]
     longest = max((len(worker.id) for worker, _ in known), default=0)
-    furthest = max((len(worker.connection.host) for worker, _ in known), default=0)
+    longest_host = max((len(worker.connection.host) for worker, _ in known), default=0)
     return [
-        f"{worker.id:<{longest}}  {worker.connection.host:<{furthest}}  {key.type} {key.fingerprint}"
+        f"{worker.id:<{longest}}  {worker.connection.host:<{longest_host}}  {key.type} {key.fingerprint}"
         for worker, key in known
     ]
 

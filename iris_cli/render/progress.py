@@ -22,7 +22,7 @@ AFTER = 1.0
 EVERY = 0.25
 """Seconds between two updates."""
 
-_SAME = 0.5  # seconds within which the next operation counts as the same work
+_SAME_WORK = 0.5  # seconds within which the next operation counts as the same work
 _BAR = 24  # columns
 _ROOM_FOR_A_BAR = 72  # columns
 
@@ -45,7 +45,7 @@ class ProgressLine:
     def __call__(self, how_far: GetProgress) -> Iterator[None]:
         """Track an operation that may take long, until the block ends."""
         with self._lock:
-            if not self._under_way and self._clock() - self._ended > _SAME:
+            if not self._under_way and self._clock() - self._ended > _SAME_WORK:
                 self._begun = self._clock()
             mine = self._clock(), how_far
             self._under_way.append(mine)
@@ -85,7 +85,7 @@ class ProgressLine:
             # Prefer slow operations, the innermost first: a quick one is mostly a part of a slow one.
             slow = [how_far for began, how_far in reversed(self._under_way) if now - began >= AFTER]
             quick = [how_far for began, how_far in self._under_way if now - began < AFTER]
-            far = next(filter(None, map(_asked, (*slow, *quick))), None)
+            far = next(filter(None, map(_progress_of, (*slow, *quick))), None)
             line = words(far, seconds, _width()) if far is not None else ""
             if line and line != self._shown:
                 self._shown = line
@@ -121,7 +121,7 @@ def words(far: ProgressState, seconds: float, width: int) -> str:
     return line if len(line) < width else line[: max(0, width - 2)] + "…"
 
 
-def _asked(how_far: GetProgress) -> ProgressState | None:
+def _progress_of(how_far: GetProgress) -> ProgressState | None:
     """Return the progress, None if it has no text or raises: its data may change while it is read."""
     try:
         far = how_far()

@@ -188,14 +188,14 @@ def test_who_waits_too_long_is_offered_nothing(monkeypatch: pytest.MonkeyPatch) 
             pass
         yield "train"
 
-    monkeypatch.setattr(complete, "PATIENCE", 0.05)
+    monkeypatch.setattr(complete, "TIME_LIMIT", 0.05)
     monkeypatch.setattr(complete, "_cluster", lambda _: None)
     assert complete.offer(slow)(None, "") == []
 
 
 def test_not_more_is_offered_than_can_be_looked_through() -> None:
     assert complete.offered((f"job-{number}" for number in range(10_000)), "job-") == [
-        f"job-{number}" for number in range(complete.MOST)
+        f"job-{number}" for number in range(complete.MAX_OFFERED)
     ]
 
 

@@ -191,7 +191,7 @@ def _damaged(*_: object, **__: object) -> None:
         ({"iris_cli.ops.jobs.launch.wait_for_set_up": _ctrl_c}, 130, "interrupted"),
         ({"iris_cli.ops.cycle.cycle.run": _damaged}, 6, "the log is damaged"),
         ({"iris_cli.ops.views.view.look": _ctrl_c}, 130, "interrupted"),
-        ({"iris_cli.cli.context.Context._see_to_cycles": _ctrl_c}, 130, "interrupted"),
+        ({"iris_cli.cli.context.Context._start_loop_or_warn": _ctrl_c}, 130, "interrupted"),
         (
             {"iris_cli.ops.jobs.launch.wait_for_set_up": _ctrl_c, "iris_cli.ops.views.view.look": _damaged},
             130,

@@ -75,7 +75,7 @@ def _write(iris: Context, file: Path, findings: "Sequence[Finding]", *, yes: boo
     render.show_contents(iris.output, file, parts)
     consent.require(iris, f"Write {file}?", yes=yes, to="write", undone="nothing was written")
     write_bundle(file, parts)
-    return render.written(iris.output, file, parts)
+    return render.show_written(iris.output, file, parts)
 
 
 def _if_readable(get: "Callable[[], T]") -> "T | None":

@@ -87,15 +87,17 @@ def launch_job(
     if options["dry_run"]:
         return _show_plan(iris, wanted)
     if iris.is_inside:
-        return _ask(iris, wanted, options)
+        return _submit_child(iris, wanted, options)
     session = iris.session("iris launch")
     iris.starts_loop = not options["no_schedule"] or options["wait"] or options["follow"]
     wait, follow = options["wait"], options["follow"]
     # With --json and --wait the only document is how the job ended.
-    tell = not (iris.output.as_json and (wait or follow))
+    is_printed = not (iris.output.as_json and (wait or follow))
     schedule = not options["no_schedule"]
-    launched = _submit(iris, session, wanted, schedule=schedule, tell=tell, stays=wait or follow)
-    return _stay(iris, session, launched, wait=wait, follow=follow)
+    launched = _submit(
+        iris, session, wanted, schedule=schedule, is_printed=is_printed, runs_on=wait or follow
+    )
+    return _wait_or_follow(iris, session, launched, wait=wait, follow=follow)
 
 
 def _request(
@@ -104,12 +106,12 @@ def _request(
     path = _job_file(words)
     if options["request_id"] is not None and not iris.is_inside:
         raise UsageError("--request-id is only available inside a task", hint="use --name")
-    said = request(options, command)
-    if said.failed and said.again is None:
+    given = request(options, command)
+    if given.failed and given.again is None:
         raise UsageError("--failed needs --again", hint="iris launch --again JOB --failed")
-    if path is not None and said.again is not None:
+    if path is not None and given.again is not None:
         raise UsageError(f"--again and {words[0][:80]} can't be combined", hint="drop one of the two")
-    return said if path is None else _with_file(said, path)
+    return given if path is None else _with_file(given, path)
 
 
 def _job_file(words: Sequence[str]) -> Path | None:
@@ -120,8 +122,8 @@ def _job_file(words: Sequence[str]) -> Path | None:
 
     shown, path = words[0][:80], Path(words[0])
     if path.suffix not in _YAML and not is_script(path):
-        begins = "a job script begins with #!/bin/sh; " if path.is_file() else ""
-        hint = f"{begins}put -- before the command: -- {shown} ..."
+        prefix = "a job script begins with #!/bin/sh; " if path.is_file() else ""
+        hint = f"{prefix}put -- before the command: -- {shown} ..."
         raise UsageError(f"{shown!r} is not a job file", hint=hint)
     if len(words) > 1:
         arguments = f"-- before the arguments of a script: {shown} -- {words[1][:80]}"
@@ -132,24 +134,24 @@ def _job_file(words: Sequence[str]) -> Path | None:
 _YAML = (".yaml", ".yml")
 
 
-def _with_file(said: "JobRequest", path: Path) -> "JobRequest":
+def _with_file(given: "JobRequest", path: Path) -> "JobRequest":
     """Return the request with the fields of a job file; a job script gets the words after `--` as arguments."""
     from iris_cli.core.lifecycle.request_fields import merge_requests
 
     if path.suffix in _YAML:
         from iris_cli.config.job_file import load_job_file
 
-        return merge_requests(said, load_job_file(path))
+        return merge_requests(given, load_job_file(path))
     from msgspec.structs import replace
 
     from iris_cli.config.job_script import load_job_script
     from iris_cli.ops.workspace.pack import name_of_script
 
-    whole = merge_requests(said, load_job_script(path))
-    return replace(whole, command=(f"./{name_of_script(whole)}", *(said.command or ())))
+    merged = merge_requests(given, load_job_script(path))
+    return replace(merged, command=(f"./{name_of_script(merged)}", *(given.command or ())))
 
 
-def _ask(iris: Context, wanted: "JobRequest", options: Mapping[str, Any]) -> int:
+def _submit_child(iris: Context, wanted: "JobRequest", options: Mapping[str, Any]) -> int:
     from iris_cli.cli import inside
 
     return inside.launch(
@@ -163,27 +165,33 @@ def _ask(iris: Context, wanted: "JobRequest", options: Mapping[str, Any]) -> int
 
 
 def _submit(
-    iris: Context, session: "Session", wanted: "JobRequest", *, schedule: bool, tell: bool, stays: bool
+    iris: Context,
+    session: "Session",
+    wanted: "JobRequest",
+    *,
+    schedule: bool,
+    is_printed: bool,
+    runs_on: bool,
 ) -> "JobId":
-    """Submit a job; return its id. `stays`: this command then runs cycles until the job ends."""
+    """Submit a job; return its id. `runs_on`: this command then runs cycles until the job ends."""
     from iris_cli.ops.jobs.launch import launch as submit
     from iris_cli.ops.jobs.launch import unreachable_workers
     from iris_cli.render import jobs as render
 
     job_id = submit(session, wanted)
 
-    def show(result: "CycleResult | None", stays: bool = stays) -> None:
+    def show(result: "CycleResult | None", runs_on: bool = runs_on) -> None:
         silent: Mapping[WorkerId, str] = {}
         why, cycles = "", None
         try:
-            if not (stays or session.cluster.job_state(job_id).terminal):
+            if not (runs_on or session.cluster.job_state(job_id).terminal):
                 why = iris.why_no_cycles()
             silent = unreachable_workers(session, job_id, has_next_cycle=not why)
             cycles = iris.cycles_for_json(session)
         finally:  # the job is submitted: print its id even if interrupted
             render.show_launched(iris.output, session.cluster, job_id, result, silent, why, cycles)
         if why and not iris.output.as_json:
-            iris.has_told_no_cycles = True
+            iris.has_printed_no_cycles = True
 
     # Print the id before the slow work: the user knows it even if the command is interrupted.
     try:
@@ -192,13 +200,13 @@ def _submit(
             iris.output.flush()
     finally:  # start the submitted job even if stdout is closed
         if schedule:
-            _cycle(session, job_id, show, tell=tell)
-        elif tell:
+            _cycle(session, job_id, show, is_printed=is_printed)
+        elif is_printed:
             show(None)
     return job_id
 
 
-def _cycle(session: "Session", job_id: "JobId", show: Callable[..., None], *, tell: bool) -> None:
+def _cycle(session: "Session", job_id: "JobId", show: Callable[..., None], *, is_printed: bool) -> None:
     from iris_cli.ops.cycle.cycle import run
     from iris_cli.ops.jobs.launch import wait_for_set_up
 
@@ -206,23 +214,23 @@ def _cycle(session: "Session", job_id: "JobId", show: Callable[..., None], *, te
     try:
         result = run(session, job=job_id)
         wait_for_set_up(session, job_id)
-    except BaseException:  # print the job's id and state also if interrupted
-        show(result, stays=False)
+    except BaseException:  # print the job's id and state even if interrupted
+        show(result, runs_on=False)
         raise
-    if tell:
+    if is_printed:
         show(result)
 
 
-def _stay(iris: Context, session: "Session", job_id: "JobId", *, wait: bool, follow: bool) -> int:
+def _wait_or_follow(iris: Context, session: "Session", job_id: "JobId", *, wait: bool, follow: bool) -> int:
     if follow:
         from iris_cli.cli.commands.logs import follow_job
 
         if follow_job(iris, session, job_id) == ExitCode.INTERRUPTED:
             return ExitCode.INTERRUPTED
     if wait or follow:
-        from iris_cli.cli.commands.wait import wait_and_tell
+        from iris_cli.cli.commands.wait import wait_and_print
 
-        return wait_and_tell(iris, session, [job_id])
+        return wait_and_print(iris, session, [job_id])
     return ExitCode.OK
 
 
@@ -231,6 +239,6 @@ def _show_plan(iris: Context, wanted: "JobRequest") -> int:
     from iris_cli.render import plans as render
 
     session = iris.session("iris launch --dry-run")
-    made, cluster, job_id = dry_run(session, wanted)
-    render.show_plan(iris.output, made, cluster, job_id, shipped=files_to_ship(session, wanted))
+    plan, cluster, job_id = dry_run(session, wanted)
+    render.show_plan(iris.output, plan, cluster, job_id, shipped=files_to_ship(session, wanted))
     return ExitCode.OK

@@ -79,7 +79,7 @@ def salvage(
         iris.output.message("the log is valid; nothing to do")
         return ExitCode.OK
     if damage is None:
-        return _cut(iris, verdict, yes=yes)  # every line is valid, but an event contradicts the state
+        return _truncate(iris, verdict, yes=yes)  # every line is valid, but an event contradicts the state
     if any(fault.kind is FaultKind.NEWER for fault in verdict.findings):
         raise damage.error()
     if damage.forgivable:
@@ -89,12 +89,12 @@ def salvage(
                 hint="restore the newer copy, or accept the loss: iris log salvage --accept-loss",
             )
         if not verdict.sound_until.seq:
-            return _cut(iris, verdict, yes=True)
+            return _truncate(iris, verdict, yes=True)
         with state.locked("iris log salvage", accept_loss=True) as writer:
             require_probes(writer, iris.clock.now())
             show_accepted(iris.output, writer.messages, writer.seq)
         return ExitCode.OK
-    return _cut(iris, verdict, yes=yes)
+    return _truncate(iris, verdict, yes=yes)
 
 
 def compact(context: typer.Context) -> None:
@@ -134,9 +134,9 @@ def export(
     show_rows(iris.output, rows(iris.state_of(None), after))
 
 
-def _cut(iris: Context, verdict: "VerifyReport", *, yes: bool) -> int:
+def _truncate(iris: Context, verdict: "VerifyReport", *, yes: bool) -> int:
     from iris_cli.journal.layout import LOG
-    from iris_cli.journal.log.salvage import salvage as cut
+    from iris_cli.journal.log.salvage import salvage as truncate
     from iris_cli.ops.workers.workers import require_probes
     from iris_cli.render.event_log import show_salvage, show_verdict
 
@@ -146,15 +146,15 @@ def _cut(iris: Context, verdict: "VerifyReport", *, yes: bool) -> int:
         from iris_cli.ops.checks.log_checks import ONLY_HISTORY, is_only_history_lost
 
         kept = verdict.sound_until.seq
-        spared = is_only_history_lost(iris.state_of(None), verdict)
+        keeps_state = is_only_history_lost(iris.state_of(None), verdict)
         lost = verdict.last - kept
         raise LogDamagedError(
             f"nothing changed: salvage would keep {kept} transactions and drop {lost} after the damage",
             hint=f"not recommended: {ONLY_HISTORY}"
-            if spared
+            if keeps_state
             else "copy the state directory, then: iris log salvage --yes",
         )
-    report = cut(directory, now=iris.clock.now(), actor=iris.actor, replayed=True)
+    report = truncate(directory, now=iris.clock.now(), actor=iris.actor, replayed=True)
     show_salvage(iris.output, report)
     if report.kept:  # otherwise no log is left
         with iris.state_of(None).locked("iris log salvage") as writer:

@@ -118,18 +118,18 @@ def _follow(iris: Context, session: "Session", what: str, query: "Query", *, fol
 
     follower = Follower(session, what, query)
     printer = LogPrinter(iris.output, prefixed=follower.tasks > 1, folded=folded)
-    told: set[str] = set()
+    printed: set[str] = set()
     try:
         with closing(printer):
             for step in follower.steps():
                 for message in session.messages:
-                    if message not in told:
-                        told.add(message)
+                    if message not in printed:
+                        printed.add(message)
                         iris.output.warning(message)
                 printer.step(step)
     except KeyboardInterrupt:
-        goes = f"{what} continues: iris logs {what} --follow"
-        iris.output.message(f"stopped following; {iris.no_cycles() or goes}")
+        continue_words = f"{what} continues: iris logs {what} --follow"
+        iris.output.message(f"stopped following; {iris.no_cycles() or continue_words}")
         return ExitCode.INTERRUPTED
     return ExitCode.UNREACHABLE if follower.cut_short else ExitCode.OK
 

@@ -37,5 +37,5 @@ def register_endpoint(
             "endpoints can only be registered from inside a task",
             hint="run it in the command of a job; `iris status JOB` lists registered endpoints",
         )
-    said = pairs("--metadata", metadata or ())
-    return inside.register_endpoint(iris, name, port, said, remove=remove)
+    parsed = pairs("--metadata", metadata or ())
+    return inside.register_endpoint(iris, name, port, parsed, remove=remove)

@@ -31,16 +31,16 @@ def report(
     from iris_cli.ops.views import report as ops
 
     iris: Context = context.obj
-    told = ops.report(iris.session("iris report"), since)
+    found = ops.report(iris.session("iris report"), since)
     if html is None:
         from iris_cli.render.report.summary import show_report
 
-        show_report(iris.output, told)
+        show_report(iris.output, found)
     else:
         from iris_cli.ops.setup.init import write_text
         from iris_cli.render.report.page import page
         from iris_cli.render.report.summary import show_written
 
-        text = page(told)
+        text = page(found)
         write_text(html, text, force=True)
-        show_written(iris.output, told, html, len(text.encode()))
+        show_written(iris.output, found, html, len(text.encode()))

@@ -44,5 +44,5 @@ def stacks(
     show_stacks(iris.output, results, what)
     if any(each.silence for each in results):
         return ExitCode.UNREACHABLE
-    asked = [each for each in results if each.was_polled]
-    return ExitCode.OK if asked and all(each.has_stacks for each in asked) else ExitCode.FAILED
+    queried = [each for each in results if each.was_polled]
+    return ExitCode.OK if queried and all(each.has_stacks for each in queried) else ExitCode.FAILED

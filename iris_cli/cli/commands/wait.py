@@ -40,10 +40,10 @@ def wait(
 
         return inside.wait_for(iris, jobs, seconds)
     session = iris.session("iris wait")
-    return wait_and_tell(iris, session, find_jobs(session.view(), jobs), timeout=seconds)
+    return wait_and_print(iris, session, find_jobs(session.view(), jobs), timeout=seconds)
 
 
-def wait_and_tell(
+def wait_and_print(
     iris: Context, session: "Session", jobs: "Sequence[JobId]", *, timeout: float | None = None
 ) -> int:
     """Wait for jobs and print how they ended; return the exit code. Ctrl-C ends the wait, not the jobs."""
@@ -54,8 +54,9 @@ def wait_and_tell(
         result = wait_for(session, jobs, timeout=timeout)
     except KeyboardInterrupt:
         names = " ".join(jobs)
-        goes = f"{names} {'continues' if len(jobs) == 1 else 'continue'}: iris wait {names}, or iris cancel {names}"
-        iris.output.message(f"stopped waiting; {iris.no_cycles() or goes}")
+        verb = "continues" if len(jobs) == 1 else "continue"
+        continues = f"{names} {verb}: iris wait {names}, or iris cancel {names}"
+        iris.output.message(f"stopped waiting; {iris.no_cycles() or continues}")
         return ExitCode.INTERRUPTED
     no_cycles = iris.no_cycles() if result.open else ""
     cycles = iris.cycles_for_json(session)

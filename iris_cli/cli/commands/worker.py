@@ -187,10 +187,12 @@ def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "Prob
     known = iris.transport.known_fingerprints(target)
     with iris.transport.trusting(worker.id, presented) as transport:
         stranger = operation.probe_unrecorded(iris.session("iris worker probe", transport), name)
-    tell = iris.output.message if yes else iris.output.warning
-    tell(f"{name} shows {presented.type} {presented.fingerprint}; on record: {', '.join(known) or 'none'}")
+    print_line = iris.output.message if yes else iris.output.warning
+    print_line(
+        f"{name} shows {presented.type} {presented.fingerprint}; on record: {', '.join(known) or 'none'}"
+    )
     for line in render.who(stranger):
-        tell(line)
+        print_line(line)
     is_new = presented.fingerprint not in known or stranger.differs
     consent.require(iris, "Trust it?", yes=yes or not is_new, to="accept", undone="no key was accepted")
     iris.transport.accept_key(worker.id, presented)
@@ -202,7 +204,9 @@ def drain(context: typer.Context, workers: Workers, reason: Reason = "") -> None
     from iris_cli.ops.workers import workers as operation
 
     iris: Context = context.obj
-    _tell(iris, "draining", operation.drain(iris.session("iris worker drain"), workers, reason), workers)
+    _print_changes(
+        iris, "draining", operation.drain(iris.session("iris worker drain"), workers, reason), workers
+    )
 
 
 def uncordon(context: typer.Context, workers: Workers) -> None:
@@ -210,7 +214,9 @@ def uncordon(context: typer.Context, workers: Workers) -> None:
     from iris_cli.ops.workers import workers as operation
 
     iris: Context = context.obj
-    _tell(iris, "uncordoned", operation.uncordon(iris.session("iris worker uncordon"), workers), workers)
+    _print_changes(
+        iris, "uncordoned", operation.uncordon(iris.session("iris worker uncordon"), workers), workers
+    )
 
 
 def taint(
@@ -224,7 +230,7 @@ def taint(
 
     iris: Context = context.obj
     changed = operation.taint(iris.session("iris worker taint"), worker, name, remove=remove)
-    _tell(iris, "untainted" if remove else "tainted", [worker] if changed else [], [worker])
+    _print_changes(iris, "untainted" if remove else "tainted", [worker] if changed else [], [worker])
 
 
 def forget(
@@ -238,7 +244,7 @@ def forget(
 
     iris: Context = context.obj
     session = iris.session("iris worker forget")
-    _tell(iris, "forgotten", [operation.forget(session, worker, dead=dead, reason=reason)], [worker])
+    _print_changes(iris, "forgotten", [operation.forget(session, worker, dead=dead, reason=reason)], [worker])
 
 
 def unwedge(
@@ -267,13 +273,13 @@ def unwedge(
     return ExitCode.FAILED if left is not None and left.obstacles else ExitCode.OK
 
 
-def _tell(iris: Context, done: str, changed: Sequence[str], asked: Sequence[str]) -> None:
+def _print_changes(iris: Context, done: str, changed: Sequence[str], requested: Sequence[str]) -> None:
     if iris.output.as_json:
-        iris.output.document(_CHANGES[done](changed, [each for each in asked if each not in changed]))
+        iris.output.document(_CHANGES[done](changed, [each for each in requested if each not in changed]))
         return
     for each in changed:
         iris.output.done(f"{done} {each}")
-    for each in asked:
+    for each in requested:
         if each not in changed:
             iris.output.message(f"{each}: nothing to change")
 

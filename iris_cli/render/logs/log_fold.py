@@ -1,4 +1,4 @@
-"""Fold equal lines of several ranks. Works on blocks of lines where ranks share none or share all."""
+"""Fold equal lines of several ranks. Lines are handled in blocks where the ranks share all lines or none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def merged(texts: Mapping[int, str]) -> Iterator[Block]:
     if not shared:
         yield from (((rank,), text) for rank, text in texts.items())
         return
-    parts = {rank: _parts(said, shared) for rank, said in lines.items()}
+    parts = {rank: _parts(each, shared) for rank, each in lines.items()}
     for ranks, group in groupby(_merge(parts), key=itemgetter(0)):
         yield ranks, "".join(text for _, text in group)
 
@@ -36,14 +36,14 @@ def merged(texts: Mapping[int, str]) -> Iterator[Block]:
 def _common_beginning(texts: Sequence[str]) -> str:
     """Return the lines that all texts begin with: the common beginning of the smallest and the largest text."""
     first, last = min(texts), max(texts)
-    known, beyond = 0, min(len(first), len(last)) + 1
-    while beyond - known > 1:
-        middle = (known + beyond) // 2
-        if first.startswith(last[known:middle], known):
-            known = middle
+    same, beyond = 0, min(len(first), len(last)) + 1
+    while beyond - same > 1:
+        middle = (same + beyond) // 2
+        if first.startswith(last[same:middle], same):
+            same = middle
         else:
             beyond = middle
-    return first[: first.rfind("\n", 0, known) + 1]
+    return first[: first.rfind("\n", 0, same) + 1]
 
 
 def _shared(lines: Sequence[Sequence[str]]) -> set[str]:
@@ -60,12 +60,12 @@ def _shared(lines: Sequence[Sequence[str]]) -> set[str]:
 
 
 def _any_shared(lines: Sequence[Sequence[str]]) -> bool:
-    """Return whether ranks share a line: a cheaper test, as they often share none."""
+    """Return whether ranks share a line. This is cheaper than `_shared`; often they share none."""
     seen: set[str] = set()
     for each in lines:
-        known = len(seen)
+        same = len(seen)
         seen.update(each)
-        new = len(seen) - known
+        new = len(seen) - same
         if new != len(each) and new != len(set(each)):
             return True
     return False
@@ -82,8 +82,8 @@ def _parts(lines: Sequence[str], shared: set[str]) -> list[str]:
 
 def _merge(parts: Mapping[int, Sequence[str]]) -> Iterator[Block]:
     rest = {rank: deque(texts) for rank, texts in parts.items()}
-    left = {rank: Counter(texts) for rank, texts in rest.items()}
-    holders = Counter(text for counts in left.values() for text in counts)
+    unprinted = {rank: Counter(texts) for rank, texts in rest.items()}
+    holders = Counter(text for counts in unprinted.values() for text in counts)
     at_head: defaultdict[str, list[int]] = defaultdict(list)
     for rank, texts in rest.items():
         at_head[texts[0]].append(rank)
@@ -95,8 +95,8 @@ def _merge(parts: Mapping[int, Sequence[str]]) -> Iterator[Block]:
         yield tuple(together), text
         for rank in together:
             rest[rank].popleft()
-            left[rank][text] -= 1
-            holders[text] -= not left[rank][text]
+            unprinted[rank][text] -= 1
+            holders[text] -= not unprinted[rank][text]
             if rest[rank]:
                 at_head[rest[rank][0]].append(rank)
             else:
@@ -111,20 +111,22 @@ class LiveFold(Struct):
     """
 
     _held: dict[int, str] = field(default_factory=dict)
-    _company: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _peers: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """The largest group of ranks, itself included, that shared a line with this rank in its last `add`."""
 
     def add(self, texts: Mapping[int, str]) -> list[Block]:
         """Add new texts; return the blocks to show now, including texts that waited."""
         held, self._held = self._held, {}
-        said = {rank: held.get(rank, "") + texts.get(rank, "") for rank in sorted(held.keys() | texts.keys())}
-        common = len(_common_beginning(list(said.values()))) if len(said) > 1 else 0
-        if common and all(common >= len(held.get(rank, "")) for rank in said):
-            ranks = tuple(said)
-            self._held = {rank: text[common:] for rank, text in said.items() if len(text) > common}
-            self._company |= dict.fromkeys(ranks, ranks)
-            return [(ranks, said[ranks[0]][:common])]
-        return self._show(list(merged(said)), {rank: len(text) for rank, text in texts.items()})
+        so_far = {
+            rank: held.get(rank, "") + texts.get(rank, "") for rank in sorted(held.keys() | texts.keys())
+        }
+        common = len(_common_beginning(list(so_far.values()))) if len(so_far) > 1 else 0
+        if common and all(common >= len(held.get(rank, "")) for rank in so_far):
+            ranks = tuple(so_far)
+            self._held = {rank: text[common:] for rank, text in so_far.items() if len(text) > common}
+            self._peers |= dict.fromkeys(ranks, ranks)
+            return [(ranks, so_far[ranks[0]][:common])]
+        return self._show(list(merged(so_far)), {rank: len(text) for rank, text in texts.items()})
 
     def flush(self) -> list[Block]:
         """Return the blocks that still wait."""
@@ -136,18 +138,18 @@ class LiveFold(Struct):
 
         `new`: the number of characters per rank that have not waited yet.
         """
-        company = dict(self._company)
+        peer_groups = dict(self._peers)
         for ranks, _ in blocks:
-            company |= {rank: ranks for rank in ranks if len(ranks) > len(company.get(rank, ()))}
+            peer_groups |= {rank: ranks for rank in ranks if len(ranks) > len(peer_groups.get(rank, ()))}
         shown: list[Block] = []
         last: dict[int, tuple[int, ...]] = {}
         for ranks, text in reversed(blocks):
-            if last.keys().isdisjoint(ranks) and all(len(company[rank]) > len(ranks) for rank in ranks):
+            if last.keys().isdisjoint(ranks) and all(len(peer_groups[rank]) > len(ranks) for rank in ranks):
                 text = self._hold(ranks, text, new)
             if text:
                 shown.append((ranks, text))
                 last |= {rank: ranks for rank in ranks if len(ranks) > len(last.get(rank, ()))}
-        self._company |= last
+        self._peers |= last
         return shown[::-1]
 
     def _hold(self, ranks: tuple[int, ...], text: str, new: dict[int, int]) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red")
-_SGR = re.compile(r"\x1b\[[0-9;:]*m")  # colours, removed: `clean` would make them visible
+_SGR = re.compile(r"\x1b\[[0-9;:]*m")  # colour codes, removed because `clean` would print them as text
 _WORKER = re.compile(r"(?:(?<=^worker )|(?<=from worker )|(?<=on worker ))[^\s;]+")
 
 
@@ -38,7 +38,7 @@ class StreamLine(Struct, frozen=True):
 class TaskLines(Struct, frozen=True, kw_only=True):
     """The log of one task. `attempt` and `worker` are null if the task was never placed.
 
-    `kept`: the lines are the end that the event log keeps; `pulled`: they were pulled before. `note` explains
+    `kept`: only the last lines, read from the event log; `pulled`: they were pulled before. `note` explains
     missing lines.
     """
 
@@ -90,7 +90,7 @@ class LogPrinter(Struct):
     _painted: dict[tuple[int, ...], str] = field(default_factory=dict)
 
     def show(self, logs: Iterable[TaskLog]) -> None:
-        """Print the lines of all ranks, in the order of each rank; stdout first, then stderr."""
+        """Print the lines of all ranks. The lines of each rank stay in order; stdout comes before stderr."""
         for name in BOTH:
             texts = {
                 log.task.index: "".join(f"{line.text}\n" for line in log.lines if line.stream == name)
@@ -100,7 +100,7 @@ class LogPrinter(Struct):
 
     def step(self, step: Step) -> None:
         """Print the new lines of followed logs, as text or as JSON lines."""
-        self.tell(step.notes)
+        self.print_notes(step.notes)
         if self.output.as_json:
             self.output.in_lines = True
             for line in step.lines:
@@ -113,7 +113,9 @@ class LogPrinter(Struct):
                 texts = _by_rank(text for text in step.texts if text.stream == name)
                 if not self.folded:
                     self._print(_one_by_one(texts))
-                elif texts or step.is_full_poll:  # no rank was read since: keep waiting
+                elif (
+                    texts or step.is_full_poll
+                ):  # otherwise not all workers have been polled since: keep waiting
                     self._print(live.add(texts))
         self.output.flush()
 
@@ -126,12 +128,16 @@ class LogPrinter(Struct):
     def notes(self, logs: Iterable[TaskLog]) -> None:
         """Print why tasks have no lines, to stderr. With --quiet only for workers that did not answer."""
         noted = [log for log in logs if log.note]
-        self.tell((log.task, log.note) for log in noted if log.silence is None)
-        self.tell(((log.task, log.note) for log in noted if log.silence is not None), self.output.warning)
+        self.print_notes((log.task, log.note) for log in noted if log.silence is None)
+        self.print_notes(
+            ((log.task, log.note) for log in noted if log.silence is not None), self.output.warning
+        )
 
-    def tell(self, notes: Iterable[tuple[TaskId, str]], printed: Callable[[str], None] | None = None) -> None:
+    def print_notes(
+        self, notes: Iterable[tuple[TaskId, str]], print_line: Callable[[str], None] | None = None
+    ) -> None:
         """Print notes on tasks to stderr; notes that differ only in the worker's name become one."""
-        printed = printed or self.output.message
+        print_line = print_line or self.output.message
         alike: dict[str, list[tuple[str, str]]] = {}
         for task, text in notes:
             alike.setdefault(_WORKER.sub("", text, count=1), []).append((str(task), text))
@@ -139,7 +145,7 @@ class LogPrinter(Struct):
         for same in alike.values():
             workers = fold(name for _, text in same for name in _WORKER.findall(text)[:1])
             text = workers.join(_WORKER.split(same[0][1], maxsplit=1))
-            printed(f"{fold(task for task, _ in same)}: {text}")
+            print_line(f"{fold(task for task, _ in same)}: {text}")
 
     def _print(self, blocks: Iterable[Block]) -> None:
         for ranks, text in blocks:
@@ -223,9 +229,9 @@ def show_diff(output: Output, found: Sequence[StreamDiff], logs: Sequence[TaskLo
 
 
 def _show(output: Output, each: StreamDiff) -> None:
-    said = f"identical: {count(each.lines, 'line')} of" if each.lines else "nothing in"
-    alike = f"{rank_prefix(each.majority)} {said} {each.stream}"
-    output.line(alike + (", except numbers" if each.coarse else "") + _last(each.idle))
+    lines = f"identical: {count(each.lines, 'line')} of" if each.lines else "nothing in"
+    summary = f"{rank_prefix(each.majority)} {lines} {each.stream}"
+    output.line(summary + (", except numbers" if each.coarse else "") + _last(each.idle))
     for deviation in each.deviations:
         if deviation.compared:
             _show_one(output, each, deviation)
@@ -254,7 +260,7 @@ def _last(idle: float | None) -> str:
 
 
 class ExecutedTask(Struct, frozen=True, kw_only=True):
-    """The output of a command next to one task or on one worker, stdout and stderr together.
+    """The output of a command that ran beside one task or on one worker, stdout and stderr together.
 
     `task` and `rank` are null on a worker. `exit_code` is null if unknown. `cut`: the output was truncated.
     """
@@ -285,15 +291,15 @@ def show_executed(output: Output, results: Sequence[CommandResult]) -> None:
     for each in results:
         if each.end is not None:
             alike.setdefault(each.end.output, []).append(each)
-    for said, places in alike.items():
-        ranks = [each.task.index for each in places if each.task is not None]
+    for printed, same in alike.items():
+        ranks = [each.task.index for each in same if each.task is not None]
         prefix = f"{rank_prefix(ranks)} " if len(results) > 1 and ranks else ""
         cutter = LineCutter()
-        if text := cutter.feed(said) + cutter.rest():
+        if text := cutter.feed(printed) + cutter.rest():
             output.lines(readable(text), prefix)
     output.flush()
-    note_line = ((str(each.task or each.worker), _words(each)) for each in results)
-    for names, text in by_words(each for each in note_line if each[1]):
+    notes = ((str(each.task or each.worker), _words(each)) for each in results)
+    for names, text in by_words(each for each in notes if each[1]):
         output.warning(f"{fold(names)}: {text}")
 
 

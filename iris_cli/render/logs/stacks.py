@@ -90,11 +90,11 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
         output.line()
     show_thread_states(output, results)
     output.flush()
-    for is_silent, tell in ((True, output.warning), (False, output.message)):
+    for is_silent, print_line in ((True, output.warning), (False, output.message)):
         alike = [each for each in results if (each.silence is not None) is is_silent]
         notes = ((str(each.task), text) for each in alike for text in dict.fromkeys(_notes(each, what)))
         for tasks, text in by_words(notes):
-            tell(f"{fold(tasks)}: {text}")
+            print_line(f"{fold(tasks)}: {text}")
     if any(program.how == "silent" for each in results for program, _ in each.programs()):
         for line in _FULL_STACKS:
             output.message(line)
@@ -103,12 +103,12 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
 def _summary(found: Sequence[SharedStack]) -> str:
     """Return `ranks 0-1 in psum (train.py:4); rank 2 in load (data.py:3)`; '' if all main threads share a stack."""
     mains = [place for place in found if place.kind == MAIN]
-    said = []
+    parts = []
     for place in mains:
         elsewhere = {frame for other in mains if other is not place for frame in other.frames}
         where = call_words(own_call(place.frames, elsewhere)) if place.frames else "no Python frame"
-        said.append(f"{_ranks(place.ranks)} in {where}")
-    return "; ".join(said) if len(mains) > 1 else ""
+        parts.append(f"{_ranks(place.ranks)} in {where}")
+    return "; ".join(parts) if len(mains) > 1 else ""
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -151,17 +151,17 @@ def _notes(result: RankStacks, what: str) -> Iterator[str]:
 def _why(program: Program, what: str) -> str:
     """Return why a Python program has no stack, and the command to try if any."""
     state = " is stopped (SIGSTOP) and" if program.state == "T" else ""
-    spy = f"; py-spy: {program.trouble}" if program.trouble else ""
+    py_spy = f"; py-spy: {program.trouble}" if program.trouble else ""
     name = _command(program)
     kind, _, signal = program.how.partition(".")
     if kind == "catches":
-        ask = f"if it is faulthandler's: iris stacks {what} --signal {signal}"
-        return f"{name} has a handler for SIG{signal}; {ask}{spy}"
+        advice = f"if it is faulthandler's: iris stacks {what} --signal {signal}"
+        return f"{name} has a handler for SIG{signal}; {advice}{py_spy}"
     if kind == "deaf":
-        return f"{name}{state} printed no stack after the signal{spy}"
+        return f"{name}{state} printed no stack after the signal{py_spy}"
     if kind == "late":
         return f"{name} was not inspected: out of time"
-    return f"no stack of {name}{spy or ': py-spy is not installed'}"
+    return f"no stack of {name}{py_spy or ': py-spy is not installed'}"
 
 
 def _command(program: Program) -> str:
@@ -187,7 +187,7 @@ def _rank(result: RankStacks) -> RankProcesses:
     return RankProcesses(result.task, result.task.index, result.worker, silence is None, note, processes)
 
 
-Doing = tuple[str, str, str]
+Activity = tuple[str, str, str]
 """Singular verb, plural verb, and the wait channel as ` in PLACE`."""
 
 _VERBS = {
@@ -207,7 +207,7 @@ def show_thread_states(output: Output, results: Sequence[RankStacks]) -> None:
     ordered = _states(results)
     if not ordered:
         return
-    output.line("no stack: " + "; ".join(_sentence(doing, ranks) for doing, ranks in ordered))
+    output.line("no stack: " + "; ".join(_sentence(activity, ranks) for activity, ranks in ordered))
     for _, ranks in ordered:
         output.line()
         alike = "alike; " if len(ranks) > 1 else ""
@@ -220,12 +220,12 @@ def show_thread_states(output: Output, results: Sequence[RankStacks]) -> None:
                 output.line(f"        {line}")
 
 
-def _states(results: Sequence[RankStacks]) -> list[tuple[Doing, list[RankStacks]]]:
-    """Return the ranks without a stack, grouped by what they do, the largest group first."""
-    groups: dict[Doing, list[RankStacks]] = {}
+def _states(results: Sequence[RankStacks]) -> list[tuple[Activity, list[RankStacks]]]:
+    """Return the ranks without a stack, grouped by activity, the largest group first."""
+    groups: dict[Activity, list[RankStacks]] = {}
     for each in results:
-        if doing := _of_rank(each):
-            groups.setdefault(doing, []).append(each)
+        if activity := _activity_of_rank(each):
+            groups.setdefault(activity, []).append(each)
     return sorted(groups.items(), key=lambda group: -len(group[1]))
 
 
@@ -237,8 +237,8 @@ def _programs_without_stack(result: RankStacks) -> list[Program]:
     )
 
 
-def _of_rank(result: RankStacks) -> Doing | None:
-    """Return what a rank does: it spins if any thread spins, otherwise the state of its program's main thread.
+def _activity_of_rank(result: RankStacks) -> Activity | None:
+    """Return the activity of a rank: spinning if any thread spins, otherwise that of its program's main thread.
 
     Its program is its first Python program, or the newest process of those that are not Python.
     """
@@ -248,10 +248,10 @@ def _of_rank(result: RankStacks) -> Doing | None:
     if any(thread.spins for program in programs for thread in program.threads):
         return "spins", "spin", ""
     program = next((each for each in programs if each.how != "other"), programs[-1])
-    return _of_thread(program.threads[0])
+    return _activity_of_thread(program.threads[0])
 
 
-def _of_thread(thread: KernelThread) -> Doing:
+def _activity_of_thread(thread: KernelThread) -> Activity:
     if thread.spins:
         return "spins", "spin", ""
     one, several = _VERBS.get(thread.state, ("is in an unknown state", "are in an unknown state"))
@@ -259,16 +259,16 @@ def _of_thread(thread: KernelThread) -> Doing:
     return one, several, f" in {place}" if place else ""
 
 
-def _sentence(doing: Doing, ranks: Sequence[RankStacks]) -> str:
-    one, several, place = doing
+def _sentence(activity: Activity, ranks: Sequence[RankStacks]) -> str:
+    one, several, place = activity
     return f"{_ranks([each.task.index for each in ranks])} {one if len(ranks) == 1 else several}{place}"
 
 
 def _threads(threads: Sequence[KernelThread]) -> Iterator[str]:
-    """Threads that do the same in one line, the busiest first; the CPU times are their sums."""
-    groups: dict[Doing, list[KernelThread]] = {}
+    """Yield a line for each group of threads with the same activity, the busiest first, with their total CPU time."""
+    groups: dict[Activity, list[KernelThread]] = {}
     for thread in threads:
-        groups.setdefault(_of_thread(thread), []).append(thread)
+        groups.setdefault(_activity_of_thread(thread), []).append(thread)
     for (one, several, place), same in sorted(groups.items(), key=lambda group: -_used(group[1])):
         who = f"1 thread {one}" if len(same) == 1 else f"{len(same)} threads {several}"
         total = sum(thread.cpu_seconds for thread in same)

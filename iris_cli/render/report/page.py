@@ -32,11 +32,11 @@ from iris_cli.ops.views.report import (
     uses,
 )
 from iris_cli.render.layout import clean_line
-from iris_cli.render.report.summary import counted, hours, of_what_was_there, share
+from iris_cli.render.report.summary import counted, hours, share, share_of_available
 from iris_cli.render.tables import chain_words, clock_time, duration, fold
 
-_MOST_ROWS = 100
-"""Most labels and most workers that get a row."""
+_MAX_ROWS = 100
+"""Maximum number of labels, and of workers, in a table."""
 
 
 def page(report: Report) -> str:
@@ -83,7 +83,7 @@ def _sections(report: Report, used: list[Use]) -> Iterator[str]:
     yield _section("By label", _sums("Label", by_label(report.jobs), "(no label)"))
     yield _section("By priority", _sums("Priority", by_priority(report.jobs)))
     yield _section("How attempts ended", _ends(report))
-    yield _section("Workers that lost work", _losers(used))
+    yield _section("Workers that lost work", _workers_with_losses(used))
     yield "</div>"
     yield _FOOTER
 
@@ -97,8 +97,8 @@ def _header(report: Report) -> str:
     warnings = list(report.messages)
     if report.older:
         warnings.append(f"{count(report.older, 'older job')} not shown")
-    note_line = "".join(f'<p class="warning">{safe(each)}</p>' for each in warnings)
-    return f"<header><h1>{safe(report.name)}</h1><p>{span}, from the event log</p>{note_line}</header>\n"
+    warnings_html = "".join(f'<p class="warning">{safe(each)}</p>' for each in warnings)
+    return f"<header><h1>{safe(report.name)}</h1><p>{span}, from the event log</p>{warnings_html}</header>\n"
 
 
 def _time(at: float) -> str:
@@ -108,11 +108,11 @@ def _time(at: float) -> str:
 
 def _tiles(report: Report, used: list[Use]) -> str:
     everything = total(report.jobs)
-    vain = share(everything.wasted, everything.chip_seconds)
+    wasted_share = share(everything.wasted, everything.chip_seconds)
     tiles = [
         ("jobs", f"{len(report.jobs):,}", counted(report)),
-        ("chip-hours", hours(everything.chip_seconds), of_what_was_there(everything.chip_seconds, used)),
-        ("wasted", hours(everything.wasted), f"{vain} of used chip-hours" if vain else ""),
+        ("chip-hours", hours(everything.chip_seconds), share_of_available(everything.chip_seconds, used)),
+        ("wasted", hours(everything.wasted), f"{wasted_share} of used chip-hours" if wasted_share else ""),
         ("task-hours", hours(everything.task_seconds), count(sum(use.attempts for use in used), "attempt")),
         ("median wait", duration(everything.waited_median), f"longest {duration(everything.waited_most)}"),
         (
@@ -154,13 +154,13 @@ def _sums(what: str, sums: list[Sum], unnamed: str = "") -> str:
             _in_words(each.waited_median),
             _in_words(each.waited_most),
         )
-        for each in sums[:_MOST_ROWS]
+        for each in sums[:_MAX_ROWS]
     ]
     return table(headers, rows) + _beyond(len(sums))
 
 
 def _beyond(number: int) -> str:
-    return f"<p>and {number - _MOST_ROWS:,} more</p>" if number > _MOST_ROWS else ""
+    return f"<p>and {number - _MAX_ROWS:,} more</p>" if number > _MAX_ROWS else ""
 
 
 def _ends(report: Report) -> str:
@@ -179,11 +179,11 @@ def _ends(report: Report) -> str:
     return table(("End", "Attempts", "Chip-hours", "Task-hours"), rows) if rows else ""
 
 
-def _losers(used: list[Use]) -> str:
-    """Return the table of workers that lost attempts. Equal rows are folded, as for the hosts of a slice."""
-    losers = sorted((use for use in used if use.lost), key=lambda use: -use.lost)
+def _workers_with_losses(used: list[Use]) -> str:
+    """Return the table of workers that lost attempts. Equal rows, such as those of one slice, become one row."""
+    with_losses = sorted((use for use in used if use.lost), key=lambda use: -use.lost)
     alike: dict[tuple[Cell, ...], list[str]] = {}
-    for use in losers:
+    for use in with_losses:
         busy = use.busy_seconds / (use.worker.seconds or 1.0)
         cells = (
             Cell(use.worker.slice or ""),
@@ -194,7 +194,7 @@ def _losers(used: list[Use]) -> str:
         alike.setdefault(cells, []).append(use.worker.id)
     rows = [(Cell(fold(names)), *cells) for cells, names in alike.items()]
     headers = ("Worker", "Slice", "Lost", "Attempts", "Busy")
-    return table(headers, rows[:_MOST_ROWS]) + _beyond(len(rows)) if rows else ""
+    return table(headers, rows[:_MAX_ROWS]) + _beyond(len(rows)) if rows else ""
 
 
 _HEADERS = (
@@ -207,13 +207,13 @@ def _jobs(report: Report) -> str:
     if not report.jobs:
         return _section("Jobs", "<p>No jobs yet.</p>")
     failed = (job.id for job in reversed(report.jobs) if job.last_lines)
-    note_line = set(islice(failed, _MOST_TOLD))
-    rows = [_job(job, job.last_lines if job.id in note_line else ()) for job in reversed(report.jobs)]
+    with_lines = set(islice(failed, _MAX_JOBS_WITH_LINES))
+    rows = [_job(job, job.last_lines if job.id in with_lines else ()) for job in reversed(report.jobs)]
     return _section("Jobs", _FIND + table(_HEADERS, rows, name="jobs"))
 
 
-_MOST_TOLD = 500
-"""Most jobs shown with their last log lines, the newest first: it bounds the size of the page."""
+_MAX_JOBS_WITH_LINES = 500
+"""Maximum number of jobs, newest first, shown with their last log lines: limits the size of the page."""
 
 
 def _job(job: JobLine, last_lines: tuple[str, ...]) -> tuple[Cell, ...]:
@@ -249,13 +249,13 @@ _KINDS = {
     "RETRYING": "pending",
 }
 
-_FIND = """<p class="tools"><label>Show jobs with <input type="search" id="find" size="24"></label>
+_FIND = """<p class="tools"><label>Filter jobs: <input type="search" id="find" size="24"></label>
 <span id="found"></span></p>
 """
 
 _CHART = """<section id="chart" hidden>
 <h2>Slices and workers over time</h2>
-<p class="tools"><span id="spans"></span> <button id="fold" type="button">Open all</button>
+<p class="tools"><span id="spans"></span> <button id="fold" type="button">Expand all</button>
 <button id="chosen" type="button" hidden></button> <span id="seen"></span>
 <span class="legend"><i class="mark ok">succeeded</i> <i class="mark running">running</i>
 <i class="mark failed">failed</i>
@@ -264,7 +264,7 @@ _CHART = """<section id="chart" hidden>
 aria-label="Which job ran where and when; the table of jobs above has the same in words.">
 <canvas id="canvas"></canvas><div id="height"></div></div>
 <p class="hint">Pale: placed but not started. Drag to zoom in, double-click to zoom out; click
-a slice to see its workers, a job to highlight it. Keys: arrows, + and −, 0.</p>
+a slice to see its workers, a job to highlight it. Keys: arrows move, + and − zoom, 0 shows everything.</p>
 <div id="tip" hidden></div>
 </section>
 <noscript><p class="warning">The chart needs JavaScript (included in this page); the tables do not.</p>
@@ -333,7 +333,7 @@ def _cell(cell: Cell) -> str:
 
 _REASONS: tuple[EndReason | None, ...] = (None, *EndReason)
 _LONG = 36_000.0
-"""Seconds above which the chart's unit is 1 second instead of 0.01."""
+"""Reports longer than this many seconds use a unit of 1 s in the chart, shorter ones 0.01 s."""
 
 
 def kind_of(reason: EndReason | None) -> str:

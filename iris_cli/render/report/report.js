@@ -373,7 +373,7 @@
 
   function openAll(open) {
     for (const row of rows) if (row.workers) row.open = open;
-    byId("fold").textContent = open ? "Close all" : "Open all";
+    byId("fold").textContent = open ? "Collapse all" : "Expand all";
     layOut();
   }
 
@@ -417,7 +417,7 @@
     event.preventDefault();
     does();
   });
-  byId("fold").addEventListener("click", () => openAll(byId("fold").textContent === "Open all"));
+  byId("fold").addEventListener("click", () => openAll(byId("fold").textContent === "Expand all"));
 
   for (const [name, seconds] of [["All", 0], ["30 d", 2592000], ["7 d", 604800], ["24 h", 86400], ["1 h", 3600]]) {
     if (seconds / data.unit > whole.to) continue;

@@ -19,7 +19,7 @@ from iris_cli.render.tables import NARROW, Row, chain_words, clock_time, duratio
 from iris_cli.render.views.job_tables import next_line
 
 _MOST_ROWS = 10
-"""Most labels, hosts and jobs that get a row; the HTML page has more."""
+"""Maximum number of labels, hosts and jobs with a row; the HTML page has more."""
 
 _RIGHT = (
     *("JOBS", "ATTEMPTS", "ATTEMPTS PER HOST", "CHIP-HOURS", "WASTED", "TASK-HOURS"),
@@ -44,7 +44,7 @@ def _summary(report: Report, width: int) -> Group:
     narrow = width < NARROW
     parts: list[Text | Table] = [text(message, "bold red") for message in report.messages]
     parts += [_header(report), text(""), _figures(report, used)]
-    for some in (_labels(report, narrow), _ends(report), _hosts(used), _costly(report, narrow)):
+    for some in (_labels(report, narrow), _ends(report), _hosts(used), _most_used(report, narrow)):
         parts += [text(""), *some] if some else []
     return Group([*parts, text(""), _next(report)])
 
@@ -67,16 +67,19 @@ def _figures(report: Report, used: Sequence[Use]) -> Table:
     retries = sum(job.retries for job in report.jobs)
     preemptions = sum(job.preemptions for job in report.jobs)
     older = f"; {count(report.older, 'older job')} not shown" if report.older else ""
-    vain = share(everything.wasted, everything.chip_seconds)
-    there = of_what_was_there(everything.chip_seconds, used)
+    wasted_share = share(everything.wasted, everything.chip_seconds)
+    share_words = share_of_available(everything.chip_seconds, used)
     chips = everything.chip_seconds or any(use.worker.chips for use in used)
     waited = f"median {duration(everything.waited_median)}, longest {duration(everything.waited_most)}"
     attempts = count(sum(use.attempts for use in used), "attempt")
     return facts(
         [
             ("jobs", f"{len(report.jobs):,}: {counted(report)}{older}"),
-            ("chip-hours", f"{hours(everything.chip_seconds)} used, {there}" if chips else ""),
-            ("wasted", f"{hours(everything.wasted)}, {vain} of used chip-hours" if vain else ""),
+            ("chip-hours", f"{hours(everything.chip_seconds)} used, {share_words}" if chips else ""),
+            (
+                "wasted",
+                f"{hours(everything.wasted)}, {wasted_share} of used chip-hours" if wasted_share else "",
+            ),
             ("task-hours", f"{hours(everything.task_seconds)} in {attempts}"),
             ("waited", waited if everything.waited_most else "0s"),
             (
@@ -143,8 +146,8 @@ def _hosts(used: Sequence[Use]) -> list[Text | Table]:
     """Return the table of hosts, most lost attempts first. Equal rows are folded, as for the hosts of a slice."""
     rows = folded(sorted(used, key=lambda use: -use.lost), lambda use: use.worker.id, _host_cells)
     headers = ("HOST", "SLICE", "BUSY", "ATTEMPTS PER HOST", "LOST PER HOST")
-    made: list[Text | Table] = [table(headers, rows[:_MOST_ROWS], right=_RIGHT)] if rows else []
-    return [*made, *_beyond(len(rows), "host")]
+    tables: list[Text | Table] = [table(headers, rows[:_MOST_ROWS], right=_RIGHT)] if rows else []
+    return [*tables, *_beyond(len(rows), "host")]
 
 
 def _host_cells(use: Use) -> Row:
@@ -152,21 +155,21 @@ def _host_cells(use: Use) -> Row:
     return use.worker.slice or "", busy, f"{use.attempts:,}" if use.attempts else "", str(use.lost or "")
 
 
-def _costly(report: Report, narrow: bool) -> list[Text | Table]:
+def _most_used(report: Report, narrow: bool) -> list[Text | Table]:
     """Return the table of jobs with the most chip-hours, then task-hours."""
     costs = [(job, total([job])) for job in report.jobs]
     costs.sort(key=lambda pair: (-pair[1].chip_seconds, -pair[1].task_seconds))
     headers = ("JOB", "STATE", "CHIP-HOURS", "WASTED", "TASK-HOURS", "WAITED", "RAN", "RETRIES", "WHY")
     only = ("JOB", "STATE", "CHIP-HOURS", "TASK-HOURS") if narrow else ()
     rows = [_job_cells(job, sums) for job, sums in costs[:_MOST_ROWS]]
-    made: list[Text | Table] = [table(headers, rows, only=only, right=_RIGHT)] if rows else []
-    return [*made, *_beyond(len(costs), "job")]
+    tables: list[Text | Table] = [table(headers, rows, only=only, right=_RIGHT)] if rows else []
+    return [*tables, *_beyond(len(costs), "job")]
 
 
 def _job_cells(job: JobLine, sums: Sum) -> Row:
-    tries = str(job.tries or "")
+    job_retries = str(job.tries or "")
     why = "; ".join(filter(None, (job.why, chain_words(job.again, job.tried_again))))
-    return job.id, job.display, *_hours_of(sums), duration(job.waited), duration(job.ran), tries, why
+    return job.id, job.display, *_hours_of(sums), duration(job.waited), duration(job.ran), job_retries, why
 
 
 _HOUR = 3600.0
@@ -185,10 +188,10 @@ def share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %" if whole else ""
 
 
-def of_what_was_there(chip_seconds: float, used: Iterable[Use]) -> str:
+def share_of_available(chip_seconds: float, used: Iterable[Use]) -> str:
     """Return the share of the available chip-hours: chips of the workers while they were configured."""
-    there = sum(use.worker.chips * use.worker.seconds for use in used)
-    return f"{share(chip_seconds, there)} of {hours(there)} available" if there else "no chips"
+    offered = sum(use.worker.chips * use.worker.seconds for use in used)
+    return f"{share(chip_seconds, offered)} of {hours(offered)} available" if offered else "no chips"
 
 
 def counted(report: Report) -> str:

@@ -30,10 +30,10 @@ from iris_cli.render.tables import (
     table,
     text,
 )
-from iris_cli.render.views.status import late_why, where, without_kind
+from iris_cli.render.views.status import overdue_reason, where, without_kind
 
 FOLD_ABOVE = 16
-"""Most tasks that get a line each; more are folded."""
+"""Maximum number of tasks with a line each; more are folded."""
 
 WIDE = 120
 
@@ -114,7 +114,7 @@ def _reason(status: JobStatus) -> tuple[str, str]:
     job, pending = status.job, status.job.tasks.get(TaskState.PENDING, 0)
     if job.workers and job.why and pending and not (job.stopping or job.state.terminal):
         return "pending", f"{count(pending, 'task')}: {without_kind(job.why)}"
-    return "why", late_why(job) if status.failure is None else ""
+    return "why", overdue_reason(job) if status.failure is None else ""
 
 
 def _is_counted(status: JobStatus) -> bool:
@@ -169,8 +169,8 @@ def _task_cells(task: TaskRow) -> Row:
 
 def _why(task: TaskRow) -> str:
     """Return the reason for the task's state, without the exit code that its display contains."""
-    said = task.display.partition(" ")[2]
-    more = task.why.removeprefix(said) if said else task.why
+    code_words = task.display.partition(" ")[2]
+    more = task.why.removeprefix(code_words) if code_words else task.why
     return more[2:] if more[:2] in (": ", "; ") else more
 
 
@@ -226,8 +226,8 @@ def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
 # The failure card: the first failed task with its last log lines, its peers, and the known cause.
 
 
-MOST_GROUPS = 4
-"""Most groups of peers, and most failed child jobs, that get a line each."""
+MAX_GROUPS = 4
+"""Maximum number of groups of peers, and of failed child jobs, with a line each."""
 
 
 def failure_card(failure: FailureCard) -> list[Renderable]:
@@ -260,22 +260,22 @@ def _others(failure: FailureCard) -> Iterator[str]:
     """Yield a line per group of peers. Yield nothing if no peer failed or has output: then all were only stopped."""
     if not any(group.line or group.failed for group in failure.others):
         return
-    for group in failure.others[:MOST_GROUPS]:
-        yield _company(group)
-    rest = failure.others[MOST_GROUPS:]
+    for group in failure.others[:MAX_GROUPS]:
+        yield _peer_line(group)
+    rest = failure.others[MAX_GROUPS:]
     if rest:
         yield f"{sum(len(group.tasks) for group in rest)} others ended in {len(rest)} other ways"
 
 
 def _children(failure: FailureCard) -> Iterator[str]:
-    for child in failure.children[:MOST_GROUPS]:
+    for child in failure.children[:MAX_GROUPS]:
         yield f"child job {child.job} {child.state}: {child.cause}"
-    more = len(failure.children[MOST_GROUPS:]) + failure.more_children
+    more = len(failure.children[MAX_GROUPS:]) + failure.more_children
     if more:
         yield f"and {count(more, 'more child job')} failed"
 
 
-def _company(group: PeerGroup) -> str:
+def _peer_line(group: PeerGroup) -> str:
     """Return `3 others, task-[0-1,3], stopped; last line: step 42` or `task-5 also failed, exit 1; last line: ...`."""
     several = len(group.tasks) > 1
     names = fold(f"task-{task.index}" for task in group.tasks)
@@ -291,5 +291,5 @@ def _company(group: PeerGroup) -> str:
 def _known(known: Explained, failure: FailureCard) -> Iterator[Text | Table]:
     who = "" if known.task == failure.task else f" of task-{known.task.index}"
     yield text(f"known cause{who}: {known.cause}", "bold yellow")
-    said = known.line if known.line not in failure.cause else ""
-    yield facts([("log line", said), ("fix", known.fix), ("source", known.source)])
+    line = known.line if known.line not in failure.cause else ""
+    yield facts([("log line", line), ("fix", known.fix), ("source", known.source)])

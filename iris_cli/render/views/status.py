@@ -14,17 +14,17 @@ from iris_cli.render.layout import Group, Table, Text
 from iris_cli.render.tables import NARROW, Row, age, banner, chain_words, duration, fold, folded, table, text
 from iris_cli.render.workers import cores, memory, status_words
 
-MOST_LISTED = 100
-"""Most ended jobs listed with --json or --quiet, unless all are requested."""
-MOST_OPEN = 50
-MOST_ENDED = 10
-MOST_PROBLEMS = 5
-MOST_UNMET = 5
+MAX_LISTED = 100
+"""Maximum number of ended jobs listed with --json or --quiet, unless all are requested."""
+MAX_OPEN = 50
+MAX_ENDED = 10
+MAX_PROBLEMS = 5
+MAX_UNMET = 5
 
 
 def ended_jobs(output: Output) -> int:
-    """Return the most ended jobs to list unless all are requested."""
-    return MOST_LISTED if output.as_json or output.quiet else MOST_ENDED
+    """Return the maximum number of ended jobs to list, unless all are requested."""
+    return MAX_LISTED if output.as_json or output.quiet else MAX_ENDED
 
 
 def show_cluster(
@@ -73,14 +73,14 @@ def _jobs(status: ClusterStatus, width: int, everything: bool, chosen: bool) -> 
     in_order = in_reading_order(status.jobs)
     still_open = [job for job in in_order if not job.state.terminal]
     ended = [job for job in in_order if job.state.terminal]
-    shown = [*still_open, *ended] if everything else [*still_open[:MOST_OPEN], *ended[:MOST_ENDED]]
+    shown = [*still_open, *ended] if everything else [*still_open[:MAX_OPEN], *ended[:MAX_ENDED]]
     headers = ("JOB", "STATE", "TASKS", "AGE", "RAN", "WHERE / WHY")
     only = ("JOB", "STATE", "AGE", "WHERE / WHY") if width < NARROW else ()
     cells = _short_job_cells if width < NARROW else _job_cells
     parts: list[Text | Table] = [table(headers, map(cells, shown), only=only)]
     hidden = [
-        (len(still_open) - MOST_OPEN, "more open job"),
-        (max(0, len(ended) - MOST_ENDED) + status.older, "older job"),
+        (len(still_open) - MAX_OPEN, "more open job"),
+        (max(0, len(ended) - MAX_ENDED) + status.older, "older job"),
     ]
     words = [count(number, noun) for number, noun in hidden if number > 0]
     if words and not everything:
@@ -117,15 +117,15 @@ def without_kind(why: str) -> str:
     return words if colon and kind.isidentifier() and kind.islower() else why
 
 
-def late_why(job: JobRow) -> str:
-    """Return why the job is pending, with how long if it is overdue, or why it ended."""
+def overdue_reason(job: JobRow) -> str:
+    """Return why the job is pending or ended; if it is overdue, also how long it has been pending."""
     return ": ".join(filter(None, (job.overdue, job.why)))
 
 
 def _where_and_why(job: JobRow) -> str:
     """Return the job's workers, why its other tasks wait, why it ended, its retry and its resubmissions."""
-    waits = job.workers and job.why and not job.state.terminal
-    why = f"waiting: {without_kind(job.why)}" if waits else late_why(job)
+    has_pending = job.workers and job.why and not job.state.terminal
+    why = f"waiting: {without_kind(job.why)}" if has_pending else overdue_reason(job)
     chain = chain_words(job.again, job.tried_again)
     return "; ".join(part for part in (where(job), why, job.quiet, job.retry, chain) if part)
 
@@ -176,10 +176,10 @@ def _problems(workers: Iterable[WorkerRow]) -> Iterator[Text]:
         obstacles = worker.refuses[:1] if worker.status != "stopping" else ()
         for words in dict.fromkeys((*obstacles, *worker.warnings)):
             alike.setdefault(words, []).append(worker.id)
-    for words, names in list(alike.items())[:MOST_PROBLEMS]:
+    for words, names in list(alike.items())[:MAX_PROBLEMS]:
         yield text(f"{fold(names)}: {words}", "yellow")
-    if len(alike) > MOST_PROBLEMS:
-        yield text(f"{len(alike) - MOST_PROBLEMS} more: iris workers", "dim")
+    if len(alike) > MAX_PROBLEMS:
+        yield text(f"{len(alike) - MAX_PROBLEMS} more: iris workers", "dim")
 
 
 def group_tables(scaling: Scaling, width: int) -> list[Text | Table]:
@@ -195,11 +195,9 @@ def group_tables(scaling: Scaling, width: int) -> list[Text | Table]:
         if each.backing_off
     ]
     parts += [text(line, "yellow") for each in scaling.groups for line in each.by_hand]
-    parts += [
-        text(f"no capacity for {each.id}: {each.text}", "yellow") for each in scaling.unmet[:MOST_UNMET]
-    ]
-    if len(scaling.unmet) > MOST_UNMET:
-        parts.append(text(f"{len(scaling.unmet) - MOST_UNMET} more: iris autoscale --dry-run", "dim"))
+    parts += [text(f"no capacity for {each.id}: {each.text}", "yellow") for each in scaling.unmet[:MAX_UNMET]]
+    if len(scaling.unmet) > MAX_UNMET:
+        parts.append(text(f"{len(scaling.unmet) - MAX_UNMET} more: iris autoscale --dry-run", "dim"))
     return parts
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 FOLD_ABOVE = 16
-"""Most attempts that get a line each; more are folded."""
+"""Maximum number of attempts with a line each; more are folded."""
 
 
 def show_why(output: Output, why: Why) -> None:
@@ -42,8 +42,8 @@ def show_why(output: Output, why: Why) -> None:
 def _in_short(why: Why) -> str:
     reasons = [wait.prospect for wait in why.waits]
     refuses = why.worker.worker.refuses if why.worker else ()
-    said = (*refuses, *why.occupied, *reasons, why.cause, *(place.worker for place in why.places))
-    return next(filter(None, said), why.display)
+    candidates = (*refuses, *why.occupied, *reasons, why.cause, *(place.worker for place in why.places))
+    return next(filter(None, candidates), why.display)
 
 
 def _parts(why: Why, width: int) -> Iterator[Renderable]:
@@ -100,10 +100,12 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
         yield typed, f"met by {each.satisfied} of {count(each.workers, 'worker')}{source}"
     for dimension in found.dimensions:
         if dimension.lacking:
-            met = f"met by {dimension.workers - dimension.lacking} of {count(dimension.workers, 'worker')}"
-            yield f"{amount(dimension.kind, dimension.need)} free", met
+            met_by = f"met by {dimension.workers - dimension.lacking} of {count(dimension.workers, 'worker')}"
+            yield f"{amount(dimension.kind, dimension.need)} free", met_by
     if found.group_by:
-        largest = f", largest: {found.largest[0]} with {found.largest[1]}" if found.largest else ""
+        largest = (
+            f", largest: {found.largest[0]} ({count(found.largest[1], 'worker')})" if found.largest else ""
+        )
         yield "groups", f"{found.groups_found} by {found.group_by}{largest}"
     yield "rejected", "; ".join(f"{count(number, 'worker')}: {kind}" for kind, number in found.refused)
     for taker in found.behind:

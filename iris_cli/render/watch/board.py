@@ -39,16 +39,16 @@ from iris_cli.render.views.status import tasks, where, without_kind
 from iris_cli.render.watch.news import News
 from iris_cli.render.workers import status_words
 
-_AIRY = 16  # fewest lines for blank lines and headings
-_ROOMY = 10  # fewest lines for slices and hosts
+_MIN_LINES_FOR_GAPS = 16  # of the screen, for blank lines and headings
+_MIN_LINES_FOR_SLICES = 10  # of the screen, for slices and hosts
 _MAX_TASK_GROUPS = 4
-_WITH_NOTES = 90  # fewest columns for the note of a state
-_COARSE = 600  # seconds above which durations are shown in whole minutes
+_MIN_COLUMNS_FOR_NOTES = 90  # of the screen, for the note of a state, such as `(1 of 3)`
+_COARSE_SECONDS = 600  # longer durations are shown in whole minutes
 _GAP = "  "
 
 
 class Moment(Struct, frozen=True, kw_only=True):
-    """Input of a picture: `now` in seconds since the epoch, and the news, newest last.
+    """Input of a picture: the time `now` in seconds since the epoch, and the news, newest last.
 
     `trouble`: why no cycle could run.
     """
@@ -63,7 +63,7 @@ Picture = Callable[[Moment, int, int], Sequence[Text]]
 
 
 class _Section(Struct, frozen=True):
-    """Lines of one section, `least` to `most` of them as there is room. `rest`: text for the lines after a number."""
+    """Lines of one section: between `least` and `most` of them are shown. `rest` describes the lines after a number."""
 
     lines: Sequence[Text]
     least: int
@@ -73,42 +73,44 @@ class _Section(Struct, frozen=True):
 
 def frame(board: Board, moment: Moment, width: int, height: int) -> list[Text]:
     """Return the lines of a screen: at most `height`, each at most `width` columns wide."""
-    head = list(_head(board.status, moment))[: max(1, height - 1)]
-    airy = height >= _AIRY
+    head = list(_header_lines(board.status, moment))[: max(1, height - 1)]
+    has_gaps = height >= _MIN_LINES_FOR_GAPS
     sections = [
         _jobs(board, moment.now, width, height),
-        _listed(_slices(board.status, width), 8 if height >= _ROOMY else 0, "slices and hosts"),
-        _listed(list(_problems(board.status.workers)), 4, "problems"),
-        _Section(list(map(_news_line, moment.news)), 4 if airy else 1, 10 if airy else 3),
+        _counted_section(
+            _slices(board.status, width), 8 if height >= _MIN_LINES_FOR_SLICES else 0, "slices and hosts"
+        ),
+        _counted_section(list(_problems(board.status.workers)), 4, "problems"),
+        _Section(list(map(_news_line, moment.news)), 4 if has_gaps else 1, 10 if has_gaps else 3),
     ]
     sections = [section for section in sections if section.lines]
-    room = height - len(head) - airy * len(sections)
-    parts = [part for part in _fitted(sections, room) if part]
+    room = height - len(head) - has_gaps * len(sections)
+    parts = [part for part in _fit(sections, room) if part]
     lines = head
     for number, part in enumerate(parts, 1):
         if moment.news and 1 < number == len(parts):  # keep news at the bottom
             lines += [Text()] * (room - sum(map(len, parts)))
-        lines += [*[Text()] * airy, *part]
+        lines += [*[Text()] * has_gaps, *part]
     return [_cut(line, width) for line in lines[:height]]
 
 
-def _listed(lines: Sequence[Text], most: int, nouns: str) -> _Section:
+def _counted_section(lines: Sequence[Text], most: int, nouns: str) -> _Section:
     return _Section(
         lines, min(1, most), most, lambda shown: f"{len(lines) - shown} more {nouns}: iris status"
     )
 
 
-def _fitted(sections: Sequence[_Section], room: int) -> list[Sequence[Text]]:
+def _fit(sections: Sequence[_Section], room: int) -> list[Sequence[Text]]:
     """Return each section's lines: first `least` of each section, then up to `most`, in the order of the sections."""
-    given = [0] * len(sections)
+    lines_of = [0] * len(sections)
     for most in (False, True):
         for place, section in enumerate(sections):
-            wanted = min(len(section.lines), section.most if most else section.least)
-            given[place] += max(0, min(wanted - given[place], room - sum(given)))
-    return [_some(section, lines) for section, lines in zip(sections, given, strict=True)]
+            limit = min(len(section.lines), section.most if most else section.least)
+            lines_of[place] += max(0, min(limit - lines_of[place], room - sum(lines_of)))
+    return [_first_lines(section, lines) for section, lines in zip(sections, lines_of, strict=True)]
 
 
-def _some(section: _Section, number: int) -> Sequence[Text]:
+def _first_lines(section: _Section, number: int) -> Sequence[Text]:
     """Return `number` lines of the section; the last line counts the hidden lines."""
     if section.rest is None or number < 2 or number >= len(section.lines):
         return (
@@ -117,7 +119,7 @@ def _some(section: _Section, number: int) -> Sequence[Text]:
     return [*section.lines[: number - 1], _text(section.rest(number - 1), "dim")]
 
 
-def _head(status: ClusterStatus, moment: Moment) -> Iterator[Text]:
+def _header_lines(status: ClusterStatus, moment: Moment) -> Iterator[Text]:
     """Yield the cluster's name and workers, the age of the data, and problems of the log and of cycles."""
     now = moment.now
     taking = sum(not worker.refuses for worker in status.workers)
@@ -149,9 +151,11 @@ def _jobs(board: Board, now: float, width: int, height: int) -> _Section:
     older = f"{count(board.status.older, 'older job')} not shown" if board.status.older else ""
     if not board.jobs:
         return _Section([_text(older or "no jobs: iris launch -- COMMAND", "dim")], 1, 1, str)
-    rows: list[Row] = [tuple(Text(header, style="dim") for header in _HEADERS)] if height >= _AIRY else []
+    rows: list[Row] = (
+        [tuple(Text(header, style="dim") for header in _HEADERS)] if height >= _MIN_LINES_FOR_GAPS else []
+    )
     begins = []  # the first row of each job
-    for job in board.jobs[:height]:  # more do not fit
+    for job in board.jobs[:height]:  # further jobs do not fit
         begins.append(len(rows))
         rows += _rows_of(board, job, now, width)
     columns = _columns(width)
@@ -181,13 +185,13 @@ def _columns(width: int) -> Sequence[int]:
 
 
 def _rows_of(board: Board, job: JobOnBoard, now: float, width: int) -> Iterator[Row]:
-    row, style = job.row, _STANDING.get(job.concern, "")
-    display = row.display if width >= _WITH_NOTES else word_of(row.display)
+    row, style = job.row, _JOB_STYLES.get(job.concern, "")
+    display = row.display if width >= _MIN_COLUMNS_FOR_NOTES else word_of(row.display)
     yield (
         _text(row.id, style),
         _text(display, style_of(display)),
         _text(tasks(row)),
-        _text(_for(job, now), "dim"),
+        _text(_duration_words(job, now), "dim"),
         _text(_where_and_why(board, job, now), style),
     )
     for group in job.task_groups[:_MAX_TASK_GROUPS]:
@@ -198,7 +202,7 @@ def _rows_of(board: Board, job: JobOnBoard, now: float, width: int) -> Iterator[
         yield _text("  …"), Text(), Text(), Text(), _text(words, "dim")
 
 
-_STANDING = {Concern.FAILING: "bold", Concern.OVERDUE: "bold yellow", Concern.ENDED: "dim"}
+_JOB_STYLES = {Concern.FAILING: "bold", Concern.OVERDUE: "bold yellow", Concern.ENDED: "dim"}
 
 
 def _group_row(group: TaskGroup, now: float) -> Row:
@@ -213,7 +217,7 @@ def _group_row(group: TaskGroup, now: float) -> Row:
     )
 
 
-def _for(job: JobOnBoard, now: float) -> str:
+def _duration_words(job: JobOnBoard, now: float) -> str:
     """Return how long the job has been pending or running, or how long ago it ended."""
     row = job.row
     if row.state.terminal:
@@ -225,7 +229,7 @@ def _seconds(since: float | None, now: float) -> str:
     if since is None:
         return ""
     seconds = max(0, int(now - since))
-    return duration(float(seconds - seconds % 60 if seconds >= _COARSE else seconds))
+    return duration(float(seconds - seconds % 60 if seconds >= _COARSE_SECONDS else seconds))
 
 
 def _where_and_why(board: Board, job: JobOnBoard, now: float) -> str:
@@ -313,7 +317,7 @@ def _cut(line: Text, width: int) -> Text:
     return line
 
 
-def beginning() -> list[Text]:
+def loading_lines() -> list[Text]:
     """Return the lines to show until the first picture is ready."""
     return [Text("reading the log …", style="dim")]
 

@@ -23,9 +23,9 @@ from rich.text import Text
 TICK = 1.0
 """Seconds between two paints if nothing but the time changes."""
 
-_SMALL = (80, 24)  # columns and lines if the terminal reports no size
-_PATIENCE = 2.0  # seconds to wait for a terminal that accepts no output
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_DEFAULT_SIZE = (80, 24)  # columns and lines if the terminal reports no size
+_TIMEOUT = 2.0  # seconds to wait for a terminal that accepts no output
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 Frame = Callable[[int, int], Sequence[Text]]
 """Function from columns and lines to the lines to show."""
@@ -45,16 +45,16 @@ class LiveScreen:
         self._wake: SimpleQueue[bool] = SimpleQueue()  # reentrant: signal handlers put into it
         self._terminal = threading.RLock()  # held while writing to the terminal
         self._live: Live | None = None
-        self._modes: list[Any] | None = None  # of the terminal, before
+        self._modes: list[Any] | None = None  # the terminal's modes before the screen opened
         self._painted: tuple[tuple[int, int], Sequence[Text]] | None = None  # on the screen now
         self._handlers: dict[int, Any] = {}
         self._error: BaseException | None = None
-        self._painter = threading.Thread(target=self._paint_on, name="iris-screen", daemon=True)
+        self._painter = threading.Thread(target=self._run_painter, name="iris-screen", daemon=True)
 
     def __enter__(self) -> LiveScreen:
         for number, handler in (
-            (signal.SIGWINCH, self._look_again),
-            (signal.SIGCONT, self._look_again),
+            (signal.SIGWINCH, self._repaint),
+            (signal.SIGCONT, self._repaint),
             (signal.SIGTSTP, self._suspend),
             (signal.SIGQUIT, signal.default_int_handler),  # the default would leave the terminal unrestored
         ):
@@ -67,16 +67,16 @@ class LiveScreen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for ending in _ENDING:  # a second Ctrl-C must not skip the restore
-            self._handlers.setdefault(ending, signal.signal(ending, signal.SIG_IGN))
-        if self._is_ours():  # Ctrl-S may have stopped output: resume it, to restore the terminal
+        for end_signal in _END_SIGNALS:  # a second Ctrl-C must not skip the restore
+            self._handlers.setdefault(end_signal, signal.signal(end_signal, signal.SIG_IGN))
+        if self._is_in_foreground():  # Ctrl-S may have stopped output: resume it, to restore the terminal
             with suppress(termios.error):
                 termios.tcflow(self._descriptor, termios.TCOON)
         try:
             self._wake.put(False)
-            self._painter.join(_PATIENCE)
+            self._painter.join(_TIMEOUT)
             # The painter may hang on a terminal that accepts no output: do not wait for it forever.
-            if self._terminal.acquire(timeout=_PATIENCE):
+            if self._terminal.acquire(timeout=_TIMEOUT):
                 try:
                     self._leave()
                 finally:
@@ -86,30 +86,30 @@ class LiveScreen:
                 signal.signal(number, handler)
 
     def update(self) -> None:
-        """Paint soon. Raises the error of an earlier paint."""
+        """Request a paint. Raises the error of an earlier paint."""
         if self._error is not None:
             raise self._error
         self._wake.put(True)
 
-    def _paint_on(self) -> None:
+    def _run_painter(self) -> None:
         try:
             while self._wait():
                 with self._terminal:
-                    if self._is_ours():
+                    if self._is_in_foreground():
                         self._paint()
         except BaseException as error:  # noqa: BLE001,RUF100 - raised by the next update
             self._error = error
 
     def _wait(self) -> bool:
         """Wait for an update or TICK seconds; return False at the end. Updates that piled up count as one."""
-        goes_on = True
+        is_active = True
         with suppress(Empty):
-            goes_on = self._wake.get(timeout=TICK)
+            is_active = self._wake.get(timeout=TICK)
             while True:
-                goes_on = self._wake.get_nowait() and goes_on
-        return goes_on
+                is_active = self._wake.get_nowait() and is_active
+        return is_active
 
-    def _is_ours(self) -> bool:
+    def _is_in_foreground(self) -> bool:
         """Return whether this process group is in the foreground and may paint."""
         try:
             return os.tcgetpgrp(self._descriptor) == os.getpgrp()
@@ -134,16 +134,16 @@ class LiveScreen:
             size = os.get_terminal_size(self._descriptor)
             if size.columns and size.lines:
                 return size.columns, size.lines
-        return _SMALL
+        return _DEFAULT_SIZE
 
     def _enter(self) -> None:
         """Enter the alternate screen, without echo: typed characters would appear at random places."""
         self._painted = None
         with suppress(termios.error):
             self._modes = termios.tcgetattr(self._descriptor)
-            quiet = termios.tcgetattr(self._descriptor)
-            quiet[3] &= ~termios.ECHO
-            termios.tcsetattr(self._descriptor, termios.TCSADRAIN, quiet)
+            no_echo = termios.tcgetattr(self._descriptor)
+            no_echo[3] &= ~termios.ECHO
+            termios.tcsetattr(self._descriptor, termios.TCSADRAIN, no_echo)
         self._console.size = self.size()
         self._live = Live(
             console=self._console,
@@ -157,13 +157,13 @@ class LiveScreen:
     def _leave(self) -> None:
         live, self._live = self._live, None
         modes, self._modes = self._modes, None
-        if modes is not None and self._is_ours():  # the foreground process has set its own modes
+        if modes is not None and self._is_in_foreground():  # the foreground process has set its own modes
             with suppress(termios.error):  # FLUSH: discard what was typed on this screen
                 termios.tcsetattr(self._descriptor, termios.TCSAFLUSH, modes)
         if live is not None:
             live.stop()
 
-    def _look_again(self, _signal: int, _frame: FrameType | None) -> None:
+    def _repaint(self, _signal: int, _frame: FrameType | None) -> None:
         self._painted = None
         self._wake.put(True)
 

@@ -26,7 +26,7 @@ def news(entries: Iterable[Entry]) -> list[News]:
     alike: dict[tuple[str, tuple[str, ...]], list[Entry]] = {}
     for entry in entries:
         alike.setdefault((entry.type, _shape(entry.text)), []).append(entry)
-    return [News(max(each.at for each in group), _together(group)) for group in alike.values()]
+    return [News(max(each.at for each in group), _folded_text(group)) for group in alike.values()]
 
 
 def _shape(text: str) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ def _parts(word: str) -> tuple[str, str, str]:
     return (match[1], match[2], match[3]) if match is not None else (word, "", "")
 
 
-def _together(group: list[Entry]) -> str:
+def _folded_text(group: list[Entry]) -> str:
     if len(group) == 1:
         return group[0].text
     words = [[_parts(word) for word in entry.text.split(" ")] for entry in group]

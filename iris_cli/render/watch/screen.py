@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from iris_cli.render.watch.board import Picture
     from iris_cli.render.watch.live import LiveScreen
 
-_KEPT = 50
-"""Most news kept for the screen."""
+_MAX_NEWS = 50
+"""Maximum number of news kept for the screen."""
 
 
 class Screen:
@@ -38,9 +38,9 @@ class Screen:
         self._session = session
         self._look = look
         self._picture: Picture | None = None
-        self._news: deque[News] = deque(maxlen=_KEPT)
+        self._news: deque[News] = deque(maxlen=_MAX_NEWS)
         self._trouble = ""
-        self._banner: list[str] = []  # the log's messages that were printed last
+        self._printed_messages: list[str] = []  # the log's messages that were printed last
         self._live: LiveScreen | None = None
         self._stack = ExitStack()
 
@@ -53,7 +53,7 @@ class Screen:
 
             self._live = LiveScreen(self._output.console, self._paint)
             self._stack.enter_context(self._live)
-            self._session.tell = self._hear
+            self._session.tell = self._add_message
         return self
 
     def __exit__(
@@ -61,7 +61,7 @@ class Screen:
     ) -> None:
         self._stack.close()
         if self._live is not None:
-            self._leave_behind(*self._live.size())
+            self._print_last_picture(*self._live.size())
 
     def look(self) -> None:
         """Update the screen, if any. Also called before the first step, which may take long."""
@@ -84,20 +84,20 @@ class Screen:
         else:
             for each in new:
                 self._output.line(_words(each))
-        self._tell_health()
+        self._warn_of_log_problems()
         if step.trouble and step.trouble != self._trouble:
             self._output.warning(f"no cycle: {step.trouble}")
         self._trouble = step.trouble
         self._output.flush()
 
-    def _tell_health(self) -> None:
+    def _warn_of_log_problems(self) -> None:
         """Warn of problems with the log when they appear or reappear."""
         for message in self._session.messages:
-            if message not in self._banner:
+            if message not in self._printed_messages:
                 self._output.warning(message)
-        self._banner = self._session.messages
+        self._printed_messages = self._session.messages
 
-    def _hear(self, message: str) -> None:
+    def _add_message(self, message: str) -> None:
         """Add a session's message to the news: printing it would damage the screen."""
         self._news.append(News(self._session.clock.now(), message))
         if self._live is not None:
@@ -105,13 +105,13 @@ class Screen:
 
     def _paint(self, width: int, height: int) -> Sequence[Text]:
         """Return the lines to show; runs in the painter thread."""
-        from iris_cli.render.watch.board import Moment, beginning
+        from iris_cli.render.watch.board import Moment, loading_lines
 
         moment = Moment(now=self._session.clock.now(), news=tuple(self._news), trouble=self._trouble)
         picture = self._picture
-        return picture(moment, width, height) if picture is not None else beginning()
+        return picture(moment, width, height) if picture is not None else loading_lines()
 
-    def _leave_behind(self, width: int, height: int) -> None:
+    def _print_last_picture(self, width: int, height: int) -> None:
         """Print the last picture on the restored terminal, repeated blank lines removed."""
         if self._picture is None:
             return
@@ -134,12 +134,12 @@ def _in_foreground() -> bool:
     return True
 
 
-def still_there(cluster: Cluster, then: str = "") -> str:
-    """Return the open jobs when a watch ends, and `then`: what runs cycles (default: how to watch again)."""
+def open_jobs_words(cluster: Cluster, follow_up: str = "") -> str:
+    """Return the open jobs when a watch ends, and `follow_up`: what runs cycles (default: how to watch again)."""
     jobs = cluster.open_jobs()
     waiting = [job.id for job in jobs if job.end is None and not cluster.live_of(job.id)]
     running = [job.id for job in jobs if job.id not in waiting]
     parts = [f"{fold(running, 3)} running"] if running else []
     parts += [f"{fold(waiting, 3)} pending"] if waiting else []
-    rest = f"; {then}" if then else ": iris status, or iris watch again"
+    rest = f"; {follow_up}" if follow_up else ": iris status, or iris watch again"
     return f"stopped watching; {', '.join(parts) or 'nothing is running'}{rest}"
