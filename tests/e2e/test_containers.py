@@ -27,7 +27,7 @@ JOB = ("launch", "--cpu", "0.1", "--image", IMAGE)
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
     podman = podman_with_image(tmp_path_factory.mktemp("podman"))
     yield podman
-    podman.remove_all()
+    podman.close()
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ STARTED = {RemoteState.PREPARED, RemoteState.NOSTART}
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
     podman = podman_with_image(tmp_path_factory.mktemp("podman"))
     yield podman
-    podman.remove_all()
+    podman.close()
 
 
 @pytest.fixture
@@ -113,7 +113,6 @@ def test_variables_arrive_byte_for_byte_and_stand_in_no_arguments(host: WorkerHo
     assert host.stopped(token, grace=0).state is RemoteState.STOPPED
 
 
-@pytest.mark.soak
 def test_a_stop_ends_a_program_that_obeys_signals_at_once(host: WorkerHost, podman: Podman) -> None:
     token = running(host, "echo ready; exec sleep 1000")
     assert host.stopped(token, grace=1000).state is RemoteState.STOPPED
@@ -134,7 +133,6 @@ def test_a_program_that_ignores_the_signal_is_killed(host: WorkerHost, podman: P
     assert is_gone(podman, token)
 
 
-@pytest.mark.soak
 def test_a_time_limit_and_a_lease_end_the_container(host: WorkerHost, podman: Podman) -> None:
     request = host.request("sleep", "1000", image=IMAGE, timeout=1, grace=0)
     leased = host.request("sleep", "1000", image=IMAGE, lease=2, grace=0)
@@ -148,7 +146,6 @@ def test_a_time_limit_and_a_lease_end_the_container(host: WorkerHost, podman: Po
     assert is_gone(podman, leased.token)
 
 
-@pytest.mark.soak
 def test_processes_of_a_container_end_with_its_program(host: WorkerHost, podman: Podman) -> None:
     """The runtime ends processes without the environment, the search those in another session."""
     script = "setsid sleep 1001 & setsid env -i /bin/sleep 1002 & sleep 0.5; exit 3"
@@ -172,7 +169,6 @@ def test_a_stop_ends_the_container_of_a_killed_wrapper(host: WorkerHost, podman:
     assert is_gone(podman, token)
 
 
-@pytest.mark.soak
 def test_an_attempt_is_lost_only_when_its_container_is_removed(host: WorkerHost, podman: Podman) -> None:
     """All its processes were killed; podman keeps the exited container."""
     token = running(host, "echo ready; exec sleep 1000")
@@ -184,7 +180,6 @@ def test_an_attempt_is_lost_only_when_its_container_is_removed(host: WorkerHost,
     assert is_gone(podman, token)
 
 
-@pytest.mark.soak
 def test_nothing_is_proven_while_the_runtime_does_not_answer(
     podman: Podman, make_host: MakeHost, tmp_path: Path
 ) -> None:
@@ -202,7 +197,6 @@ def test_nothing_is_proven_while_the_runtime_does_not_answer(
     assert host.wait(token).state is RemoteState.LOST
 
 
-@pytest.mark.soak
 def test_a_reap_removes_a_container_that_was_never_started(host: WorkerHost, podman: Podman) -> None:
     token = launched(host, "sh", "-c", "exit 1")
     host.wait(token)
@@ -213,7 +207,6 @@ def test_a_reap_removes_a_container_that_was_never_started(host: WorkerHost, pod
     assert is_gone(podman, token)
 
 
-@pytest.mark.soak
 def test_a_killed_program_is_reported_by_its_exit_code(host: WorkerHost) -> None:
     report = host.wait(launched(host, "sh", "-c", "kill -9 $$"))
     assert (report.exit_code, report.cause) == (137, "")
@@ -254,7 +247,6 @@ def test_a_missing_image_is_reported_with_the_message_of_the_runtime(host: Worke
     assert lines[-1].startswith("Error: initializing source docker://localhost:1/iris/nowhere:1")
 
 
-@pytest.mark.soak
 def test_a_stop_ends_a_pull(podman: Podman, make_host: MakeHost, tmp_path: Path) -> None:
     tools = tools_of("dash", tmp_path / "tools")
     host = make_host(tools=tools)
@@ -337,7 +329,6 @@ def test_a_command_of_the_operator_runs_in_the_container(host: WorkerHost, podma
     assert (late.exit_code, late.output) == (1, b"iris: the container of this task is not running\n")
 
 
-@pytest.mark.soak
 def test_a_command_that_must_end_leaves_nothing_in_the_container(host: WorkerHost) -> None:
     token = running(host, "echo ready; exec sleep 1000")
     beside = Token("d" * 32)
@@ -352,7 +343,6 @@ def test_a_command_that_must_end_leaves_nothing_in_the_container(host: WorkerHos
     assert host.stopped(token).state is RemoteState.STOPPED
 
 
-@pytest.mark.soak
 def test_an_early_signal_reaches_only_the_program(host: WorkerHost) -> None:
     script = 'trap "echo warned; exit 4" USR1; echo ready; while :; do sleep 0.1; done'
     token = running(host, script, timeout=1000, signal=EarlySignal("USR1", 995))
@@ -386,6 +376,7 @@ def test_an_ordinary_user_has_containers_without_a_password(make_host: MakeHost)
         until(lambda: host.state(token) is RemoteState.ORPHANED)
         assert host.stopped(token).state is RemoteState.STOPPED
         assert is_gone(podman, token)
+        podman.close()
 
 
 def fake(tools: Path, name: str, cases: str) -> None:

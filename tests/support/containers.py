@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -26,13 +27,13 @@ default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
 cgroup_manager = "cgroupfs"
 runtime = "{runtime}"
 events_logger = "none"
-tmp_dir = "{directory}/tmp"
+tmp_dir = "{run}/tmp"
 """
 _STORE = """
 [storage]
 driver = "vfs"
 graphroot = "{directory}/graph"
-runroot = "{directory}/run"
+runroot = "{run}"
 """
 
 
@@ -46,15 +47,17 @@ class Podman:
     def __init__(self, directory: Path, user: int | None = None) -> None:
         self.directory, self._user = directory, user
         runtime = "runc" if shutil.which("runc") else "crun"
-        (directory / "containers.conf").write_text(_CONF.format(directory=directory, runtime=runtime))
-        (directory / "storage.conf").write_text(_STORE.format(directory=directory))
+        # Podman's clean-up fails if this path exceeds 50 characters: each run would then take 20 seconds longer.
+        self._run = TemporaryDirectory(prefix="run-")
+        run = self._run.name
+        (directory / "containers.conf").write_text(_CONF.format(run=run, runtime=runtime))
+        (directory / "storage.conf").write_text(_STORE.format(directory=directory, run=run))
         if user is not None:
-            for name in ("run", "home"):
-                (directory / name).mkdir(mode=0o700)
-            for path in (directory, *directory.iterdir()):
+            (directory / "home").mkdir(mode=0o700)
+            for path in (directory, *directory.iterdir(), Path(run)):
                 os.chown(path, user, user)
         self.env = {
-            **({} if user is None else {"HOME": f"{directory}/home", "XDG_RUNTIME_DIR": f"{directory}/run"}),
+            **({} if user is None else {"HOME": f"{directory}/home", "XDG_RUNTIME_DIR": run}),
             "CONTAINERS_CONF": str(directory / "containers.conf"),
             "CONTAINERS_STORAGE_CONF": str(directory / "storage.conf"),
             "DOCKER_HOST": f"unix://{directory}/no-docker",
@@ -84,6 +87,11 @@ class Podman:
 
     def remove_all(self) -> None:
         self("rm", "-f", "-a")
+
+    def close(self) -> None:
+        """Remove all containers, and the directory of running ones."""
+        self.remove_all()
+        self._run.cleanup()
 
 
 def as_user(user: int | None) -> list[str]:
