@@ -27,7 +27,7 @@ MARKER = "IRIS_ATTEMPT_TOKEN"
 
 _IRIS_VARIABLES = ("IRIS_TASK_DIR", "IRIS_WORKDIR", "IRIS_OUTPUT_DIR", MARKER)
 _ENTER_CONTAINER = (
-    'set -- $(cat "$IRIS_TASK_DIR/container" 2>/dev/null)',
+    'set -- $(cat "$IRIS_TASK_DIR/../../c/${IRIS_TASK_DIR##*/}" 2>/dev/null)',
     "[ $# -ge 2 ] || { echo 'iris: the container of this task is not running' >&2; exit 1; }",
     'if [ -t 0 ]; then set -- "$1" "$2" -it; else set -- "$1" "$2" -i; fi',
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -68,6 +70,15 @@ def running(host: WorkerHost, script: str, **settings: object) -> Token:
     return token
 
 
+def command_lines() -> set[bytes]:
+    """The arguments of all processes."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.add(path.read_bytes())
+    return found
+
+
 def is_gone(podman: Podman, token: Token) -> bool:
     return not (marked(token) or conmons(token) or f"iris-{token}" in podman.containers())
 
@@ -100,11 +111,7 @@ def test_variables_arrive_byte_for_byte_and_stand_in_no_arguments(host: WorkerHo
     )
     assert {name: got.get(name) for name in env} == env
     assert got["IRIS_WORKDIR"] == f"{host.attempt_dir(token)}/work"
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            assert CANARY.encode() not in path.read_bytes(), path
-        except OSError:
-            continue
+    assert not [words for words in command_lines() if CANARY.encode() in words]
     said = json.loads(podman("inspect", f"iris-{token}"))[0]
     in_the_variables = json.dumps(said["Config"].pop("Env"))
     assert CANARY in in_the_variables
@@ -152,11 +159,36 @@ def test_processes_of_a_container_end_with_its_program(host: WorkerHost, podman:
     token = launched(host, "sh", "-c", script, grace=0)
     assert host.wait(token).exit_code == 3
     assert is_gone(podman, token)
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            assert path.read_bytes() not in (b"sleep\x001001\0", b"/bin/sleep\x001002\0")
-        except OSError:
-            continue
+    assert not {b"sleep\x001001\0", b"/bin/sleep\x001002\0"} & command_lines()
+
+
+def test_a_program_can_not_hide_its_container(host: WorkerHost, podman: Podman) -> None:
+    """It removes every file that it can reach; a process that has left its session and environment goes on."""
+    script = 'setsid env -i /bin/sleep 1004 & sleep 0.5; /bin/busybox rm -rf "$IRIS_TASK_DIR"/*; exit 3'
+    token = launched(host, "sh", "-c", script, grace=0)
+    host.wait(token)
+    assert is_gone(podman, token)
+    assert b"/bin/sleep\x001004\0" not in command_lines()
+
+
+def test_a_stop_while_the_container_is_created_leaves_nothing(
+    podman: Podman, make_host: MakeHost, tmp_path: Path
+) -> None:
+    """A client that is killed then would leave a started container that its runtime has forgotten."""
+    slow, settings = tmp_path / "slow", Path(podman.env["CONTAINERS_CONF"]).read_text()
+    (runtime,) = re.findall('runtime = "(.*)"', settings)
+    wait = f"touch {slow}.reached; while [ ! -e {slow}.gate ]; do sleep 0.05; done"
+    slow.write_text(f'#!/bin/sh\ncase " $* " in *" create "*) {wait} ;; esac\nexec {runtime} "$@"\n')
+    slow.chmod(0o755)
+    (tmp_path / "conf").write_text(settings.replace(f'"{runtime}"', f'"{slow}"'))
+    host = make_host(env=podman.env | {"CONTAINERS_CONF": f"{tmp_path}/conf"})
+    host.probe()
+    token = launched(host, "sleep", "1000")
+    until(Path(f"{slow}.reached").exists)
+    host.stop(token, grace=0)
+    Path(f"{slow}.gate").touch()
+    assert host.wait(token).state is RemoteState.STOPPED
+    assert is_gone(podman, token)
 
 
 @pytest.mark.two_shells
@@ -200,8 +232,7 @@ def test_nothing_is_proven_while_the_runtime_does_not_answer(
 def test_a_reap_removes_a_container_that_was_never_started(host: WorkerHost, podman: Podman) -> None:
     token = launched(host, "sh", "-c", "exit 1")
     host.wait(token)
-    directory = host.attempt_dir(token)
-    os.link(directory / "runtime", directory / "container")
+    (host.root / "c" / token).write_text("podman 0:0\n")
     podman("create", "--name", f"iris-{token}", IMAGE, "sh")
     assert host.reaped(token) == {token}
     assert is_gone(podman, token)

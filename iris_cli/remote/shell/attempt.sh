@@ -281,22 +281,30 @@ no_containers() {
     for each; do no_container "$each" "$each" || return; done
 }
 
-# no_container DIRECTORY TOKEN: if the file `container` exists, remove the container of an attempt that must
-# not run any more. False unless the runtime confirms that there is none.
+# no_container DIRECTORY TOKEN [keep]: remove the container of an attempt that must not run any more, if the
+# file <root>/c/<token> says that it may have one, exited or not yet started. False unless the runtime confirms
+# that it is gone. That file is out of reach of the container. `keep` it while the client may still create one.
 no_container() {
+    case $1 in .) container=../../c/$2 ;; *) container=../c/$2 ;; esac
+    [ -f "$container" ] || return 0
     runtime=
-    [ -f "$1/container" ] && read -r runtime _ 2>/dev/null <"$1/container"
+    read -r runtime _ 2>/dev/null <"$container"
     case $runtime in docker | podman) ;; *) return 0 ;; esac
     if ! timeout 4 "$runtime" rm -f -v "iris-$2" >/dev/null 2>&1; then
         left=$(timeout 4 "$runtime" ps -aq --filter "name=iris-$2" 2>/dev/null) && [ -z "$left" ] || return
     fi
-    rm -f "$1/container"
+    [ -n "${3-}" ] || rm -f "$container"
 }
 
-# is_client PID: true for the client of an attempt's container. Don't signal a client: it forwards signals to
-# the program, which is signalled anyway, and it ends when the program ends.
+# is_client PID: true if it is the client of an attempt's container. It needs no signal: it would forward it
+# to the program, which gets its own, and ends with the program. Killed while it creates the container, it
+# would leave a part of it that the runtime does not know.
 is_client() {
     words=
     IFS= read -r words 2>/dev/null <"$iris_proc/$1/cmdline"
-    case $words in docker"run--nameiris-"* | podman"run--nameiris-"*) ;; *) return 1 ;; esac
+    case $words in
+    docker"run--nameiris-"* | podman"run--nameiris-"*) ;;
+    */docker"run--nameiris-"* | */podman"run--nameiris-"*) ;;
+    *) return 1 ;;
+    esac
 }

@@ -3,9 +3,9 @@
 # and shared memory of the host: so a search finds its processes by the marker, and the program is not process
 # 1, which would ignore signals.
 #
-# The set-up writes the file `runtime`: docker or podman, and the user in the container. The wrapper links it
-# to `container` BEFORE it starts the client. From then on, an end also needs proof that the container is
-# gone.
+# The set-up writes the file `runtime`: docker or podman, and the user in the container. The wrapper moves it
+# to <root>/c/<token> BEFORE it starts the client: from then on the attempt has ended only if the runtime has no
+# container of that name. The container has no access to that file.
 
 # have_runtime -> $runtime: the first runtime that works without a password. False if none does.
 have_runtime() {
@@ -54,7 +54,8 @@ have_image() {
 # Replaces run_task of run.sh: task_cmd appends options for the variables, the image and the command. Use the
 # library's variables BEFORE task_env, which may override them.
 run_task() {
-    read -r runtime user abilities <runtime && ln runtime container 2>/dev/null || return 125
+    mkdir ../../c 2>/dev/null
+    read -r runtime user abilities <runtime && mv runtime "../../c/$token" 2>/dev/null || return 125
     set -- "$runtime" run --name "iris-$token" --pull never --entrypoint '' --user "$user" --userns host \
         --pid host --network host --log-driver none --security-opt label=disable -v /dev/shm:/dev/shm \
         -v "$dir:$dir" -w "$dir/work"
@@ -91,7 +92,7 @@ limit_memory() { :; }
 is_by_signal() {
     killed=
     [ "$1" != 0 ] || return
-    read -r runtime _ <runtime
+    read -r runtime _ 2>/dev/null <"../../c/$token"
     # shellcheck disable=SC2046
     set -- $(timeout 30 "$runtime" inspect -f '{{.State.OOMKilled}} {{.Id}}' "iris-$token" 2>/dev/null)
     killed=${1-} container_id=${2-}

@@ -152,10 +152,12 @@ signal_round() {
         ;;
     esac
     lone_since= had_processes=1
-    # shellcheck disable=SC2086
     if [ "$now" -ge "$kill_at" ]; then
-        signal KILL $others
-        no_container . "$token" # its processes may be another user's
+        for process in $others; do
+            [ "$now" -ge $((killing_since + 500)) ] || ! is_client "${process%%:*}" || continue
+            signal KILL "$process"
+        done
+        no_container . "$token" keep # its processes may be another user's
         return 0
     fi
     for process in $others; do
