@@ -23,7 +23,21 @@ SECRETS = (
         "s3cr3t-webhook",
     ),
     *("s3cr3t-of-the-output", "s3cr3t-attribute", "my-secret-project", "s3cr3t-line-one", "s3cr3t-line-two"),
+    *(
+        "s3cr3t-assigned",
+        "s3cr3t-bearer",
+        "s3cr3t-header",
+        "s3cr3t-in-json",
+        "s3cr3t-option",
+        "quoted-s3cr3t",
+    ),
 )
+TOLD = """\
+retry with DB_PASSWORD="two words s3cr3t-assigned"; Authorization: Bearer s3cr3t-bearer
+{"x-api-key": "s3cr3t-header", "Token":"s3cr3t-in-json"} from curl --api-key s3cr3t-option
+{"value": "\\"quoted-s3cr3t\\""}
+"""
+"""Lines with secrets that iris does not know, and one as JSON writes it."""
 HOSTS = (
     *("tpu-host-0.corp.example", "tpu-host-1.corp.example", "203.0.113.77", "gatekeeper", "2001:db8::77"),
     *("hidden-behind-an-alias.corp.example", "198.51.100.23", "operators-laptop", "buildbox"),
@@ -64,6 +78,7 @@ def site(tmp_path: Path) -> Site:
     made.iris(
         *("launch", "--no-schedule", "--name", "train", "--force", "-e", "PASSWORD=s3cr3t-of-a-job"),
         *("--secret", "SHELL_SECRET", "--secret", "FILE=@token", "--label", "who=s3cr3t-of-a-label"),
+        *("-e", 'QUOTED="quoted-s3cr3t"'),
         *("-e", "LINES=s3cr3t-line-one\ns3cr3t-line-two"),
         *(
             "--setup",
@@ -78,7 +93,9 @@ def site(tmp_path: Path) -> Site:
         "cancel", "train", "--reason", "asked 198.51.100.23 as jumpuser with s3cr3t-of-a-job, s3cr3t-line-two"
     )
     log = made.state / "loop.log"
-    log.write_text("2026-11-21 tpu-host-0.corp.example: no answer to workeruser; s3cr3t-of-the-shell\n" * 3)
+    log.write_text(
+        "2026-11-21 tpu-host-0.corp.example: no answer to workeruser; s3cr3t-of-the-shell\n" * 3 + TOLD
+    )
     return made
 
 

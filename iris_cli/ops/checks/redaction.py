@@ -5,6 +5,7 @@ The same host has the same pseudonym everywhere. Text that may be sensitive is h
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -30,6 +31,14 @@ _NAME = re.compile(
 )
 _HOME = re.compile(r"(?:(?<=/home/)|(?<=/Users/))[^/\s'\":;,]+")
 _TOKEN = re.compile(r"(?<![\w+/=-])(?=[\w+/=.-]*[0-9])(?=[\w+/=.-]*[A-Za-z])[\w+/=-]{20,}(?![\w+/=-])")
+_KIND = r"(?:passw(?:or)?d|passphrase|secret|token|credential|(?:api|access|private)[_-]?key)[\w-]{0,40}"
+_GIVEN = re.compile(
+    rf"({_KIND}[\"']?\s*=\s*|{_KIND}[\"']\s*:\s*|--(?!secret\b)[\w-]{{0,40}}?{_KIND}\s+"
+    r"|\bauthorization[\"']?\s*[:=]\s*[\"']?(?:(?:basic|bearer|token)\s+)?|\bbearer\s+)"
+    r"(?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s\"',;&]+)",
+    re.IGNORECASE,
+)
+"""A value whose name tells that it is secret: NAME=VALUE, JSON, an option, or a header."""
 
 
 class Redactor:
@@ -51,9 +60,11 @@ class Redactor:
             self._pseudonym("user", name)
 
     def know_secrets(self, values: Iterable[str]) -> None:
-        """Register values to hide everywhere, each as a whole and line by line."""
+        """Register values to hide everywhere, each of their lines, and how JSON writes them."""
         for value in values:
             lines = (value, *value.splitlines(), *(line.strip() for line in value.splitlines()))
+            for line in lines:
+                lines += (json.dumps(line)[1:-1], json.dumps(line, ensure_ascii=False)[1:-1])
             self._secrets.update(line for line in lines if len(line) >= MIN_SECRET)
         self.__dict__.pop("_hidden", None)
 
@@ -75,6 +86,7 @@ class Redactor:
         text = self._hidden.sub("<secret>", text)
         for path in sorted(self._paths, key=len, reverse=True):
             text = text.replace(path, self._paths[path])
+        text = _GIVEN.sub(r"\1<secret>", text)
         text = _URL.sub(lambda _: "<url>", text)
         text = _LOGIN.sub(lambda found: f"{self.user(found[1])}@{self.host(found[2])}", text)
         text = _HOME.sub(lambda found: self.user(found[0]), text)
