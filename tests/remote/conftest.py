@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.containers import Podman, podman_with_image
 from tests.support.local_transport import SHELLS, tools_of
 from tests.support.worker_host import WorkerHost
 
@@ -101,3 +102,19 @@ def worker(request: pytest.FixtureRequest, probed_host: ProbedHost) -> WorkerHos
 def dash_host(probed_host: ProbedHost) -> WorkerHost:
     """A probed worker with dash, for tests that don't depend on the shell."""
     return probed_host("dash")
+
+
+@pytest.fixture(scope="module")
+def podman_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+    podman = podman_with_image(tmp_path_factory.mktemp("podman"))
+    yield podman
+    podman.close()
+
+
+@pytest.fixture
+def podman(podman_store: Podman) -> Iterator[Podman]:
+    """After each test nothing of it is left, whoever has removed it."""
+    yield podman_store
+    left = podman_store.containers()
+    podman_store.remove_all()
+    assert left == []

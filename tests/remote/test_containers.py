@@ -7,8 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,31 +18,24 @@ from iris_cli.core.messages.observations import RemoteState
 from iris_cli.core.model.job import EarlySignal
 from iris_cli.remote.worker_calls import CommandEnd, CommandRequest
 from tests.remote.conftest import MakeHost
-from tests.support.containers import IMAGE, NOBODY, Podman, as_user, conmons, podman_with_image
+from tests.support.containers import (
+    IMAGE,
+    NOBODY,
+    STARTED,
+    Podman,
+    as_user,
+    command_lines,
+    is_gone,
+    launched,
+    podman_with_image,
+    running,
+)
 from tests.support.devices import Devices
 from tests.support.local_transport import tools_of
-from tests.support.oom import no_kills
 from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost, kill, marked
 
 CANARY = "canary-7d1f"
-STARTED = {RemoteState.PREPARED, RemoteState.NOSTART}
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
-    podman = podman_with_image(tmp_path_factory.mktemp("podman"))
-    yield podman
-    podman.close()
-
-
-@pytest.fixture
-def podman(store: Podman) -> Iterator[Podman]:
-    """Podman; after each test no container is left."""
-    yield store
-    left = store.containers()
-    store.remove_all()
-    assert left == []
 
 
 @pytest.fixture
@@ -52,35 +43,6 @@ def host(podman: Podman, host_shell: str, make_host: MakeHost) -> WorkerHost:
     host = make_host(host_shell, env=podman.env)
     host.probe()
     return host
-
-
-def launched(host: WorkerHost, *argv: str, **settings: object) -> Token:
-    """Start an attempt once its image is there."""
-    request = host.request(*argv, **{"image": IMAGE} | settings)
-    host.prepare(request)
-    host.wait(request.token, STARTED)
-    host.go(request.token)
-    return request.token
-
-
-def running(host: WorkerHost, script: str, **settings: object) -> Token:
-    """Start a script that prints `ready`, and wait for that."""
-    token = launched(host, "sh", "-c", script, **settings)
-    until(lambda: b"ready\n" in host.output(token), lambda: (host.poll(token), host.output(token, "err")))
-    return token
-
-
-def command_lines() -> set[bytes]:
-    """The arguments of all processes."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            found.add(path.read_bytes())
-    return found
-
-
-def is_gone(podman: Podman, token: Token) -> bool:
-    return not (marked(token) or conmons(token) or f"iris-{token}" in podman.containers())
 
 
 def test_output_files_and_exit_code_are_those_of_the_program(host: WorkerHost, podman: Podman) -> None:
@@ -243,34 +205,7 @@ def test_a_killed_program_is_reported_by_its_exit_code(host: WorkerHost) -> None
     assert (report.exit_code, report.cause) == (137, "")
 
 
-def test_the_runtime_proves_that_memory_ran_out(host: WorkerHost, podman: Podman) -> None:
-    token = running(
-        host, "echo ready; while [ ! -e gate ]; do sleep 0.1; done; exec dd if=/dev/zero of=/dev/null bs=256M"
-    )
-    group = memory_group(json.loads(podman("inspect", f"iris-{token}"))[0]["State"]["Pid"])
-    with no_kills():
-        group.write_text(str(32 << 20))
-        (host.attempt_dir(token) / "work/gate").touch()
-        report = host.wait(token)
-    assert (report.exit_code, report.cause) == (137, "oom")
-    assert [(fact.kind, fact.proven) for fact in report.facts if fact.kind == "memory"] == [("memory", True)]
-    assert is_gone(podman, token)
-
-
-def memory_group(pid: int) -> Path:
-    """The file for the memory limit of the process's own group. Skips the test if it has none."""
-    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        for file in (
-            f"/sys/fs/cgroup/memory{path}/memory.limit_in_bytes",
-            f"/sys/fs/cgroup{path}/memory.max",
-        ):
-            if "libpod" in path and controllers in ("memory", "") and Path(file).exists():
-                return Path(file)
-    pytest.skip("the container has no memory control group here")
-
-
-def test_a_missing_image_is_reported_with_the_message_of_the_runtime(host: WorkerHost) -> None:
+def test_a_missing_image_is_told_by_the_runtime(host: WorkerHost) -> None:
     report = host.wait(launched(host, "true", image="localhost:1/iris/nowhere:1"))
     assert (report.state, report.cause, report.exit_code) == (RemoteState.NOSTART, "setup", 1)
     lines = report.log_tail.splitlines()

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import tarfile
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,9 +16,12 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from iris_cli.core.ids import Token
-from tests.support.waiting import PATIENCE
+from iris_cli.core.messages.observations import RemoteState
+from tests.support.waiting import PATIENCE, until
+from tests.support.worker_host import WorkerHost, marked
 
 IMAGE = "localhost/iris-test/box:1"
+STARTED = {RemoteState.PREPARED, RemoteState.NOSTART}
 _PROGRAMS = ("sh", "sleep", "env", "cat", "id", "setsid", "dd", "tail", "ls")
 
 _CONF = """
@@ -124,6 +128,35 @@ def conmons(token: Token) -> list[int]:
         if words[0].endswith(b"conmon") and f"iris-{token}".encode() in words:
             found.append(int(path.parent.name))
     return found
+
+
+def launched(host: WorkerHost, *argv: str, **settings: object) -> Token:
+    """Start an attempt once its image is there."""
+    request = host.request(*argv, **{"image": IMAGE} | settings)
+    host.prepare(request)
+    host.wait(request.token, STARTED)
+    host.go(request.token)
+    return request.token
+
+
+def running(host: WorkerHost, script: str, **settings: object) -> Token:
+    """Start a script that says `ready`, and wait until it does."""
+    token = launched(host, "sh", "-c", script, **settings)
+    until(lambda: b"ready\n" in host.output(token), lambda: (host.poll(token), host.output(token, "err")))
+    return token
+
+
+def command_lines() -> set[bytes]:
+    """The arguments of all processes."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.add(path.read_bytes())
+    return found
+
+
+def is_gone(podman: Podman, token: Token) -> bool:
+    return not (marked(token) or conmons(token) or f"iris-{token}" in podman.containers())
 
 
 def _root_file_system() -> bytes:

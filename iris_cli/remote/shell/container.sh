@@ -55,7 +55,7 @@ have_image() {
 # library's variables BEFORE task_env, which may override them.
 run_task() {
     mkdir ../../c 2>/dev/null
-    read -r runtime user abilities <runtime && mv runtime "../../c/$token" 2>/dev/null || return 125
+    read -r runtime user _ <runtime && mv runtime "../../c/$token" 2>/dev/null || return 125
     set -- "$runtime" run --name "iris-$token" --pull never --entrypoint '' --user "$user" --userns host \
         --pid host --network host --log-driver none --security-opt label=disable -v /dev/shm:/dev/shm \
         -v "$dir:$dir" -w "$dir/work"
@@ -74,7 +74,7 @@ run_task() {
         set -- "$@" --ulimit "memlock=$locked:$locked"
     fi
     [ ! -t 0 ] || set -- "$@" -it --detach-keys ctrl-^,ctrl-_ # the default contains Ctrl-P, which shells use
-    case $abilities$memory_limit in limits[1-9]*) set -- "$@" --memory "${memory_limit}b" ;; esac
+    [ -z "$limit" ] || set -- "$@" --memory "${limit}b" --memory-swap "${limit}b" # swap included
     case $gpus$runtime in
     1docker) set -- "$@" --gpus all ;;
     1podman) set -- "$@" --device nvidia.com/gpu=all ;;
@@ -82,9 +82,12 @@ run_task() {
     umask "$mask" && cd work && task_env "$dir" && task_cmd "$@"
 }
 
-# The runtime creates the container's group, and limits its memory.
+# The runtime makes the container's group, and limits its memory if it can.
 make_group() { group= own_group=; }
-limit_memory() { :; }
+limit_memory() {
+    read -r _ _ abilities 2>/dev/null <runtime
+    case $abilities$memory_limit in limits[1-9]*) limit=$memory_limit ;; esac
+}
 
 # is_by_signal CODE -> $killed $container_id. False: a client's exit code 128+n proves no signal. After a
 # failure, query the runtime BEFORE the container is removed; the kernel's lines about its group contain its

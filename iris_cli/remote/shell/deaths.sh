@@ -100,10 +100,13 @@ derive_facts() {
                 victim = number_in("[0-9]+$") # after the name, which the process chooses
                 if (recent) place[victim] = where
                 if (index(where, group)) ours[victim] = 1
+                if (match(line, /,oom_memcg=[^,]*,/) && index(substr(line, RSTART, RLENGTH - 1) "/", group))
+                    beyond[victim] = 1 # the limit of its own group
             }
             if (line ~ /^((Memory cgroup out|Out) of memory[^:]*: )?Killed process [0-9]+ /) {
                 kills += recent
                 victim = number_in("Killed process [0-9]+ ")
+                if (limit > 0 && victim in beyond) logged++
                 if (victim in ours || (victim == command && (recent || code == 137)))
                     add("memory", "proven", "kernel: " line)
                 else if (recent && !is_foreign(victim)) add("memory", "guess", "kernel: " line)
@@ -126,6 +129,7 @@ derive_facts() {
                 add("hardware", "guess", "kernel: " line)
         }
         END {
+            if (!own) own = logged # a runtime may not tell
             counts = "its control group counts " own " OOM kills"
             if (own > 0 && limit > 0) {
                 size = limit % 1048576 ? limit " bytes" : sprintf("%dMiB", limit / 1048576)
