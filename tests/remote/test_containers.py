@@ -36,6 +36,11 @@ from tests.support.waiting import until
 from tests.support.worker_host import WorkerHost, kill, marked
 
 CANARY = "canary-7d1f"
+OF_CLIENTS = (
+    *("STORAGE_OPTS", "STORAGE_DRIVER", "REGISTRY_AUTH_FILE", "GOMEMLIMIT", "NOTIFY_SOCKET", "LISTEN_FDS"),
+    *("LISTEN_PID", "PODMAN_USERNS", "_CONTAINERS_USERNS_CONFIGURED", "DOCKER_DEFAULT_PLATFORM"),
+)
+"""Variables of a program by which a runtime's client would fail or change."""
 
 
 @pytest.fixture
@@ -63,6 +68,7 @@ def test_variables_arrive_byte_for_byte_and_stand_in_no_arguments(host: WorkerHo
         "EMPTY": "",
         "PATH": "/bin:/opt/of the image",
         "LD_LIBRARY_PATH": "/opt/lib",
+        **dict.fromkeys(OF_CLIENTS, "mine/x"),
         **dict.fromkeys(("user", "dir", "token", "runtime", "image", "container_id"), "mine"),
     }
     token = running(host, "env -0 >seen; echo ready; sleep 1000", env=env)
