@@ -44,3 +44,7 @@ def test_what_is_left_of_a_text(redactor: Redactor, text: str, shown: str) -> No
     assert redactor.text(text) == shown
     assert redactor.text(text) == shown, "pseudonyms stay"
     assert redactor.text(shown) == shown, "and are not redacted again"
+
+
+def test_the_rest_of_a_very_long_line_is_cut_off(redactor: Redactor) -> None:
+    assert redactor.text("a" * 30_000 + "\nnext") == "a" * 20_000 + "<cut>\nnext"

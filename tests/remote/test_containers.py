@@ -219,6 +219,17 @@ def test_a_missing_image_is_told_by_the_runtime(host: WorkerHost) -> None:
     assert lines[-1].startswith("Error: initializing source docker://localhost:1/iris/nowhere:1")
 
 
+def test_a_pull_that_takes_too_long_is_reported(make_host: MakeHost, tmp_path: Path) -> None:
+    tools = tools_of("dash", tmp_path / "tools")
+    host = make_host(tools=tools)
+    fake(tools, "podman", "info) echo server=5 ;; image) exit 1 ;; pull) sleep 1000 ;;")
+    host.probe()
+    report = host.wait(launched(host, "true", image="hub/train:1", setup_timeout=1))
+    assert (report.state, report.cause) == (RemoteState.NOSTART, "setup")
+    said = "iris: not started: the set-up (pull of hub/train:1) took longer than 1 s (--setup-timeout)\n"
+    assert report.log_tail.endswith(said)
+
+
 def test_a_stop_ends_a_pull(podman: Podman, make_host: MakeHost, tmp_path: Path) -> None:
     tools = tools_of("dash", tmp_path / "tools")
     host = make_host(tools=tools)

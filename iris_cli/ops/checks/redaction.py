@@ -12,30 +12,33 @@ from functools import cached_property
 
 MIN_SECRET = 4
 """Minimum number of characters of a value that is hidden everywhere; shorter ones are parts of ordinary words."""
+_MAX_LINE = 20_000  # characters of a line; the time for patterns grows with the square of its length
 _MIN_WITHIN_WORDS = 6  # characters of a name that is replaced within words, too
 _PLAIN = frozenset(("iris", "localhost", "127.0.0.1", "::1", "", "none"))
 _FILES = (
     "py|sh|yaml|yml|json|jsonl|log|txt|toml|lock|tmp|part|pub|gz|tar|so|md|conf|cfg|csv|html|cpp|cc|h|c|js"
     "|ipynb|pem|key"
 )
-_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]+", re.IGNORECASE)
+_URL = re.compile(r"\b[a-z][a-z0-9+.-]{0,30}://[^\s'\"<>]+", re.IGNORECASE)
 _LOGIN = re.compile(r"(?<![\w.+-])([\w.+-]+)@(\[?[\w.:-]*\w\]?)")
 _IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\d)")
 _CLOCK = r"\d{1,2}:\d\d(?::\d\d)?(?![:\w])"
 _IPV6 = re.compile(
     rf"(?<![\w:-])(?!{_CLOCK})(?=[0-9a-fA-F]*:[0-9a-fA-F:]*:)[0-9a-fA-F:]{{3,}}(?:%\w+)?(?![\w:])"
 )
-_LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _NAME = re.compile(
-    rf"(?<![\w.-])(?:{_LABEL}\.)+(?!(?:{_FILES})\b)[a-z][a-z0-9-]*[a-z0-9](?![\w-])", re.IGNORECASE
+    rf"(?<![\w.-])(?:{_LABEL}\.){{1,20}}(?!(?:{_FILES})\b)[a-z][a-z0-9-]*[a-z0-9](?![\w-])", re.IGNORECASE
 )
 _HOME = re.compile(r"(?:(?<=/home/)|(?<=/Users/))[^/\s'\":;,]+")
-_TOKEN = re.compile(r"(?<![\w+/=-])(?=[\w+/=.-]*[0-9])(?=[\w+/=.-]*[A-Za-z])[\w+/=-]{20,}(?![\w+/=-])")
+_TOKEN = re.compile(
+    r"(?<![\w+/=-])(?=[\w+/=.-]{0,200}[0-9])(?=[\w+/=.-]{0,200}[A-Za-z])[\w+/=-]{20,}(?![\w+/=-])"
+)
 _KIND = r"(?:passw(?:or)?d|passphrase|secret|token|credential|(?:api|access|private)[_-]?key)[\w-]{0,40}"
 _GIVEN = re.compile(
     rf"({_KIND}[\"']?\s*=\s*|{_KIND}[\"']\s*:\s*|--(?!secret\b)[\w-]{{0,40}}?{_KIND}\s+"
     r"|\bauthorization[\"']?\s*[:=]\s*[\"']?(?:(?:basic|bearer|token)\s+)?|\bbearer\s+)"
-    r"(?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s\"',;&]+)",
+    r"(?:\"(?:[^\"\\]|\\.){0,2000}\"|'[^']{0,2000}'|[^\s\"',;&]+)",
     re.IGNORECASE,
 )
 """A value whose name tells that it is secret: NAME=VALUE, JSON, an option, or a header."""
@@ -82,8 +85,12 @@ class Redactor:
         return self._pseudonym("user", name)
 
     def text(self, text: str) -> str:
-        """Return the text without secrets, addresses, URLs, names of hosts and users, and registered paths."""
+        """Return the text without secrets, addresses, URLs, names of hosts and users, and registered paths.
+
+        The rest of a very long line is cut off.
+        """
         text = self._hidden.sub("<secret>", text)
+        text = _LONG_LINE.sub(r"\1<cut>", text)
         for path in sorted(self._paths, key=len, reverse=True):
             text = text.replace(path, self._paths[path])
         text = _GIVEN.sub(r"\1<secret>", text)
@@ -114,6 +121,7 @@ class Redactor:
         return _any_of(sorted(self._names, key=len, reverse=True), _word, re.IGNORECASE)
 
 
+_LONG_LINE = re.compile(rf"^(.{{{_MAX_LINE}}}).+", re.MULTILINE)
 _PSEUDONYM = re.compile(r"(?:host|user|token)-\d+")
 
 

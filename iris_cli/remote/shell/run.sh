@@ -136,6 +136,11 @@ run_setup() {
     classify_end "$code" setup-timeout "$setup_limit"
     sweep
     if [ -e cancel ]; then record cancelled && return; fi
+    case $end in *.timeout)
+        printf 'iris: not started: the set-up%s took longer than %s s (--setup-timeout)\n' \
+            "${image:+ (pull of $image)}" "$((setup_limit / 100))" 2>/dev/null >>err
+        ;;
+    esac
     explain_failure "$code" "$began_at"
     record nostart.setup
 }
